@@ -1,0 +1,196 @@
+//! The 64 bytes of a command.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::report::Code;
+use crate::{BusAddr, Lba};
+
+/// Bytes of an entry.
+pub const BYTES: usize = size_of::<Entry>();
+
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+const FENCE: u8 = 3;
+
+/// Flag: a write goes through any volatile cache.
+const FUA: u8 = 1;
+
+/// A command ring's entry, as it lies in memory.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Entry {
+    opcode: u8,
+    flags: u8,
+    slot: U16,
+    tag_version: U32,
+    lba: U64,
+    address: U64,
+    bytes: U32,
+    reserved: [u8; 32],
+    number: U32,
+}
+
+crate::nvme::layout!(Entry, 64, {
+    opcode @ 0, flags @ 1, slot @ 2, tag_version @ 4, lba @ 8, address @ 16, bytes @ 24,
+    reserved @ 28, number @ 60,
+});
+
+/// Blocks, and the one piece of host memory that they go to or come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The first block.
+    pub lba: Lba,
+    /// How many bytes from its beginning: whole blocks, or the first part of one. A multiple of four.
+    pub bytes: u32,
+    /// Where their bytes begin in host memory: a multiple of four.
+    pub at: BusAddr,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read: ends when its tags have vanished, or with a report that it failed.
+    Read {
+        /// From where, to where.
+        access: Access,
+        /// The version of the device's tag that the buffer is marked with; zero: a tag of the host's.
+        tag_version: u32,
+    },
+    /// Write: ends with a report.
+    Write {
+        /// From where, to where.
+        access: Access,
+        /// On the medium itself when it is reported.
+        fua: bool,
+    },
+    /// Reported when nothing of the commands before it can reach host memory any more.
+    Fence,
+}
+
+/// A command that makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its number in the ring.
+    pub number: u32,
+    /// The host's place for it: reports carry it back.
+    pub slot: u16,
+    /// What is asked for.
+    pub command: Command,
+}
+
+impl Entry {
+    /// Its number: the word that says whether it is there.
+    pub fn number(&self) -> u32 {
+        self.number.get()
+    }
+
+    /// The host's place for it, whether or not the rest makes sense.
+    pub fn slot(&self) -> u16 {
+        self.slot.get()
+    }
+
+    /// The entry that asks for this.
+    pub fn new(request: &Request) -> Entry {
+        let entry =
+            Entry { slot: request.slot.into(), number: request.number.into(), ..Entry::default() };
+        match request.command {
+            Command::Read { access, tag_version } => {
+                Entry { opcode: READ, tag_version: tag_version.into(), ..entry.with(access) }
+            }
+            Command::Write { access, fua } => {
+                Entry { opcode: WRITE, flags: if fua { FUA } else { 0 }, ..entry.with(access) }
+            }
+            Command::Fence => Entry { opcode: FENCE, ..entry },
+        }
+    }
+
+    fn with(self, access: Access) -> Entry {
+        Entry {
+            lba: access.lba.0.into(),
+            address: access.at.0.into(),
+            bytes: access.bytes.into(),
+            ..self
+        }
+    }
+
+    /// What it asks for, or how it is to be refused.
+    pub fn parse(&self) -> Result<Request, Code> {
+        let command = match self.opcode {
+            READ => Command::Read { access: self.access()?, tag_version: self.tag_version.get() },
+            WRITE => Command::Write { access: self.access()?, fua: self.flags & FUA != 0 },
+            FENCE => Command::Fence,
+            _ => return Err(Code::INVALID_OPCODE),
+        };
+        let known = if self.opcode == WRITE { FUA } else { 0 };
+        if self.flags & !known != 0 || self.reserved != [0; 32] {
+            return Err(Code::INVALID_FIELD);
+        }
+        Ok(Request { number: self.number.get(), slot: self.slot.get(), command })
+    }
+
+    fn access(&self) -> Result<Access, Code> {
+        let access = Access {
+            lba: Lba(self.lba.get()),
+            bytes: self.bytes.get(),
+            at: BusAddr(self.address.get()),
+        };
+        let words = access.bytes.is_multiple_of(4) && access.at.0.is_multiple_of(4);
+        let sense = access.bytes > 0 && words;
+        if sense { Ok(access) } else { Err(Code::INVALID_FIELD) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCESS: Access =
+        Access { lba: Lba(0x1_2345_6789), bytes: 4096, at: BusAddr(0x1_0000_0204) };
+
+    #[test]
+    fn what_is_built_is_parsed() {
+        let commands = [
+            Command::Read { access: ACCESS, tag_version: 7 },
+            Command::Read { access: ACCESS, tag_version: 0 },
+            Command::Write { access: ACCESS, fua: true },
+            Command::Write { access: ACCESS, fua: false },
+            Command::Fence,
+        ];
+        for (number, command) in [1, 2, u32::MAX, 0, 7].into_iter().zip(commands) {
+            let request = Request { number, slot: 513, command };
+            assert_eq!(Entry::new(&request).parse(), Ok(request));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let read = Command::Read { access: ACCESS, tag_version: 7 };
+        let good = Entry::new(&Request { number: 1, slot: 0, command: read });
+        let refused = [
+            (Entry { opcode: 0, ..good }, Code::INVALID_OPCODE),
+            (Entry { opcode: 4, ..good }, Code::INVALID_OPCODE),
+            (Entry { flags: FUA, ..good }, Code::INVALID_FIELD),
+            (Entry { bytes: 0.into(), ..good }, Code::INVALID_FIELD),
+            (Entry { bytes: 510.into(), ..good }, Code::INVALID_FIELD),
+            (Entry { address: 0x1002.into(), ..good }, Code::INVALID_FIELD),
+            (Entry { reserved: [1; 32], ..good }, Code::INVALID_FIELD),
+            (Entry { opcode: FENCE, flags: 1, ..good }, Code::INVALID_FIELD),
+        ];
+        for (entry, code) in refused {
+            assert_eq!(entry.parse(), Err(code), "{entry:?}");
+        }
+    }
+}

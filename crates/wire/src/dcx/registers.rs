@@ -1,0 +1,135 @@
+//! The register block: what the device offers, and one group of registers for each queue.
+
+use bitfield_struct::bitfield;
+
+/// The block's first word, if there is one: the ASCII letters `DCX1`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"DCX1");
+
+/// Offset of the word that holds [`MAGIC`].
+pub const ID: u32 = 0x00;
+/// Offset of [`Limits`].
+pub const LIMITS: u32 = 0x04;
+/// Offset of the granule for which the device's tag is absent, bytes: no whole granule of its blocks
+/// ends with it. Zero: the device chooses no tags.
+pub const GRAIN: u32 = 0x08;
+
+/// Offset of the group of queue 0; a group has [`GROUP_BYTES`].
+const GROUPS: u32 = 0x40;
+/// Bytes of a queue's group.
+const GROUP_BYTES: u32 = 0x40;
+
+/// The length of a block for so many queues, bytes.
+pub const fn block_bytes(queues: u32) -> u32 {
+    GROUPS + queues * GROUP_BYTES
+}
+
+/// Registers of one queue, as offsets in the block. An address takes two words, the low one first.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The command ring's address.
+    pub commands: u32,
+    /// The report ring's address.
+    pub reports: u32,
+    /// The notice's address.
+    pub notice: u32,
+    /// [`Shape`].
+    pub shape: u32,
+    /// [`Control`]. The host writes it last.
+    pub control: u32,
+    /// [`Status`]. The device alone writes it.
+    pub status: u32,
+    /// The number of the newest command, for a device that sleeps.
+    pub doorbell: u32,
+}
+
+impl Group {
+    /// The group of this queue, in a block at this offset.
+    pub const fn of(block: u32, queue: u32) -> Group {
+        let at = block + GROUPS + queue * GROUP_BYTES;
+        Group {
+            commands: at,
+            reports: at + 0x08,
+            notice: at + 0x10,
+            shape: at + 0x18,
+            control: at + 0x1c,
+            status: at + 0x20,
+            doorbell: at + 0x24,
+        }
+    }
+}
+
+/// What the device can do.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Limits {
+    /// Queues.
+    #[bits(8)]
+    pub queues: u8,
+    /// The most entries of a command ring, as a power of two.
+    #[bits(8)]
+    pub entries_log2: u8,
+    /// The longest transfer of one command, as a power of two, bytes.
+    #[bits(8)]
+    pub transfer_log2: u8,
+    /// The size of a block, as a power of two, bytes.
+    #[bits(8)]
+    pub block_log2: u8,
+}
+
+/// What a queue is.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Shape {
+    /// Entries of the command ring, as a power of two; the report ring has as many.
+    #[bits(8)]
+    pub entries_log2: u8,
+    /// The size of a packet, as a power of two, bytes: the device ends its writes to host memory where
+    /// [`crate::pcie::Pieces`] cuts them, and the host has a tag at the end of each piece. Zero: there
+    /// is one tag, at the end of the whole transfer, and the device's writes may not overtake one
+    /// another.
+    #[bits(8)]
+    pub packet_log2: u8,
+    /// The interrupt vector.
+    #[bits(16)]
+    pub vector: u16,
+}
+
+/// What the host wants of a queue.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Control {
+    /// The device works on it.
+    pub enable: bool,
+    /// The device may stop polling when nothing comes, and says so in the notice.
+    pub may_sleep: bool,
+    /// The device signals the vector behind whatever ends a command.
+    pub signals: bool,
+    #[bits(29)]
+    __: u32,
+}
+
+/// How a queue is.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Status {
+    /// The device works on it. When this is cleared after [`Control::enable`] was, nothing of the queue
+    /// reaches host memory any more.
+    pub ready: bool,
+    /// What the registers say makes no sense, or memory that they name is not there.
+    pub fault: bool,
+    #[bits(30)]
+    __: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_do_not_overlap() {
+        let (first, second) = (Group::of(0x2000, 0), Group::of(0x2000, 1));
+        assert_eq!(first.commands, 0x2040);
+        assert!(first.doorbell + 4 <= second.commands);
+        assert!(second.doorbell + 4 <= 0x2000 + block_bytes(2));
+    }
+}

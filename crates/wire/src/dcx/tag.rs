@@ -1,0 +1,140 @@
+//! Tags: bits that a buffer is marked with, and where.
+//!
+//! A tag stands in the last bits of each packet's part of a receive buffer. While it is there, that
+//! packet has not landed. What a packet brings must therefore end with other bits.
+
+use crate::BusAddr;
+use crate::pcie::Pieces;
+
+/// The longest tag, bits: one word, so that it is loaded and stored at once.
+pub const BITS_MAX: u32 = 32;
+
+/// A tag of some length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The word as it is stored: the tag in its high bits, which are the last in memory.
+    word: u32,
+    bits: u32,
+}
+
+impl Tag {
+    /// The tag of `bits` bits whose value is the low bits of `value`.
+    ///
+    /// # Panics
+    /// If `bits` is not 1 to [`BITS_MAX`].
+    pub const fn new(value: u32, bits: u32) -> Tag {
+        assert!(bits >= 1 && bits <= BITS_MAX, "a tag has 1 to 32 bits");
+        Tag { word: value << (BITS_MAX - bits), bits }
+    }
+
+    /// The word to mark with.
+    pub const fn word(self) -> u32 {
+        self.word
+    }
+
+    /// Whether a packet that ends with this word would not be seen to land.
+    #[inline]
+    pub const fn is_in(self, word: u32) -> bool {
+        (word ^ self.word) >> (BITS_MAX - self.bits) == 0
+    }
+}
+
+/// Where the tags of a buffer stand: the offsets of the last words of its packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places {
+    at: BusAddr,
+    bytes: u32,
+    packet_bytes: Option<u32>,
+    done: u32,
+}
+
+impl Places {
+    /// Those of a buffer of `bytes` bytes. `packet_bytes` is the link's maximum payload size; none: the
+    /// transfer lands in order, and one tag at its end speaks for all of it.
+    ///
+    /// # Panics
+    /// If the buffer does not begin and end at a multiple of four.
+    pub const fn new(at: BusAddr, bytes: u32, packet_bytes: Option<u32>) -> Places {
+        assert!(at.0.is_multiple_of(4) && bytes.is_multiple_of(4), "tags are whole words");
+        Places { at, bytes, packet_bytes, done: 0 }
+    }
+}
+
+impl Iterator for Places {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        let left = self.bytes - self.done;
+        if left == 0 {
+            return None;
+        }
+        self.done += match self.packet_bytes {
+            None => left,
+            Some(payload) => {
+                let here = self.at.0.wrapping_add(u64::from(self.done));
+                Pieces::new(here, u64::from(left), payload).next()?.bytes
+            }
+        };
+        Some(self.done - 4)
+    }
+}
+
+/// Whether every packet of such a transfer ends where one of the device's granules does, so that the
+/// device's promise holds for it.
+pub fn is_aligned(at: BusAddr, bytes: u32, packet_bytes: Option<u32>, grain: u32) -> bool {
+    grain > 0 && Places::new(at, bytes, packet_bytes).all(|place| (place + 4).is_multiple_of(grain))
+}
+
+/// The chance that a random tag of `bits` bits stands at the end of some packet's worth of a device
+/// that holds `packets` of them, in the worst case: every packet ends differently (Vučinić et al.,
+/// section 3.1: 2^30 packets and 32 bits give 25 %).
+pub fn collision_chance(packets: u64, bits: u32) -> f64 {
+    (packets as f64 / (1u64 << bits) as f64).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    fn of(at: u64, bytes: u32, packet: Option<u32>) -> Vec<u32> {
+        Places::new(BusAddr(at), bytes, packet).collect()
+    }
+
+    #[test]
+    fn a_tag_stands_at_the_end_of_each_packet() {
+        assert_eq!(of(0x1000, 512, Some(128)), [124, 252, 380, 508]);
+        assert_eq!(of(0x1000, 512, None), [508]);
+        assert_eq!(of(0x1000, 64, Some(128)), [60]);
+        // 100 bytes to the page's end, then packets from there.
+        assert_eq!(of(0x2000 - 100, 512, Some(128)), [96, 224, 352, 480, 508]);
+        assert_eq!(of(0x1ffc, 128, Some(128)), [0, 124]);
+    }
+
+    #[test]
+    fn a_buffer_that_crosses_a_page_off_the_grain_is_not_covered() {
+        assert!(is_aligned(BusAddr(0x1000), 4096, Some(128), 64));
+        assert!(is_aligned(BusAddr(0x1f80), 4096, Some(128), 64));
+        assert!(!is_aligned(BusAddr(0x1f84), 4096, Some(128), 64));
+        assert!(is_aligned(BusAddr(0x1f84), 4096, None, 64));
+        assert!(!is_aligned(BusAddr(0x1000), 4096, Some(128), 0));
+    }
+
+    #[test]
+    fn only_a_tags_own_bits_count() {
+        let tag = Tag::new(0xfab, 8);
+        assert_eq!(tag.word(), 0xab00_0000);
+        assert!(tag.is_in(0xab12_3456) && !tag.is_in(0xac00_0000));
+        let whole = Tag::new(0x1234_5678, 32);
+        assert!(whole.is_in(0x1234_5678) && !whole.is_in(0x1234_5679));
+    }
+
+    #[test]
+    fn the_odds_of_the_paper() {
+        assert_eq!(collision_chance(1 << 30, 32), 0.25);
+        assert_eq!(collision_chance(1 << 30, 30), 1.0);
+        assert_eq!(collision_chance(1 << 40, 30), 1.0);
+    }
+}

@@ -1,0 +1,44 @@
+//! Bytes and their meaning: what NVMe, DC Express and PCI Express put on the wire.
+//!
+//! Two layers. A *structure* ([`nvme::entry::Sqe`], [`nvme::identify::IdentifyController`]) is a
+//! layout that can hold anything; its size and offsets are asserted when it compiles. A *request*
+//! ([`nvme::io::Request`], [`nvme::admin::Request`]) is what parsing a structure gave, and can hold
+//! only sense. What NVMe counts from zero is counted from one on this side of the parser.
+//!
+//! What this crate is not: it has no clock, no memory of its own and no I/O. It doesn't know which
+//! namespaces or queues exist; it judges one structure at a time. Nothing here allocates.
+//!
+//! ```text
+//!   host                                                        device
+//!   io::read(..) -> Sqe ── 64 bytes in a submission queue ──► io::parse(&Sqe) -> Request
+//!   prp::build(..)      ── prp1, prp2, list pages         ──► prp::PrpWalk -> segments
+//!   Cqe::status()      ◄── 16 bytes in a completion queue ──  Cqe::new(..)
+//!                            └─ pcie::Traffic says what any of it costs on the link ─┘
+//! ```
+//!
+//! ```
+//! use wire::nvme::{entry::DataPointer, io};
+//! use wire::{BusAddr, CommandId, Lba, Nsid};
+//!
+//! let page = DataPointer::Prp { prp1: BusAddr(0x7000), prp2: BusAddr(0) };
+//! let sqe = io::read(CommandId(7), Nsid(1), Lba(64), 8, false, page);
+//!
+//! let request = io::parse(&sqe).unwrap();
+//! assert_eq!(request.cid, CommandId(7));
+//! assert_eq!(request.data, page);
+//! let io::Command::Read(access) = request.command else { panic!("a read was built") };
+//! assert_eq!((access.lba, access.blocks), (Lba(64), 8));
+//! ```
+//!
+//! Sections cited as "NVMe base 2.0" and "NVM command set 1.0" are those of the NVM Express
+//! revision 2.0 family of specifications, "PCIe base" those of the PCI Express Base Specification.
+#![no_std]
+
+pub mod dcx;
+pub mod nvme;
+pub mod pci;
+pub mod pcie;
+mod units;
+pub mod vfio_user;
+
+pub use units::{BusAddr, CommandId, Lba, Nsid, QueueId};

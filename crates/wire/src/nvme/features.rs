@@ -1,0 +1,313 @@
+//! Features: what a host may set and get, and how each packs into dword 11 (NVMe base 2.0, 5.27.1).
+//! The same packing is the completion's dword 0 of Get Features.
+
+use bitfield_struct::bitfield;
+
+use super::status::Status;
+
+/// Feature identifiers.
+pub mod fid {
+    /// How many commands are taken from one queue before the next has its turn.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Which power state to be in.
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// When to warn of heat or cold.
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// How long to try before giving up.
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Whether writes may wait in a cache.
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// How many I/O queues the host wants, and gets.
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// How many completions may share an interrupt, and how long they may wait for it.
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    /// Which vectors don't coalesce.
+    pub const INTERRUPT_VECTOR_CONFIG: u8 = 0x09;
+    /// Whether writes need to be atomic except across a power failure.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Which events are told.
+    pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+}
+
+/// A feature's value that makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// [`fid::ARBITRATION`].
+    Arbitration(Arbitration),
+    /// [`fid::POWER_MANAGEMENT`].
+    PowerManagement(PowerManagement),
+    /// [`fid::TEMPERATURE_THRESHOLD`].
+    TemperatureThreshold(TemperatureThreshold),
+    /// [`fid::ERROR_RECOVERY`].
+    ErrorRecovery(ErrorRecovery),
+    /// [`fid::VOLATILE_WRITE_CACHE`].
+    VolatileWriteCache(VolatileWriteCache),
+    /// [`fid::NUMBER_OF_QUEUES`].
+    NumberOfQueues(NumberOfQueues),
+    /// [`fid::INTERRUPT_COALESCING`].
+    InterruptCoalescing(InterruptCoalescing),
+    /// [`fid::INTERRUPT_VECTOR_CONFIG`].
+    InterruptVectorConfig(InterruptVectorConfig),
+    /// [`fid::WRITE_ATOMICITY`].
+    WriteAtomicity(WriteAtomicity),
+    /// [`fid::ASYNC_EVENT_CONFIG`].
+    AsyncEventConfig(AsyncEventConfig),
+}
+
+macro_rules! feature_packing {
+    ($($fid:ident $feature:ident;)+) => {
+        impl Feature {
+            /// Makes sense of a value a host wants to set.
+            ///
+            /// # Errors
+            /// Invalid Field for a feature not known here, or a value that the feature forbids.
+            pub fn unpack(feature: u8, cdw11: u32) -> Result<Feature, Status> {
+                let value = match feature {
+                    $(fid::$fid => Feature::$feature($feature::from_bits(cdw11)),)+
+                    _ => return Err(Status::INVALID_FIELD),
+                };
+                if value.is_legal() { Ok(value) } else { Err(Status::INVALID_FIELD) }
+            }
+
+            /// Which feature this is a value of.
+            pub const fn id(self) -> u8 {
+                match self { $(Feature::$feature(_) => fid::$fid,)+ }
+            }
+
+            /// The value as dword 11 of Set Features and dword 0 of a completion have it.
+            pub const fn pack(self) -> u32 {
+                match self { $(Feature::$feature(value) => value.into_bits(),)+ }
+            }
+        }
+    };
+}
+
+feature_packing! {
+    ARBITRATION Arbitration;
+    POWER_MANAGEMENT PowerManagement;
+    TEMPERATURE_THRESHOLD TemperatureThreshold;
+    ERROR_RECOVERY ErrorRecovery;
+    VOLATILE_WRITE_CACHE VolatileWriteCache;
+    NUMBER_OF_QUEUES NumberOfQueues;
+    INTERRUPT_COALESCING InterruptCoalescing;
+    INTERRUPT_VECTOR_CONFIG InterruptVectorConfig;
+    WRITE_ATOMICITY WriteAtomicity;
+    ASYNC_EVENT_CONFIG AsyncEventConfig;
+}
+
+impl Feature {
+    const fn is_legal(self) -> bool {
+        match self {
+            // 5.27.1.5: 65536 queues are one more than there are numbers for, and illegal.
+            Feature::NumberOfQueues(wanted) => wanted.sqs() <= 0xffff && wanted.cqs() <= 0xffff,
+            Feature::TemperatureThreshold(threshold) => threshold.thsel() < 2,
+            _ => true,
+        }
+    }
+}
+
+/// 5.27.1.1.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Arbitration {
+    /// AB: 1 << AB commands at once, 7 for no limit; see [`burst`](Self::burst).
+    #[bits(3)]
+    pub ab: u8,
+    #[bits(5)]
+    __: u8,
+    /// LPW: weight of the low class, less one.
+    pub lpw: u8,
+    /// MPW: weight of the medium class, less one.
+    pub mpw: u8,
+    /// HPW: weight of the high class, less one.
+    pub hpw: u8,
+}
+
+impl Arbitration {
+    /// The most commands taken from one queue at a time; `None` for no limit.
+    pub const fn burst(self) -> Option<u32> {
+        if self.ab() == 7 { None } else { Some(1 << self.ab()) }
+    }
+
+    /// Weights of the high, the medium and the low class, each 1 to 256.
+    pub const fn weights(self) -> [u32; 3] {
+        [self.hpw() as u32 + 1, self.mpw() as u32 + 1, self.lpw() as u32 + 1]
+    }
+}
+
+/// 5.27.1.2.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct PowerManagement {
+    /// PS: the power state.
+    #[bits(5)]
+    pub ps: u8,
+    /// WH: what work to expect.
+    #[bits(3)]
+    pub wh: u8,
+    #[bits(24)]
+    __: u32,
+}
+
+/// 5.27.1.3.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct TemperatureThreshold {
+    /// TMPTH: the threshold, in kelvins.
+    pub tmpth: u16,
+    /// TMPSEL: which sensor; 0 the composite temperature, 15 all of them.
+    #[bits(4)]
+    pub tmpsel: u8,
+    /// THSEL: 0 the threshold not to exceed, 1 not to fall below; others are reserved.
+    #[bits(2)]
+    pub thsel: u8,
+    #[bits(10)]
+    __: u16,
+}
+
+/// NVM command set 1.0, 4.1.3.2.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct ErrorRecovery {
+    /// TLER: how long to try, in units of 100 ms; 0 for as long as it takes.
+    pub tler: u16,
+    /// DULBE: reading what was never written is an error.
+    pub dulbe: bool,
+    #[bits(15)]
+    __: u16,
+}
+
+/// 5.27.1.4.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct VolatileWriteCache {
+    /// WCE: it is in use.
+    pub wce: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// 5.27.1.5.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct NumberOfQueues {
+    /// NSQR or NSQA: I/O submission queues, less one.
+    pub nsq: u16,
+    /// NCQR or NCQA: I/O completion queues, less one.
+    pub ncq: u16,
+}
+
+impl NumberOfQueues {
+    /// Of this many queues, 1 to 65535 of each kind.
+    ///
+    /// # Panics
+    /// If there are none or more of either.
+    pub const fn of(sqs: u32, cqs: u32) -> NumberOfQueues {
+        assert!(sqs >= 1 && sqs <= 0xffff, "1 to 65535 submission queues");
+        assert!(cqs >= 1 && cqs <= 0xffff, "1 to 65535 completion queues");
+        NumberOfQueues::new().with_nsq((sqs - 1) as u16).with_ncq((cqs - 1) as u16)
+    }
+
+    /// I/O submission queues.
+    pub const fn sqs(self) -> u32 {
+        self.nsq() as u32 + 1
+    }
+
+    /// I/O completion queues.
+    pub const fn cqs(self) -> u32 {
+        self.ncq() as u32 + 1
+    }
+}
+
+/// 5.27.1.6.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct InterruptCoalescing {
+    /// THR: completions that share an interrupt, less one.
+    pub thr: u8,
+    /// TIME: the longest that a completion waits for one, in units of 100 us; 0 for not at all.
+    pub time: u8,
+    __: u16,
+}
+
+/// 5.27.1.7.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct InterruptVectorConfig {
+    /// IV: the vector.
+    pub iv: u16,
+    /// CD: it doesn't coalesce.
+    pub cd: bool,
+    #[bits(15)]
+    __: u16,
+}
+
+/// NVM command set 1.0, 4.1.3.3.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct WriteAtomicity {
+    /// DN: only what a power failure tears matters (AWUPF), not what a reader sees (AWUN).
+    pub dn: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// 5.27.1.8.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AsyncEventConfig {
+    /// For which critical warnings of [`super::log::SmartHealth`] to send an event.
+    pub smart: u8,
+    /// A namespace's attributes have changed.
+    pub namespace_attribute: bool,
+    /// Firmware activation is starting.
+    pub firmware_activation: bool,
+    #[bits(22)]
+    __: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_pack_as_the_specification_lays_them_out() {
+        let arbitration = Arbitration::from_bits(0x0703_0102);
+        assert_eq!((arbitration.burst(), arbitration.weights()), (Some(4), [8, 4, 2]));
+        assert_eq!(arbitration.with_ab(7).burst(), None);
+        assert_eq!(NumberOfQueues::of(8, 65535).into_bits(), 0xfffe_0007);
+        assert_eq!(
+            TemperatureThreshold::new().with_thsel(1).with_tmpth(343).into_bits(),
+            0x10_0157
+        );
+        assert_eq!(InterruptCoalescing::new().with_thr(7).with_time(2).into_bits(), 0x0207);
+        assert_eq!(InterruptVectorConfig::new().with_cd(true).with_iv(3).into_bits(), 0x1_0003);
+        assert_eq!(ErrorRecovery::new().with_dulbe(true).into_bits(), 0x1_0000);
+        assert_eq!(AsyncEventConfig::new().with_firmware_activation(true).into_bits(), 0x200);
+        assert_eq!(PowerManagement::new().with_ps(4).with_wh(1).into_bits(), 0x24);
+    }
+
+    #[test]
+    fn every_known_feature_keeps_its_value_and_its_id() {
+        let mut known = 0;
+        for feature in 0..=u8::MAX {
+            match Feature::unpack(feature, 0x0001_0203) {
+                Ok(value) => {
+                    assert_eq!((value.id(), value.pack()), (feature, 0x0001_0203));
+                    known += 1;
+                }
+                Err(status) => assert_eq!(status, Status::INVALID_FIELD),
+            }
+        }
+        assert_eq!(known, 10);
+    }
+
+    #[test]
+    fn values_that_a_feature_forbids_are_an_invalid_field() {
+        let refused = Err(Status::INVALID_FIELD);
+        assert_eq!(Feature::unpack(fid::NUMBER_OF_QUEUES, 0x0000_ffff), refused);
+        assert_eq!(Feature::unpack(fid::NUMBER_OF_QUEUES, 0xffff_0000), refused);
+        assert!(Feature::unpack(fid::NUMBER_OF_QUEUES, 0xfffe_fffe).is_ok());
+        assert_eq!(Feature::unpack(fid::TEMPERATURE_THRESHOLD, 2 << 20), refused);
+    }
+}

@@ -1,0 +1,50 @@
+//! What Identify answers with: always 4096 bytes (NVMe base 2.0, 5.17).
+
+mod ascii;
+mod controller;
+mod descriptors;
+mod list;
+mod namespace;
+
+pub use ascii::{ascii_padded, ascii_text};
+pub use controller::{IdentifyController, PowerState, lpa, oacs, oncs, vwc};
+pub use descriptors::{BadDescriptors, IdDescriptors};
+pub use list::NamespaceList;
+pub use namespace::{IdentifyNamespace, LbaFormat, nsfeat};
+
+/// Which structure to identify by (CNS).
+pub mod cns {
+    /// [`super::IdentifyNamespace`] of an active namespace.
+    pub const NAMESPACE: u8 = 0x00;
+    /// [`super::IdentifyController`].
+    pub const CONTROLLER: u8 = 0x01;
+    /// [`super::NamespaceList`] of the active namespaces above the given one.
+    pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// [`super::IdDescriptors`] of a namespace.
+    pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+    /// A namespace as one command set sees it.
+    pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
+    /// The controller as one command set sees it.
+    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// The active namespaces of one command set.
+    pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
+    /// A namespace as every command set sees it.
+    pub const COMMAND_SET_INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// [`super::NamespaceList`] of the allocated namespaces above the given one.
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+    /// [`super::IdentifyNamespace`] of an allocated namespace.
+    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+    /// The controllers of the subsystem.
+    pub const CONTROLLERS: u8 = 0x13;
+    /// Which command sets can be enabled together.
+    pub const COMMAND_SETS: u8 = 0x1c;
+}
+
+/// Command set identifiers (CSI).
+pub mod csi {
+    /// The NVM command set: logical blocks.
+    pub const NVM: u8 = 0x00;
+}
+
+/// Bytes of every Identify structure.
+pub const IDENTIFY_BYTES: usize = 4096;

@@ -1,0 +1,220 @@
+//! Log pages: what the controller has noted (NVMe base 2.0, 5.16.1).
+
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::layout;
+
+/// Log page identifiers.
+pub mod lid {
+    /// Which pages there are.
+    pub const SUPPORTED: u8 = 0x00;
+    /// [`super::ErrorInformation`], newest first.
+    pub const ERROR: u8 = 0x01;
+    /// [`super::SmartHealth`].
+    pub const SMART_HEALTH: u8 = 0x02;
+    /// [`super::FirmwareSlots`].
+    pub const FIRMWARE_SLOTS: u8 = 0x03;
+    /// Namespaces whose attributes changed since this page was last read.
+    pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Which commands there are, and what each may affect.
+    pub const COMMANDS_SUPPORTED: u8 = 0x05;
+}
+
+/// One error (5.16.1.2).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ErrorInformation {
+    /// Number of the error over the controller's life, from 1; 0 for an empty entry.
+    pub error_count: U64,
+    /// The queue of the command, or [`ErrorInformation::NO_COMMAND`].
+    pub sqid: U16,
+    /// The command, or [`ErrorInformation::NO_COMMAND`].
+    pub cid: U16,
+    /// Status field and phase tag, as the completion had them.
+    pub status_and_phase: U16,
+    /// Byte (bits 7:0) and bit (bits 10:8) of the command at fault; ffffh for none.
+    pub parameter_error_location: U16,
+    /// The first block that met the error.
+    pub lba: U64,
+    /// Its namespace.
+    pub nsid: U32,
+    /// Log page of the vendor's that tells more; 0 for none.
+    pub vendor_log: u8,
+    /// Transport type; 0 for none given.
+    pub trtype: u8,
+    /// Command set of the command.
+    pub csi: u8,
+    /// Opcode of the command.
+    pub opcode: u8,
+    /// What the status makes of it.
+    pub command_specific: U64,
+    /// What the transport makes of it.
+    pub transport_specific: U16,
+    /// Reserved.
+    pub reserved42: [u8; 21],
+    /// 1 if `csi` and `opcode` are given.
+    pub version: u8,
+}
+
+impl ErrorInformation {
+    /// In `sqid` and `cid`: the error is no command's.
+    pub const NO_COMMAND: u16 = 0xffff;
+}
+
+layout!(ErrorInformation, 64, {
+    error_count @ 0, sqid @ 8, cid @ 10, status_and_phase @ 12, parameter_error_location @ 14,
+    lba @ 16, nsid @ 24, vendor_log @ 28, trtype @ 29, csi @ 30, opcode @ 31,
+    command_specific @ 32, transport_specific @ 40, version @ 63,
+});
+
+/// How the device is (5.16.1.3).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SmartHealth {
+    /// Bits of [`critical_warning`].
+    pub critical_warning: u8,
+    /// Composite temperature, in kelvins.
+    pub temperature: U16,
+    /// Spare capacity left, in percent.
+    pub available_spare: u8,
+    /// Below this much spare there is a warning.
+    pub available_spare_threshold: u8,
+    /// Share of its life used, in percent; may pass 100, up to 255.
+    pub percentage_used: u8,
+    /// Warnings of endurance groups.
+    pub endurance_group_warning: u8,
+    /// Reserved.
+    pub reserved7: [u8; 25],
+    /// Data that hosts read, in units of 1000 blocks of 512 bytes, rounded up.
+    pub data_units_read: U128,
+    /// Data that hosts wrote, in the same units.
+    pub data_units_written: U128,
+    /// Read commands completed.
+    pub host_reads: U128,
+    /// Write commands completed.
+    pub host_writes: U128,
+    /// Minutes with a command outstanding.
+    pub busy_minutes: U128,
+    /// Times power came on.
+    pub power_cycles: U128,
+    /// Hours with power on.
+    pub power_on_hours: U128,
+    /// Times power went without a shutdown notice.
+    pub unsafe_shutdowns: U128,
+    /// Times data could not be recovered.
+    pub media_errors: U128,
+    /// Errors over the controller's life: the count of the newest [`ErrorInformation`].
+    pub error_log_entries: U128,
+    /// Minutes at or above WCTEMP.
+    pub warning_minutes: U32,
+    /// Minutes at or above CCTEMP.
+    pub critical_minutes: U32,
+    /// Temperatures of sensors 1 to 8, in kelvins; 0 for no sensor.
+    pub sensors: [U16; 8],
+    /// Times the lighter thermal management began.
+    pub thermal_transitions_1: U32,
+    /// Times the heavier thermal management began.
+    pub thermal_transitions_2: U32,
+    /// Seconds in the lighter thermal management.
+    pub thermal_seconds_1: U32,
+    /// Seconds in the heavier thermal management.
+    pub thermal_seconds_2: U32,
+    /// Reserved.
+    pub reserved232: [u8; 280],
+}
+
+layout!(SmartHealth, 512, {
+    critical_warning @ 0, temperature @ 1, available_spare @ 3, available_spare_threshold @ 4,
+    percentage_used @ 5, endurance_group_warning @ 6, data_units_read @ 32,
+    data_units_written @ 48, host_reads @ 64, host_writes @ 80, busy_minutes @ 96,
+    power_cycles @ 112, power_on_hours @ 128, unsafe_shutdowns @ 144, media_errors @ 160,
+    error_log_entries @ 176, warning_minutes @ 192, critical_minutes @ 196, sensors @ 200,
+    thermal_transitions_1 @ 216, thermal_transitions_2 @ 220, thermal_seconds_1 @ 224,
+    thermal_seconds_2 @ 228,
+});
+
+/// Bits of [`SmartHealth::critical_warning`].
+pub mod critical_warning {
+    /// Spare capacity is below its threshold.
+    pub const SPARE: u8 = 1 << 0;
+    /// A temperature is past its threshold.
+    pub const TEMPERATURE: u8 = 1 << 1;
+    /// Media or internal errors have made the device unreliable.
+    pub const RELIABILITY: u8 = 1 << 2;
+    /// All of the medium is read only.
+    pub const READ_ONLY: u8 = 1 << 3;
+    /// What makes the volatile cache survive a power cut has failed.
+    pub const BACKUP_FAILED: u8 = 1 << 4;
+}
+
+/// Which firmware there is (5.16.1.4).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct FirmwareSlots {
+    /// AFI: slot in use in bits 2:0, slot of the next reset in bits 6:4.
+    pub afi: u8,
+    /// Reserved.
+    pub reserved1: [u8; 7],
+    /// Revisions in slots 1 to 7, in ASCII; zeros for an empty slot.
+    pub revisions: [[u8; 8]; 7],
+    /// Reserved.
+    pub reserved64: [u8; 448],
+}
+
+layout!(FirmwareSlots, 512, { afi @ 0, revisions @ 8, reserved64 @ 64 });
+
+/// All zeros: nothing has happened yet.
+macro_rules! default_is_zeros {
+    ($($structure:ty)+) => {$(
+        impl Default for $structure {
+            fn default() -> Self {
+                Self::new_zeroed()
+            }
+        }
+    )+};
+}
+default_is_zeros!(ErrorInformation SmartHealth FirmwareSlots);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_health_page_byte_for_byte() {
+        let mut smart = SmartHealth { temperature: 313.into(), ..SmartHealth::default() };
+        smart.critical_warning = critical_warning::SPARE | critical_warning::READ_ONLY;
+        smart.unsafe_shutdowns = 0x0102.into();
+        smart.sensors[7] = 0x1234.into();
+        let mut golden = [0u8; 512];
+        golden[..3].copy_from_slice(&[0b1001, 0x39, 0x01]);
+        golden[144..146].copy_from_slice(&[0x02, 0x01]);
+        golden[214..216].copy_from_slice(&[0x34, 0x12]);
+        assert_eq!(smart.as_bytes(), golden);
+        assert_eq!(SmartHealth::read_from_bytes(&golden).unwrap(), smart);
+    }
+
+    #[test]
+    fn an_error_entry_byte_for_byte() {
+        let entry = ErrorInformation {
+            error_count: 1.into(),
+            sqid: 2.into(),
+            cid: 0x304.into(),
+            lba: 0x0506.into(),
+            nsid: 7.into(),
+            version: 1,
+            ..ErrorInformation::default()
+        };
+        let mut golden = [0u8; 64];
+        golden[..12].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 4, 3]);
+        golden[16..18].copy_from_slice(&[6, 5]);
+        (golden[24], golden[63]) = (7, 1);
+        assert_eq!(entry.as_bytes(), golden);
+    }
+}

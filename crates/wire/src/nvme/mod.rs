@@ -1,0 +1,25 @@
+//! NVM Express: registers, queue entries, commands, and the structures they move.
+
+pub mod admin;
+pub mod entry;
+pub mod event;
+pub mod features;
+pub mod identify;
+pub mod io;
+pub mod log;
+pub mod opcode;
+pub mod prp;
+pub mod ranges;
+pub mod registers;
+pub mod status;
+
+/// States a structure's size and where its fields lie, checked when the crate compiles.
+macro_rules! layout {
+    ($structure:ty, $bytes:literal, { $($field:ident @ $offset:literal),+ $(,)? }) => {
+        const _: () = {
+            assert!(size_of::<$structure>() == $bytes);
+            $(assert!(core::mem::offset_of!($structure, $field) == $offset);)+
+        };
+    };
+}
+pub(crate) use layout;

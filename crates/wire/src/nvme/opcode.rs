@@ -1,0 +1,92 @@
+//! The numbers of the commands. A name here doesn't mean that a parser knows the command.
+
+macro_rules! opcodes {
+    ($($value:literal $name:ident $text:literal;)+) => {
+        $(#[doc = concat!($text, ".")] pub const $name: u8 = $value;)+
+
+        /// Every opcode with the specification's name for it, by rising value.
+        pub const NAMED: &[(u8, &str)] = &[$(($value, $text)),+];
+
+        /// The specification's name of an opcode.
+        pub fn name(opcode: u8) -> Option<&'static str> {
+            NAMED.iter().find(|(value, _)| *value == opcode).map(|(_, name)| *name)
+        }
+    };
+}
+
+/// Admin commands (NVMe base 2.0, 5).
+pub mod admin {
+    opcodes! {
+        0x00 DELETE_SQ "Delete I/O Submission Queue";
+        0x01 CREATE_SQ "Create I/O Submission Queue";
+        0x02 GET_LOG_PAGE "Get Log Page";
+        0x04 DELETE_CQ "Delete I/O Completion Queue";
+        0x05 CREATE_CQ "Create I/O Completion Queue";
+        0x06 IDENTIFY "Identify";
+        0x08 ABORT "Abort";
+        0x09 SET_FEATURES "Set Features";
+        0x0a GET_FEATURES "Get Features";
+        0x0c ASYNC_EVENT_REQUEST "Asynchronous Event Request";
+        0x0d NAMESPACE_MANAGEMENT "Namespace Management";
+        0x10 FIRMWARE_COMMIT "Firmware Commit";
+        0x11 FIRMWARE_DOWNLOAD "Firmware Image Download";
+        0x14 SELF_TEST "Device Self-test";
+        0x15 NAMESPACE_ATTACHMENT "Namespace Attachment";
+        0x18 KEEP_ALIVE "Keep Alive";
+        0x7c DOORBELL_BUFFER_CONFIG "Doorbell Buffer Config";
+        0x80 FORMAT_NVM "Format NVM";
+        0x81 SECURITY_SEND "Security Send";
+        0x82 SECURITY_RECEIVE "Security Receive";
+        0x84 SANITIZE "Sanitize";
+    }
+}
+
+/// I/O commands (NVMe base 2.0, 7, and NVM command set 1.0, 3.2).
+pub mod io {
+    opcodes! {
+        0x00 FLUSH "Flush";
+        0x01 WRITE "Write";
+        0x02 READ "Read";
+        0x04 WRITE_UNCORRECTABLE "Write Uncorrectable";
+        0x05 COMPARE "Compare";
+        0x08 WRITE_ZEROES "Write Zeroes";
+        0x09 DATASET_MANAGEMENT "Dataset Management";
+        0x0c VERIFY "Verify";
+        0x0d RESERVATION_REGISTER "Reservation Register";
+        0x0e RESERVATION_REPORT "Reservation Report";
+        0x11 RESERVATION_ACQUIRE "Reservation Acquire";
+        0x15 RESERVATION_RELEASE "Reservation Release";
+        0x19 COPY "Copy";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{admin, io};
+
+    #[test]
+    fn opcodes_rise_and_have_names() {
+        for table in [admin::NAMED, io::NAMED] {
+            assert!(table.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        }
+        assert_eq!(admin::name(0x06), Some("Identify"));
+        assert_eq!(io::name(0x02), Some("Read"));
+        assert_eq!(io::name(0x03), None);
+    }
+
+    /// NVMe base 2.0, 5 and 7: bits 1:0 of an opcode say which way its data goes.
+    #[test]
+    fn the_low_bits_are_the_direction_of_the_data() {
+        const NONE: u8 = 0;
+        const TO_CONTROLLER: u8 = 1;
+        const TO_HOST: u8 = 2;
+        assert_eq!(io::WRITE & 3, TO_CONTROLLER);
+        assert_eq!(io::COMPARE & 3, TO_CONTROLLER);
+        assert_eq!(io::DATASET_MANAGEMENT & 3, TO_CONTROLLER);
+        assert_eq!(io::READ & 3, TO_HOST);
+        assert_eq!(admin::IDENTIFY & 3, TO_HOST);
+        assert_eq!(admin::GET_LOG_PAGE & 3, TO_HOST);
+        assert_eq!(io::WRITE_ZEROES & 3, NONE);
+        assert_eq!(admin::ABORT & 3, NONE);
+    }
+}

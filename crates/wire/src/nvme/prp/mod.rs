@@ -1,0 +1,55 @@
+//! Physical region pages: how a command says where its data lies (NVMe base 2.0, 4.1.1).
+//!
+//! ```text
+//!   PRP1 ──► the rest of a page, from a dword-aligned offset on
+//!   PRP2 ──► nothing              if that was all
+//!        ──► one whole page       if that page is the rest
+//!        ──► a list of pages      if more is left:
+//!
+//!   list, perhaps from the middle of its page      next list page, from its start
+//!   ┌──────┬──────┬─────┬───────┬────────┐         ┌──────┬──────┬─────
+//!   │ page │ page │ ... │ page  │ chain ─┼────────►│ page │ page │ ...
+//!   └──────┴──────┴─────┴───────┴────────┘         └──────┴──────┴─────
+//! ```
+//!
+//! The last slot of a list page holds a chain only if more pages remain than it could name itself:
+//! a list that fills its page to the last slot has no chain. Both sides follow from the length, so
+//! both compute it the same way, here: [`PrpWalk`] for the device, [`build`] for the host.
+
+mod build;
+mod coalesce;
+mod walk;
+
+pub use build::{BuildError, build, contiguous, list_entries, list_pages};
+pub use coalesce::Coalesce;
+pub use walk::{PrpWalk, Segments, Step, queue_base};
+
+use crate::BusAddr;
+
+/// Bytes of one list entry.
+pub const ENTRY_BYTES: u64 = 8;
+
+/// The smallest memory page there is (CC.MPS = 0).
+pub const PAGE_BYTES_MIN: u64 = 4096;
+
+/// A run of host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub addr: BusAddr,
+    /// How long it is; never 0.
+    pub bytes: u64,
+}
+
+/// Slots from `addr` to the end of its list page.
+const fn slots(addr: BusAddr, page_bytes: u64) -> u64 {
+    (page_bytes - addr.page_offset(page_bytes)) / ENTRY_BYTES
+}
+
+/// A page size comes from CC.MPS or the host's own configuration, never from a command.
+const fn assert_page(page_bytes: u64) {
+    assert!(
+        page_bytes.is_power_of_two() && page_bytes >= PAGE_BYTES_MIN,
+        "memory pages are a power of two of at least 4096 bytes"
+    );
+}
