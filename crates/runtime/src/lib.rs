@@ -1,0 +1,44 @@
+//! Two clocks, one executor, resources to queue for, dice and the event log.
+//!
+//! Knows nothing of storage. What it is for: protocol code is straight-line `async`; each `.await` is
+//! a place where time passes, and between awaits none does. The same code then runs in virtual time,
+//! where the clock jumps from event to event, and live, where it is polled.
+//!
+//! ```
+//! use runtime::{Log, Rt, Span, Time};
+//!
+//! let rt = Rt::simulated(None, Log::Off);
+//! let line = runtime::Line::default();
+//! let end = rt.block_on(async {
+//!     let turn = line.reserve(rt.now(), Span::ns(110));
+//!     rt.sleep_until(turn.end).await;
+//!     rt.now()
+//! });
+//! assert_eq!(end, Time::ZERO + Span::ns(110));
+//! ```
+#![no_std]
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod dice;
+mod journey;
+mod log;
+mod pass;
+mod resource;
+mod rt;
+mod time;
+mod timers;
+mod wait;
+#[cfg(feature = "std")]
+mod wall;
+
+pub use dice::Dice;
+pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage};
+pub use log::{Entry, Log};
+pub use resource::{Line, Lock, Policy, Processor, Turn, Urgency, Waits};
+pub use rt::{Either, Parked, Rt, Sleep, TaskId, WallClock, race};
+pub use time::{Span, Time};
+pub use wait::{Pool, Signal};
+#[cfg(feature = "std")]
+pub use wall::STD_CLOCK;

@@ -1,0 +1,147 @@
+//! Wall time: pass after pass over the tasks that are ready and those that wait for memory.
+//!
+//! Nothing wakes a task that waits for memory, so it is asked again and again. Its latency is that of a
+//! pass, and so a pass is kept short: the clock is read once in many passes while no timer is near, who
+//! has found nothing for long is asked once in a while, and one who waits alone looks several times in
+//! its turn.
+
+use alloc::vec::Vec;
+
+use crate::rt::{Rt, TaskId, WallClock};
+use crate::time::{Span, Time};
+
+/// With a timer further off than this, the clock is read once in many passes: they take less.
+const FAR: Span = Span::us(200);
+const PASSES_BETWEEN_CLOCK_READS: u32 = 64;
+
+/// Who has been patient is asked once in so many passes, unless all have.
+const PATIENT_EVERY: u32 = 32;
+
+/// Looks in a turn of one who waits alone.
+const LOOKS_ALONE: u32 = 16;
+
+/// Looks in a row that find nothing, before the clock says how to pass idle time.
+const LOOKS_UNTIL_IDLE: u32 = 1_000;
+
+/// How far a pass has come.
+pub(crate) struct Pass {
+    /// Ready tasks that have their turn in this pass.
+    ready: usize,
+    /// Who waits for memory and has a turn in this pass, and whose is next.
+    asked: Vec<TaskId>,
+    next: usize,
+    /// Who has a turn in the next pass.
+    again: Vec<TaskId>,
+    /// Who has a turn once in a while.
+    patient: Vec<TaskId>,
+    until_patient: u32,
+    until_clock_read: u32,
+    /// The next timer's moment when the clock was last read.
+    next_timer: Time,
+    /// Looks in a row that have found nothing.
+    idle: u32,
+}
+
+impl Pass {
+    pub(crate) fn new() -> Pass {
+        let room = || Vec::with_capacity(64);
+        Pass {
+            ready: 0,
+            asked: room(),
+            next: 0,
+            again: room(),
+            patient: room(),
+            until_patient: PATIENT_EVERY,
+            until_clock_read: 1,
+            next_timer: Time::NEVER,
+            idle: 0,
+        }
+    }
+
+    /// The task asks for a turn in the next pass, or once in a while.
+    #[inline]
+    pub(crate) fn again(&mut self, id: TaskId, patient: bool) {
+        if patient { self.patient.push(id) } else { self.again.push(id) }
+    }
+
+    /// Who is asked in the pass that begins.
+    #[inline]
+    fn gather(&mut self) {
+        self.asked.clear();
+        core::mem::swap(&mut self.asked, &mut self.again);
+        self.next = 0;
+        self.until_patient -= 1;
+        if self.until_patient == 0 || self.asked.is_empty() {
+            self.until_patient = PATIENT_EVERY;
+            self.asked.append(&mut self.patient);
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, rt: &Rt) -> Option<TaskId> {
+        if self.ready > 0 {
+            self.ready -= 1;
+            if let Some(id) = rt.next_ready() {
+                return Some(id);
+            }
+            self.ready = 0;
+        }
+        let id = self.asked.get(self.next).copied();
+        self.next += usize::from(id.is_some());
+        id
+    }
+}
+
+impl Rt {
+    /// The next task to poll, in this pass or a later one.
+    #[inline]
+    pub(crate) fn next_in_pass(&self, clock: &'static dyn WallClock) -> TaskId {
+        loop {
+            let next = self.0.pass.borrow_mut().next(self);
+            match next {
+                Some(id) => return id,
+                None => self.next_pass(clock),
+            }
+        }
+    }
+
+    /// A pass is over. Fires what is due, backs off if nothing happened, and begins the next.
+    fn next_pass(&self, clock: &'static dyn WallClock) {
+        let progress = self.0.progress.replace(false) || !self.0.ready.borrow().is_empty();
+        let mut pass = self.0.pass.borrow_mut();
+        pass.idle = if progress { 0 } else { pass.idle.saturating_add(self.looks()) };
+        pass.until_clock_read -= 1;
+        // A timer armed since the clock was last read may be near.
+        let read = pass.until_clock_read == 0 || self.0.next_timer.get() < pass.next_timer;
+        let idle = pass.idle;
+        drop(pass);
+        if read {
+            self.read_clock(clock);
+        }
+        if idle >= LOOKS_UNTIL_IDLE {
+            clock.idle(idle, self.0.next_timer.get());
+        }
+        let mut pass = self.0.pass.borrow_mut();
+        pass.gather();
+        pass.ready = self.0.ready.borrow().len();
+        let alone = pass.ready == 0 && pass.asked.len() == 1 && pass.until_clock_read > 1;
+        let alone = alone && idle < LOOKS_UNTIL_IDLE;
+        self.0.looks.set(if alone { LOOKS_ALONE } else { 1 });
+    }
+
+    /// Fires what is due, and decides when to read the clock again.
+    fn read_clock(&self, clock: &'static dyn WallClock) {
+        let now = clock.now();
+        loop {
+            let fired = self.0.timers.borrow_mut().fire(now);
+            let Some((_, parked)) = fired else { break };
+            self.progress();
+            self.fired(parked);
+        }
+        let next = self.0.timers.borrow().next_at().unwrap_or(Time::NEVER);
+        self.0.next_timer.set(next);
+        let mut pass = self.0.pass.borrow_mut();
+        pass.next_timer = next;
+        pass.until_clock_read = if next.since(now) > FAR { PASSES_BETWEEN_CLOCK_READS } else { 1 };
+    }
+}

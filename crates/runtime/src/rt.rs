@@ -1,0 +1,526 @@
+//! One executor over two clocks.
+//!
+//! Tasks are bound to the thread that made the [`Rt`] and need no `Send`. A wait records the *number*
+//! of the task that waits, so that waking is a push onto a queue: no reference count, no lock, no
+//! allocation. A combinator that hands its children a waker of its own (as `FuturesUnordered` does)
+//! works too: [`Parked`] then keeps that waker beside the number.
+//!
+//! Virtual: when nothing is ready, the clock jumps to the next timer. Wall: tasks that wait for memory
+//! to change are polled pass after pass, and a world in which nothing happens backs off by
+//! [`WallClock::idle`].
+//!
+//! Who is polled next is decided in `pass.rs`, and when timers fire in `timers.rs`.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+
+use crate::dice::Dice;
+use crate::journey::{Journeys, NO_JOURNEY};
+use crate::log::{Entry, Log};
+use crate::pass::Pass;
+use crate::time::{Span, Time};
+use crate::timers::{Timer, Timers};
+
+/// The clock of the live world, and how to pass idle time on this platform.
+pub trait WallClock {
+    /// The moment now, from an epoch that every thread of the program shares.
+    fn now(&self) -> Time;
+    /// Called after `looks` looks in a row that found nothing, a thousand or more: spin, yield or sleep,
+    /// but not past `until`.
+    fn idle(&self, looks: u32, until: Time);
+}
+
+pub(crate) enum Clock {
+    Virtual,
+    Wall(&'static dyn WallClock),
+}
+
+/// The number of a task in its executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskId(pub(crate) u32);
+
+/// The future that [`Rt::block_on`] was given.
+const MAIN: TaskId = TaskId(0);
+/// Polled from outside: some other executor, whose waker is then kept.
+pub(crate) const OUTSIDE: TaskId = TaskId(u32::MAX);
+
+/// What tasks are polled with. One waker at one place: it is told from others by its address, and every
+/// crate that asks for the no-op waker gets its own.
+static OURS: &Waker = Waker::noop();
+
+struct Task {
+    /// None while it is being polled, and when it has ended.
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    queued: bool,
+    journey: u32,
+}
+
+impl Task {
+    /// It stands in a queue, or is being polled, or has ended.
+    fn is_busy(&self) -> bool {
+        self.queued || self.future.is_none()
+    }
+}
+
+pub(crate) struct Core {
+    pub clock: Clock,
+    /// The moment now, in virtual time.
+    pub now: Cell<Time>,
+    pub ready: RefCell<VecDeque<TaskId>>,
+    /// Who waits for memory, and how far this pass over them has come (wall clock only).
+    pub pass: RefCell<Pass>,
+    tasks: RefCell<Vec<Task>>,
+    free: RefCell<Vec<TaskId>>,
+    pub timers: RefCell<Timers>,
+    /// The moment of the next timer, or an earlier one (wall clock only).
+    pub next_timer: Cell<Time>,
+    /// See [`Rt::looks`].
+    pub looks: Cell<u32>,
+    current: Cell<TaskId>,
+    /// A task is being polled from inside another: see [`Rt::hand_over`].
+    handed_over: Cell<bool>,
+    journey: Cell<u32>,
+    timed_events: Cell<u64>,
+    pub progress: Cell<bool>,
+    /// Ready tasks are picked at random.
+    shuffled: Cell<bool>,
+    shuffle: RefCell<Option<Dice>>,
+    journeys: Option<Journeys>,
+    log: Log,
+}
+
+/// A handle to the executor, its clock, its journeys and its log. Cheap to clone.
+#[derive(Clone)]
+pub struct Rt(pub(crate) Rc<Core>);
+
+/// Who waits: a task, and the waker of a foreign combinator inside it, if any.
+#[derive(Debug)]
+pub struct Parked {
+    task: TaskId,
+    foreign: Option<Waker>,
+}
+
+impl Parked {
+    pub(crate) fn new(task: TaskId, foreign: Option<Waker>) -> Parked {
+        Parked { task, foreign }
+    }
+
+    pub(crate) fn task(task: TaskId) -> Parked {
+        Parked::new(task, None)
+    }
+
+    pub(crate) fn into_parts(self) -> (TaskId, Option<Waker>) {
+        (self.task, self.foreign)
+    }
+}
+
+impl Rt {
+    /// A world in virtual time.
+    pub fn simulated(journeys: Option<Journeys>, log: Log) -> Rt {
+        Rt::new(Clock::Virtual, journeys, log)
+    }
+
+    /// A world on a real clock.
+    pub fn live(clock: &'static dyn WallClock, journeys: Option<Journeys>, log: Log) -> Rt {
+        Rt::new(Clock::Wall(clock), journeys, log)
+    }
+
+    fn new(clock: Clock, journeys: Option<Journeys>, log: Log) -> Rt {
+        let main = Task { future: None, queued: false, journey: NO_JOURNEY };
+        Rt(Rc::new(Core {
+            clock,
+            now: Cell::new(Time::ZERO),
+            ready: RefCell::new(VecDeque::with_capacity(256)),
+            pass: RefCell::new(Pass::new()),
+            tasks: RefCell::new(alloc::vec![main]),
+            free: RefCell::new(Vec::new()),
+            timers: RefCell::new(Timers::new()),
+            next_timer: Cell::new(Time::NEVER),
+            looks: Cell::new(1),
+            current: Cell::new(OUTSIDE),
+            handed_over: Cell::new(false),
+            journey: Cell::new(NO_JOURNEY),
+            timed_events: Cell::new(0),
+            progress: Cell::new(false),
+            shuffled: Cell::new(false),
+            shuffle: RefCell::new(None),
+            journeys,
+            log,
+        }))
+    }
+
+    /// From here on, a ready task is picked at random instead of in order: a test that still passes
+    /// does not lean on an order that nobody promised.
+    pub fn shuffle_ready_tasks(&self, dice: Dice) {
+        *self.0.shuffle.borrow_mut() = Some(dice);
+        self.0.shuffled.set(true);
+    }
+
+    /// The moment now.
+    #[inline]
+    pub fn now(&self) -> Time {
+        match self.0.clock {
+            Clock::Virtual => self.0.now.get(),
+            Clock::Wall(clock) => clock.now(),
+        }
+    }
+
+    /// How many timers have fired: the timed events of a simulated run.
+    pub fn timed_events(&self) -> u64 {
+        self.0.timed_events.get()
+    }
+
+    /// Starts a task that runs until it ends or the executor is dropped.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let task = Task { future: Some(Box::pin(future)), queued: false, journey: NO_JOURNEY };
+        let mut tasks = self.0.tasks.borrow_mut();
+        let id = match self.0.free.borrow_mut().pop() {
+            Some(id) => {
+                tasks[id.0 as usize] = task;
+                id
+            }
+            None => {
+                assert!(tasks.len() < OUTSIDE.0 as usize, "tasks are numbered with 32 bits");
+                tasks.push(task);
+                TaskId(tasks.len() as u32 - 1)
+            }
+        };
+        drop(tasks);
+        self.wake(id);
+        id
+    }
+
+    /// Makes a task ready. Waking twice is waking once; waking a task that has ended does nothing.
+    #[inline]
+    pub fn wake(&self, id: TaskId) {
+        if self.queue(id) {
+            self.0.ready.borrow_mut().push_back(id);
+        }
+    }
+
+    /// Whether the task is to be put into a queue now: it is ours, and stands in none.
+    #[inline]
+    pub(crate) fn queue(&self, id: TaskId) -> bool {
+        id != OUTSIDE
+            && !core::mem::replace(&mut self.0.tasks.borrow_mut()[id.0 as usize].queued, true)
+    }
+
+    /// Notes who is polling, to be woken by [`Rt::unpark`].
+    #[inline]
+    pub fn park(&self, cx: &Context<'_>) -> Parked {
+        let foreign = if cx.waker().will_wake(OURS) { None } else { Some(cx.waker().clone()) };
+        Parked { task: self.0.current.get(), foreign }
+    }
+
+    /// Wakes who was noted.
+    #[inline]
+    pub fn unpark(&self, parked: Parked) {
+        if let Some(waker) = parked.foreign {
+            waker.wake();
+        }
+        self.wake(parked.task);
+    }
+
+    /// Wakes who was noted, as what it waited for is the caller's next step. Live, it is polled here and
+    /// now, before the caller goes on: what is handed from task to task then takes no turn in a queue.
+    /// In virtual time no time passes either way, and it takes its turn as after [`Rt::unpark`].
+    ///
+    /// The caller must hold nothing borrowed that the other may want.
+    #[inline]
+    pub fn hand_over(&self, parked: Parked) {
+        match self.0.clock {
+            Clock::Wall(_) if parked.foreign.is_none() => self.run(parked.task),
+            _ => self.unpark(parked),
+        }
+    }
+
+    /// See [`Rt::hand_over`]; for a task that is known by its number.
+    #[inline]
+    pub fn hand_over_to(&self, task: TaskId) {
+        match self.0.clock {
+            Clock::Wall(_) => self.run(task),
+            Clock::Virtual => self.wake(task),
+        }
+    }
+
+    /// Polls a task from inside another: one deep, so that the stack has a bound. Who stands in a queue
+    /// already keeps that place.
+    fn run(&self, id: TaskId) {
+        let here = id != OUTSIDE && !self.0.handed_over.get();
+        if !here || self.0.tasks.borrow()[id.0 as usize].is_busy() {
+            return self.wake(id);
+        }
+        self.0.handed_over.set(true);
+        self.poll_task(id);
+        self.0.handed_over.set(false);
+    }
+
+    /// Polls the current task again in the next pass. For waits on memory in the live world only:
+    /// in virtual time nothing changes without an event, so asking again would never end. Who has
+    /// been `patient`, and found nothing for long, is asked in some passes only.
+    ///
+    /// # Panics
+    /// In virtual time.
+    #[inline]
+    pub fn poll_again(&self, cx: &Context<'_>, patient: bool) {
+        assert!(matches!(self.0.clock, Clock::Wall(_)), "virtual time is never polled");
+        if !cx.waker().will_wake(OURS) {
+            cx.waker().wake_by_ref();
+        }
+        let id = self.0.current.get();
+        if self.queue(id) {
+            self.0.pass.borrow_mut().again(id, patient);
+        }
+    }
+
+    /// How often a wait on memory may look before it lets others have their turn: more than once where
+    /// there are no others.
+    #[inline]
+    pub fn looks(&self) -> u32 {
+        self.0.looks.get()
+    }
+
+    /// Tells the idle back-off that something happened in this pass.
+    #[inline]
+    pub fn progress(&self) {
+        self.0.progress.set(true);
+    }
+
+    /// Sleeps until a moment.
+    pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
+        Sleep { rt: self, until, timer: None }
+    }
+
+    /// Sleeps for a span.
+    pub fn sleep(&self, span: Span) -> Sleep<'_> {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Lets every other ready task run once.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        core::future::poll_fn(|cx| {
+            if core::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            self.unpark(self.park(cx));
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Wakes a task at a moment, whether or not it waits: for a part that keeps its own list of what
+    /// is due.
+    pub fn wake_at(&self, at: Time, task: TaskId) {
+        self.arm(at, Parked::task(task));
+    }
+
+    /// Arms a timer for whoever was noted; the number disarms it.
+    #[inline]
+    pub(crate) fn arm(&self, at: Time, parked: Parked) -> Timer {
+        if at < self.0.next_timer.get() {
+            self.0.next_timer.set(at);
+        }
+        self.0.timers.borrow_mut().arm(at, parked)
+    }
+
+    /// Takes a timer back, so that it does not move the clock.
+    pub(crate) fn disarm(&self, timer: Timer) {
+        self.0.timers.borrow_mut().disarm(timer);
+    }
+
+    /// Runs the world until `main` is done.
+    ///
+    /// # Panics
+    /// In virtual time, if nothing is ready and no timer is set: the world is stuck, which is a
+    /// mistake in the model and better seen than waited for.
+    pub fn block_on<F: Future>(&self, main: F) -> F::Output {
+        let mut main = pin!(main);
+        self.wake(MAIN);
+        loop {
+            let id = match self.0.clock {
+                Clock::Virtual => self.next_event(),
+                Clock::Wall(clock) => self.next_in_pass(clock),
+            };
+            if id == MAIN {
+                let journey = self.enter_main();
+                let poll = main.as_mut().poll(&mut Context::from_waker(OURS));
+                self.leave_main(journey);
+                if let Poll::Ready(output) = poll {
+                    return output;
+                }
+            } else {
+                self.poll_task(id);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next_ready(&self) -> Option<TaskId> {
+        if self.0.shuffled.get() {
+            return self.any_ready();
+        }
+        self.0.ready.borrow_mut().pop_front()
+    }
+
+    fn any_ready(&self) -> Option<TaskId> {
+        let mut ready = self.0.ready.borrow_mut();
+        match self.0.shuffle.borrow_mut().as_mut() {
+            Some(dice) if ready.len() > 1 => {
+                let pick = dice.below(ready.len() as u64) as usize;
+                ready.swap_remove_front(pick)
+            }
+            _ => ready.pop_front(),
+        }
+    }
+
+    fn enter_main(&self) -> u32 {
+        let mut tasks = self.0.tasks.borrow_mut();
+        let main = &mut tasks[MAIN.0 as usize];
+        main.queued = false;
+        self.0.current.set(MAIN);
+        self.0.journey.replace(main.journey)
+    }
+
+    fn leave_main(&self, journey_before: u32) {
+        self.0.current.set(OUTSIDE);
+        let journey = self.0.journey.replace(journey_before);
+        self.0.tasks.borrow_mut()[MAIN.0 as usize].journey = journey;
+    }
+
+    fn poll_task(&self, id: TaskId) {
+        let slot = id.0 as usize;
+        let (mut future, journey_before) = {
+            let mut tasks = self.0.tasks.borrow_mut();
+            let task = &mut tasks[slot];
+            task.queued = false;
+            let Some(future) = task.future.take() else { return };
+            (future, self.0.journey.replace(task.journey))
+        };
+        let caller = self.0.current.replace(id);
+        let poll = future.as_mut().poll(&mut Context::from_waker(OURS));
+        self.0.current.set(caller);
+        let journey = self.0.journey.replace(journey_before);
+        if poll.is_pending() {
+            let mut tasks = self.0.tasks.borrow_mut();
+            let task = &mut tasks[slot];
+            (task.future, task.journey) = (Some(future), journey);
+        } else {
+            // Dropping may wake other tasks, so nothing is borrowed here.
+            drop(future);
+            self.0.free.borrow_mut().push(id);
+        }
+    }
+
+    /// Virtual time: the next ready task, or else the one whose moment has come.
+    fn next_event(&self) -> TaskId {
+        loop {
+            if let Some(id) = self.next_ready() {
+                return id;
+            }
+            let fired = self.0.timers.borrow_mut().fire(Time::NEVER);
+            let Some((at, parked)) = fired else {
+                panic!("the world is stuck at {}: no task is ready, no timer is set", self.now());
+            };
+            self.0.now.set(self.0.now.get().max(at));
+            if parked.foreign.is_none() && parked.task != OUTSIDE {
+                // It would be the only one in the queue.
+                self.0.timed_events.set(self.0.timed_events.get() + 1);
+                return parked.task;
+            }
+            self.fired(parked);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fired(&self, parked: Parked) {
+        self.0.timed_events.set(self.0.timed_events.get() + 1);
+        self.unpark(parked);
+    }
+
+    /// Writes a line into the event log, if it is on.
+    #[inline]
+    pub fn log(&self, who: &'static str, what: &'static str, a: u64, b: u64) {
+        if self.0.log.is_on() {
+            self.0.log.put(&Entry { at: self.now(), who, what, a, b });
+        }
+    }
+
+    pub(crate) fn journeys(&self) -> Option<&Journeys> {
+        self.0.journeys.as_ref()
+    }
+
+    pub(crate) fn journey_cell(&self) -> &Cell<u32> {
+        &self.0.journey
+    }
+
+    /// Drops every task: what a power cut does to the software.
+    pub fn drop_tasks(&self) {
+        let tasks = core::mem::take(&mut *self.0.tasks.borrow_mut());
+        let count = tasks.len();
+        // The futures see a live executor while they are dropped.
+        *self.0.tasks.borrow_mut() =
+            (0..count).map(|_| Task { future: None, queued: false, journey: NO_JOURNEY }).collect();
+        drop(tasks);
+        self.0.ready.borrow_mut().clear();
+        *self.0.pass.borrow_mut() = Pass::new();
+        *self.0.free.borrow_mut() = (1..count as u32).rev().map(TaskId).collect();
+    }
+}
+
+/// A wait for a moment. Dropping it takes its timer back.
+pub struct Sleep<'a> {
+    rt: &'a Rt,
+    until: Time,
+    timer: Option<Timer>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.rt.now() >= self.until {
+            return Poll::Ready(());
+        }
+        if self.timer.is_none() {
+            self.timer = Some(self.rt.arm(self.until, self.rt.park(cx)));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer
+            && self.rt.now() < self.until
+        {
+            self.rt.disarm(timer);
+        }
+    }
+}
+
+/// Which of two futures came first.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first did.
+    First(A),
+    /// The second did.
+    Second(B),
+}
+
+/// Waits for whichever comes first and drops the other; the first wins a tie.
+pub async fn race<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    core::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = a.as_mut().poll(cx) {
+            return Poll::Ready(Either::First(output));
+        }
+        b.as_mut().poll(cx).map(Either::Second)
+    })
+    .await
+}

@@ -1,0 +1,388 @@
+//! The executor, its waits and its journeys, through the public face.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use runtime::{
+    Dice, Either, Entry, Journeys, Line, Log, Parked, Pool, Rt, SLOT_BITS, STD_CLOCK, Signal, Span,
+    Time, Waits, race,
+};
+
+fn world() -> Rt {
+    Rt::simulated(None, Log::Off)
+}
+
+fn ns(time: Time) -> u64 {
+    time.since(Time::ZERO).as_ns()
+}
+
+/// A combinator with wakers of its own, as those of other crates are: it polls a child only when that
+/// child's own waker was called.
+struct OwnWakers<F> {
+    children: Vec<(Pin<Box<F>>, Arc<Flag>)>,
+}
+
+struct Flag {
+    woken: AtomicBool,
+    parent: Mutex<Option<Waker>>,
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        if let Some(parent) = self.parent.lock().unwrap().take() {
+            parent.wake();
+        }
+    }
+}
+
+impl<F: Future<Output = ()>> OwnWakers<F> {
+    fn new(children: impl IntoIterator<Item = F>) -> OwnWakers<F> {
+        let flag = || Flag { woken: AtomicBool::new(true), parent: Mutex::new(None) };
+        let children = children.into_iter().map(|f| (Box::pin(f), Arc::new(flag()))).collect();
+        OwnWakers { children }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for OwnWakers<F> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.children.retain_mut(|(child, flag)| {
+            *flag.parent.lock().unwrap() = Some(cx.waker().clone());
+            if !flag.woken.swap(false, Ordering::AcqRel) {
+                return true;
+            }
+            let waker = Waker::from(flag.clone());
+            child.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+        });
+        if self.children.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn a_combinator_with_wakers_of_its_own_is_woken() {
+    let rt = world();
+    let pool = Pool::new([1]);
+    let signal = Signal::default();
+    let count = Cell::new(0);
+    let child = |n: u64| {
+        let (rt, pool, signal, count) = (&rt, &pool, &signal, &count);
+        async move {
+            rt.sleep(Span::ns(n)).await;
+            let item = pool.take(rt).await;
+            rt.sleep(Span::ns(10)).await;
+            pool.give(rt, item);
+            signal.notify(rt);
+            count.set(count.get() + 1);
+        }
+    };
+    rt.block_on(OwnWakers::new((1..=5).map(child)));
+    assert_eq!(count.get(), 5);
+    // The first at 1 ns; then each holds the one item for 10 ns.
+    assert_eq!(ns(rt.now()), 51);
+}
+
+#[test]
+fn timers_fire_in_order_and_ties_in_the_order_of_their_making() {
+    let rt = world();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    for (name, at) in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20)] {
+        let (rt2, seen) = (rt.clone(), seen.clone());
+        rt.spawn(async move {
+            rt2.sleep(Span::ns(at)).await;
+            seen.borrow_mut().push((name, ns(rt2.now())));
+        });
+    }
+    rt.block_on(rt.sleep(Span::ns(40)));
+    assert_eq!(*seen.borrow(), [("a", 10), ("b1", 20), ("b2", 20), ("c", 30)]);
+    assert_eq!(rt.timed_events(), 5);
+}
+
+#[test]
+fn a_dropped_sleep_does_not_move_the_clock() {
+    let rt = world();
+    let first = rt.block_on(race(rt.sleep(Span::s(100)), rt.sleep(Span::ns(5))));
+    assert_eq!(first, Either::Second(()));
+    rt.block_on(rt.sleep(Span::ns(5)));
+    assert_eq!((ns(rt.now()), rt.timed_events()), (10, 2));
+}
+
+#[test]
+#[should_panic(expected = "the world is stuck at 7.000ns")]
+fn a_world_in_which_nothing_can_happen_says_so() {
+    let rt = world();
+    rt.block_on(async {
+        rt.sleep(Span::ns(7)).await;
+        Signal::default().changed(&rt, 0).await;
+    });
+}
+
+#[test]
+fn a_pool_serves_in_turn_and_passes_on_the_turn_of_who_has_left() {
+    let rt = world();
+    let pool = Rc::new(Pool::new([()]));
+    let order = Rc::new(RefCell::new(Vec::new()));
+    pool.try_take().unwrap();
+    for name in ["first", "second", "third"] {
+        let (rt2, pool, order) = (rt.clone(), pool.clone(), order.clone());
+        rt.spawn(async move {
+            let patience = if name == "second" { Span::ns(5) } else { Span::s(1) };
+            if let Either::First(item) = race(pool.take(&rt2), rt2.sleep(patience)).await {
+                order.borrow_mut().push(name);
+                rt2.sleep(Span::ns(1)).await;
+                pool.give(&rt2, item);
+            }
+        });
+    }
+    rt.block_on(async {
+        rt.sleep(Span::ns(10)).await;
+        pool.give(&rt, ());
+        assert!(pool.try_take().is_none(), "a newcomer does not overtake");
+        rt.sleep(Span::ns(10)).await;
+    });
+    assert_eq!(*order.borrow(), ["first", "third"]);
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn a_change_between_looking_and_waiting_is_not_missed() {
+    let rt = world();
+    let signal = Signal::default();
+    let seen = signal.version();
+    signal.notify(&rt);
+    rt.block_on(signal.changed(&rt, seen));
+}
+
+const STAGES: &[&str] = &["turn", "service", "other end"];
+
+#[test]
+fn the_stages_of_a_journey_add_up_to_it() {
+    let rt = Rt::simulated(Some(Journeys::new(2, 4, 0, STAGES)), Log::Off);
+    let waits = Waits { turn: rt.stage("turn"), service: rt.stage("service") };
+    let line = Line::default();
+    line.reserve(Time::ZERO, Span::ns(30));
+    let finished = rt.block_on(async {
+        rt.begin_journey(1, 3, rt.now());
+        let turn = line.reserve(rt.now(), Span::ns(20));
+        rt.sleep_until(turn.end).await;
+        rt.mark_turn(waits, turn);
+        let other = rt.clone();
+        rt.spawn(async move {
+            other.join_journey(1, 3);
+            other.sleep(Span::ns(7)).await;
+            other.mark(other.stage("other end"));
+            other.part_from_journey();
+        });
+        rt.sleep(Span::ns(9)).await;
+        rt.finish_journey().unwrap()
+    });
+    assert_eq!(finished.stages[..3], [30_000, 20_000, 7_000]);
+    assert_eq!(finished.total, Span::ns(59), "2 ns that nobody named are left over");
+}
+
+#[test]
+fn only_some_journeys_are_followed_if_one_asks_for_that() {
+    let rt = Rt::simulated(Some(Journeys::new(1, 8, 2, STAGES)), Log::Off);
+    let followed: Vec<u16> = (0..8)
+        .filter(|command| {
+            rt.begin_journey(0, *command, rt.now());
+            rt.is_followed()
+        })
+        .collect();
+    assert_eq!(followed, [0, 4]);
+    // A slot that is used again and again is not always the one that is followed.
+    let uses = (0..8).map(|use_of_it| use_of_it << SLOT_BITS | 3);
+    let followed: Vec<u16> = uses.filter(|command| rt.follows(0, *command)).collect();
+    assert_eq!(followed, [1, 5].map(|use_of_it| use_of_it << SLOT_BITS | 3));
+}
+
+#[test]
+fn the_log_says_what_happened_and_when() {
+    let log = Log::kept();
+    let rt = Rt::simulated(None, log.clone());
+    rt.block_on(async {
+        rt.sleep(Span::ns(3)).await;
+        rt.log("here", "this", 1, 255);
+    });
+    let entry = Entry { at: Time(3_000), who: "here", what: "this", a: 1, b: 255 };
+    assert_eq!(log.entries(), [entry]);
+    assert_eq!(entry.to_string(), "3000 here this 1 ff");
+}
+
+#[test]
+fn ready_tasks_can_be_shuffled_by_a_seed() {
+    let order = |seed| {
+        let rt = world();
+        rt.shuffle_ready_tasks(Dice::new(seed));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        for n in 0..8 {
+            let seen = seen.clone();
+            rt.spawn(async move { seen.borrow_mut().push(n) });
+        }
+        rt.block_on(rt.sleep(Span::ns(1)));
+        seen.take()
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+}
+
+#[test]
+fn dropping_all_tasks_drops_what_they_hold() {
+    let rt = world();
+    let held = Rc::new(());
+    let inner = held.clone();
+    rt.spawn(async move {
+        let _held = inner;
+        core::future::pending::<()>().await;
+    });
+    rt.block_on(rt.sleep(Span::ns(1)));
+    assert_eq!(Rc::strong_count(&held), 2);
+    rt.drop_tasks();
+    assert_eq!(Rc::strong_count(&held), 1);
+}
+
+/// Live: one task waits for a word that another thread writes, and sleeps end.
+#[test]
+fn the_live_executor_polls_and_keeps_time() {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let flag = Arc::new(AtomicBool::new(false));
+    let writer = flag.clone();
+    let begun = rt.now();
+    let thread = std::thread::spawn(move || writer.store(true, Ordering::Release));
+    rt.block_on(async {
+        core::future::poll_fn(|cx| {
+            if flag.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            rt.poll_again(cx, false);
+            Poll::Pending
+        })
+        .await;
+        rt.sleep(Span::ms(2)).await;
+    });
+    assert!(rt.now().since(begun) >= Span::ms(2));
+    thread.join().unwrap();
+}
+
+/// A task that waits for what it is given, and says when it got it.
+fn receiver(rt: &Rt, parked: &Rc<RefCell<Option<Parked>>>, said: &Rc<RefCell<Vec<&'static str>>>) {
+    let (rt2, parked, said) = (rt.clone(), parked.clone(), said.clone());
+    rt.spawn(async move {
+        for _ in 0..2 {
+            let mut asked = false;
+            core::future::poll_fn(|cx| {
+                if std::mem::replace(&mut asked, true) {
+                    return Poll::Ready(());
+                }
+                *parked.borrow_mut() = Some(rt2.park(cx));
+                Poll::Pending
+            })
+            .await;
+            said.borrow_mut().push("received");
+        }
+    });
+}
+
+/// What is said by one who hands over and one who receives, with a turn for all others in between.
+fn handed_over(rt: &Rt) -> Vec<&'static str> {
+    let (parked, said) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(Vec::new())));
+    receiver(rt, &parked, &said);
+    rt.block_on(async {
+        rt.yield_now().await;
+        let whom = parked.take().expect("it waits");
+        rt.hand_over(whom);
+        said.borrow_mut().push("handed over");
+        rt.yield_now().await;
+    });
+    said.take()
+}
+
+#[test]
+fn live_what_is_handed_over_runs_at_once_and_in_virtual_time_in_its_turn() {
+    assert_eq!(handed_over(&world()), ["handed over", "received"]);
+    assert_eq!(handed_over(&Rt::live(&STD_CLOCK, None, Log::Off)), ["received", "handed over"]);
+}
+
+/// Each of a chain of tasks hands over to the next. Who runs inside another hands over by the queue, so
+/// that a chain of any length takes the stack of two.
+#[test]
+fn handing_over_is_one_deep() {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    const LINKS: usize = 100_000;
+    let (depth, deepest) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let ended = Rc::new(Cell::new(0));
+    let waiting: Rc<RefCell<Vec<Option<Parked>>>> = Rc::default();
+    for link in 0..LINKS {
+        let (rt2, waiting) = (rt.clone(), waiting.clone());
+        let (depth, deepest, ended) = (depth.clone(), deepest.clone(), ended.clone());
+        rt.spawn(async move {
+            let mut asked = false;
+            core::future::poll_fn(|cx| {
+                if std::mem::replace(&mut asked, true) {
+                    return Poll::Ready(());
+                }
+                waiting.borrow_mut().push(Some(rt2.park(cx)));
+                Poll::Pending
+            })
+            .await;
+            depth.set(depth.get() + 1);
+            deepest.set(depth.get().max(deepest.get()));
+            let next = waiting.borrow_mut().get_mut(link + 1).and_then(Option::take);
+            if let Some(next) = next {
+                rt2.hand_over(next);
+            }
+            depth.set(depth.get() - 1);
+            ended.set(ended.get() + 1);
+        });
+    }
+    rt.block_on(async {
+        rt.yield_now().await;
+        let first = waiting.borrow_mut()[0].take().expect("it waits");
+        rt.hand_over(first);
+        while ended.get() < LINKS {
+            rt.yield_now().await;
+        }
+    });
+    assert_eq!(deepest.get(), 2);
+}
+
+/// Live: of two tasks that wait for memory, one has found nothing for long. Both find what they wait
+/// for, and a world in which everybody is patient looks as often as any.
+#[test]
+fn who_is_patient_is_asked_too() {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let (asked, found) = (Rc::new(Cell::new([0_u32; 2])), Rc::new(Cell::new(0)));
+    for (number, patient) in [(0, false), (1, true)] {
+        let (rt2, asked, found) = (rt.clone(), asked.clone(), found.clone());
+        rt.spawn(async move {
+            core::future::poll_fn(|cx| {
+                let mut counts = asked.get();
+                counts[number] += 1;
+                asked.set(counts);
+                if counts[0] == 1_000 && number == 0 || counts[1] == 100 {
+                    return Poll::Ready(());
+                }
+                rt2.poll_again(cx, patient);
+                Poll::Pending
+            })
+            .await;
+            found.set(found.get() + 1);
+        });
+    }
+    rt.block_on(async {
+        while found.get() == 0 {
+            rt.yield_now().await;
+        }
+        let [hot, patient] = asked.get();
+        assert_eq!(hot, 1_000, "the other can't have been first");
+        assert!((1..hot / 16).contains(&patient), "{patient} of {hot}");
+        while found.get() < 2 {
+            rt.yield_now().await;
+        }
+    });
+}
