@@ -1,0 +1,256 @@
+//! Host memory that a device may reach, handed out in buffers.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt;
+
+use crate::shared::{Memory, OutOfRange};
+use wire::BusAddr;
+
+/// Buffers are multiples of this many bytes, and aligned to it.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// Hands out pieces of one region. Cheap to clone; bound to its thread, as its queues are.
+#[derive(Clone)]
+pub struct Arena {
+    memory: Memory,
+    state: Rc<RefCell<State>>,
+}
+
+struct State {
+    /// Where the part that was never handed out begins, in bytes from the region's start.
+    fresh: usize,
+    /// Returned pieces, by the power of two of their length.
+    free: [Vec<u64>; CLASSES],
+}
+
+const CLASS_MIN_LOG2: u32 = BUFFER_ALIGN.ilog2();
+const CLASSES: usize = 24;
+
+/// The region has no piece of this length left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What was asked for, in bytes.
+    pub wanted: usize,
+    /// What the region holds in all.
+    pub total: usize,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no {} bytes left of the {} bytes of host memory shared with the device",
+            self.wanted, self.total
+        )
+    }
+}
+
+impl core::error::Error for OutOfMemory {}
+
+impl Arena {
+    /// Hands out all of `memory`.
+    pub fn new(memory: Memory) -> Arena {
+        let state = State { fresh: 0, free: core::array::from_fn(|_| Vec::new()) };
+        Arena { memory, state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// The region itself.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// A buffer of `bytes` bytes, contiguous on the bus and aligned to [`BUFFER_ALIGN`]. Its contents
+    /// are whatever its last user left.
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        let full = OutOfMemory { wanted: bytes, total: self.memory.bytes() };
+        let class = bytes.max(1).next_power_of_two().ilog2().max(CLASS_MIN_LOG2) - CLASS_MIN_LOG2;
+        if class as usize >= CLASSES {
+            return Err(full);
+        }
+        let mut state = self.state.borrow_mut();
+        let size = BUFFER_ALIGN << class;
+        let at = match state.free[class as usize].pop() {
+            Some(at) => at,
+            None if size <= self.memory.bytes() - state.fresh => {
+                state.fresh += size;
+                self.memory.base().0 + (state.fresh - size) as u64
+            }
+            None => return Err(full),
+        };
+        drop(state);
+        let home = Home { arena: self.clone(), at, class: class as usize };
+        Ok(Buffer { at: BusAddr(at), bytes, home: Rc::new(home) })
+    }
+}
+
+struct Home {
+    arena: Arena,
+    at: u64,
+    class: usize,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.arena.state.borrow_mut().free[self.class].push(self.at);
+    }
+}
+
+/// A piece of shared memory, contiguous on the bus. Given to a queue for the time of a command and
+/// returned with the completion; goes back to its arena when dropped.
+pub struct Buffer {
+    at: BusAddr,
+    bytes: usize,
+    home: Rc<Home>,
+}
+
+impl Buffer {
+    /// Where it begins on the bus.
+    #[inline]
+    pub fn at(&self) -> BusAddr {
+        self.at
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory it lies in.
+    #[inline]
+    pub fn memory(&self) -> &Memory {
+        &self.home.arena.memory
+    }
+
+    /// The part of `bytes` bytes from `offset`. It shares the buffer's place, which is not free before
+    /// both are dropped.
+    ///
+    /// # Panics
+    /// If the part does not lie inside.
+    #[inline]
+    pub fn part(&self, offset: usize, bytes: usize) -> Buffer {
+        self.assert_inside(offset, bytes);
+        Buffer { at: BusAddr(self.at.0 + offset as u64), bytes, home: self.home.clone() }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        self.assert_inside(offset, from.len());
+        inside(self.memory().write(BusAddr(self.at.0 + offset as u64), from));
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// If they do not lie inside.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        self.assert_inside(offset, to.len());
+        inside(self.memory().read(BusAddr(self.at.0 + offset as u64), to));
+    }
+
+    /// Sets it to zero.
+    pub fn zero(&self) {
+        inside(self.memory().zero(self.at, self.bytes));
+    }
+
+    /// Loads a word with acquire.
+    ///
+    /// # Panics
+    /// If it does not lie inside, or is not aligned.
+    #[inline]
+    pub fn load_u32(&self, offset: usize) -> u32 {
+        self.assert_inside(offset, 4);
+        inside(self.memory().load_u32(BusAddr(self.at.0 + offset as u64)))
+    }
+
+    /// Stores a word with release.
+    ///
+    /// # Panics
+    /// If it does not lie inside, or is not aligned.
+    #[inline]
+    pub fn store_u32(&self, offset: usize, value: u32) {
+        self.assert_inside(offset, 4);
+        inside(self.memory().store_u32(BusAddr(self.at.0 + offset as u64), value));
+    }
+
+    #[inline]
+    fn assert_inside(&self, offset: usize, bytes: usize) {
+        if offset > self.bytes || bytes > self.bytes - offset {
+            self.is_left(offset, bytes);
+        }
+    }
+
+    /// Out of line, so that what checks is small enough to be put where it is used.
+    #[cold]
+    #[inline(never)]
+    fn is_left(&self, offset: usize, bytes: usize) -> ! {
+        panic!("{bytes} bytes at {offset} do not lie in a buffer of {} bytes", self.bytes);
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes at {:#x})", self.bytes, self.at.0)
+    }
+}
+
+#[inline]
+fn inside<T>(result: Result<T, OutOfRange>) -> T {
+    match result {
+        Ok(done) => done,
+        Err(_) => not_ours(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn not_ours() -> ! {
+    panic!("an arena hands out only its own region")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(bytes: usize) -> Arena {
+        Arena::new(Memory::private(bytes, BusAddr(0x10_0000)))
+    }
+
+    #[test]
+    fn a_buffer_comes_back_when_its_last_part_is_gone() {
+        let arena = arena(8192);
+        let buffer = arena.buffer(8192).unwrap();
+        let part = buffer.part(4096, 100);
+        drop(buffer);
+        assert_eq!(arena.buffer(8192).unwrap_err(), OutOfMemory { wanted: 8192, total: 8192 });
+        drop(part);
+        assert!(arena.buffer(5000).is_ok());
+    }
+
+    #[test]
+    fn buffers_do_not_overlap() {
+        let arena = arena(64 * 1024);
+        let buffers: Vec<Buffer> = (0..4).map(|i| arena.buffer(4096 << (i % 3)).unwrap()).collect();
+        for (i, buffer) in buffers.iter().enumerate() {
+            buffer.copy_in(0, &alloc::vec![i as u8 + 1; buffer.bytes()]);
+        }
+        for (i, buffer) in buffers.iter().enumerate() {
+            let mut last = [0];
+            buffer.copy_out(buffer.bytes() - 1, &mut last);
+            assert_eq!(last, [i as u8 + 1]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "do not lie in a buffer of 512 bytes")]
+    fn a_buffer_ends_where_it_was_asked_to() {
+        arena(4096).buffer(512).unwrap().copy_in(510, &[1, 2, 3]);
+    }
+}

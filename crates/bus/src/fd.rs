@@ -1,0 +1,260 @@
+//! Anonymous files, descriptors over a socket, event counters. A module of the bus with `unsafe`: each
+//! call is one system call on descriptors and buffers that we own.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::vec::Vec;
+
+use crate::Memory;
+use crate::shared::REGION_ALIGN;
+use wire::BusAddr;
+
+/// A file without a name, in memory, whose length cannot change any more: a mapping of it never
+/// faults, whatever the other side does.
+pub(crate) struct Memfd {
+    fd: OwnedFd,
+    bytes: usize,
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+impl Memfd {
+    /// A new one, zeroed; the length is rounded up to a page.
+    pub(crate) fn new(name: &str, bytes: usize) -> io::Result<Memfd> {
+        let name = CString::new(name).expect("a name without zero bytes");
+        let bytes = bytes.next_multiple_of(REGION_ALIGN).max(REGION_ALIGN);
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string that outlives the call.
+        let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
+        // SAFETY: a descriptor that was just made and that nobody else has.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: plain system calls on our descriptor.
+        check(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) })?;
+        // SAFETY: as above.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Ok(Memfd { fd, bytes })
+    }
+
+    /// One that a peer has sent. It must be sealed against shrinking, or the peer could make our
+    /// accesses fault, and hold at least `bytes` bytes.
+    pub(crate) fn from_peer(fd: OwnedFd, bytes: usize) -> io::Result<Memfd> {
+        // SAFETY: a plain system call on our descriptor.
+        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+        if seals & libc::F_SEAL_SHRINK == 0 {
+            let text = "the peer's memory is not sealed against shrinking (F_SEAL_SHRINK expected)";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let length = File::from(fd.try_clone()?).metadata()?.len();
+        if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGN) || length < bytes as u64 {
+            let text = std::format!("the peer's memory has {length} bytes, it announced {bytes}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(Memfd { fd, bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Maps all of it.
+    pub(crate) fn map(&self, base: BusAddr) -> io::Result<Memory> {
+        Memory::map(self.fd.as_fd(), self.bytes, base)
+    }
+}
+
+impl AsFd for Memfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Whether a file's pages are memory: a file of tmpfs, an anonymous one, or of huge pages. Faulting one
+/// of these in waits for nobody; one of another kind may be served by a process (FUSE) or a network,
+/// and keep whoever touches it for as long as that likes.
+pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    const TMPFS: u32 = 0x0102_1994;
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    // SAFETY: all-zero is a valid value of the structure.
+    let mut kind: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is ours, and the call fills it in.
+    check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut kind) })?;
+    Ok([TMPFS, HUGETLBFS].contains(&(kind.f_type as u32)))
+}
+
+/// How long a file is.
+pub(crate) fn length(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(File::from(fd.try_clone_to_owned()?).metadata()?.len())
+}
+
+/// A counter that whoever waits for it is woken by.
+pub(crate) struct Eventfd(OwnedFd);
+
+impl Eventfd {
+    pub(crate) fn new() -> io::Result<Eventfd> {
+        // SAFETY: a plain system call.
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: a descriptor that was just made and that nobody else has.
+        Ok(Eventfd(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// One that a peer has sent. Anything else than such a counter is refused: signalling a pipe or a
+    /// socket could wait for the peer.
+    pub(crate) fn from_peer(fd: OwnedFd) -> io::Result<Eventfd> {
+        let name = std::fs::read_link(std::format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if name.as_os_str() != "anon_inode:[eventfd]" {
+            let text = std::format!("{}: an eventfd was expected", name.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        // SAFETY: plain system calls on our descriptor.
+        let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+        // SAFETY: as above.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
+        Ok(Eventfd(fd))
+    }
+
+    /// Adds one. A counter that is full has been signalled already.
+    pub(crate) fn signal(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes of ours are read. The result tells nothing: the counter is full, or not.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// The descriptor's number: which counter this is, as long as it lives.
+    pub(crate) fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// What was added since this was last asked.
+    pub(crate) fn take(&self) -> u64 {
+        let mut count = 0_u64;
+        // SAFETY: eight bytes of ours are written. A counter at zero is an error, and leaves it so.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        count
+    }
+}
+
+impl AsFd for Eventfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// There is something to read, or the other end has gone.
+    Readable,
+    /// There is room to write.
+    Writable,
+}
+
+/// Waits until one of these is so, for at most so many milliseconds; says which are.
+pub(crate) fn wait(these: &[(BorrowedFd<'_>, Until)], ms: i32, ready: &mut Vec<bool>) {
+    let mut polled: Vec<libc::pollfd> = these
+        .iter()
+        .map(|(fd, until)| {
+            let events = if *until == Until::Readable { libc::POLLIN } else { libc::POLLOUT };
+            libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
+        })
+        .collect();
+    // SAFETY: the list is ours and as long as it is said to be. A failure leaves all flags at zero.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+    ready.clear();
+    ready.extend(polled.iter().map(|polled| polled.revents != 0));
+}
+
+/// Descriptors in one message, at most.
+pub(crate) const FDS_MAX: usize = 16;
+
+/// Room for them in a control message, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct Control([u8; 16 + 4 * FDS_MAX]);
+
+/// Sends a part of a message, with descriptors beside its first byte; says how many bytes were taken.
+pub(crate) fn send(
+    socket: &UnixStream,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    assert!(fds.len() <= FDS_MAX, "at most {FDS_MAX} descriptors in a message");
+    let mut control = Control([0; _]);
+    let mut part =
+        libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    // SAFETY: all-zero is a valid message header.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if !fds.is_empty() {
+        let bytes = 4 * fds.len() as u32;
+        header.msg_control = (&raw mut control.0).cast();
+        // SAFETY: arithmetic.
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as usize;
+        // SAFETY: the control buffer is aligned and has CMSG_SPACE(4 * FDS_MAX) = 16 + 4 * FDS_MAX
+        // bytes, so the first header and its data lie inside it.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(bytes) as usize;
+            let data = libc::CMSG_DATA(first).cast::<i32>();
+            for (index, fd) in fds.iter().enumerate() {
+                data.add(index).write_unaligned(fd.as_raw_fd());
+            }
+        }
+    }
+    // SAFETY: the header's buffers are ours, have the lengths that it names, and are only read.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Receives what there is of a message, and the descriptors beside it; says how many bytes.
+///
+/// # Errors
+/// Among others, if there were more descriptors than [`FDS_MAX`]: those that came are closed.
+pub(crate) fn receive(
+    socket: &UnixStream,
+    message: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut control = Control([0; _]);
+    let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: message.len() };
+    // SAFETY: all-zero is a valid message header.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control.0).cast();
+    header.msg_controllen = size_of::<Control>();
+    // SAFETY: the header's buffers are ours and have the lengths that it names.
+    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled in the control buffer and its length; the macros walk it. Every
+    // descriptor in it is new and ours, and is owned at once, so none leaks.
+    unsafe {
+        let mut cmsg = libc::CMSG_FIRSTHDR(&raw const header);
+        while !cmsg.is_null() {
+            if (*cmsg).cmsg_level == libc::SOL_SOCKET && (*cmsg).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*cmsg).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
+                for index in 0..count {
+                    let fd = libc::CMSG_DATA(cmsg).cast::<i32>().add(index).read_unaligned();
+                    fds.push(OwnedFd::from_raw_fd(fd));
+                }
+            }
+            cmsg = libc::CMSG_NXTHDR(&raw const header, cmsg);
+        }
+    }
+    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        let text = std::format!("more than {FDS_MAX} descriptors came beside a message");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(got as usize)
+}

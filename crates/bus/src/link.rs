@@ -1,0 +1,436 @@
+//! A PCIe link in virtual time: two directions, each a queue for the wire.
+//!
+//! A transfer is one reservation, however many TLPs it has: its bytes on the wire are counted in
+//! closed form, and its time is rounded once. Only where packets contend one by one (flow-control
+//! credits, a packet held up on the way) is it taken apart.
+
+use alloc::collections::VecDeque;
+use core::cell::{Cell, RefCell};
+
+use runtime::{Dice, Line, Span, Time};
+use wire::pcie::{self, Generation, Pieces, ReadRules, TlpFormat, Traffic};
+
+/// What a link is. Every number has its source in the plan.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// Generation: rate and line coding.
+    pub generation: Generation,
+    /// Lanes.
+    pub lanes: u8,
+    /// Maximum payload size, bytes.
+    pub mps: u32,
+    /// Maximum read request size, bytes.
+    pub mrrs: u32,
+    /// Read-completion boundary, bytes: 64 or 128.
+    pub rcb: u32,
+    /// The most that the root complex puts into one completion, bytes.
+    pub completion_bytes: u32,
+    /// Whether TLPs carry the end-to-end CRC.
+    pub ecrc: bool,
+    /// From the last byte on the wire to the same byte at the other end: both PHYs, the wire, and every
+    /// switch or chipset between.
+    pub latency: Span,
+    /// From a read request's arrival at the root complex to its first completion: lookup and memory.
+    pub host_read: Span,
+    /// From a read request's arrival at the device to its completion: a register.
+    pub device_read: Span,
+    /// One acknowledgement DLLP for so many TLPs, one flow-control DLLP for as many.
+    pub tlps_per_dllp: u32,
+    /// Flow-control credits of the receivers; none: never the bottleneck.
+    pub credits: Option<Credits>,
+    /// Packets held up inside the root complex; none: never.
+    pub held_up: Option<HeldUp>,
+}
+
+/// Flow-control credits that a receiver grants for posted writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Credits {
+    /// Headers.
+    pub headers: u32,
+    /// Data, in units of 16 bytes.
+    pub data: u32,
+    /// From a packet's arrival to its credits' return at the sender.
+    pub return_after: Span,
+}
+
+/// Some packets take longer inside the root complex: what relaxed ordering lets others overtake.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldUp {
+    /// One packet in so many.
+    pub one_in: u64,
+    /// For so long.
+    pub span: Span,
+}
+
+/// A transfer on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// Its first byte leaves.
+    pub begin: Time,
+    /// Its last byte has left.
+    pub sent: Time,
+    /// Its last byte has arrived.
+    pub landed: Time,
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the device to the host.
+    Up,
+    /// From the host to the device.
+    Down,
+}
+
+/// The link: both directions at once.
+pub struct Link {
+    spec: LinkSpec,
+    format: TlpFormat,
+    byte_time: (u64, u64),
+    up: Direction,
+    down: Direction,
+}
+
+struct Direction {
+    line: Line,
+    tlps: Cell<u64>,
+    /// Bytes of DLLPs that wait for a gap.
+    owed: Cell<u64>,
+    /// When the last strictly ordered posting has landed.
+    landed: Cell<Time>,
+    credits: RefCell<VecDeque<(Time, u32, u32)>>,
+    available: Cell<(u32, u32)>,
+    dice: RefCell<Dice>,
+}
+
+impl Direction {
+    fn new(spec: &LinkSpec, dice: Dice) -> Direction {
+        let available = spec.credits.map_or((0, 0), |c| (c.headers, c.data));
+        Direction {
+            line: Line::default(),
+            tlps: Cell::new(0),
+            owed: Cell::new(0),
+            landed: Cell::new(Time::ZERO),
+            credits: RefCell::default(),
+            available: Cell::new(available),
+            dice: RefCell::new(dice),
+        }
+    }
+}
+
+impl Link {
+    /// An idle link. `seed` is for the packets that are held up.
+    pub fn new(spec: LinkSpec, seed: u64) -> Link {
+        let format = TlpFormat { generation: spec.generation, ecrc: spec.ecrc };
+        let byte_time = pcie::byte_time(spec.generation, spec.lanes);
+        let up = Direction::new(&spec, Dice::for_part(seed, "link up"));
+        let down = Direction::new(&spec, Dice::for_part(seed, "link down"));
+        Link { spec, format, byte_time, up, down }
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    /// How long this direction has been busy.
+    pub fn busy(&self, way: Way) -> Span {
+        self.direction(way).line.busy()
+    }
+
+    /// How many TLPs have gone this way.
+    pub fn tlps(&self, way: Way) -> u64 {
+        self.direction(way).tlps.get()
+    }
+
+    fn direction(&self, way: Way) -> &Direction {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// The time of so many bytes on the wire: exact, then rounded up once.
+    #[inline]
+    pub fn time_of(&self, bytes: u64) -> Span {
+        let (ps, per) = self.byte_time;
+        // Most generations divide by a power of two, and a division takes longer than all the rest.
+        match per.is_power_of_two() {
+            true => Span((bytes * ps + (per - 1)) >> per.trailing_zeros()),
+            false => Span((bytes * ps).div_ceil(per)),
+        }
+    }
+
+    /// Sends a posted write of `bytes` bytes to `address`, not before `from`; its source yields the
+    /// last byte at `ready`. `landed` is called for every piece that lands by itself, with its offset,
+    /// length and moment: once for the whole unless packets can be held up.
+    pub fn post(
+        &self,
+        way: Way,
+        from: Time,
+        posted: Posted,
+        mut landed: impl FnMut(u32, u32, Time),
+    ) -> Flight {
+        if self.spec.credits.is_some() || (self.spec.held_up.is_some() && way == Way::Up) {
+            return self.post_by_packets(way, from, posted, landed);
+        }
+        let direction = self.direction(way);
+        let bytes = u64::from(posted.bytes);
+        let size = pcie::posted_write(self.format, posted.address, bytes, self.spec.mps);
+        let begin = self.begin_after_dllps(direction, from);
+        let service = self.time_of(size.wire_bytes);
+        let turn = direction.line.reserve(begin, service);
+        let sent = turn.end.max(posted.ready);
+        direction.line.prolong(sent);
+        self.owe(way, size.tlps);
+        let arrived = (sent + self.spec.latency).max(direction.landed.get());
+        direction.landed.set(arrived);
+        landed(0, posted.bytes, arrived);
+        Flight { begin: turn.begin, sent, landed: arrived }
+    }
+
+    /// As [`post`](Link::post), packet by packet.
+    fn post_by_packets(
+        &self,
+        way: Way,
+        from: Time,
+        posted: Posted,
+        mut landed: impl FnMut(u32, u32, Time),
+    ) -> Flight {
+        let direction = self.direction(way);
+        let begin = self.begin_after_dllps(direction, from).max(direction.line.free_at());
+        let (mut burst_begin, mut burst_bytes, mut end) = (begin, 0, begin);
+        let (mut last, mut tlps, mut done) = (begin, 0, 0);
+        let header = self.format.overhead_bytes(pcie::memory_header_bytes(posted.address));
+        for packet in Pieces::new(posted.address, u64::from(posted.bytes), self.spec.mps) {
+            let payload = packet.payload_bytes(posted.address);
+            let units = payload.div_ceil(16);
+            let granted = self.take_credits(direction, end, units);
+            if granted > end {
+                (burst_begin, burst_bytes) = (granted, 0);
+            }
+            burst_bytes += u64::from(header + payload);
+            end = burst_begin + self.time_of(burst_bytes);
+            done += packet.bytes;
+            if done == posted.bytes && posted.ready > end {
+                end = posted.ready;
+            }
+            let arrived = end + self.spec.latency + self.hold_up(direction, way);
+            let lands = self.order(direction, arrived, posted.relaxed);
+            self.return_credits(direction, lands, units);
+            landed(packet.offset as u32, packet.bytes, lands);
+            last = last.max(lands);
+            tlps += 1;
+        }
+        let turn = direction.line.reserve(begin, end.since(begin));
+        self.owe(way, tlps);
+        Flight { begin: turn.begin, sent: turn.end, landed: last }
+    }
+
+    /// A strict posting lands after every posting before it; a relaxed one whenever it arrives, but
+    /// what is strict after it waits for it.
+    fn order(&self, direction: &Direction, arrived: Time, relaxed: bool) -> Time {
+        let lands = if relaxed { arrived } else { arrived.max(direction.landed.get()) };
+        direction.landed.set(direction.landed.get().max(lands));
+        lands
+    }
+
+    fn hold_up(&self, direction: &Direction, way: Way) -> Span {
+        match self.spec.held_up {
+            Some(held_up) if way == Way::Up => {
+                let unlucky = direction.dice.borrow_mut().below(held_up.one_in) == 0;
+                if unlucky { held_up.span } else { Span::ZERO }
+            }
+            _ => Span::ZERO,
+        }
+    }
+
+    /// The moment, not before `from`, at which one header and `units` of data are granted.
+    fn take_credits(&self, direction: &Direction, from: Time, units: u32) -> Time {
+        if self.spec.credits.is_none() {
+            return from;
+        }
+        let (mut headers, mut data) = direction.available.get();
+        let mut granted = from;
+        let mut returning = direction.credits.borrow_mut();
+        while let Some(&(at, h, d)) = returning.front() {
+            if at > granted && headers >= 1 && data >= units {
+                break;
+            }
+            granted = granted.max(at);
+            headers += h;
+            data += d;
+            returning.pop_front();
+        }
+        direction.available.set((headers.saturating_sub(1), data.saturating_sub(units)));
+        granted
+    }
+
+    fn return_credits(&self, direction: &Direction, lands: Time, units: u32) {
+        if let Some(credits) = self.spec.credits {
+            let at = lands + credits.return_after;
+            // A relaxed packet may land before one that was sent earlier; credits return in order.
+            let mut returning = direction.credits.borrow_mut();
+            let at = returning.back().map_or(at, |&(last, _, _)| last.max(at));
+            returning.push_back((at, 1, units));
+        }
+    }
+
+    /// Sends a request or answer without ordering of its own: a read request, or completions of
+    /// `bytes` bytes read from `address`.
+    pub fn send(&self, way: Way, from: Time, size: Traffic) -> Flight {
+        let direction = self.direction(way);
+        let begin = self.begin_after_dllps(direction, from);
+        let turn = direction.line.reserve(begin, self.time_of(size.wire_bytes));
+        self.owe(way, size.tlps);
+        // Neither a read request nor a completion passes a posted write.
+        let landed = (turn.end + self.spec.latency).max(direction.landed.get());
+        Flight { begin: turn.begin, sent: turn.end, landed }
+    }
+
+    /// The TLPs that ask for `bytes` bytes at `address`.
+    pub fn read_requests(&self, address: u64, bytes: u32) -> Traffic {
+        pcie::read_requests(self.format, address, u64::from(bytes), self.spec.mrrs)
+    }
+
+    /// The TLPs that answer them.
+    pub fn completions(&self, address: u64, bytes: u32) -> Traffic {
+        let payload_max = self.spec.completion_bytes.min(self.spec.mps);
+        let rules = ReadRules { mrrs: self.spec.mrrs, rcb: self.spec.rcb, payload_max };
+        pcie::completions(self.format, address, u64::from(bytes), rules)
+    }
+
+    /// TLPs sent one way are acknowledged, and their credits returned, by DLLPs the other way.
+    fn owe(&self, sent: Way, tlps: u64) {
+        let (out, back) = match sent {
+            Way::Up => (&self.up, &self.down),
+            Way::Down => (&self.down, &self.up),
+        };
+        out.tlps.set(out.tlps.get() + tlps);
+        let dllps = 2 * tlps.div_ceil(u64::from(self.spec.tlps_per_dllp));
+        back.owed.set(back.owed.get() + dllps * u64::from(pcie::DLLP_BYTES));
+    }
+
+    /// DLLPs fill the gaps between TLPs; those for which there was no gap go first.
+    fn begin_after_dllps(&self, direction: &Direction, from: Time) -> Time {
+        let owed = direction.owed.replace(0);
+        if owed == 0 {
+            return from;
+        }
+        from.max(direction.line.free_at() + self.time_of(owed))
+    }
+}
+
+/// A posted write, as the link sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// Where it goes.
+    pub address: u64,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// The relaxed-ordering attribute.
+    pub relaxed: bool,
+    /// When its source yields the last byte.
+    pub ready: Time,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// The link of Vučinić et al., "DC Express" (FAST 2014), without any latency.
+    pub(crate) fn gen2_x4() -> LinkSpec {
+        LinkSpec {
+            generation: Generation::Gen2,
+            lanes: 4,
+            mps: 128,
+            mrrs: 512,
+            rcb: 64,
+            completion_bytes: 64,
+            ecrc: false,
+            latency: Span::ZERO,
+            host_read: Span::ZERO,
+            device_read: Span::ZERO,
+            tlps_per_dllp: 4,
+            credits: None,
+            held_up: None,
+        }
+    }
+
+    const ABOVE_4_GIB: u64 = 0x1_0000_0000;
+
+    fn posted(bytes: u32) -> Posted {
+        Posted { address: ABOVE_4_GIB, bytes, relaxed: false, ready: Time::ZERO }
+    }
+
+    #[test]
+    fn four_kib_take_2432_ns_on_the_link_of_the_dc_express_paper() {
+        let link = Link::new(gen2_x4(), 0);
+        let flight = link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
+        assert_eq!(flight.sent.since(flight.begin), Span::ns(2_432));
+    }
+
+    #[test]
+    fn packet_by_packet_is_the_same_where_nothing_holds_them_up() {
+        for bytes in [4, 64, 100, 128, 4096, 1 << 20] {
+            let whole = Link::new(gen2_x4(), 0);
+            let plenty = Credits { headers: 1 << 20, data: 1 << 24, return_after: Span::us(1) };
+            let packets = Link::new(LinkSpec { credits: Some(plenty), ..gen2_x4() }, 0);
+            for _ in 0..3 {
+                let a = whole.post(Way::Up, Time::ZERO, posted(bytes), |_, _, _| {});
+                let b = packets.post(Way::Up, Time::ZERO, posted(bytes), |_, _, _| {});
+                assert_eq!(a, b, "{bytes} bytes");
+            }
+        }
+    }
+
+    /// One header credit, returned 100 ns after its packet arrives: a packet of 152 bytes every
+    /// 76 + 100 ns.
+    #[test]
+    fn scarce_credits_pace_the_packets() {
+        let one = Credits { headers: 1, data: 8, return_after: Span::ns(100) };
+        let link = Link::new(LinkSpec { credits: Some(one), ..gen2_x4() }, 0);
+        let flight = link.post(Way::Up, Time::ZERO, posted(512), |_, _, _| {});
+        assert_eq!(flight.sent.0, 4 * 76_000 + 3 * 100_000);
+    }
+
+    #[test]
+    fn a_strict_packet_waits_for_the_one_held_up_and_a_relaxed_one_does_not() {
+        let sometimes = HeldUp { one_in: 2, span: Span::us(1) };
+        let spec = LinkSpec { held_up: Some(sometimes), ..gen2_x4() };
+        let landings = |relaxed| {
+            let link = Link::new(spec.clone(), 3);
+            let mut moments = Vec::new();
+            let posted = Posted { relaxed, ..posted(4096) };
+            link.post(Way::Up, Time::ZERO, posted, |_, _, at| moments.push(at));
+            assert_eq!(moments.len(), 32);
+            moments
+        };
+        assert!(landings(false).is_sorted());
+        assert!(!landings(true).is_sorted());
+    }
+
+    #[test]
+    fn acknowledgements_fill_gaps_and_delay_only_a_busy_wire() {
+        let link = Link::new(gen2_x4(), 0);
+        link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
+        // 32 TLPs owe 16 DLLPs of 8 bytes: 64 ns of the idle way down, long gone by then.
+        let later = link.post(Way::Down, Time(10_000_000), posted(4), |_, _, _| {});
+        assert_eq!(later.begin, Time(10_000_000));
+        let link = Link::new(gen2_x4(), 0);
+        link.post(Way::Down, Time::ZERO, posted(128), |_, _, _| {});
+        link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
+        let behind = link.post(Way::Down, Time::ZERO, posted(128), |_, _, _| {});
+        assert_eq!(behind.begin.0, 76_000 + 64_000);
+    }
+
+    #[test]
+    fn both_ways_at_once() {
+        let link = Link::new(gen2_x4(), 0);
+        let up = link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
+        let down = link.post(Way::Down, Time::ZERO, posted(4096), |_, _, _| {});
+        assert_eq!(down.begin.0, 64_000, "only the acknowledgements of the other way");
+        assert_eq!(up.sent.0, 2_432_000);
+    }
+}

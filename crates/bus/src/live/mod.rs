@@ -1,0 +1,487 @@
+//! The live bus: memory that two threads, or two processes, share.
+//!
+//! Registers are plain words of a shared window, doorbells among them; DMA is a bounds-checked copy; an
+//! interrupt adds one to a shared count. Nothing on the path of a command makes a system call.
+
+mod process;
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::sync::atomic::{Ordering, fence};
+use core::task::Poll;
+
+use runtime::{Rt, Stage, Time};
+use wire::BusAddr;
+
+use crate::pieces::{Sink, gather, scatter, scatter_flagged};
+use crate::{
+    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Memory, OutOfRange,
+    Payload, Posting, Segment,
+};
+pub use process::{Client, ProcessError, Server, connect};
+
+/// The stages that this bus marks.
+pub const STAGES: &[&str] = &["data transfer", "host read", "poll", "interrupt"];
+
+/// Interrupt vectors of a function, at most.
+const VECTORS: u32 = 64;
+
+/// What both ends of a live bus share: host memory, and the device's window.
+#[derive(Clone)]
+pub struct Shared {
+    /// Host memory, as the host's arena hands it out.
+    pub host_memory: Memory,
+    window: Window,
+}
+
+/// The device's registers, and behind them the counts of its interrupts.
+#[derive(Clone)]
+struct Window {
+    memory: Memory,
+    register_bytes: u32,
+}
+
+impl Window {
+    fn bytes(register_bytes: u32) -> usize {
+        (register_bytes + 4 * VECTORS) as usize
+    }
+
+    #[inline]
+    fn word(&self, register: u32) -> Option<BusAddr> {
+        (register < self.register_bytes).then_some(BusAddr(u64::from(register)))
+    }
+
+    /// All ones where there is no register.
+    #[inline]
+    fn load(&self, register: u32) -> u32 {
+        let word = self.word(register);
+        word.map_or(u32::MAX, |at| self.memory.load_u32(at).unwrap_or(u32::MAX))
+    }
+
+    #[inline]
+    fn store(&self, register: u32, value: u32) {
+        if let Some(at) = self.word(register) {
+            self.memory.store_u32(at, value).expect("inside the window");
+        }
+    }
+
+    fn interrupts(&self, vector: u16) -> BusAddr {
+        let vector = u32::from(vector) % VECTORS;
+        BusAddr(u64::from(self.register_bytes + 4 * vector))
+    }
+}
+
+impl Shared {
+    /// Memory for two threads of this process.
+    ///
+    /// # Panics
+    /// If the register window is not whole words.
+    pub fn between_threads(
+        memory_bytes: usize,
+        memory_base: BusAddr,
+        register_bytes: u32,
+    ) -> std::io::Result<Shared> {
+        assert!(register_bytes.is_multiple_of(4), "registers are words");
+        // Mapped, not from the heap, so that large pages may serve it.
+        let host_memory = crate::fd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
+        let memory = Memory::private(Window::bytes(register_bytes), BusAddr(0));
+        Ok(Shared { host_memory, window: Window { memory, register_bytes } })
+    }
+
+    /// The driver's end, for the thread of `rt`.
+    pub fn host(&self, rt: &Rt) -> LiveHost {
+        LiveHost {
+            rt: rt.clone(),
+            arena: Arena::new(self.host_memory.clone()),
+            window: self.window.clone(),
+            gone: Rc::new(Cell::new(false)),
+            poll: rt.stage("poll"),
+            interrupt: rt.stage("interrupt"),
+        }
+    }
+
+    /// The device's end, for the thread of `rt`.
+    pub fn device(&self, rt: &Rt) -> LiveDevice {
+        LiveDevice {
+            rt: rt.clone(),
+            host: Rc::new(RefCell::new(alloc::vec![self.host_memory.clone()])),
+            window: self.window.clone(),
+            transfer: rt.stage("data transfer"),
+            host_read: rt.stage("host read"),
+        }
+    }
+}
+
+/// The driver's end of a live bus. Cheap to clone.
+#[derive(Clone)]
+pub struct LiveHost {
+    rt: Rt,
+    arena: Arena,
+    window: Window,
+    gone: Rc<Cell<bool>>,
+    poll: Stage,
+    interrupt: Stage,
+}
+
+impl LiveHost {
+    /// The device is gone: from now on its registers read all ones, as behind a dead link.
+    pub fn mark_gone(&self) {
+        self.gone.set(true);
+    }
+}
+
+impl HostPort for LiveHost {
+    fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    #[inline]
+    fn write32(&self, register: u32, value: u32) {
+        self.window.store(register, value);
+    }
+
+    async fn read32(&self, register: u32) -> u32 {
+        if self.gone.get() { u32::MAX } else { self.window.load(register) }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
+        let found = until(&self.rt, check).await;
+        self.rt.mark(self.poll);
+        found
+    }
+
+    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
+        let at = self.window.interrupts(vector);
+        let count = || self.window.memory.load_u32(at).expect("inside the window");
+        let found = until(&self.rt, || Some(count()).filter(|count| *count != seen)).await;
+        self.rt.mark(self.interrupt);
+        found
+    }
+
+    /// The device copies the last word after all others, with release.
+    fn arrival(&self) -> Arrival {
+        Arrival::InOrder
+    }
+
+    #[inline]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Live, noticing takes no time of its own.
+    #[inline]
+    fn noticed(&self) -> Time {
+        self.rt.now()
+    }
+
+    fn cost(&self, _: &str) -> Cost {
+        Cost(0)
+    }
+
+    #[inline]
+    async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    async fn spend_times(&self, _: Cost, _: u32) {}
+}
+
+/// The device's end of a live bus. Cheap to clone.
+#[derive(Clone)]
+pub struct LiveDevice {
+    rt: Rt,
+    /// The host's memory, in one piece or several.
+    host: Rc<RefCell<Vec<Memory>>>,
+    window: Window,
+    transfer: Stage,
+    host_read: Stage,
+}
+
+impl LiveDevice {
+    /// Calls `f` with the piece of host memory that holds these bytes.
+    #[inline]
+    fn reach<T>(
+        &self,
+        at: BusAddr,
+        bytes: usize,
+        f: impl FnOnce(&Memory) -> Result<T, OutOfRange>,
+    ) -> Result<T, DmaError> {
+        let host = self.host.borrow();
+        match host.iter().find(|memory| memory.holds(at, bytes)) {
+            Some(memory) => Ok(f(memory)?),
+            None => Err(DmaError::Address(OutOfRange { at, bytes })),
+        }
+    }
+
+    fn judge(&self, segments: &[Segment]) -> Result<(), DmaError> {
+        segments.iter().try_for_each(|s| self.reach(s.at, s.bytes as usize, |_| Ok(())))
+    }
+}
+
+/// Copies into host memory, flags with release.
+impl Sink for &LiveDevice {
+    fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
+        self.reach(at, run.len(), |memory| memory.write(at, run))
+    }
+
+    fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
+        let aligned = at.0.is_multiple_of(4);
+        self.reach(at, 4, |memory| match aligned {
+            true => memory.store_u32(at, word),
+            // Nobody can load it with acquire.
+            false => memory.write(at, &word.to_le_bytes()),
+        })
+    }
+}
+
+impl DevicePort for LiveDevice {
+    fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    #[inline]
+    fn load(&self, register: u32) -> u32 {
+        self.window.load(register)
+    }
+
+    fn store(&self, register: u32, value: u32) {
+        self.window.store(register, value);
+    }
+
+    async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
+        until(&self.rt, check).await
+    }
+
+    /// Live, every check is asked again in every pass.
+    fn check_again(&self) {}
+
+    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
+        match from {
+            // As entries are fetched.
+            [one] if carry == Carry::All && one.bytes as usize == to.len() => {
+                self.reach(one.at, to.len(), |memory| memory.read(one.at, to))?;
+            }
+            _ => {
+                self.judge(from)?;
+                gather(from, to, carry, |at, part| {
+                    self.reach(at, part.len(), |memory| memory.read(at, part))
+                })?;
+            }
+        }
+        self.rt.mark(self.host_read);
+        Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        at: BusAddr,
+        into: &mut [u8],
+        entry_bytes: usize,
+        mut is_new: impl FnMut(u32, u32) -> bool,
+    ) -> Result<u32, DmaError> {
+        let look = || -> Result<u32, DmaError> {
+            let mut found = 0;
+            for entry in into.chunks_exact_mut(entry_bytes) {
+                let at = BusAddr(at.0 + u64::from(found) * entry_bytes as u64);
+                let flag_at = BusAddr(at.0 + entry_bytes as u64 - 4);
+                let new = self.reach(at, entry_bytes, |memory| {
+                    let word = memory.load_u32(flag_at)?;
+                    let new = is_new(found, word);
+                    if new {
+                        memory.read(at, entry)?;
+                        // The word that was judged is the one that is kept.
+                        entry[entry_bytes - 4..].copy_from_slice(&word.to_le_bytes());
+                    }
+                    Ok(new)
+                })?;
+                if !new {
+                    break;
+                }
+                found += 1;
+            }
+            Ok(found)
+        };
+        new_entries(&self.rt, look).await
+    }
+
+    fn prefetch(&self, to: Segment) {
+        let _ = self.reach(to.at, to.bytes as usize, |memory| {
+            memory.prefetch(to.at, to.bytes as usize);
+            Ok(())
+        });
+    }
+
+    #[inline]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    async fn write<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+        ready: Time,
+    ) -> Result<(), DmaError> {
+        if ready > Time::ZERO {
+            self.rt.sleep_until(ready).await;
+        }
+        match how.flags {
+            Flags::None => scatter(to, what, |at, run, _| {
+                self.reach(at, run.len(), |memory| memory.write(at, run))
+            })?,
+            flags => scatter_flagged(to, what, flags, &mut &*self)?,
+        }
+        self.rt.mark(self.transfer);
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&self, at: BusAddr, entry: &[u8], _relaxed: bool) -> Result<(), DmaError> {
+        self.reach(at, entry.len(), |memory| {
+            let (body, flag) = entry.split_at(entry.len() - 4);
+            let flag = u32::from_le_bytes(flag.try_into().expect("four bytes"));
+            memory.write(at, body)?;
+            memory.store_u32(BusAddr(at.0 + body.len() as u64), flag)
+        })
+    }
+
+    fn interrupt(&self, vector: u16) {
+        let at = self.window.interrupts(vector);
+        self.window.memory.add_u32(at, 1).expect("inside the window");
+    }
+
+    fn cost(&self, _: &str) -> Cost {
+        Cost(0)
+    }
+
+    #[inline]
+    async fn spend(&self, _: Cost) {}
+}
+
+/// Passes in which a wait has found nothing, after which it is asked once in a while: some tens of
+/// microseconds.
+const PASSES_UNTIL_PATIENT: u32 = 4_096;
+
+/// After so many passes a fetch that finds nothing says so: who polls may then go to sleep.
+const PASSES_OF_A_FETCH: u32 = 4 * PASSES_UNTIL_PATIENT;
+
+/// Asks in pass after pass until there is an answer.
+#[inline]
+pub(crate) async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T {
+    let mut passes = 0_u32;
+    poll_fn(|cx| {
+        for _ in 0..rt.looks() {
+            if let Some(found) = check() {
+                rt.progress();
+                return Poll::Ready(found);
+            }
+        }
+        passes = passes.saturating_add(1);
+        rt.poll_again(cx, passes > PASSES_UNTIL_PATIENT);
+        Poll::Pending
+    })
+    .await
+}
+
+/// Looks in pass after pass until there are entries, or there was time for many to come.
+#[inline]
+pub(crate) async fn new_entries(
+    rt: &Rt,
+    mut look: impl FnMut() -> Result<u32, DmaError>,
+) -> Result<u32, DmaError> {
+    let mut passes = 0;
+    poll_fn(|cx| {
+        for _ in 0..rt.looks() {
+            let found = look();
+            if found != Ok(0) {
+                rt.progress();
+                return Poll::Ready(found);
+            }
+        }
+        passes += 1;
+        if passes == PASSES_OF_A_FETCH {
+            return Poll::Ready(Ok(0));
+        }
+        rt.poll_again(cx, passes > PASSES_UNTIL_PATIENT);
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::{Log, STD_CLOCK};
+    use std::vec;
+
+    const BASE: BusAddr = BusAddr(0x1_0000);
+    const TAG: u32 = 0xffff_fff0;
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 5000 };
+
+    fn port(shared: &Shared) -> (Rt, LiveDevice) {
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let device = shared.device(&rt);
+        (rt, device)
+    }
+
+    /// What DC Express leans on, for Miri and for hardware: tags, an entry that is fetched, data whose
+    /// flags are the words that the tags stood in; with one flag, and with one for each packet.
+    #[test]
+    fn what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there() {
+        for flags in [Flags::Last, Flags::EachPacket(128)] {
+            let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
+            let shared = Shared { host_memory: Memory::private(4096, BASE), window };
+            let (entry, buffer) = (BASE, BusAddr(BASE.0 + 1024));
+            let places = match flags {
+                Flags::Last => &[252][..],
+                _ => &[124, 252][..],
+            };
+            let memory = shared.host_memory.clone();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (rt, device) = port(&shared);
+                    rt.block_on(async {
+                        for round in 1..=ROUNDS {
+                            let mut bytes = [0; 16];
+                            let new = |_, word| word == round;
+                            while device.fetch(entry, &mut bytes, 16, new).await != Ok(1) {
+                                std::thread::yield_now();
+                            }
+                            assert_eq!(bytes[..12], [round as u8; 12], "an entry as a whole");
+                            let to = Segment { at: buffer, bytes: 256 };
+                            let how = Posting { flags, ..Posting::STRICT };
+                            let data = [round as u8; 256];
+                            device.write(&[to], &data[..], how, Time::ZERO).await.expect("inside");
+                        }
+                    });
+                });
+                for round in 1..=ROUNDS {
+                    let at = |place: u64| BusAddr(buffer.0 + place);
+                    places.iter().for_each(|p| memory.store_u32(at(*p), TAG).expect("inside"));
+                    memory.write(entry, &[round as u8; 12]).expect("inside");
+                    memory.store_u32(BusAddr(entry.0 + 12), round).expect("inside");
+                    let mut before = 0;
+                    for place in places {
+                        while memory.load_u32(at(*place)).expect("inside") == TAG {
+                            std::thread::yield_now();
+                        }
+                        let mut data = vec![0; (place + 4 - before) as usize];
+                        memory.read(at(before), &mut data).expect("inside");
+                        assert!(data.iter().all(|byte| *byte == round as u8), "round {round}");
+                        before = place + 4;
+                    }
+                }
+            });
+        }
+    }
+}

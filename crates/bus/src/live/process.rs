@@ -1,0 +1,216 @@
+//! Two processes: each brings its own memory and hands the other a descriptor of it over a socket.
+//!
+//! The host says: magic, version, where its memory begins on the bus, how long it is. The device
+//! answers: magic, version, how long its register window is. After that the socket carries nothing; its
+//! end of file is how each side learns of the other's death.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::string::String;
+use std::time::Duration;
+use std::vec::Vec;
+
+use super::{Shared, Window};
+use crate::fd::{self, Memfd};
+use wire::BusAddr;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"DOOR");
+const VERSION: u32 = 1;
+/// The longest register window that a device may announce.
+const REGISTER_BYTES_MAX: u32 = 1 << 20;
+/// How long a peer may take for its greeting.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// Why two processes do not share a bus.
+#[derive(Debug)]
+pub struct ProcessError {
+    socket: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.socket.display(), self.what)
+    }
+}
+
+impl core::error::Error for ProcessError {}
+
+fn fail<T>(socket: &Path, doing: &str, error: &dyn fmt::Display) -> Result<T, ProcessError> {
+    Err(ProcessError { socket: socket.into(), what: std::format!("{doing}: {error}") })
+}
+
+/// The other process, to be asked whether it still lives.
+pub struct Client {
+    socket: UnixStream,
+    path: PathBuf,
+    /// The register window, until the host has been handed it.
+    window: Option<(Memfd, u32)>,
+}
+
+impl Client {
+    /// Hands the host the register window: the device stands behind it from now on.
+    pub fn welcome(&mut self) -> Result<(), ProcessError> {
+        let Some((window, register_bytes)) = self.window.take() else { return Ok(()) };
+        let greeting = greeting_of(u64::from(register_bytes), window.bytes() as u64);
+        let sent =
+            send(&self.socket, &greeting, &window).and_then(|()| self.socket.set_nonblocking(true));
+        sent.or_else(|error| fail(&self.path, "handing out the register window", &error))
+    }
+
+    /// Whether the other process has closed its end: it has ended or was killed.
+    pub fn is_gone(&mut self) -> bool {
+        match self.socket.read(&mut [0; 16]) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => {
+                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
+        }
+    }
+}
+
+/// The device's side: accepts one host after another.
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Server {
+    /// Listens at a path. A socket that a dead server has left there is replaced.
+    pub fn bind(path: &Path) -> Result<Server, ProcessError> {
+        if UnixStream::connect(path).is_ok() {
+            return fail(path, "binding", &"another server listens here");
+        }
+        let stale = std::fs::symlink_metadata(path)
+            .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
+        if stale && let Err(error) = std::fs::remove_file(path) {
+            return fail(path, "removing the socket of a dead server", &error);
+        }
+        match UnixListener::bind(path) {
+            Ok(listener) => Ok(Server { listener, path: path.into() }),
+            Err(error) => fail(path, "binding", &error),
+        }
+    }
+
+    /// Waits for a host and takes its memory. The host goes on when it is [welcomed](Client::welcome).
+    pub fn accept(&self, register_bytes: u32) -> Result<(Shared, Client), ProcessError> {
+        let (socket, _) = match self.listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => return fail(&self.path, "accepting", &error),
+        };
+        match greet_host(&socket, register_bytes) {
+            Ok((shared, window)) => {
+                let window = Some((window, register_bytes));
+                Ok((shared, Client { socket, path: self.path.clone(), window }))
+            }
+            Err(error) => fail(&self.path, "a client's greeting", &error),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn greet_host(socket: &UnixStream, register_bytes: u32) -> io::Result<(Shared, Memfd)> {
+    socket.set_read_timeout(Some(GREETING))?;
+    let mut greeting = [0; 24];
+    let fd = receive(socket, &mut greeting)?;
+    let [base, bytes] = check_greeting(&greeting)?;
+    let bytes = usize::try_from(bytes).map_err(|_| invalid("the peer's memory is too large"))?;
+    let host_memory = Memfd::from_peer(fd, bytes)?.map(BusAddr(base))?;
+    let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
+    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
+    Ok((Shared { host_memory, window }, memfd))
+}
+
+/// The host's side: shares memory with the device that listens at `path`.
+pub fn connect(
+    path: &Path,
+    memory_bytes: usize,
+    memory_base: BusAddr,
+) -> Result<(Shared, Client), ProcessError> {
+    let socket = match UnixStream::connect(path) {
+        Ok(socket) => socket,
+        Err(error) => return fail(path, "connecting", &error),
+    };
+    match greet_device(&socket, memory_bytes, memory_base) {
+        Ok(shared) => Ok((shared, Client { socket, path: path.into(), window: None })),
+        Err(error) => fail(path, "greeting the device", &error),
+    }
+}
+
+fn greet_device(
+    socket: &UnixStream,
+    memory_bytes: usize,
+    memory_base: BusAddr,
+) -> io::Result<Shared> {
+    socket.set_read_timeout(Some(GREETING))?;
+    let memory = Memfd::new("doorbell-host", memory_bytes)?;
+    send(socket, &greeting_of(memory_base.0, memory.bytes() as u64), &memory)?;
+    let mut greeting = [0; 24];
+    let fd = receive(socket, &mut greeting)?;
+    let [register_bytes, bytes] = check_greeting(&greeting)?;
+    let sensible = |r: &u32| r.is_multiple_of(4) && *r <= REGISTER_BYTES_MAX;
+    let registers = u32::try_from(register_bytes).ok().filter(sensible);
+    let register_bytes = registers.ok_or_else(|| invalid("a register window of no sense"))?;
+    let bytes = usize::try_from(bytes).map_err(|_| invalid("a register window of no sense"))?;
+    if bytes < Window::bytes(register_bytes) {
+        return Err(invalid("the register window is shorter than announced"));
+    }
+    let memfd = Memfd::from_peer(fd, bytes)?;
+    socket.set_nonblocking(true)?;
+    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
+    Ok(Shared { host_memory: memory.map(memory_base)?, window })
+}
+
+/// Sends a greeting with a memory's descriptor beside it.
+fn send(socket: &UnixStream, greeting: &[u8; 24], memory: &Memfd) -> io::Result<()> {
+    match fd::send(socket, greeting, &[memory.as_fd()])? {
+        24 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::WriteZero, "the greeting was sent in part")),
+    }
+}
+
+/// Receives a greeting and the one descriptor beside it.
+fn receive(socket: &UnixStream, greeting: &mut [u8; 24]) -> io::Result<OwnedFd> {
+    let mut fds = Vec::new();
+    let got = fd::receive(socket, greeting, &mut fds)?;
+    match fds.pop() {
+        Some(fd) if got == greeting.len() => Ok(fd),
+        Some(_) => Err(invalid("the peer's greeting is too short")),
+        None => Err(invalid("the peer's greeting came without a memory descriptor")),
+    }
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn greeting_of(first: u64, second: u64) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[8..16].copy_from_slice(&first.to_le_bytes());
+    bytes[16..].copy_from_slice(&second.to_le_bytes());
+    bytes
+}
+
+fn check_greeting(bytes: &[u8; 24]) -> io::Result<[u64; 2]> {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    if word(0) != MAGIC {
+        return Err(invalid("the peer does not speak doorbell's shared-memory protocol"));
+    }
+    if word(4) != VERSION {
+        let text = std::format!("the peer speaks version {}, this is version {VERSION}", word(4));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok([long(8), long(16)])
+}

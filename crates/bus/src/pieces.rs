@@ -1,0 +1,230 @@
+//! Cutting a transfer at the borders of its segments: the same cuts for both buses.
+
+use crate::{Carry, DmaError, Flags, Payload, Segment};
+use wire::BusAddr;
+use wire::pcie::Pieces;
+
+/// Fills `to` from the segments, piece after piece; `get` fetches one.
+pub(crate) fn gather(
+    from: &[Segment],
+    mut to: &mut [u8],
+    carry: Carry,
+    mut get: impl FnMut(BusAddr, &mut [u8]) -> Result<(), DmaError>,
+) -> Result<(), DmaError> {
+    let mut offset = 0;
+    for segment in from {
+        let bytes = (segment.bytes as usize).min(to.len());
+        let (part, rest) = to.split_at_mut(bytes);
+        match carry {
+            Carry::All => get(segment.at, part)?,
+            Carry::Heads { bytes: head, of } => {
+                let (head, of) = (head as usize, of as usize);
+                // Heads may be cut by a border; begin with the one that this segment begins in.
+                let mut begin = offset / of * of;
+                while begin < offset + bytes {
+                    let low = begin.max(offset) - offset;
+                    let high = (begin + head).clamp(offset, offset + bytes) - offset;
+                    if low < high {
+                        get(BusAddr(segment.at.0 + low as u64), &mut part[low..high])?;
+                    }
+                    begin += of;
+                }
+            }
+        }
+        offset += bytes;
+        to = rest;
+    }
+    Ok(())
+}
+
+/// Hands out a payload's runs cut at the borders of the segments: place, bytes, offset.
+#[inline]
+pub(crate) fn scatter<P: Payload + ?Sized>(
+    to: &[Segment],
+    what: &P,
+    mut put: impl FnMut(BusAddr, &[u8], u32) -> Result<(), DmaError>,
+) -> Result<(), DmaError> {
+    let (mut segment, mut before) = (0, 0);
+    let mut result = Ok(());
+    what.runs(&mut |offset, mut run| {
+        let mut offset = offset;
+        while !run.is_empty() && segment < to.len() && result.is_ok() {
+            let here = to[segment];
+            if offset >= before + here.bytes {
+                before += here.bytes;
+                segment += 1;
+                continue;
+            }
+            let into = offset - before;
+            let length = run.len().min((here.bytes - into) as usize);
+            result = put(BusAddr(here.at.0 + u64::from(into)), &run[..length], offset);
+            run = &run[length..];
+            offset += length as u32;
+        }
+    })?;
+    result
+}
+
+/// What [`scatter_flagged`] hands out.
+pub(crate) trait Sink {
+    /// Bytes of no special meaning.
+    fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError>;
+    /// A flag: comes after all that it speaks for.
+    fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError>;
+}
+
+/// As [`scatter`], with the words that are flags by themselves, and none of them left out.
+pub(crate) fn scatter_flagged<P: Payload + ?Sized>(
+    to: &[Segment],
+    what: &P,
+    flags: Flags,
+    sink: &mut impl Sink,
+) -> Result<(), DmaError> {
+    let mut places = places(to, flags);
+    let mut next = places.next();
+    let mut word = [0; 4];
+    scatter(to, what, |at, mut run, offset| {
+        let (mut at, mut offset) = (at, offset);
+        while let Some((place, flag_at)) = next {
+            let end = offset + run.len() as u32;
+            let before = place.saturating_sub(offset).min(end - offset) as usize;
+            if before > 0 {
+                sink.put(at, &run[..before])?;
+            }
+            let inside = offset.max(place)..end.min(place + 4);
+            for byte in inside.clone() {
+                word[(byte - place) as usize] = run[(byte - offset) as usize];
+            }
+            if end < place + 4 {
+                return Ok(());
+            }
+            sink.flag(flag_at, u32::from_le_bytes(core::mem::take(&mut word)))?;
+            let done = (place + 4).saturating_sub(offset);
+            (at, offset) = (BusAddr(at.0 + u64::from(done)), offset + done);
+            run = &run[done as usize..];
+            next = places.next();
+        }
+        if run.is_empty() { Ok(()) } else { sink.put(at, run) }
+    })?;
+    while let Some((_, flag_at)) = next {
+        sink.flag(flag_at, u32::from_le_bytes(core::mem::take(&mut word)))?;
+        next = places.next();
+    }
+    Ok(())
+}
+
+/// The flags of a transfer: the offset of each in the payload, and its place.
+fn places(to: &[Segment], flags: Flags) -> impl Iterator<Item = (u32, BusAddr)> {
+    let whole: u32 = to.iter().map(|segment| segment.bytes).sum();
+    let mut before = 0;
+    to.iter().flat_map(move |segment| {
+        let (at, begin) = (segment.at.0, before);
+        before += segment.bytes;
+        let last = before == whole && flags == Flags::Last;
+        let last = (last && segment.bytes >= 4).then_some(u64::from(segment.bytes));
+        let packets = match flags {
+            Flags::EachPacket(payload) => Some(Pieces::new(at, u64::from(segment.bytes), payload)),
+            Flags::None | Flags::Last => None,
+        };
+        let ends = packets.into_iter().flatten().map(|piece| piece.offset + u64::from(piece.bytes));
+        let word = move |end: u64| (begin + end as u32 - 4, BusAddr(at + end - 4));
+        ends.chain(last).filter(|end| *end >= 4).map(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    const SEGMENTS: [Segment; 3] = [
+        Segment { at: BusAddr(0), bytes: 6 },
+        Segment { at: BusAddr(20), bytes: 1 },
+        Segment { at: BusAddr(40), bytes: 9 },
+    ];
+
+    #[test]
+    fn what_is_scattered_is_gathered_again() {
+        let data: Vec<u8> = (1..=16).collect();
+        let mut memory = [0; 64];
+        scatter(&SEGMENTS, &data[..], |at, run, offset| {
+            assert_eq!(run[0], offset as u8 + 1);
+            memory[at.0 as usize..][..run.len()].copy_from_slice(run);
+            Ok(())
+        })
+        .unwrap();
+        let mut back = vec![0; 16];
+        gather(&SEGMENTS, &mut back, Carry::All, |at, part| {
+            part.copy_from_slice(&memory[at.0 as usize..][..part.len()]);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(back, data);
+    }
+
+    #[test]
+    fn heads_are_found_on_both_sides_of_a_border() {
+        let mut seen = Vec::new();
+        let mut to = [0; 16];
+        gather(&SEGMENTS, &mut to, Carry::Heads { bytes: 3, of: 5 }, |at, part| {
+            seen.push((at.0, part.len()));
+            Ok(())
+        })
+        .unwrap();
+        // Heads 0..3, 5..8, 10..13, 15..16, cut at 6 and 7.
+        assert_eq!(seen, [(0, 3), (5, 1), (20, 1), (40, 1), (43, 3), (48, 1)]);
+    }
+
+    #[derive(Default)]
+    struct Seen(Vec<(u64, Vec<u8>)>, Vec<(u64, u32)>);
+
+    impl Sink for Seen {
+        fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
+            self.0.push((at.0, run.to_vec()));
+            Ok(())
+        }
+        fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
+            self.1.push((at.0, word));
+            Ok(())
+        }
+    }
+
+    /// Hands out only the runs that it is made of.
+    struct Runs(Vec<(u32, Vec<u8>)>);
+
+    impl Payload for Runs {
+        fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), crate::Unreadable> {
+            self.0.iter().for_each(|(offset, run)| put(*offset, run));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_last_word_of_each_packet_comes_by_itself() {
+        let to = [Segment { at: BusAddr(0x1000), bytes: 300 }];
+        let data: Vec<u8> = (0..300).map(|i| i as u8).collect();
+        let mut seen = Seen::default();
+        scatter_flagged(&to, &data[..], Flags::EachPacket(128), &mut seen).unwrap();
+        let flags: Vec<_> = seen.1.iter().map(|(at, _)| at - 0x1000).collect();
+        assert_eq!(flags, [124, 252, 296]);
+        assert_eq!(seen.1[0].1.to_le_bytes(), [124, 125, 126, 127]);
+        let lengths: Vec<_> = seen.0.iter().map(|(at, run)| (at - 0x1000, run.len())).collect();
+        assert_eq!(lengths, [(0, 124), (128, 124), (256, 40)]);
+    }
+
+    #[test]
+    fn a_flag_that_no_run_covers_is_zero_and_one_cut_in_two_is_whole() {
+        let to = [Segment { at: BusAddr(0x1000), bytes: 384 }];
+        let what = Runs(vec![(0, vec![1; 8]), (250, vec![2; 4]), (254, vec![3; 60])]);
+        let mut seen = Seen::default();
+        scatter_flagged(&to, &what, Flags::EachPacket(128), &mut seen).unwrap();
+        let cut = u32::from_le_bytes([2, 2, 3, 3]);
+        assert_eq!(seen.1, [(0x107c, 0), (0x10fc, cut), (0x117c, 0)]);
+        let puts: Vec<_> = seen.0.iter().map(|(at, run)| (at - 0x1000, run.len())).collect();
+        assert_eq!(puts, [(0, 8), (250, 2), (256, 58)]);
+        let mut seen = Seen::default();
+        scatter_flagged(&to, &what, Flags::Last, &mut seen).unwrap();
+        assert_eq!(seen.1, [(0x117c, 0)]);
+    }
+}

@@ -1,0 +1,267 @@
+//! The device's end of the modelled bus.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+use core::future::Future;
+
+use runtime::{Rt, Time, Urgency};
+use wire::BusAddr;
+
+use super::host::INTERRUPTS_AT;
+use super::landing::{Bytes, Item};
+use super::{Bus, VECTORS};
+use crate::link::{Posted, Way};
+use crate::pieces::{Sink, gather, scatter, scatter_flagged};
+use crate::{Carry, Cost, DevicePort, DmaError, Flags, OutOfRange, Payload, Posting, Segment};
+
+/// The device's end. Cheap to clone.
+#[derive(Clone)]
+pub struct SimDevice {
+    bus: Rc<Bus>,
+}
+
+impl SimDevice {
+    pub(super) fn new(bus: Rc<Bus>) -> SimDevice {
+        SimDevice { bus }
+    }
+
+    fn judge(&self, segments: &[Segment]) -> Result<(), DmaError> {
+        for segment in segments {
+            if !self.bus.memory.holds(segment.at, segment.bytes as usize) {
+                let (at, bytes) = (segment.at, segment.bytes as usize);
+                return Err(DmaError::Address(OutOfRange { at, bytes }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves the link for one segment and lets its bytes land, `data` being all that of `load`
+    /// which belongs to it.
+    fn post_segment(&self, posted: Posted, load: Bytes) -> Time {
+        let bus = &self.bus;
+        let now = bus.rt.now();
+        let whole = Cell::new(None);
+        let mut load = Some(load);
+        let flight = bus.link.post(Way::Up, now, posted, |offset, bytes, at| {
+            if bytes == posted.bytes {
+                whole.set(Some(at));
+            } else if let Some(load) = &load {
+                let part = cut(load, posted.address + u64::from(offset), bytes, bus);
+                bus.land(at, Item::Memory(part));
+            }
+        });
+        match (whole.get(), load.take()) {
+            (Some(at), Some(load)) => bus.land(at, Item::Memory(load)),
+            (_, Some(load)) => drop(load),
+            _ => {}
+        }
+        bus.rt.mark_at(bus.stages.transfer.turn, flight.begin);
+        flight.sent
+    }
+}
+
+/// The part of a load that lies in these bytes.
+fn cut(load: &Bytes, begin: u64, bytes: u32, bus: &Bus) -> Bytes {
+    let end = begin + u64::from(bytes);
+    let mut part = bus.landings.bytes();
+    for &(at, from, length) in &load.runs {
+        let (low, high) = (at.max(begin), (at + u64::from(length)).min(end));
+        if low < high {
+            let from = from as usize + (low - at) as usize;
+            let length = (high - low) as usize;
+            part.runs.push((low, part.data.len() as u32, length as u32));
+            part.data.extend_from_slice(&load.data[from..from + length]);
+        }
+    }
+    part
+}
+
+/// Copies a payload's runs into a load, each with the place in host memory it is meant for.
+fn load_from<P: Payload + ?Sized>(
+    load: &mut Bytes,
+    to: &[Segment],
+    what: &P,
+    flags: Flags,
+) -> Result<(), DmaError> {
+    match flags {
+        Flags::None => scatter(to, what, |at, run, _| load.put(at, run)),
+        // Whatever lands together is seen together: a flag is one more run, for what nothing covers.
+        flags => scatter_flagged(to, what, flags, load),
+    }
+}
+
+impl Sink for Bytes {
+    fn put(&mut self, at: BusAddr, run: &[u8]) -> Result<(), DmaError> {
+        let begin = self.data.len() as u32;
+        self.data.extend_from_slice(run);
+        match self.runs.last_mut() {
+            Some((last, _, bytes)) if *last + u64::from(*bytes) == at.0 => {
+                *bytes += run.len() as u32
+            }
+            _ => self.runs.push((at.0, begin, run.len() as u32)),
+        }
+        Ok(())
+    }
+
+    fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
+        self.put(at, &word.to_le_bytes())
+    }
+}
+
+impl DevicePort for SimDevice {
+    fn rt(&self) -> &Rt {
+        &self.bus.rt
+    }
+
+    fn load(&self, register: u32) -> u32 {
+        self.bus.registers.borrow()[register as usize / 4]
+    }
+
+    fn store(&self, register: u32, value: u32) {
+        self.bus.registers.borrow_mut()[register as usize / 4] = value;
+    }
+
+    async fn on_registers<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let version = self.bus.registers_written.version();
+            if let Some(found) = check() {
+                return found;
+            }
+            self.bus.registers_written.changed(&self.bus.rt, version).await;
+        }
+    }
+
+    fn check_again(&self) {
+        self.bus.registers_written.notify(&self.bus.rt);
+    }
+
+    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
+        self.judge(from)?;
+        let (bus, rt) = (&self.bus, &self.bus.rt);
+        // The requests go up one behind the other; the answers stream down behind the first.
+        let (mut first, mut last) = (Time::NEVER, Time::ZERO);
+        for segment in from {
+            let size = bus.link.read_requests(segment.at.0, segment.bytes);
+            let asked = bus.link.send(Way::Up, rt.now(), size);
+            // All requests of a segment have one length: what lies behind the first comes later.
+            let rest = size.wire_bytes - size.wire_bytes / size.tlps.max(1);
+            let first_here = Time(asked.landed.0 - bus.link.time_of(rest).0);
+            (first, last) = (first.min(first_here), last.max(asked.landed));
+        }
+        if from.is_empty() {
+            return Ok(());
+        }
+        let host_read = bus.link.spec().host_read;
+        rt.sleep_until(first + host_read).await;
+        gather(from, to, carry, |at, part| Ok(bus.memory.read(at, part)?))?;
+        rt.mark(bus.stages.host_read);
+        let mut landed = last + host_read + bus.link.spec().latency;
+        for segment in from {
+            let size = bus.link.completions(segment.at.0, segment.bytes);
+            landed = landed.max(bus.link.send(Way::Down, rt.now(), size).landed);
+        }
+        rt.sleep_until(landed).await;
+        Ok(())
+    }
+
+    fn fetch(
+        &self,
+        at: BusAddr,
+        into: &mut [u8],
+        entry_bytes: usize,
+        mut is_new: impl FnMut(u32, u32) -> bool,
+    ) -> impl Future<Output = Result<u32, DmaError>> {
+        let (bus, rt) = (&self.bus, &self.bus.rt);
+        let segment = Segment { at, bytes: into.len() as u32 };
+        let judged = self.judge(&[segment]);
+        let size = bus.link.read_requests(at.0, segment.bytes);
+        let asked = judged.is_ok().then(|| bus.link.send(Way::Up, rt.now(), size));
+        async move {
+            judged?;
+            let asked = asked.expect("sent, as it was judged").landed;
+            rt.sleep_until(asked + bus.link.spec().host_read).await;
+            bus.memory.read(at, into)?;
+            let size = bus.link.completions(at.0, segment.bytes);
+            rt.sleep_until(bus.link.send(Way::Down, rt.now(), size).landed).await;
+            let flag = |entry: &[u8]| u32::from_le_bytes(*entry.last_chunk().expect("a word"));
+            let entries = into.chunks_exact(entry_bytes).map(flag);
+            Ok((0..).zip(entries).take_while(|&(number, word)| is_new(number, word)).count() as u32)
+        }
+    }
+
+    /// Nothing is cached here.
+    fn prefetch(&self, _: Segment) {}
+
+    /// A read request never passes a posted write.
+    fn fence(&self) {}
+
+    async fn write<P: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &P,
+        how: Posting,
+        ready: Time,
+    ) -> Result<(), DmaError> {
+        self.judge(to)?;
+        let mut load = self.bus.landings.bytes();
+        load_from(&mut load, to, what, how.flags)?;
+        let mut sent = self.bus.rt.now();
+        for (index, segment) in to.iter().enumerate() {
+            let last = index + 1 == to.len();
+            let posted = Posted {
+                address: segment.at.0,
+                bytes: segment.bytes,
+                relaxed: how.relaxed,
+                ready: if last { ready } else { Time::ZERO },
+            };
+            let mine = match to {
+                [_] => core::mem::take(&mut load),
+                _ => cut(&load, segment.at.0, segment.bytes, &self.bus),
+            };
+            sent = sent.max(self.post_segment(posted, mine));
+        }
+        self.bus.rt.sleep_until(sent).await;
+        self.bus.rt.mark(self.bus.stages.transfer.service);
+        Ok(())
+    }
+
+    fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
+        let segment = Segment { at, bytes: entry.len() as u32 };
+        self.judge(&[segment])?;
+        let mut load = self.bus.landings.bytes();
+        load_from(&mut load, &[segment], entry, Flags::None)?;
+        let bytes = segment.bytes;
+        self.post_segment(Posted { address: at.0, bytes, relaxed, ready: Time::ZERO }, load);
+        Ok(())
+    }
+
+    fn interrupt(&self, vector: u16) {
+        let (bus, now) = (&self.bus, self.bus.rt.now());
+        if (vector as usize) < VECTORS {
+            let posted =
+                Posted { address: INTERRUPTS_AT, bytes: 4, relaxed: false, ready: Time::ZERO };
+            let flight = bus.link.post(Way::Up, now, posted, |_, _, _| {});
+            bus.land(flight.landed, Item::Interrupt { vector });
+        }
+    }
+
+    fn cost(&self, name: &str) -> Cost {
+        Bus::cost(&self.bus.device_costs, name)
+    }
+
+    async fn spend(&self, cost: Cost) {
+        let bus = &self.bus;
+        let (named, stage) = &bus.device_costs[cost.0 as usize];
+        if bus.processors.is_empty() {
+            if named.span.0 > 0 {
+                bus.rt.sleep(named.span).await;
+            }
+        } else {
+            let next = bus.next_processor.get();
+            bus.next_processor.set((next + 1) % bus.processors.len());
+            let turn = bus.processors[next].spend(&bus.rt, named.span, Urgency::Task).await;
+            bus.rt.mark_at(bus.stages.processor, turn.begin);
+        }
+        bus.rt.mark(*stage);
+    }
+}

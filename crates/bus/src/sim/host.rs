@@ -1,0 +1,185 @@
+//! The driver's end of the modelled bus.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+use core::future::poll_fn;
+use core::task::Poll;
+
+use runtime::{Rt, Span, Time, Urgency};
+use wire::BusAddr;
+
+use super::Bus;
+use super::landing::Item;
+use crate::link::{Posted, Way};
+use crate::{Arena, Arrival, Cost, HostPort};
+
+/// The driver's end, on one core. Cheap to clone.
+#[derive(Clone)]
+pub struct SimHost {
+    bus: Rc<Bus>,
+    core: u32,
+    noticed: Cell<Time>,
+}
+
+/// Where registers lie on the bus: below 4 GiB, as 32-bit BARs do.
+const REGISTERS_AT: u64 = 0xf000_0000;
+
+impl SimHost {
+    pub(super) fn new(bus: Rc<Bus>, core: u32) -> SimHost {
+        assert!((core as usize) < bus.cores.len(), "the host has {} cores", bus.cores.len());
+        SimHost { bus, core, noticed: Cell::new(Time::ZERO) }
+    }
+
+    /// The same end, used from another core.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn on_core(&self, core: u32) -> SimHost {
+        SimHost::new(self.bus.clone(), core)
+    }
+}
+
+impl HostPort for SimHost {
+    fn rt(&self) -> &Rt {
+        &self.bus.rt
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.bus.arena
+    }
+
+    fn write32(&self, register: u32, value: u32) {
+        let address = REGISTERS_AT + u64::from(register);
+        let posted = Posted { address, bytes: 4, relaxed: false, ready: self.bus.rt.now() };
+        let flight = self.bus.link.post(Way::Down, self.bus.rt.now(), posted, |_, _, _| {});
+        self.bus.land(flight.landed, Item::Register { register, value });
+    }
+
+    async fn read32(&self, register: u32) -> u32 {
+        let (bus, rt) = (&self.bus, &self.bus.rt);
+        let address = REGISTERS_AT + u64::from(register);
+        let asked = bus.link.send(Way::Down, rt.now(), bus.link.read_requests(address, 4));
+        rt.sleep_until(asked.landed + bus.link.spec().device_read).await;
+        let value = bus.registers.borrow().get(register as usize / 4).copied();
+        let answer = bus.link.send(Way::Up, rt.now(), bus.link.completions(address, 4));
+        rt.sleep_until(answer.landed).await;
+        if bus.down.get() { u32::MAX } else { value.unwrap_or(u32::MAX) }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.bus.down.get()
+    }
+
+    async fn on_memory<T>(
+        &self,
+        at: BusAddr,
+        bytes: u32,
+        mut check: impl FnMut() -> Option<T>,
+    ) -> T {
+        let bus = &self.bus;
+        self.noticed.set(bus.rt.now());
+        if let Some(found) = check() {
+            return found;
+        }
+        let since = bus.rt.now();
+        let mut watching = Watching { bus, slot: None };
+        let found = poll_fn(|cx| match check() {
+            Some(found) => Poll::Ready(found),
+            None => {
+                watching.watch(at, bytes, cx);
+                Poll::Pending
+            }
+        })
+        .await;
+        drop(watching);
+        self.noticed.set(bus.rt.now());
+        // The loop that polled was somewhere in its turn when the bytes landed.
+        let core = &bus.cores[self.core as usize];
+        let turn = core.spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
+        bus.rt.mark_at(bus.stages.core, turn.begin);
+        bus.rt.mark_at(bus.stages.poll, turn.end);
+        found
+    }
+
+    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
+        let bus = &self.bus;
+        let count = &bus.interrupts[vector as usize];
+        while count.get() == seen {
+            let version = bus.interrupted.version();
+            bus.interrupted.changed(&bus.rt, version).await;
+        }
+        self.noticed.set(bus.rt.now());
+        let core = &bus.cores[self.core as usize];
+        let turn = core.spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
+        bus.rt.mark_at(bus.stages.core, turn.begin);
+        bus.rt.mark_at(bus.stages.interrupt, turn.end);
+        count.get()
+    }
+
+    /// Where nothing is relaxed, or nothing is ever held up, postings land in the order in which they
+    /// were made.
+    fn arrival(&self) -> Arrival {
+        let bus = &self.bus;
+        if bus.spec.relaxed_ordering {
+            Arrival::ByPacket(bus.spec.link.mps)
+        } else {
+            Arrival::InOrder
+        }
+    }
+
+    /// Between two events nothing comes in between.
+    fn fence(&self) {}
+
+    fn noticed(&self) -> Time {
+        self.noticed.get()
+    }
+
+    fn cost(&self, name: &str) -> Cost {
+        Bus::cost(&self.bus.host_costs, name)
+    }
+
+    async fn spend(&self, cost: Cost) {
+        self.spend_times(cost, 1).await;
+    }
+
+    async fn spend_times(&self, cost: Cost, times: u32) {
+        let bus = &self.bus;
+        let (named, stage) = &bus.host_costs[cost.0 as usize];
+        let span = Span(named.span.0 * u64::from(times));
+        let turn = bus.cores[self.core as usize].spend(&bus.rt, span, Urgency::Task).await;
+        bus.rt.mark_at(bus.stages.core, turn.begin);
+        bus.rt.mark_at(*stage, turn.end);
+    }
+}
+
+/// A place in the list of those who wait for memory, given up when dropped.
+struct Watching<'a> {
+    bus: &'a Bus,
+    slot: Option<usize>,
+}
+
+impl Watching<'_> {
+    fn watch(&mut self, at: BusAddr, bytes: u32, cx: &core::task::Context<'_>) {
+        match self.slot {
+            None => self.slot = Some(self.bus.watch(at, bytes, self.bus.rt.park(cx))),
+            Some(slot) => {
+                let mut watches = self.bus.watches.borrow_mut();
+                let watch = watches[slot].as_mut().expect("our own place");
+                if watch.parked.is_none() {
+                    watch.parked = Some(self.bus.rt.park(cx));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.bus.watches.borrow_mut()[slot] = None;
+        }
+    }
+}
+
+/// An interrupt is a posted write of one word to an address that the root complex claims.
+pub(super) const INTERRUPTS_AT: u64 = 0xfee0_0000;

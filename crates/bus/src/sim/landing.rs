@@ -1,0 +1,134 @@
+//! What is on its way, and what happens when it arrives.
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::task::Poll;
+
+use runtime::{TaskId, Time};
+use wire::BusAddr;
+
+use super::Bus;
+
+/// Something that has been posted and has not landed.
+pub(super) enum Item {
+    /// Bytes for host memory.
+    Memory(Bytes),
+    /// A register write.
+    Register { register: u32, value: u32 },
+    /// An interrupt message.
+    Interrupt { vector: u16 },
+}
+
+/// Bytes on their way to host memory: runs of one buffer, each with its place.
+#[derive(Default)]
+pub(super) struct Bytes {
+    pub data: Vec<u8>,
+    /// Address, begin in `data`, length.
+    pub runs: Vec<(u64, u32, u32)>,
+}
+
+/// The list of what is on its way, by the moment of landing.
+pub(super) struct Landings {
+    /// What lands first stands first, and of two for the same moment that which was posted first.
+    /// Nearly all is posted for a moment near one of the list's ends: behind what goes the same way, or
+    /// before what waits for the other.
+    due: RefCell<VecDeque<(Time, Item)>>,
+    spare: RefCell<Vec<Bytes>>,
+    task: Cell<Option<TaskId>>,
+}
+
+impl Landings {
+    pub(super) fn new() -> Landings {
+        let due = RefCell::new(VecDeque::with_capacity(64));
+        Landings { due, spare: RefCell::default(), task: Cell::new(None) }
+    }
+
+    /// An empty load, with room left from an earlier one.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    #[inline]
+    fn put(&self, at: Time, item: Item) {
+        let mut due = self.due.borrow_mut();
+        match due.back() {
+            Some((last, _)) if *last > at => {
+                let place = due.partition_point(|(other, _)| *other <= at);
+                due.insert(place, (at, item));
+            }
+            _ => due.push_back((at, item)),
+        }
+    }
+
+    #[inline]
+    fn take_due(&self, now: Time) -> Option<Item> {
+        let mut due = self.due.borrow_mut();
+        match due.front() {
+            Some((at, _)) if *at <= now => due.pop_front().map(|(_, item)| item),
+            _ => None,
+        }
+    }
+
+    fn recycle(&self, mut bytes: Bytes) {
+        bytes.data.clear();
+        bytes.runs.clear();
+        self.spare.borrow_mut().push(bytes);
+    }
+}
+
+impl Bus {
+    /// The item lands at this moment.
+    pub(super) fn land(&self, at: Time, item: Item) {
+        self.landings.put(at, item);
+        let task = self.landings.task.get().expect("started with the bus");
+        self.rt.wake_at(at, task);
+    }
+
+    fn arrive(&self, item: Item) {
+        match item {
+            Item::Memory(bytes) => {
+                if !self.down.get() {
+                    for &(at, begin, length) in &bytes.runs {
+                        let run = &bytes.data[begin as usize..(begin + length) as usize];
+                        self.memory.write(BusAddr(at), run).expect("judged when it was posted");
+                        self.changed(at, u64::from(length));
+                    }
+                    let first = bytes.runs.first().map_or(0, |run| run.0);
+                    self.rt.log("bus", "memory", first, bytes.runs.len() as u64);
+                }
+                self.landings.recycle(bytes);
+            }
+            Item::Register { register, value } if !self.down.get() => {
+                if let Some(word) = self.registers.borrow_mut().get_mut(register as usize / 4) {
+                    *word = value;
+                }
+                self.rt.log("bus", "register", u64::from(register), u64::from(value));
+                self.registers_written.notify(&self.rt);
+            }
+            Item::Interrupt { vector } if !self.down.get() => {
+                if let Some(count) = self.interrupts.get(vector as usize) {
+                    count.set(count.get().wrapping_add(1));
+                }
+                self.rt.log("bus", "interrupt", u64::from(vector), 0);
+                self.interrupted.notify(&self.rt);
+            }
+            Item::Register { .. } | Item::Interrupt { .. } => {}
+        }
+    }
+}
+
+/// Starts the task that lets things land.
+pub(super) fn start(bus: &Rc<Bus>) {
+    // The bus owns the executor's handle, the executor the task: a weak link breaks the circle.
+    let weak = Rc::downgrade(bus);
+    let task = bus.rt.spawn(core::future::poll_fn(move |_| {
+        let Some(bus) = weak.upgrade() else { return Poll::Ready(()) };
+        while let Some(item) = bus.landings.take_due(bus.rt.now()) {
+            bus.arrive(item);
+        }
+        Poll::Pending
+    }));
+    bus.landings.task.set(Some(task));
+}

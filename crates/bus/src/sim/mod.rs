@@ -1,0 +1,238 @@
+//! The modelled bus: a host with cores and memory, a PCIe link, a device's registers.
+
+mod device;
+mod host;
+mod landing;
+
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+
+use runtime::{Parked, Processor, Rt, Signal, Span, Stage, Time, Waits};
+use wire::BusAddr;
+
+use crate::link::{Link, LinkSpec, Way};
+use crate::{Arena, Cost, Memory};
+pub use device::SimDevice;
+pub use host::SimHost;
+use landing::Landings;
+
+/// The stages that this bus marks, beside one for each named cost.
+pub const STAGES: &[&str] = &[
+    "core wait",
+    "poll",
+    "interrupt",
+    "link wait",
+    "data transfer",
+    "host read",
+    "device processor wait",
+];
+
+/// A cost of the plan: a name, which is also its stage, and its span.
+#[derive(Clone, Debug)]
+pub struct NamedCost {
+    /// Its name in the plan, and in the breakdown.
+    pub name: &'static str,
+    /// What it takes each time.
+    pub span: Span,
+}
+
+/// What the modelled host and the device's processor are.
+#[derive(Clone, Debug)]
+pub struct SimSpec {
+    /// The link between them.
+    pub link: LinkSpec,
+    /// Where host memory begins on the bus: above 4 GiB a TLP header is a word longer.
+    pub memory_base: BusAddr,
+    /// How much of it the device may reach, bytes.
+    pub memory_bytes: usize,
+    /// The device's register window, bytes.
+    pub register_bytes: u32,
+    /// The root complex lets relaxed postings overtake one another, and devices make use of it.
+    pub relaxed_ordering: bool,
+    /// Host cores.
+    pub cores: u32,
+    /// One turn of a polling loop.
+    pub poll: Span,
+    /// Taking an interrupt, from its arrival to the driver's handler.
+    pub interrupt: Span,
+    /// What software costs on a host core.
+    pub host_costs: Vec<NamedCost>,
+    /// What the device's processor spends.
+    pub device_costs: Vec<NamedCost>,
+    /// The device's processors; zero: its costs are pipelined hardware and never queue.
+    pub device_processors: u32,
+    /// For packets that are held up.
+    pub seed: u64,
+}
+
+/// Interrupt vectors of a function, at most.
+pub(crate) const VECTORS: usize = 64;
+
+/// The bus itself: what both ports share.
+pub(crate) struct Bus {
+    rt: Rt,
+    spec: SimSpec,
+    link: Link,
+    memory: Memory,
+    arena: Arena,
+    registers: RefCell<Box<[u32]>>,
+    registers_written: Signal,
+    watches: RefCell<Vec<Option<Watch>>>,
+    interrupts: Box<[Cell<u32>]>,
+    interrupted: Signal,
+    cores: Vec<Processor>,
+    processors: Vec<Processor>,
+    next_processor: Cell<usize>,
+    host_costs: Vec<(NamedCost, Stage)>,
+    device_costs: Vec<(NamedCost, Stage)>,
+    landings: Landings,
+    stages: Stages,
+    /// The link is down: reads answer all ones, nothing lands.
+    down: Cell<bool>,
+}
+
+struct Stages {
+    core: Stage,
+    poll: Stage,
+    interrupt: Stage,
+    transfer: Waits,
+    host_read: Stage,
+    processor: Stage,
+}
+
+/// Somebody who waits for these bytes of host memory to change.
+struct Watch {
+    begin: u64,
+    end: u64,
+    parked: Option<Parked>,
+}
+
+/// A modelled bus. Hands out the two ports.
+#[derive(Clone)]
+pub struct SimBus(Rc<Bus>);
+
+impl SimBus {
+    /// A quiet bus, link up.
+    pub fn new(rt: &Rt, spec: SimSpec) -> SimBus {
+        let memory = Memory::private(spec.memory_bytes, spec.memory_base);
+        let staged = |costs: &[NamedCost]| {
+            costs.iter().map(|c| (c.clone(), rt.stage(c.name))).collect::<Vec<_>>()
+        };
+        let stages = Stages {
+            core: rt.stage("core wait"),
+            poll: rt.stage("poll"),
+            interrupt: rt.stage("interrupt"),
+            transfer: Waits { turn: rt.stage("link wait"), service: rt.stage("data transfer") },
+            host_read: rt.stage("host read"),
+            processor: rt.stage("device processor wait"),
+        };
+        let bus = Rc::new(Bus {
+            rt: rt.clone(),
+            link: Link::new(spec.link.clone(), spec.seed),
+            arena: Arena::new(memory.clone()),
+            memory,
+            registers: RefCell::new(alloc::vec![0; spec.register_bytes as usize / 4].into()),
+            registers_written: Signal::default(),
+            watches: RefCell::default(),
+            interrupts: (0..VECTORS).map(|_| Cell::new(0)).collect(),
+            interrupted: Signal::default(),
+            cores: (0..spec.cores).map(|_| Processor::default()).collect(),
+            processors: (0..spec.device_processors).map(|_| Processor::default()).collect(),
+            next_processor: Cell::new(0),
+            host_costs: staged(&spec.host_costs),
+            device_costs: staged(&spec.device_costs),
+            landings: Landings::new(),
+            stages,
+            down: Cell::new(false),
+            spec,
+        });
+        landing::start(&bus);
+        SimBus(bus)
+    }
+
+    /// The driver's end, on this core.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn host(&self, core: u32) -> SimHost {
+        SimHost::new(self.0.clone(), core)
+    }
+
+    /// The device's end.
+    pub fn device(&self) -> SimDevice {
+        SimDevice::new(self.0.clone())
+    }
+
+    /// How long this direction of the link has been busy.
+    pub fn link_busy(&self, way: Way) -> Span {
+        self.0.link.busy(way)
+    }
+
+    /// How many TLPs have gone this way.
+    pub fn link_tlps(&self, way: Way) -> u64 {
+        self.0.link.tlps(way)
+    }
+
+    /// How long this host core has been busy.
+    pub fn core_busy(&self, core: u32) -> Span {
+        self.0.cores[core as usize].busy()
+    }
+
+    /// Takes the link down: nothing lands any more, and reads answer all ones.
+    pub fn take_link_down(&self) {
+        let bus = &self.0;
+        bus.down.set(true);
+        bus.rt.log("bus", "link-down", 0, 0);
+        // Whoever waits looks again, and may see that there is nothing more to wait for.
+        bus.registers_written.notify(&bus.rt);
+        bus.interrupted.notify(&bus.rt);
+        bus.changed(0, u64::MAX);
+    }
+}
+
+impl Bus {
+    fn cost(table: &[(NamedCost, Stage)], name: &str) -> Cost {
+        match table.iter().position(|(cost, _)| cost.name == name) {
+            Some(index) => Cost(index as u8),
+            None => panic!("the plan gives no cost named {name:?}"),
+        }
+    }
+
+    fn watch(&self, begin: BusAddr, bytes: u32, parked: Parked) -> usize {
+        let watch = Watch { begin: begin.0, end: begin.0 + u64::from(bytes), parked: Some(parked) };
+        let mut watches = self.watches.borrow_mut();
+        match watches.iter().position(Option::is_none) {
+            Some(free) => {
+                watches[free] = Some(watch);
+                free
+            }
+            None => {
+                watches.push(Some(watch));
+                watches.len() - 1
+            }
+        }
+    }
+
+    /// These bytes of host memory have changed.
+    fn changed(&self, at: u64, bytes: u64) {
+        for watch in self.watches.borrow_mut().iter_mut().flatten() {
+            if watch.begin < at + bytes
+                && at < watch.end
+                && let Some(parked) = watch.parked.take()
+            {
+                self.rt.unpark(parked);
+            }
+        }
+    }
+
+    /// The rest of a poll loop's turn, for a change at `now` that the loop began to wait for at `since`.
+    fn poll_rest(&self, since: Time) -> Span {
+        let period = self.spec.poll.0;
+        match self.rt.now().since(since).0.checked_rem(period) {
+            None | Some(0) => Span(period),
+            Some(into) => Span(period - into),
+        }
+    }
+}

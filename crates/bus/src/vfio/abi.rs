@@ -1,0 +1,180 @@
+//! What VFIO answers, taken apart: fixed parts, and chains of capabilities behind them.
+//!
+//! Answers come from the kernel, and are judged all the same: a chain that leads out of its answer or
+//! in a circle is an error, not a panic.
+
+use std::string::String;
+use std::vec::Vec;
+
+/// A region of a function, as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    /// Where it begins in the device's file, bytes.
+    pub offset: u64,
+    /// Its length, bytes; 0: there is none.
+    pub bytes: u64,
+    /// The parts that can be mapped: where in the region they begin, and their lengths.
+    pub mappable: Vec<(u64, u64)>,
+}
+
+/// A region can be mapped; its answer has capabilities.
+const REGION_MMAP: u32 = 1 << 2;
+const REGION_CAPS: u32 = 1 << 3;
+const CAP_SPARSE_MMAP: u16 = 1;
+
+/// The answer about an IOMMU has capabilities, and the one of them that this reads.
+const IOMMU_CAPS: u32 = 1 << 1;
+const CAP_IOVA_RANGES: u16 = 1;
+
+/// No answer has more capabilities than this.
+const CAPS_MAX: usize = 32;
+
+/// An answer, as words.
+pub(super) struct Answer<'a>(pub &'a [u32]);
+
+impl Answer<'_> {
+    fn word(&self, at: usize) -> Result<u32, String> {
+        let word = self.0.get(at / 4).copied();
+        word.ok_or_else(|| std::format!("an answer of VFIO ends before byte {at}"))
+    }
+
+    fn long(&self, at: usize) -> Result<u64, String> {
+        Ok(u64::from(self.word(at + 4)?) << 32 | u64::from(self.word(at)?))
+    }
+
+    /// Where the capability of this kind begins, if there is one, in a chain from `first` on.
+    fn capability(&self, first: usize, kind: u16) -> Result<Option<usize>, String> {
+        let mut at = first;
+        for _ in 0..CAPS_MAX {
+            if at == 0 {
+                return Ok(None);
+            }
+            if !at.is_multiple_of(4) {
+                return Err(std::format!("a capability of VFIO at byte {at}: expected a word"));
+            }
+            if self.word(at)? as u16 == kind {
+                return Ok(Some(at));
+            }
+            at = self.word(at + 4)? as usize;
+        }
+        Err("a chain of VFIO capabilities without an end".into())
+    }
+
+    /// Pairs behind a capability's count.
+    fn pairs(&self, capability: usize) -> Result<Vec<(u64, u64)>, String> {
+        let count = self.word(capability + 8)? as usize;
+        // More than fit the answer end in an error at the first that is not there.
+        (0..count.min(self.0.len()))
+            .map(|number| {
+                let at = capability + 16 + 16 * number;
+                Ok((self.long(at)?, self.long(at + 8)?))
+            })
+            .collect()
+    }
+
+    /// The answer to a question about a region.
+    pub fn region(&self) -> Result<Region, String> {
+        let flags = self.word(4)?;
+        let (bytes, offset) = (self.long(16)?, self.long(24)?);
+        let sparse = match flags & REGION_CAPS != 0 {
+            true => self.capability(self.word(12)? as usize, CAP_SPARSE_MMAP)?,
+            false => None,
+        };
+        let mappable = match sparse {
+            _ if flags & REGION_MMAP == 0 => Vec::new(),
+            Some(at) => self.pairs(at)?,
+            None => std::vec![(0, bytes)],
+        };
+        Ok(Region { offset, bytes, mappable })
+    }
+
+    /// The bus addresses that an IOMMU translates, first and last of each range; none: not known.
+    pub fn iova_ranges(&self) -> Result<Vec<(u64, u64)>, String> {
+        if self.word(4)? & IOMMU_CAPS == 0 {
+            return Ok(Vec::new());
+        }
+        match self.capability(self.word(16)? as usize, CAP_IOVA_RANGES)? {
+            Some(at) => self.pairs(at),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A region of 16 KiB at 0, of which the first two pages can be mapped.
+    const SPARSE: [u32; 16] = [64, 0xf, 0, 32, 0x4000, 0, 0, 0, 0x1_0001, 0, 1, 0, 0, 0, 0x2000, 0];
+
+    #[test]
+    fn a_region_is_mapped_whole_or_where_it_says() {
+        let region = Answer(&SPARSE).region().unwrap();
+        let mappable = std::vec![(0, 0x2000)];
+        assert_eq!(region, Region { offset: 0, bytes: 0x4000, mappable });
+        let mut plain = SPARSE;
+        plain[1] = 0x7;
+        assert_eq!(Answer(&plain).region().unwrap().mappable, [(0, 0x4000)]);
+        plain[1] = 0x3;
+        assert_eq!(Answer(&plain).region().unwrap().mappable, []);
+    }
+
+    #[test]
+    fn ranges_of_an_iommu_are_read_behind_other_capabilities() {
+        let words = [
+            88,
+            3,
+            0,
+            0x1000,
+            24,
+            0, // fixed part
+            0x1_0003,
+            40,
+            0,
+            0, // another
+            0x1_0001,
+            0,
+            2,
+            0,
+            0,
+            0,
+            0xfedf_ffff,
+            0,
+            0xfef0_0000,
+            0,
+            0xffff_ffff,
+            0x7f,
+        ];
+        let ranges = Answer(&words).iova_ranges().unwrap();
+        assert_eq!(ranges, [(0, 0xfedf_ffff), (0xfef0_0000, 0x7f_ffff_ffff)]);
+    }
+
+    #[test]
+    fn a_chain_of_no_sense_is_an_error() {
+        let mut circle = SPARSE;
+        (circle[8], circle[9]) = (9, 32);
+        let error = Answer(&circle).region().unwrap_err();
+        assert_eq!(error, "a chain of VFIO capabilities without an end");
+        let mut outside = SPARSE;
+        outside[3] = 4096;
+        let error = Answer(&outside).region().unwrap_err();
+        assert_eq!(error, "an answer of VFIO ends before byte 4096");
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_is_too_strange(words in prop::collection::vec(any::<u32>(), 0..40)) {
+            let _ = Answer(&words).region();
+            let _ = Answer(&words).iova_ranges();
+        }
+
+        #[test]
+        fn nor_one_that_begins_well(at in 0_usize..16, word in any::<u32>()) {
+            let mut words = SPARSE;
+            words[at] = word;
+            let _ = Answer(&words).region();
+            let _ = Answer(&words).iova_ranges();
+        }
+    }
+}

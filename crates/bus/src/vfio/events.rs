@@ -1,0 +1,135 @@
+//! What the kernel tells of a function, counted by a thread that waits for it: interrupts, and that the
+//! function is to be given up.
+//!
+//! The thread is the only one that makes a system call for an interrupt. A driver looks at a count, as
+//! it does on the other live bus.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::vec::Vec;
+
+use crate::fd::{self, Eventfd, Until};
+
+/// What the thread has seen.
+pub(super) struct Seen {
+    /// Interrupts of each vector, modulo 2^32.
+    interrupts: Vec<AtomicU32>,
+    gone: AtomicBool,
+}
+
+impl Seen {
+    pub(super) fn interrupts(&self, vector: u16) -> u32 {
+        self.interrupts.get(usize::from(vector)).map_or(0, |count| count.load(Ordering::Acquire))
+    }
+
+    /// The function is dead, or the kernel wants it back.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// Which event it is.
+#[derive(Clone, Copy)]
+enum Kind {
+    Stop,
+    /// An error that the hardware reports, or a request to give the function up.
+    Gone,
+    Vector(u16),
+}
+
+/// The thread, and what it counts.
+pub(super) struct Events {
+    pub seen: Arc<Seen>,
+    stop: Arc<Eventfd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Events {
+    /// Starts to count `vectors`, and what `gone` tells of.
+    pub(super) fn start(vectors: Vec<Eventfd>, gone: Vec<Eventfd>) -> io::Result<Events> {
+        let interrupts = vectors.iter().map(|_| AtomicU32::new(0)).collect();
+        let seen = Arc::new(Seen { interrupts, gone: AtomicBool::new(false) });
+        let stop = Arc::new(Eventfd::new()?);
+        let mut events = std::vec![(Kind::Stop, stop.clone())];
+        events.extend(gone.into_iter().map(|event| (Kind::Gone, Arc::new(event))));
+        let numbered = (0..).zip(vectors);
+        events.extend(numbered.map(|(vector, event)| (Kind::Vector(vector), Arc::new(event))));
+        let counted = seen.clone();
+        let thread = std::thread::Builder::new()
+            .name("vfio-events".into())
+            .spawn(move || count(&events, &counted))?;
+        Ok(Events { seen, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn count(events: &[(Kind, Arc<Eventfd>)], seen: &Seen) {
+    let waiting: Vec<_> =
+        events.iter().map(|(_, event)| (event.as_fd(), Until::Readable)).collect();
+    let mut ready = Vec::with_capacity(events.len());
+    loop {
+        fd::wait(&waiting, -1, &mut ready);
+        for ((kind, event), _) in events.iter().zip(&ready).filter(|(_, ready)| **ready) {
+            let count = event.take();
+            match kind {
+                Kind::Stop => return,
+                Kind::Gone => seen.gone.store(true, Ordering::Release),
+                Kind::Vector(vector) => {
+                    seen.interrupts[usize::from(*vector)]
+                        .fetch_add(count as u32, Ordering::Release);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !done() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not come");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn interrupts_are_counted_each_for_its_vector() {
+        let twice = || {
+            let event = Eventfd::new().unwrap();
+            let again = event.as_fd().try_clone_to_owned().unwrap();
+            (event, Eventfd::from_peer(again).unwrap())
+        };
+        let (fds, rings): (Vec<_>, Vec<_>) = (0..3).map(|_| twice()).unzip();
+        let (removal, remove) = twice();
+        let events = Events::start(fds, std::vec![removal]).unwrap();
+        for (vector, times) in [(0, 1), (2, 5)] {
+            for _ in 0..times {
+                rings[vector].signal();
+            }
+        }
+        until("six interrupts", || {
+            events.seen.interrupts(0) == 1 && events.seen.interrupts(2) == 5
+        });
+        assert_eq!((events.seen.interrupts(1), events.seen.interrupts(3)), (0, 0));
+        assert!(!events.seen.is_gone());
+        remove.signal();
+        until("the removal", || events.seen.is_gone());
+        // Ends by itself: the thread is joined.
+        drop(events);
+    }
+}

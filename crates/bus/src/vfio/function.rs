@@ -1,0 +1,444 @@
+//! A PCI function, taken from the kernel: group, container, memory, registers, interrupts.
+
+use core::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::abi::{Answer, Region};
+use super::events::Events;
+use super::sys::{self, Framed, Plain, Registers};
+use crate::fd::{Eventfd, Memfd};
+use crate::{BUFFER_ALIGN, Memory};
+use wire::BusAddr;
+
+/// The version of VFIO's interface, and its IOMMU model "type 1, version 2".
+const API_VERSION: i32 = 0;
+const TYPE1_V2: u64 = 3;
+
+const GROUP_VIABLE: u32 = 1;
+const DEVICE_RESET: u32 = 1;
+const DEVICE_PCI: u32 = 1 << 1;
+
+/// Indices of a PCI function's regions and interrupts.
+const BAR0: u32 = 0;
+const CONFIG: u32 = 7;
+const MSIX: u32 = 2;
+const ERROR: u32 = 3;
+const REQUEST: u32 = 4;
+
+/// Interrupts are told by event counters, and come from the device.
+const IRQ_EVENTS: u32 = 1 << 2 | 1 << 5;
+
+/// Places in configuration space, and bits of the command register (PCI Local Bus 3.0, 6.2).
+const COMMAND: u64 = 4;
+const CLASS: u64 = 8;
+const COMMAND_MEMORY: u16 = 1 << 1;
+const COMMAND_MASTER: u16 = 1 << 2;
+const COMMAND_NO_INTX: u16 = 1 << 10;
+
+/// Answers are asked for with this much room, and at most with this much.
+const ANSWER_BYTES: usize = 1024;
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a function cannot be used.
+#[derive(Debug)]
+pub struct VfioError {
+    function: String,
+    what: String,
+}
+
+impl fmt::Display for VfioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.function, self.what)
+    }
+}
+
+impl core::error::Error for VfioError {}
+
+/// What a driver wants of a function.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The base class, subclass and programming interface that it drives, as in `0x01_08_02`.
+    pub class: u32,
+    /// Host memory to share with the function, bytes; rounded up to a page.
+    pub memory_bytes: usize,
+    /// Where the function finds it.
+    pub memory_base: BusAddr,
+    /// MSI-X vectors that it waits for; 0: it polls.
+    pub vectors: u16,
+}
+
+/// Where the kernel shows functions and VFIO; elsewhere in tests.
+struct Places {
+    functions: PathBuf,
+    vfio: PathBuf,
+}
+
+/// A function that is ours until it is dropped. It can reach the memory that was shared, and nothing
+/// else, and from then on not even that.
+pub(super) struct Taken {
+    pub registers: Registers,
+    pub memory: Memory,
+    pub events: Events,
+    device: File,
+    config: u64,
+    /// Keeps the memory mapped for the device. Dropped after it.
+    _group: File,
+    _container: File,
+}
+
+impl Taken {
+    /// Takes a function by its address, as in `0000:01:00.0`.
+    pub(super) fn open(address: &str, wanted: &Wanted) -> Result<Taken, VfioError> {
+        let places = Places { functions: "/sys/bus/pci/devices".into(), vfio: "/dev/vfio".into() };
+        let opened = is_address(address)
+            .and_then(|()| if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(ONLY_X86.into()) })
+            .and_then(|()| open(&places, address, wanted));
+        opened.map_err(|what| VfioError { function: address.into(), what })
+    }
+}
+
+const ONLY_X86: &str = "VFIO is used on x86-64 only, whose order of stores it relies on";
+
+impl Drop for Taken {
+    /// The function stops reading and writing memory first.
+    fn drop(&mut self) {
+        let device = Device { file: &self.device };
+        let _ = device.change_command(self.config, 0, COMMAND_MASTER);
+    }
+}
+
+/// `DDDD:BB:DD.F`, in hexadecimal digits.
+fn is_address(address: &str) -> Result<(), String> {
+    let shape = "xxxx:xx:xx.x";
+    let same = |(found, wanted): (char, char)| match wanted {
+        'x' => found.is_ascii_hexdigit() && !found.is_ascii_uppercase(),
+        mark => found == mark,
+    };
+    let good = address.len() == shape.len() && address.chars().zip(shape.chars()).all(same);
+    if good { Ok(()) } else { Err("expected a PCI address, as in 0000:01:00.0".into()) }
+}
+
+fn doing(what: &str) -> impl Fn(io::Error) -> String {
+    move |error| std::format!("{what}: {error}")
+}
+
+fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String> {
+    let group_number = group_of(places, address)?;
+    let container = open_file(&places.vfio.join("vfio"), "is the module vfio loaded?")?;
+    let (group, device) = {
+        let version = sys::plain(container.as_fd(), Plain::GetApiVersion, 0);
+        let version = version.map_err(doing("asking for VFIO's version"))?;
+        if version != API_VERSION {
+            return Err(std::format!("VFIO has version {version}, expected {API_VERSION}"));
+        }
+        let path = places.vfio.join(&group_number);
+        let group = open_file(&path, "is another program using it, may this user open it?")?;
+        let device = join(&container, &group, &group_number, address)?;
+        (group, File::from(device))
+    };
+    let memory = share(&container, wanted)?;
+    let asked = Device { file: &device };
+    let resettable = asked.is_pci_and_resettable()?;
+    let config = asked.region(CONFIG)?.offset;
+    asked.judge_class(config, wanted.class)?;
+    if resettable {
+        sys::plain(device.as_fd(), Plain::DeviceReset, 0).map_err(doing("resetting it"))?;
+    }
+    let registers = asked.map_bar0()?;
+    let events = asked.events(wanted.vectors)?;
+    let function =
+        Taken { registers, memory, events, device, config, _group: group, _container: container };
+    let on = COMMAND_MEMORY | COMMAND_MASTER | COMMAND_NO_INTX;
+    Device { file: &function.device }.change_command(config, on, 0)?;
+    Ok(function)
+}
+
+/// The number of a function's IOMMU group, if VFIO has the function.
+fn group_of(places: &Places, address: &str) -> Result<String, String> {
+    let function = places.functions.join(address);
+    if !function.is_dir() {
+        return Err(std::format!("there is no such function in {}", places.functions.display()));
+    }
+    let link = |name: &str| -> Option<String> {
+        let target = std::fs::read_link(function.join(name)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    };
+    let driver = link("driver");
+    if driver.as_deref() != Some("vfio-pci") {
+        let has = driver.map_or("no driver has it".into(), |name| std::format!("{name} has it"));
+        let path = function.display();
+        return Err(std::format!(
+            "{has}, expected vfio-pci: echo vfio-pci > {path}/driver_override; \
+             echo {address} > {path}/driver/unbind (if a driver has it); \
+             echo {address} > /sys/bus/pci/drivers_probe"
+        ));
+    }
+    link("iommu_group").ok_or_else(|| {
+        "it is in no IOMMU group: expected an IOMMU that is on, as with intel_iommu=on on the \
+         kernel's command line"
+            .into()
+    })
+}
+
+fn open_file(path: &Path, hint: &str) -> Result<File, String> {
+    let opened = File::options().read(true).write(true).open(path);
+    opened.map_err(|error| std::format!("{}: {error}; {hint}", path.display()))
+}
+
+/// Puts the group into the container, gives the container its IOMMU, and opens the function.
+fn join(container: &File, group: &File, number: &str, address: &str) -> Result<OwnedFd, String> {
+    let mut status = [0; 2];
+    sys::exchange(group.as_fd(), Framed::GroupGetStatus, &mut status)
+        .map_err(doing("asking for its group's status"))?;
+    if status[1] & GROUP_VIABLE == 0 {
+        return Err(std::format!(
+            "its IOMMU group {number} has functions that other drivers use: expected vfio-pci for all \
+             of /sys/kernel/iommu_groups/{number}/devices"
+        ));
+    }
+    let model = sys::plain(container.as_fd(), Plain::CheckExtension, TYPE1_V2);
+    if !matches!(model, Ok(1)) {
+        return Err("VFIO has no IOMMU of type 1: is the module vfio_iommu_type1 loaded?".into());
+    }
+    sys::set_container(group.as_fd(), container.as_fd())
+        .map_err(doing("putting its group into a container"))?;
+    sys::plain(container.as_fd(), Plain::SetIommu, TYPE1_V2)
+        .map_err(doing("giving its container an IOMMU of type 1"))?;
+    sys::device(group.as_fd(), address).map_err(doing("opening it"))
+}
+
+/// Host memory, mapped for the function where it expects it.
+fn share(container: &File, wanted: &Wanted) -> Result<Memory, String> {
+    let base = wanted.memory_base;
+    let memfd = Memfd::new("doorbell-host", wanted.memory_bytes);
+    let memory = memfd.and_then(|memfd| memfd.map(base)).map_err(doing("host memory"))?;
+    let words = answer(container.as_fd(), Framed::IommuGetInfo, &[0; 5])?;
+    let ranges = Answer(&words).iova_ranges()?;
+    let last = base.0.checked_add(memory.bytes() as u64 - 1);
+    let inside = |&(first, end): &(u64, u64)| first <= base.0 && last.is_some_and(|l| l <= end);
+    let aligned = base.0.is_multiple_of(BUFFER_ALIGN as u64);
+    if !aligned || last.is_none() || !(ranges.is_empty() || ranges.iter().any(inside)) {
+        let shown: Vec<String> =
+            ranges.iter().map(|(first, last)| std::format!("{first:#x} to {last:#x}")).collect();
+        return Err(std::format!(
+            "{} bytes of host memory at {:#x} are not what the IOMMU translates ({}): expected \
+             another place (host.memory_base)",
+            memory.bytes(),
+            base.0,
+            shown.join(", ")
+        ));
+    }
+    sys::map_dma(container.as_fd(), &memory).map_err(|error| {
+        std::format!(
+            "mapping {} bytes of host memory for it: {error}; may this user lock so much memory \
+             (ulimit -l)?",
+            memory.bytes()
+        )
+    })?;
+    Ok(memory)
+}
+
+/// A question whose answer may be longer than expected: asked again with the room it needs.
+fn answer(fd: BorrowedFd<'_>, call: Framed, question: &[u32]) -> Result<Vec<u32>, String> {
+    let mut bytes = ANSWER_BYTES;
+    loop {
+        let mut words = Vec::from(question);
+        words.resize(bytes / 4, 0);
+        sys::exchange(fd, call, &mut words).map_err(doing("asking VFIO"))?;
+        let needed = words[0] as usize;
+        if needed <= bytes {
+            return Ok(words);
+        }
+        if needed > ANSWER_BYTES_MAX || bytes == ANSWER_BYTES_MAX {
+            return Err(std::format!("an answer of VFIO has {needed} bytes"));
+        }
+        bytes = ANSWER_BYTES_MAX;
+    }
+}
+
+/// A function, to be asked.
+struct Device<'a> {
+    file: &'a File,
+}
+
+impl Device<'_> {
+    fn is_pci_and_resettable(&self) -> Result<bool, String> {
+        let words = answer(self.file.as_fd(), Framed::DeviceGetInfo, &[0; 6])?;
+        if words[1] & DEVICE_PCI == 0 {
+            return Err("VFIO says that it is not a PCI function".into());
+        }
+        Ok(words[1] & DEVICE_RESET != 0)
+    }
+
+    fn region(&self, index: u32) -> Result<Region, String> {
+        let words = answer(self.file.as_fd(), Framed::RegionGetInfo, &[0, 0, index, 0])?;
+        Answer(&words).region()
+    }
+
+    fn read_config<const N: usize>(&self, at: u64) -> Result<[u8; N], String> {
+        let mut bytes = [0; N];
+        let read = self.file.read_exact_at(&mut bytes, at);
+        read.map(|()| bytes).map_err(doing("reading its configuration"))
+    }
+
+    fn judge_class(&self, config: u64, wanted: u32) -> Result<(), String> {
+        let class = u32::from_le_bytes(self.read_config(config + CLASS)?) >> 8;
+        if class == wanted {
+            return Ok(());
+        }
+        Err(std::format!("it is of class {class:06x}, expected {wanted:06x}"))
+    }
+
+    fn change_command(&self, config: u64, on: u16, off: u16) -> Result<(), String> {
+        let command = u16::from_le_bytes(self.read_config(config + COMMAND)?);
+        let command = (command | on) & !off;
+        self.file
+            .write_all_at(&command.to_le_bytes(), config + COMMAND)
+            .map_err(doing("writing its command register"))
+    }
+
+    /// The registers, as far as they can be mapped in one piece from the first on. A doorbell behind
+    /// that reads all ones, and rings for nobody: the driver's waits are bounded.
+    fn map_bar0(&self) -> Result<Registers, String> {
+        let region = self.region(BAR0)?;
+        let first = region.mappable.iter().find(|(offset, bytes)| *offset == 0 && *bytes > 0);
+        let Some((_, bytes)) = first else {
+            return Err(std::format!(
+                "its registers (BAR 0, {} bytes) cannot be mapped from the first on",
+                region.bytes
+            ));
+        };
+        let pages = usize::try_from(*bytes).ok().map(|bytes| bytes - bytes % BUFFER_ALIGN);
+        let Some(bytes @ BUFFER_ALIGN..) = pages else {
+            return Err(std::format!("its registers have {bytes} bytes, expected a page or more"));
+        };
+        Registers::map(self.file.as_fd(), region.offset, bytes)
+            .map_err(doing("mapping its registers"))
+    }
+
+    fn vectors(&self, index: u32) -> Result<u32, String> {
+        let words = answer(self.file.as_fd(), Framed::IrqGetInfo, &[0, 0, index, 0]);
+        // A kind of interrupt that this kernel does not know.
+        Ok(words.map_or(0, |words| words[3]))
+    }
+
+    fn signal(&self, index: u32, events: &[Eventfd]) -> Result<(), String> {
+        let mut words = std::vec![0, IRQ_EVENTS, index, 0, events.len() as u32];
+        words.extend(events.iter().map(|event| event.as_fd().as_raw_fd() as u32));
+        sys::exchange(self.file.as_fd(), Framed::SetIrqs, &mut words)
+            .map_err(doing("asking for its interrupts"))
+    }
+
+    /// The interrupts, and the kernel's word that the function is dead or wanted back.
+    fn events(&self, wanted: u16) -> Result<Events, String> {
+        let there = self.vectors(MSIX)?;
+        if u32::from(wanted) > there {
+            return Err(std::format!("it has {there} MSI-X vectors, {wanted} are wanted"));
+        }
+        let event = || Eventfd::new().map_err(doing("an event counter"));
+        let vectors: Vec<Eventfd> = (0..wanted).map(|_| event()).collect::<Result<_, _>>()?;
+        if !vectors.is_empty() {
+            self.signal(MSIX, &vectors)?;
+        }
+        let mut gone = Vec::new();
+        for index in [ERROR, REQUEST] {
+            if self.vectors(index)? > 0 {
+                let told = event()?;
+                self.signal(index, core::slice::from_ref(&told))?;
+                gone.push(told);
+            }
+        }
+        Events::start(vectors, gone).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: &str = "0000:01:00.0";
+
+    fn wanted() -> Wanted {
+        Wanted {
+            class: 0x01_08_02,
+            memory_bytes: 4096,
+            memory_base: BusAddr(0x1_0000_0000),
+            vectors: 0,
+        }
+    }
+
+    struct Sandbox(PathBuf);
+
+    impl Sandbox {
+        fn new(name: &str) -> Sandbox {
+            let id = std::process::id();
+            let root = std::env::temp_dir().join(std::format!("vfio-{name}-{id}"));
+            std::fs::create_dir_all(root.join("pci").join(ADDRESS)).unwrap();
+            std::fs::create_dir_all(root.join("vfio")).unwrap();
+            Sandbox(root)
+        }
+
+        fn open(&self, address: &str) -> String {
+            let places = Places { functions: self.0.join("pci"), vfio: self.0.join("vfio") };
+            open(&places, address, &wanted()).err().expect("no function here can be opened")
+        }
+
+        fn link(&self, name: &str, to: &str) {
+            let link = self.0.join("pci").join(ADDRESS).join(name);
+            std::os::unix::fs::symlink(to, link).unwrap();
+        }
+    }
+
+    impl Drop for Sandbox {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn addresses_have_one_form() {
+        assert!(is_address("0000:01:00.0").is_ok());
+        assert!(is_address("0001:af:1f.7").is_ok());
+        for bad in ["", "01:00.0", "0000:01:00.0 ", "0000:AF:00.0", "0000/01:00.0", "../../../.."] {
+            assert!(is_address(bad).is_err(), "{bad}");
+        }
+        let error = Taken::open("1:0.0", &wanted()).err().unwrap().to_string();
+        assert_eq!(error, "1:0.0: expected a PCI address, as in 0000:01:00.0");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_the_order_in_which_one_would_mend_it() {
+        let sandbox = Sandbox::new("missing");
+        let error = sandbox.open("0000:02:00.0");
+        assert!(error.starts_with("there is no such function in "), "{error}");
+        let error = sandbox.open(ADDRESS);
+        assert!(
+            error.starts_with("no driver has it, expected vfio-pci: echo vfio-pci > "),
+            "{error}"
+        );
+        sandbox.link("driver", "../../drivers/vfio-pci");
+        let error = sandbox.open(ADDRESS);
+        assert!(error.starts_with("it is in no IOMMU group: expected an IOMMU"), "{error}");
+        sandbox.link("iommu_group", "../../kernel/iommu_groups/7");
+        let error = sandbox.open(ADDRESS);
+        assert!(error.ends_with("is the module vfio loaded?"), "{error}");
+        // Something is there, but it is not VFIO.
+        std::fs::write(sandbox.0.join("vfio/vfio"), "").unwrap();
+        let error = sandbox.open(ADDRESS);
+        assert!(error.starts_with("asking for VFIO's version: "), "{error}");
+    }
+
+    #[test]
+    fn a_driver_that_has_the_function_is_named() {
+        let sandbox = Sandbox::new("driver");
+        sandbox.link("driver", "../../drivers/nvme");
+        let error = sandbox.open(ADDRESS);
+        assert!(error.starts_with("nvme has it, expected vfio-pci: "), "{error}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The driver's end: doorbells are words of the server's, other registers are messages.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+use core::sync::atomic::{Ordering, fence};
+
+use runtime::{Rt, Stage, Time};
+use wire::BusAddr;
+use wire::vfio_user::{RegionAccess, command, region};
+use zerocopy::IntoBytes;
+
+use super::client::{Connection, Window};
+use super::limits;
+use crate::live::until;
+use crate::{Arena, Arrival, Cost, HostPort, Memory};
+
+/// The driver's end of the bus. Cheap to clone; the connection lives as long as its last clone.
+#[derive(Clone)]
+pub struct VfioUserHost {
+    rt: Rt,
+    arena: Arena,
+    connection: Rc<Connection>,
+    /// Where the last mapped register was found.
+    last: Rc<Cell<usize>>,
+    poll: Stage,
+    interrupt: Stage,
+}
+
+/// A message whose reply is awaited; if it is dropped, nobody waits.
+struct Awaited<'a> {
+    connection: &'a Connection,
+    id: u16,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.connection.link.forget(self.id);
+    }
+}
+
+impl Connection {
+    /// The driver's end, for the thread of `rt`.
+    pub fn host(self, rt: &Rt) -> VfioUserHost {
+        VfioUserHost {
+            rt: rt.clone(),
+            arena: Arena::new(self.memory.clone()),
+            connection: Rc::new(self),
+            last: Rc::default(),
+            poll: rt.stage("poll"),
+            interrupt: rt.stage("interrupt"),
+        }
+    }
+}
+
+impl Window {
+    /// The area that holds this word, beginning the search with `last`.
+    #[inline]
+    fn area(&self, register: u32, last: &Cell<usize>) -> Option<&Memory> {
+        let at = BusAddr(u64::from(register));
+        if let Some(area) = self.areas.get(last.get()).filter(|area| area.holds(at, 4)) {
+            return Some(area);
+        }
+        let place = self.areas.iter().position(|area| area.holds(at, 4))?;
+        last.set(place);
+        Some(&self.areas[place])
+    }
+
+    fn holds(&self, register: u32) -> bool {
+        u64::from(register) + 4 <= self.bytes
+    }
+}
+
+fn access(register: u32) -> RegionAccess {
+    RegionAccess {
+        offset: u64::from(register).into(),
+        region: region::BAR0.into(),
+        count: 4.into(),
+    }
+}
+
+impl VfioUserHost {
+    /// The connection itself.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    async fn read_by_message(&self, register: u32) -> Option<u32> {
+        let link = &self.connection.link;
+        let sent = link.send(command::REGION_READ, &[access(register).as_bytes()], &[], false);
+        let awaited = Awaited { connection: &self.connection, id: sent.ok()? };
+        let (begun, mut seen) = (self.rt.now(), None);
+        let reply = until(&self.rt, || {
+            let replies = link.replies.load(Ordering::Acquire);
+            if seen.replace(replies) != Some(replies)
+                && let Some(reply) = link.reply(awaited.id)
+            {
+                return Some(Some(reply));
+            }
+            let given_up = link.is_gone() || self.rt.now().since(begun) > limits::ANSWER;
+            given_up.then_some(None)
+        });
+        let Some(reply) = reply.await else {
+            // A server that does not answer is as good as dead.
+            link.give_up();
+            return None;
+        };
+        let data = reply.payload.get(size_of::<RegionAccess>()..)?;
+        let value = u32::from_le_bytes(data.try_into().ok()?);
+        reply.header.failed().is_none().then_some(value)
+    }
+}
+
+impl HostPort for VfioUserHost {
+    fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    #[inline]
+    fn write32(&self, register: u32, value: u32) {
+        if let Some(area) = self.connection.window.area(register, &self.last) {
+            let _ = area.store_u32(BusAddr(u64::from(register)), value);
+        } else if self.connection.window.holds(register) && !self.is_gone() {
+            // Messages arrive in their order: nobody has to wait for this one's reply. One that can't be
+            // sent marks the server as gone.
+            let (access, value) = (access(register), value.to_le_bytes());
+            let parts = [access.as_bytes(), &value];
+            let _ = self.connection.link.send(command::REGION_WRITE, &parts, &[], true);
+        }
+    }
+
+    async fn read32(&self, register: u32) -> u32 {
+        if self.is_gone() || !self.connection.window.holds(register) {
+            return u32::MAX;
+        }
+        match self.connection.window.area(register, &self.last) {
+            Some(area) => area.load_u32(BusAddr(u64::from(register))).unwrap_or(u32::MAX),
+            None => self.read_by_message(register).await.unwrap_or(u32::MAX),
+        }
+    }
+
+    #[inline]
+    fn is_gone(&self) -> bool {
+        self.connection.link.is_gone()
+    }
+
+    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
+        let found = until(&self.rt, check).await;
+        self.rt.mark(self.poll);
+        found
+    }
+
+    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
+        let vector = usize::from(vector % limits::VECTORS);
+        let counts = &self.connection.link.interrupts;
+        let count = || counts[vector].load(Ordering::Acquire);
+        let found = until(&self.rt, || Some(count()).filter(|count| *count != seen)).await;
+        self.rt.mark(self.interrupt);
+        found
+    }
+
+    /// Our own server copies the last word after all others, with release.
+    fn arrival(&self) -> Arrival {
+        Arrival::InOrder
+    }
+
+    #[inline]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Live, noticing takes no time of its own.
+    #[inline]
+    fn noticed(&self) -> Time {
+        self.rt.now()
+    }
+
+    fn cost(&self, _: &str) -> Cost {
+        Cost(0)
+    }
+
+    #[inline]
+    async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    async fn spend_times(&self, _: Cost, _: u32) {}
+}

@@ -1,0 +1,351 @@
+//! A session: one client, served until it goes.
+//!
+//! The session's thread waits for messages and for its device. What concerns the device is an order; the
+//! next command is not begun before the order is answered, so commands take effect in their order. What
+//! the client replies to our own messages is taken at once, whatever waits: the device may need it to
+//! carry out the very order that is under way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::format;
+use std::os::fd::AsFd;
+use std::string::String;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use runtime::{STD_CLOCK, Span, Time, WallClock};
+use wire::vfio_user::{
+    DmaAccess, Header, Request, VERSION_MAJOR, VERSION_MINOR, Version, command, errno, parse,
+};
+use zerocopy::IntoBytes;
+
+use super::channel::{Channel, Message};
+use super::desk::{AccessId, Desk, ToDevice, ToSession};
+use super::device::DeviceEnd;
+use super::function::{Function, Registers};
+use super::server::{Server, said};
+use super::vectors::Signalling;
+use super::version::{self, Limits};
+use super::{answers::Done, answers::Face, limits};
+use crate::fd::{self, Until};
+
+/// Accesses to the client's memory that are under way at once.
+const ACCESSES: usize = 64;
+/// How long a device may take for an order before the session looks whether a client's counter holds
+/// it up: see [`Face::unblock`].
+const DEVICE: Span = Span::s(2);
+
+/// One client. See the module's text.
+pub struct Session {
+    channel: Channel,
+    desk: Arc<Desk>,
+    face: Face,
+    end: Option<DeviceEnd>,
+    /// Commands that wait, oldest first, and their bytes.
+    waiting: VecDeque<Message>,
+    waiting_bytes: usize,
+    /// The order that is under way: what to reply when it is answered, and since when. None for the
+    /// device's own start.
+    order: Option<(Option<Due>, Time)>,
+    /// What the device wants of the client, oldest first.
+    wanted: VecDeque<ToSession>,
+    /// What it has wanted and the client has not answered, by message.
+    accesses: BTreeMap<u16, Under>,
+    next_message: u16,
+}
+
+/// The reply that a command is owed.
+struct Due {
+    header: Header,
+    payload: Vec<u8>,
+}
+
+/// An access to the client's memory.
+struct Under {
+    id: AccessId,
+    begun: Time,
+    /// The bytes that a read is to give; none for a write.
+    read: Option<usize>,
+    access: DmaAccess,
+}
+
+/// How a session has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The client has closed its end, or died.
+    Gone,
+    /// It was let go, because of this.
+    LetGo(String),
+    /// The device's thread has ended.
+    Device,
+}
+
+impl Session {
+    /// Agrees with a client on a version.
+    pub(super) fn greet(channel: Channel, function: &Function) -> Result<Session, String> {
+        let Some(message) = channel.receive(limits::GREETING, limits::GREETING)? else {
+            return Err("the client has gone".into());
+        };
+        let Message { header, payload, .. } = message;
+        let refuse = |channel: &Channel, why: String| {
+            let _ = channel.send(&header.failure(errno::EINVAL), &[], &[]);
+            Err(why)
+        };
+        let first = header.is_command().then(|| parse(&header, &payload));
+        let Some(Ok(Request::Version { major, minor, capabilities })) = first else {
+            return refuse(&channel, "its first message is not the version's".into());
+        };
+        if major != VERSION_MAJOR {
+            let why = format!("it speaks version {major}.{minor}, this is {VERSION_MAJOR}.x");
+            return refuse(&channel, why);
+        }
+        let Limits { transfer_bytes, .. } = match version::theirs(capabilities) {
+            Ok(limits) => limits,
+            Err(why) => return refuse(&channel, why),
+        };
+        let version = Version { major: major.into(), minor: minor.min(VERSION_MINOR).into() };
+        let ours = version::ours();
+        let parts = [version.as_bytes(), ours.as_bytes()];
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        channel.send(&header.reply(bytes), &parts, &[])?;
+        let registers = Registers::new(function).map_err(said("the registers"))?;
+        let desk = Desk::new(transfer_bytes).map_err(said("waking the session"))?;
+        let (desk, signalling) = (Arc::new(desk), Signalling::new());
+        Ok(Session {
+            channel,
+            end: Some(DeviceEnd::new(desk.clone(), registers.clone(), signalling.clone())),
+            face: Face::new(function, registers, signalling),
+            desk,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            order: Some((None, STD_CLOCK.now())),
+            wanted: VecDeque::new(),
+            accesses: BTreeMap::new(),
+            next_message: 0,
+        })
+    }
+
+    /// The device's end, to be given to its thread before the session [runs](Self::run).
+    ///
+    /// # Panics
+    /// If it has been given away.
+    pub fn device_end(&mut self) -> DeviceEnd {
+        self.end.take().expect("a session has one device")
+    }
+
+    /// Serves the client until it goes, then waits for the device's thread to leave its port. Whoever
+    /// else connects to `server` meanwhile is turned away.
+    pub fn run(mut self, server: &Server) -> Ended {
+        let ended = loop {
+            match self.turn(server) {
+                Ok(None) => {}
+                Ok(Some(Ended::Device)) => return Ended::Device,
+                Ok(Some(ended)) => break ended,
+                Err(why) => break Ended::LetGo(why),
+            }
+        };
+        self.desk.give_device(ToDevice::Leave);
+        while self.end.is_none() && !self.device_has_ended() {
+            // A client that lives on may fill its counters again and again.
+            self.face.unblock();
+            fd::wait(&[(self.desk.as_fd(), Until::Readable)], 100, &mut Vec::new());
+            self.desk.woken();
+        }
+        ended
+    }
+
+    fn device_has_ended(&self) -> bool {
+        core::iter::from_fn(|| self.desk.for_session()).any(|what| matches!(what, ToSession::Ended))
+    }
+
+    /// Does what there is to do, then waits for more.
+    fn turn(&mut self, server: &Server) -> Result<Option<Ended>, String> {
+        if self.take_from_device()? {
+            return Ok(Some(Ended::Device));
+        }
+        self.send_wanted()?;
+        while self.order.is_none()
+            && let Some(message) = self.waiting.pop_front()
+        {
+            self.waiting_bytes -= message.payload.len();
+            self.perform(message)?;
+        }
+        let fds: usize = self.waiting.iter().map(|message| message.fds.len()).sum();
+        let room = self.waiting.len() < limits::WAITING_MAX
+            && self.waiting_bytes < limits::WAITING_BYTES_MAX
+            && fds < limits::WAITING_FDS_MAX;
+        let mut these = std::vec![(self.desk.as_fd(), Until::Readable)];
+        if room {
+            these.push((self.channel.as_fd(), Until::Readable));
+            these.push((server.as_fd(), Until::Readable));
+        }
+        let mut ready = Vec::new();
+        fd::wait(&these, self.patience()?, &mut ready);
+        if ready[0] {
+            self.desk.woken();
+        }
+        if ready.get(1) == Some(&true) {
+            match self.channel.receive(Span::ZERO, limits::MESSAGE)? {
+                None => return Ok(Some(Ended::Gone)),
+                Some(message) => self.take_in(message)?,
+            }
+        } else if ready.get(2) == Some(&true) {
+            // Ours is still there, as nothing came from it, not even its end.
+            server.turn_away();
+        }
+        Ok(None)
+    }
+
+    /// For how long to wait, in milliseconds.
+    ///
+    /// # Errors
+    /// If a wait for the client has been too long.
+    fn patience(&self) -> Result<i32, String> {
+        let now = STD_CLOCK.now();
+        if let Some(under) = self.accesses.values().find(|u| now.since(u.begun) > limits::DMA) {
+            return Err(format!(
+                "it does not answer: {} bytes of its memory at {:#x} were asked for {} ago",
+                under.access.count,
+                under.access.address,
+                limits::DMA
+            ));
+        }
+        if self.order.as_ref().is_some_and(|(_, since)| now.since(*since) > DEVICE) {
+            self.face.unblock();
+        }
+        let busy = self.order.is_some() || !self.accesses.is_empty();
+        Ok(if busy { 100 } else { -1 })
+    }
+
+    /// A message has come.
+    fn take_in(&mut self, message: Message) -> Result<(), String> {
+        if message.header.is_reply() {
+            return self.replied(message);
+        }
+        if !message.header.is_command() {
+            let flags = message.header.flags.get();
+            return Err(format!("a message with flags {flags:#x}: neither command nor reply"));
+        }
+        self.waiting_bytes += message.payload.len();
+        self.waiting.push_back(message);
+        Ok(())
+    }
+
+    /// The client has answered one of our messages.
+    fn replied(&mut self, message: Message) -> Result<(), String> {
+        let id = message.header.id.get();
+        let Some(under) = self.accesses.remove(&id) else {
+            return Err(format!("it replies to message {id}, which was not sent"));
+        };
+        let head = size_of::<DmaAccess>();
+        let good = message.header.failed().is_none() && message.payload.len() >= head;
+        let what = match under.read {
+            Some(bytes) => {
+                let data = good.then(|| message.payload[head..].to_vec());
+                ToDevice::Read { id: under.id, data: data.filter(|data| data.len() == bytes) }
+            }
+            None => ToDevice::Written { id: under.id, done: good },
+        };
+        self.desk.give_device(what);
+        Ok(())
+    }
+
+    /// Takes what the device has put on the desk. True if its thread has ended.
+    fn take_from_device(&mut self) -> Result<bool, String> {
+        while let Some(what) = self.desk.for_session() {
+            match what {
+                ToSession::Answer { result, unused } => {
+                    drop(unused);
+                    let (due, _) = self.order.take().expect("answers follow orders");
+                    if let Some(due) = due {
+                        self.reply(&due.header, result.map(|()| due.payload))?;
+                    }
+                }
+                ToSession::Lost(at) => {
+                    return Err(format!(
+                        "the file behind its memory at {:#x} was cut short, or has no more pages",
+                        at.0
+                    ));
+                }
+                ToSession::Ended => return Ok(true),
+                wanted => self.wanted.push_back(wanted),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Asks the client for what the device wants of its memory.
+    fn send_wanted(&mut self) -> Result<(), String> {
+        while let Some(wanted) = self.wanted.pop_front() {
+            match wanted {
+                ToSession::Raise(vector) if self.accesses.values().all(|u| u.read.is_some()) => {
+                    self.desk.give_device(ToDevice::Raise(vector));
+                }
+                ToSession::Read { id, at, bytes } if self.accesses.len() < ACCESSES => {
+                    let access = access(at.0, bytes);
+                    let under = Under { id, begun: STD_CLOCK.now(), read: Some(bytes), access };
+                    self.access(command::DMA_READ, under, &[])?;
+                }
+                ToSession::Write { id, at, data } if self.accesses.len() < ACCESSES => {
+                    let access = access(at.0, data.len());
+                    let under = Under { id, begun: STD_CLOCK.now(), read: None, access };
+                    self.access(command::DMA_WRITE, under, &data)?;
+                }
+                later => {
+                    self.wanted.push_front(later);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn access(&mut self, command: u16, under: Under, data: &[u8]) -> Result<(), String> {
+        while self.accesses.contains_key(&self.next_message) {
+            self.next_message = self.next_message.wrapping_add(1);
+        }
+        let parts = [under.access.as_bytes(), data];
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let header = Header::command(self.next_message, command, bytes);
+        self.channel.send(&header, &parts, &[])?;
+        self.accesses.insert(self.next_message, under);
+        self.next_message = self.next_message.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Answers a command, if its sender wants that.
+    fn reply(&self, header: &Header, result: Result<Vec<u8>, u32>) -> Result<(), String> {
+        if !header.wants_reply() {
+            return Ok(());
+        }
+        match result {
+            Ok(payload) => self.channel.send(&header.reply(payload.len()), &[&payload], &[]),
+            Err(error) => self.channel.send(&header.failure(error), &[], &[]),
+        }
+    }
+
+    /// Does what a command asks for.
+    fn perform(&mut self, message: Message) -> Result<(), String> {
+        let Message { header, payload, fds } = message;
+        let done = parse(&header, &payload).and_then(|request| self.face.answer(request, fds));
+        match done {
+            Ok(Done::Now(payload)) => self.reply(&header, Ok(payload)),
+            Ok(Done::Window(payload)) => {
+                let reply = header.reply(payload.len());
+                match header.wants_reply() {
+                    true => self.channel.send(&reply, &[&payload], &[self.face.window()]),
+                    false => Ok(()),
+                }
+            }
+            Ok(Done::Order { order, payload }) => {
+                self.desk.give_device(order);
+                self.order = Some((Some(Due { header, payload }), STD_CLOCK.now()));
+                Ok(())
+            }
+            Err(error) => self.reply(&header, Err(error)),
+        }
+    }
+}
+
+fn access(at: u64, bytes: usize) -> DmaAccess {
+    DmaAccess { address: at.into(), count: (bytes as u64).into() }
+}

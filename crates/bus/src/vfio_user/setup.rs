@@ -1,0 +1,230 @@
+//! What a client asks a server before its driver begins, in the order of asking.
+
+use std::format;
+use std::os::fd::AsFd;
+use std::string::String;
+use std::vec::Vec;
+
+use wire::BusAddr;
+use wire::pci::{CONFIG_BYTES, offset};
+use wire::vfio_user::{
+    DeviceInfo, DmaMap, IrqInfo, IrqSet, RegionAccess, RegionInfo, SparseArea, SparseMmap,
+    VERSION_MAJOR, VERSION_MINOR, Version, command, device, irq, region,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::channel::front;
+use super::client::{Connection, Window};
+use super::limits;
+use super::server::said;
+use super::version::{self, Limits};
+use crate::Memory;
+use crate::fd::{self, Memfd};
+
+/// Bytes of an answer that describes a region with as many areas as make sense.
+const REGION_ANSWER: usize = 4096;
+/// The most areas of a window that are mapped.
+const AREAS_MAX: usize = 16;
+/// The longest window that makes sense.
+const WINDOW_BYTES_MAX: u64 = 1 << 24;
+/// Data kind "descriptors", action "trigger".
+const SIGNAL: u32 = 1 << 2 | 1 << 5;
+/// Memory accesses answered, bus mastering.
+const COMMAND_ON: u16 = 0b110;
+/// MSI-X in use, in the upper byte of its message control.
+const MSIX_ON: u8 = 0x80;
+
+/// Asks, and sets up. `memory` is what the server may map; if there is none, it uses messages.
+pub(super) fn set_up(
+    mut connection: Connection,
+    memory: Option<&Memfd>,
+) -> Result<Connection, String> {
+    let theirs = agree(&connection)?;
+    let info: DeviceInfo = connection.ask(
+        command::DEVICE_INFO,
+        &DeviceInfo { argsz: (size_of::<DeviceInfo>() as u32).into(), ..DeviceInfo::default() },
+    )?;
+    let flags = info.flags.get();
+    if flags & device::PCI == 0 || info.regions.get() <= region::CONFIG {
+        return Err(format!("{info:?}: a PCI function was expected"));
+    }
+    if flags & device::RESET != 0 {
+        connection.link.call(command::RESET, &[], &[])?;
+    }
+    connection.window = connection.window_of_registers()?;
+    connection.map(memory)?;
+    connection.signal(theirs)?;
+    connection.enable()?;
+    Ok(connection)
+}
+
+/// Agrees on a version.
+fn agree(connection: &Connection) -> Result<Limits, String> {
+    let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
+    let ours = version::ours();
+    let parts = [version.as_bytes(), ours.as_bytes()];
+    let (payload, _) = connection.link.call(command::VERSION, &parts, &[])?;
+    let version: Version = front(&payload, "the version")?;
+    if version.major.get() != VERSION_MAJOR || version.minor.get() > VERSION_MINOR {
+        return Err(format!("{version:?}: {VERSION_MAJOR}.{VERSION_MINOR} was proposed"));
+    }
+    let capabilities = &payload[size_of::<Version>()..];
+    version::theirs(capabilities.strip_suffix(&[0]).unwrap_or(capabilities))
+}
+
+impl Connection {
+    /// Asks for a structure with one of its kind.
+    fn ask<T: FromBytes + IntoBytes + zerocopy::Immutable>(
+        &self,
+        command: u16,
+        question: &T,
+    ) -> Result<T, String> {
+        let (payload, _) = self.link.call(command, &[question.as_bytes()], &[])?;
+        front(&payload, "an answer")
+    }
+
+    /// The registers' window, with what of it may be mapped.
+    fn window_of_registers(&self) -> Result<Window, String> {
+        let question = RegionInfo {
+            argsz: (REGION_ANSWER as u32).into(),
+            index: region::BAR0.into(),
+            ..RegionInfo::default()
+        };
+        let (payload, fds) = self.link.call(command::REGION_INFO, &[question.as_bytes()], &[])?;
+        let info: RegionInfo = front(&payload, "the registers' window")?;
+        let bytes = info.size.get();
+        if bytes == 0 || bytes > WINDOW_BYTES_MAX {
+            return Err(format!(
+                "a window of {bytes} bytes: 1 to {WINDOW_BYTES_MAX} were expected"
+            ));
+        }
+        let mut window = Window { bytes, areas: Vec::new() };
+        let Some(file) = fds.first().filter(|_| info.flags.get() & region::MMAP != 0) else {
+            return Ok(window);
+        };
+        if !fd::is_memory(file.as_fd()).map_err(said("the window's file"))? {
+            return Ok(window);
+        }
+        for area in areas(&info, &payload)? {
+            let (at, length) = (area.offset.get(), area.size.get());
+            let inside = at.checked_add(length).is_some_and(|end| end <= bytes);
+            let pages = at.is_multiple_of(4096) && length.is_multiple_of(4096) && length > 0;
+            let place = info.offset.get().checked_add(at).filter(|_| inside && pages);
+            let place = place.ok_or_else(|| format!("{area:?} of {bytes} bytes"))?;
+            let area = Memory::map_guarded(file.as_fd(), place, length as usize, BusAddr(at), true)
+                .map_err(said("mapping the registers"))?;
+            window.areas.push(area);
+        }
+        Ok(window)
+    }
+
+    /// Tells the server of our memory.
+    fn map(&self, memory: Option<&Memfd>) -> Result<(), String> {
+        let map = DmaMap {
+            argsz: (size_of::<DmaMap>() as u32).into(),
+            flags: 0b11.into(),
+            offset: 0.into(),
+            address: self.memory.base().0.into(),
+            size: (self.memory.bytes() as u64).into(),
+        };
+        let fds: Vec<_> = memory.map(AsFd::as_fd).into_iter().collect();
+        self.link.call(command::DMA_MAP, &[map.as_bytes()], &fds).map(|_| ())
+    }
+
+    /// Gives every vector a counter to signal.
+    fn signal(&self, theirs: Limits) -> Result<(), String> {
+        let info: IrqInfo = self.ask(
+            command::IRQ_INFO,
+            &IrqInfo {
+                argsz: (size_of::<IrqInfo>() as u32).into(),
+                index: irq::MSIX.into(),
+                ..IrqInfo::default()
+            },
+        )?;
+        let vectors = (info.count.get() as usize).min(limits::VECTORS.into());
+        let counters: Vec<_> = self.counters().take(vectors).collect();
+        for (chunk, counters) in counters.chunks(theirs.fds.max(1)).enumerate() {
+            let set = IrqSet {
+                argsz: (size_of::<IrqSet>() as u32).into(),
+                flags: SIGNAL.into(),
+                index: irq::MSIX.into(),
+                start: ((chunk * theirs.fds.max(1)) as u32).into(),
+                count: (counters.len() as u32).into(),
+            };
+            self.link.call(command::SET_IRQS, &[set.as_bytes()], counters)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the function answer, access memory and use its vectors.
+    fn enable(&self) -> Result<(), String> {
+        self.write_config(offset::COMMAND, &COMMAND_ON.to_le_bytes())?;
+        let mut config = [0; 256];
+        self.read_config(0, &mut config)?;
+        let mut at = usize::from(config[offset::CAPABILITIES] & !3);
+        // No list is longer than the space has room for.
+        for _ in 0..64 {
+            const MSIX: u8 = 0x11;
+            match config.get(at..at + 4) {
+                Some([MSIX, _, _, control]) => {
+                    return self.write_config(at + 3, &[control | MSIX_ON]);
+                }
+                Some([_, next, ..]) if at > 0 => at = usize::from(next & !3),
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_config(&self, at: usize, to: &mut [u8]) -> Result<(), String> {
+        assert!(at + to.len() <= CONFIG_BYTES);
+        let access = config_access(at, to.len());
+        let (payload, _) = self.link.call(command::REGION_READ, &[access.as_bytes()], &[])?;
+        match payload.get(size_of::<RegionAccess>()..) {
+            Some(data) if data.len() == to.len() => to.copy_from_slice(data),
+            _ => return Err(format!("{} bytes of configuration space", payload.len())),
+        }
+        Ok(())
+    }
+
+    fn write_config(&self, at: usize, from: &[u8]) -> Result<(), String> {
+        let access = config_access(at, from.len());
+        self.link.call(command::REGION_WRITE, &[access.as_bytes(), from], &[]).map(|_| ())
+    }
+}
+
+fn config_access(at: usize, bytes: usize) -> RegionAccess {
+    RegionAccess {
+        offset: (at as u64).into(),
+        region: region::CONFIG.into(),
+        count: (bytes as u32).into(),
+    }
+}
+
+/// The areas of a window that may be mapped: those that a capability lists, or all of it.
+fn areas(info: &RegionInfo, payload: &[u8]) -> Result<Vec<SparseArea>, String> {
+    let whole = SparseArea { offset: 0.into(), size: info.size };
+    if info.flags.get() & region::CAPS == 0 {
+        return Ok(std::vec![whole]);
+    }
+    let mut at = info.capabilities.get() as usize;
+    for _ in 0..AREAS_MAX {
+        let here = payload.get(at..).ok_or("a capability outside the answer")?;
+        let capability: SparseMmap = front(here, "a capability")?;
+        if capability.id.get() == region::CAP_SPARSE_MMAP {
+            let count = capability.areas.get() as usize;
+            let rest = &here[size_of::<SparseMmap>()..];
+            let bytes = size_of::<SparseArea>();
+            if count > AREAS_MAX || rest.len() < count * bytes {
+                return Err(format!("{count} areas in {} bytes", rest.len()));
+            }
+            let area = |bytes| front(bytes, "an area");
+            return rest.chunks(bytes).take(count).map(area).collect();
+        }
+        match capability.next.get() as usize {
+            0 => break,
+            next => at = next,
+        }
+    }
+    Ok(std::vec![whole])
+}

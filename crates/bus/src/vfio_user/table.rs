@@ -1,0 +1,266 @@
+//! What of a client's memory may be accessed, and how.
+
+use std::cell::Cell;
+use std::vec::Vec;
+
+use super::limits;
+use crate::{Memory, OutOfRange};
+use wire::BusAddr;
+use wire::vfio_user::errno;
+
+/// A piece of a client's memory.
+pub(super) struct Mapping {
+    pub at: u64,
+    pub bytes: u64,
+    pub readable: bool,
+    pub writable: bool,
+    /// None: it is reached by messages.
+    pub memory: Option<Memory>,
+}
+
+/// What is to be done with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// All of them, by rising addresses; none overlaps another.
+#[derive(Default)]
+pub(super) struct Table {
+    mappings: Vec<Mapping>,
+    /// Where the last access was.
+    last: Cell<usize>,
+}
+
+impl Mapping {
+    fn holds(&self, at: u64) -> bool {
+        at.wrapping_sub(self.at) < self.bytes
+    }
+
+    fn allows(&self, access: Access) -> bool {
+        match access {
+            Access::Read => self.readable,
+            Access::Write => self.writable,
+        }
+    }
+}
+
+impl Table {
+    /// Adds a mapping.
+    ///
+    /// # Errors
+    /// The number of the error, with the mapping, if it overlaps another or there are too many.
+    pub fn insert(&mut self, mapping: Mapping) -> Result<(), (u32, Mapping)> {
+        let place = self.mappings.partition_point(|known| known.at < mapping.at);
+        let end = mapping.at + mapping.bytes;
+        let after = self.mappings.get(place).is_some_and(|next| next.at < end);
+        let before = place > 0 && self.mappings[place - 1].holds(mapping.at);
+        if before || after {
+            return Err((errno::EEXIST, mapping));
+        }
+        if self.mappings.len() >= limits::DMA_MAPS_MAX {
+            return Err((errno::ENOSPC, mapping));
+        }
+        self.mappings.insert(place, mapping);
+        Ok(())
+    }
+
+    /// Takes away the mappings that lie in this range: one or several, each whole. A client with an IOMMU
+    /// of its own takes back more in one message than it mapped in one, as VFIO allows.
+    ///
+    /// # Errors
+    /// The number of the error if there is none, or the range cuts one: then all stay.
+    pub fn remove(&mut self, at: BusAddr, bytes: u64) -> Result<Vec<Mapping>, u32> {
+        let end = at.0.saturating_add(bytes);
+        let first = self.mappings.partition_point(|known| known.at + (known.bytes - 1) < at.0);
+        let after = self.mappings.partition_point(|known| known.at < end);
+        let (low, high) = (self.mappings.get(first), self.mappings[..after].last());
+        let whole = low.is_some_and(|low| low.at >= at.0)
+            && high.is_some_and(|high| high.at + (high.bytes - 1) < end);
+        if first >= after || !whole {
+            return Err(errno::ENOENT);
+        }
+        Ok(self.mappings.drain(first..after).collect())
+    }
+
+    /// Takes everything away.
+    pub fn remove_all(&mut self) -> Vec<Mapping> {
+        core::mem::take(&mut self.mappings)
+    }
+
+    /// The mapping that holds this address, if it allows the access.
+    #[inline]
+    fn find(&self, at: BusAddr, access: Access) -> Option<&Mapping> {
+        let last = self.mappings.get(self.last.get()).filter(|mapping| mapping.holds(at.0));
+        let found = match last {
+            Some(found) => found,
+            None => {
+                let after = self.mappings.partition_point(|known| known.at <= at.0);
+                let place = after.checked_sub(1)?;
+                self.last.set(place);
+                &self.mappings[place]
+            }
+        };
+        (found.holds(at.0) && found.allows(access)).then_some(found)
+    }
+
+    /// The piece of memory that holds all of these bytes, if one does and is mapped: the short way.
+    #[inline]
+    pub fn whole(&self, at: BusAddr, bytes: usize, access: Access) -> Option<&Memory> {
+        let memory = self.find(at, access)?.memory.as_ref()?;
+        memory.holds(at, bytes).then_some(memory)
+    }
+
+    /// Hands out these bytes piece by piece, wherever one mapping ends and another begins: where a piece
+    /// is, its length, its memory if it is mapped.
+    ///
+    /// # Errors
+    /// If some of them lie in no mapping that allows it; or what `piece` says.
+    pub fn pieces<E: From<OutOfRange>>(
+        &self,
+        at: BusAddr,
+        bytes: usize,
+        access: Access,
+        mut piece: impl FnMut(BusAddr, usize, Option<&Memory>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = 0;
+        while done < bytes {
+            let here =
+                at.0.checked_add(done as u64).map(BusAddr).ok_or(OutOfRange { at, bytes })?;
+            let mapping = self.find(here, access).ok_or(OutOfRange { at: here, bytes })?;
+            let left = mapping.bytes - (here.0 - mapping.at);
+            let part = left.min((bytes - done) as u64) as usize;
+            piece(here, part, mapping.memory.as_ref())?;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec;
+
+    const PAGE: u64 = 4096;
+
+    fn mapping(page: u64, pages: u64, writable: bool, mapped: bool) -> Mapping {
+        let (at, bytes) = (page * PAGE, pages * PAGE);
+        let memory = mapped.then(|| Memory::private(bytes as usize, BusAddr(at)));
+        Mapping { at, bytes, readable: true, writable, memory }
+    }
+
+    #[test]
+    fn bytes_that_lie_in_several_mappings_come_in_pieces() {
+        let mut table = Table::default();
+        for (page, pages) in [(4, 1), (1, 2), (3, 1)] {
+            table.insert(mapping(page, pages, true, page != 3)).ok().unwrap();
+        }
+        let mut seen = vec![];
+        let at = BusAddr(2 * PAGE + 100);
+        let found: Result<(), OutOfRange> =
+            table.pieces(at, 2 * PAGE as usize + 50, Access::Read, |at, bytes, memory| {
+                seen.push((at.0, bytes, memory.is_some()));
+                Ok(())
+            });
+        assert_eq!(found, Ok(()));
+        assert_eq!(
+            seen,
+            [(2 * PAGE + 100, 3996, true), (3 * PAGE, 4096, false), (4 * PAGE, 150, true)]
+        );
+        let beyond: Result<(), OutOfRange> =
+            table.pieces(at, 3 * PAGE as usize, Access::Read, |_, _, _| Ok(()));
+        assert!(beyond.is_err());
+        assert!(table.whole(at, 3996, Access::Read).is_some());
+        assert!(table.whole(at, 3997, Access::Read).is_none());
+    }
+
+    #[test]
+    fn a_mapping_is_not_mapped_over_and_is_taken_away_as_it_was() {
+        let mut table = Table::default();
+        table.insert(mapping(10, 10, true, false)).ok().unwrap();
+        for (page, pages) in [(10, 10), (5, 6), (19, 5), (12, 2), (5, 30)] {
+            let refused = table.insert(mapping(page, pages, true, false)).unwrap_err();
+            assert_eq!(refused.0, errno::EEXIST, "{page} {pages}");
+        }
+        table.insert(mapping(20, 1, true, false)).ok().unwrap();
+        table.insert(mapping(9, 1, true, false)).ok().unwrap();
+        assert!(table.remove(BusAddr(10 * PAGE), 9 * PAGE).is_err());
+        assert!(table.remove(BusAddr(11 * PAGE), 9 * PAGE).is_err());
+        assert!(table.remove(BusAddr(10 * PAGE), 0).is_err());
+        assert_eq!(table.remove(BusAddr(10 * PAGE), 10 * PAGE).ok().unwrap().len(), 1);
+        assert!(table.remove(BusAddr(10 * PAGE), 10 * PAGE).is_err());
+        assert_eq!(table.remove_all().len(), 2);
+    }
+
+    #[test]
+    fn a_range_takes_all_that_lie_in_it() {
+        let mut table = Table::default();
+        for (page, pages) in [(1, 1), (4, 2), (9, 1), (20, 4)] {
+            table.insert(mapping(page, pages, true, false)).ok().unwrap();
+        }
+        assert!(table.remove(BusAddr(0), 5 * PAGE).is_err(), "it cuts one at its end");
+        assert!(table.remove(BusAddr(5 * PAGE), 40 * PAGE).is_err(), "and at its beginning");
+        assert_eq!(table.remove(BusAddr(0), 16 * PAGE).ok().unwrap().len(), 3);
+        assert_eq!(table.remove(BusAddr(0), u64::MAX).ok().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_may_only_be_read_is_not_written() {
+        let mut table = Table::default();
+        table.insert(mapping(1, 1, false, true)).ok().unwrap();
+        assert!(table.whole(BusAddr(PAGE), 8, Access::Read).is_some());
+        assert!(table.whole(BusAddr(PAGE), 8, Access::Write).is_none());
+    }
+
+    proptest! {
+        /// Against a map of pages.
+        #[test]
+        fn a_table_is_a_set_of_pages(
+            steps in prop::collection::vec((0_u64..40, 1_u64..8, any::<bool>()), 1..60),
+            probes in prop::collection::vec((0_u64..45 * PAGE, 1_usize..20_000), 1..20),
+        ) {
+            let (mut table, mut pages) = (Table::default(), BTreeMap::new());
+            for (page, count, insert) in steps {
+                if insert {
+                    let free = (page..page + count).all(|page| !pages.contains_key(&page));
+                    let inserted = table.insert(mapping(page, count, true, false)).is_ok();
+                    prop_assert_eq!(inserted, free);
+                    if inserted {
+                        pages.extend((page..page + count).map(|p| (p, (page, count))));
+                    }
+                } else {
+                    let range = page..page + count;
+                    let touched = |(first, pages): (u64, u64)| {
+                        first < range.end && range.start < first + pages
+                    };
+                    let inside = |(first, pages): (u64, u64)| {
+                        range.start <= first && first + pages <= range.end
+                    };
+                    let some = pages.values().any(|whole| touched(*whole));
+                    let known = some && pages.values().all(|w| !touched(*w) || inside(*w));
+                    let removed = table.remove(BusAddr(page * PAGE), count * PAGE).is_ok();
+                    prop_assert_eq!(removed, known);
+                    if removed {
+                        pages.retain(|_, whole| !inside(*whole));
+                    }
+                }
+                for (at, bytes) in &probes {
+                    let last = (at + *bytes as u64 - 1) / PAGE;
+                    let all = (at / PAGE..=last).all(|page| pages.contains_key(&page));
+                    let mut sum = 0;
+                    let found: Result<(), OutOfRange> =
+                        table.pieces(BusAddr(*at), *bytes, Access::Write, |_, bytes, _| {
+                            sum += bytes;
+                            Ok(())
+                        });
+                    prop_assert_eq!(found.is_ok(), all);
+                    prop_assert!(!all || sum == *bytes);
+                }
+            }
+        }
+    }
+}

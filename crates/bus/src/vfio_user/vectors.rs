@@ -1,0 +1,204 @@
+//! How interrupts reach a client: by counters that it has sent (vfio-user, "VFIO_USER_DEVICE_SET_IRQS").
+
+use core::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
+use std::vec::Vec;
+
+use super::limits::VECTORS;
+use crate::fd::Eventfd;
+
+/// A kind of interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The pin.
+    Intx,
+    /// MSI-X.
+    Msix,
+}
+
+impl Kind {
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        match self {
+            Kind::Intx => 1,
+            Kind::Msix => u32::from(VECTORS),
+        }
+    }
+}
+
+/// What a client wants of its interrupts. Ranges have been judged.
+pub(super) enum Change {
+    /// From here on, these counters.
+    Signal { kind: Kind, start: u32, counters: Vec<Option<Arc<Eventfd>>> },
+    /// All of a kind off.
+    Off(Kind),
+    /// These, now.
+    Trigger { kind: Kind, which: Vec<u32> },
+    /// The pin says nothing.
+    Mask,
+    /// The pin may speak again.
+    Unmask,
+}
+
+/// The counter that is being signalled, by its number; -1: none. A client may make a counter wait for
+/// room although we have asked that it shall not, and leave none: then this is how the session knows.
+pub(super) struct Signalling(AtomicI32);
+
+impl Signalling {
+    pub fn new() -> Arc<Signalling> {
+        Arc::new(Signalling(AtomicI32::new(-1)))
+    }
+
+    pub fn now(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Acquire)).filter(|number| *number >= 0)
+    }
+
+    fn signal(&self, counter: &Eventfd) {
+        self.0.store(counter.number(), Ordering::Release);
+        counter.signal();
+        self.0.store(-1, Ordering::Release);
+    }
+}
+
+/// Where interrupts go.
+pub(super) struct Vectors {
+    signalling: Arc<Signalling>,
+    msix: Vec<Option<Arc<Eventfd>>>,
+    intx: Option<Arc<Eventfd>>,
+    /// The pin has spoken, or is to be silent.
+    masked: bool,
+    /// Something has happened while it was silent.
+    pending: bool,
+    /// The configuration space lets the pin speak.
+    pub intx_enabled: bool,
+}
+
+impl Vectors {
+    pub fn new(signalling: Arc<Signalling>) -> Vectors {
+        let msix = (0..VECTORS).map(|_| None).collect();
+        Vectors { signalling, msix, intx: None, masked: false, pending: false, intx_enabled: true }
+    }
+
+    /// Signals an interrupt: its vector's counter, or else the pin's.
+    ///
+    /// The pin is a level. We do not see it fall, as only the driver knows when it has consumed what we
+    /// posted; so it speaks once, masks itself, and speaks again when it is unmasked and more has come
+    /// meanwhile. A driver may find that it has seen that already: an interrupt too many, never one too
+    /// few.
+    pub fn raise(&mut self, vector: u16) {
+        if let Some(Some(counter)) = self.msix.get(usize::from(vector)) {
+            self.signalling.signal(counter);
+        } else if self.intx.is_some() {
+            self.pending = true;
+            self.speak();
+        }
+    }
+
+    fn speak(&mut self) {
+        if self.masked || !self.pending || !self.intx_enabled {
+            return;
+        }
+        if let Some(counter) = &self.intx {
+            (self.masked, self.pending) = (true, false);
+            self.signalling.signal(counter);
+        }
+    }
+
+    /// The configuration space has changed.
+    pub fn enable_intx(&mut self, enabled: bool) {
+        self.intx_enabled = enabled;
+        self.speak();
+    }
+
+    /// Does what the client wants.
+    pub fn change(&mut self, change: Change) {
+        match change {
+            Change::Signal { kind: Kind::Msix, start, counters } => {
+                for (place, counter) in self.msix[start as usize..].iter_mut().zip(counters) {
+                    *place = counter;
+                }
+            }
+            Change::Signal { kind: Kind::Intx, counters, .. } => {
+                self.intx = counters.into_iter().next().flatten();
+                self.masked = false;
+                self.speak();
+            }
+            Change::Off(Kind::Msix) => self.msix.fill(None),
+            Change::Off(Kind::Intx) => {
+                (self.intx, self.masked, self.pending) = (None, false, false);
+            }
+            Change::Trigger { kind: Kind::Msix, which } => {
+                let counters = which.iter().filter_map(|v| self.msix[*v as usize].as_ref());
+                counters.for_each(|counter| self.signalling.signal(counter));
+            }
+            Change::Trigger { kind: Kind::Intx, which } => {
+                if !which.is_empty() {
+                    self.pending = true;
+                    self.speak();
+                }
+            }
+            Change::Mask => self.masked = true,
+            Change::Unmask => {
+                self.masked = false;
+                self.speak();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn counter() -> Arc<Eventfd> {
+        Arc::new(Eventfd::new().unwrap())
+    }
+
+    #[test]
+    fn vectors_may_be_given_in_any_order_and_taken_away() {
+        let (mut vectors, third, first) = (Vectors::new(Signalling::new()), counter(), counter());
+        for (start, counter) in [(3, &third), (1, &first)] {
+            let counters = vec![Some(counter.clone())];
+            vectors.change(Change::Signal { kind: Kind::Msix, start, counters });
+        }
+        for vector in [3, 1, 3, 0, 63, 64, u16::MAX] {
+            vectors.raise(vector);
+        }
+        assert_eq!((third.take(), first.take()), (2, 1));
+        vectors.change(Change::Trigger { kind: Kind::Msix, which: vec![3, 2] });
+        assert_eq!(third.take(), 1);
+        vectors.change(Change::Signal { kind: Kind::Msix, start: 3, counters: vec![None] });
+        vectors.raise(3);
+        vectors.raise(1);
+        assert_eq!((third.take(), first.take()), (0, 1));
+        vectors.change(Change::Off(Kind::Msix));
+        vectors.raise(1);
+        assert_eq!(first.take(), 0);
+    }
+
+    #[test]
+    fn the_pin_speaks_once_until_it_is_unmasked_and_forgets_nothing() {
+        let (mut vectors, pin) = (Vectors::new(Signalling::new()), counter());
+        let counters = vec![Some(pin.clone())];
+        vectors.change(Change::Signal { kind: Kind::Intx, start: 0, counters });
+        vectors.raise(0);
+        vectors.raise(1);
+        assert_eq!(pin.take(), 1, "it masks itself");
+        vectors.change(Change::Unmask);
+        assert_eq!(pin.take(), 1, "what came meanwhile");
+        vectors.change(Change::Unmask);
+        assert_eq!(pin.take(), 0, "nothing came meanwhile");
+        vectors.change(Change::Mask);
+        vectors.raise(0);
+        assert_eq!(pin.take(), 0);
+        vectors.enable_intx(false);
+        vectors.change(Change::Unmask);
+        assert_eq!(pin.take(), 0, "the configuration space forbids it");
+        vectors.enable_intx(true);
+        assert_eq!(pin.take(), 1);
+        vectors.change(Change::Off(Kind::Intx));
+        vectors.raise(0);
+        assert_eq!(pin.take(), 0);
+    }
+}

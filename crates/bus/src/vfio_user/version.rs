@@ -1,0 +1,95 @@
+//! The first exchange: version, and what each side can take (vfio-user, "VFIO_USER_VERSION").
+
+use std::format;
+use std::string::String;
+
+use serde_json::{Value, json};
+use wire::vfio_user::TRANSFER_BYTES_DEFAULT;
+
+use super::limits;
+
+/// What the other side can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Descriptors beside one message.
+    pub fds: usize,
+    /// Bytes of data in one message.
+    pub transfer_bytes: usize,
+}
+
+/// What we can take, as JSON with a zero at its end.
+pub(super) fn ours() -> String {
+    let capabilities = json!({
+        "capabilities": {
+            "max_msg_fds": limits::MESSAGE_FDS_MAX,
+            "max_data_xfer_size": limits::TRANSFER_BYTES_MAX,
+            "max_dma_maps": limits::DMA_MAPS_MAX,
+            "pgsizes": 4096,
+        }
+    });
+    format!("{capabilities}\0")
+}
+
+/// What the other side says it can take. What it does not say has the protocol's own value; what we do
+/// not know is not ours to use.
+pub(super) fn theirs(capabilities: &[u8]) -> Result<Limits, String> {
+    let mut limits = Limits { fds: 1, transfer_bytes: TRANSFER_BYTES_DEFAULT as usize };
+    let text = capabilities.trim_ascii();
+    if text.is_empty() {
+        return Ok(limits);
+    }
+    let said: Value = serde_json::from_slice(text)
+        .map_err(|error| format!("the capabilities are not JSON: {error}"))?;
+    let Some(said) = said.get("capabilities") else { return Ok(limits) };
+    let number = |name: &str, default: usize| match said.get(name) {
+        None => Ok(default as u64),
+        Some(value) => {
+            value.as_u64().ok_or_else(|| format!("{name} is {value}: a number was expected"))
+        }
+    };
+    let transfer = number("max_data_xfer_size", limits.transfer_bytes)?;
+    if transfer == 0 {
+        return Err("max_data_xfer_size is 0: at least 1 was expected".into());
+    }
+    limits.fds = number("max_msg_fds", limits.fds)?.min(limits::MESSAGE_FDS_MAX as u64) as usize;
+    limits.transfer_bytes = transfer.min(limits::TRANSFER_BYTES_MAX as u64) as usize;
+    let pages = number("pgsizes", 4096)?;
+    if pages & 4096 == 0 {
+        return Err(format!("pgsizes is {pages:#x}: pages of 4096 bytes were expected among them"));
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_has_its_default_and_what_is_said_counts() {
+        let none = Limits { fds: 1, transfer_bytes: 1 << 20 };
+        for text in ["", " \n", "{}", r#"{"capabilities":{}}"#, r#"{"capabilities":{"new":[]}}"#] {
+            assert_eq!(theirs(text.as_bytes()), Ok(none), "{text}");
+        }
+        let text = r#"{"capabilities":{"max_msg_fds":4,"max_data_xfer_size":512}}"#;
+        assert_eq!(theirs(text.as_bytes()), Ok(Limits { fds: 4, transfer_bytes: 512 }));
+        let ours = ours();
+        let ours = theirs(ours.trim_end_matches('\0').as_bytes());
+        assert_eq!(ours, Ok(Limits { fds: 8, transfer_bytes: 1 << 20 }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_an_error_that_says_so() {
+        for (text, part) in [
+            ("{", "not JSON"),
+            (r#"{"capabilities":{"max_msg_fds":-1}}"#, "max_msg_fds is -1"),
+            (r#"{"capabilities":{"max_data_xfer_size":0}}"#, "max_data_xfer_size is 0"),
+            (r#"{"capabilities":{"pgsizes":2097152}}"#, "pgsizes is 0x200000"),
+        ] {
+            let error = theirs(text.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        // As deep as one likes.
+        let deep = "[".repeat(100_000);
+        assert!(theirs(deep.as_bytes()).is_err());
+    }
+}
