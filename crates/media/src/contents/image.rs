@@ -1,0 +1,505 @@
+//! Contents in a file that outlives the process: a raw image, byte for byte the device.
+//!
+//! The file is read and written at offsets, never mapped, so that a disk that fills up or fails
+//! under a sparse file is an error and not a signal. It is locked while open, made to size only
+//! when new, and never resized afterwards.
+
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::Error;
+use super::sparse::ZERO_PAGE;
+
+/// Bytes moved by one system call when the image lends runs: long enough that the call is a small
+/// part of it, short enough to stay in a second-level cache between the two copies.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// The grain in which the image remembers that nothing was ever written: discarding such a region
+/// costs nothing, so that formatting a new 4 TiB image does not read 4 TiB of holes. 4 TiB take
+/// 65,536 bytes of memory.
+const REGION_BYTES: u64 = 64 << 20;
+
+/// What the image asks of the operating system; one implementation is real, one fails on purpose.
+pub(super) trait Disk {
+    /// Reads some bytes from `offset`; 0 is the end of the file.
+    fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes some bytes to `offset`.
+    fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize>;
+    /// Returns when all that was written would survive a power cut.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, dst, offset)
+    }
+
+    fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, src, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+}
+
+/// An image on a disk. Offsets are trusted: its owner has checked them against the capacity.
+pub(super) struct Image<D = File> {
+    disk: D,
+    path: PathBuf,
+    /// By region: whether anything but zeros may be in it.
+    may_hold_data: Vec<bool>,
+    /// How the first failed flush failed; see [`Error::Flush`] for why it is kept.
+    sync_failed: Option<(ErrorKind, Option<i32>)>,
+    /// Taken while in use and put back, so that a run's borrower may read the image again.
+    scratch: Cell<Vec<u8>>,
+}
+
+impl Image {
+    /// Opens the image, or makes it, all zeros and sparse, if it is missing or empty; says whether it
+    /// was made.
+    pub(super) fn open(path: &Path, capacity_bytes: u64) -> Result<(Image, bool), Error> {
+        let prepare =
+            |attempt| move |source| Error::Prepare { path: path.to_path_buf(), attempt, source };
+        // Asked of the path first, because opening a device or a pipe can have effects; asked of
+        // the open file again, because the path may lead elsewhere by then.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::NotRegular { path: path.to_path_buf() });
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).map_err(prepare("open the image"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::InUse { path: path.to_path_buf() });
+            }
+            Err(TryLockError::Error(source)) => return Err(prepare("lock the image")(source)),
+        }
+        // Only under the lock is the size settled: another opener may have been making the image.
+        let found = file.metadata().map_err(prepare("ask for the image's size"))?;
+        if !found.is_file() {
+            return Err(Error::NotRegular { path: path.to_path_buf() });
+        }
+        let new = found.len() == 0;
+        if new {
+            file.set_len(capacity_bytes).map_err(prepare("give the image its size"))?;
+            // The size and the directory's entry must be durable before any flush is.
+            file.sync_all().map_err(prepare("flush the new image"))?;
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+            File::open(parent.unwrap_or(Path::new(".")))
+                .and_then(|directory| directory.sync_all())
+                .map_err(prepare("flush the new image's directory"))?;
+        } else if found.len() != capacity_bytes {
+            return Err(Error::WrongSize {
+                path: path.to_path_buf(),
+                found_bytes: found.len(),
+                expected_bytes: capacity_bytes,
+            });
+        }
+        Ok((Image::over(file, path.to_path_buf(), capacity_bytes, !new), new))
+    }
+}
+
+impl<D: Disk> Image<D> {
+    /// An image over a disk that already has the capacity.
+    fn over(disk: D, path: PathBuf, capacity_bytes: u64, may_hold_data: bool) -> Image<D> {
+        let regions = capacity_bytes.div_ceil(REGION_BYTES) as usize;
+        Image {
+            disk,
+            path,
+            may_hold_data: vec![may_hold_data; regions],
+            sync_failed: None,
+            scratch: Cell::default(),
+        }
+    }
+
+    /// Bytes of memory held; the file's own blocks are the file system's affair.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        let scratch = self.scratch.take();
+        let bytes = scratch.capacity() + self.may_hold_data.capacity();
+        self.scratch.set(scratch);
+        bytes as u64
+    }
+
+    /// Fills `dst` from `at`.
+    pub(super) fn read_into(&self, at: u64, dst: &mut [u8]) -> Result<(), Error> {
+        let mut done = 0;
+        while done < dst.len() {
+            let offset = at + done as u64;
+            let failure = match self.disk.read_at(&mut dst[done..], offset) {
+                // Somebody cut the file short behind the lock.
+                Ok(0) => io::Error::from(ErrorKind::UnexpectedEof),
+                Ok(length) => {
+                    done += length;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            return Err(Error::Read {
+                path: self.path.clone(),
+                offset_bytes: offset,
+                bytes: (dst.len() - done) as u64,
+                source: failure,
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes `src` at `at`.
+    pub(super) fn write(&mut self, at: u64, src: &[u8]) -> Result<(), Error> {
+        let Some(last) = (src.len() as u64).checked_sub(1) else { return Ok(()) };
+        // Marked first: a write that fails may still have changed bytes.
+        let regions = (at / REGION_BYTES) as usize..=((at + last) / REGION_BYTES) as usize;
+        self.may_hold_data[regions].fill(true);
+        let mut done = 0;
+        while done < src.len() {
+            let offset = at + done as u64;
+            let failure = match self.disk.write_at(&src[done..], offset) {
+                Ok(0) => io::Error::from(ErrorKind::WriteZero),
+                Ok(length) => {
+                    done += length;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            return Err(Error::Write {
+                path: self.path.clone(),
+                offset_bytes: offset,
+                bytes: (src.len() - done) as u64,
+                source: failure,
+            });
+        }
+        Ok(())
+    }
+
+    /// Lends `bytes` bytes from `at` in order, each run with its distance from `at`.
+    pub(super) fn runs(
+        &self,
+        at: u64,
+        bytes: u64,
+        f: &mut impl FnMut(u64, &[u8]),
+    ) -> Result<(), Error> {
+        let mut scratch = self.take_scratch();
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < bytes && result.is_ok() {
+            let length = (bytes - done).min(SCRATCH_BYTES as u64) as usize;
+            result = self.read_into(at + done, &mut scratch[..length]);
+            if result.is_ok() {
+                f(done, &scratch[..length]);
+            }
+            done += length as u64;
+        }
+        self.scratch.set(scratch);
+        result
+    }
+
+    /// Lends zeros to be overwritten, and writes what comes back; stops at the first failure.
+    pub(super) fn runs_mut(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        f: &mut impl FnMut(u64, &mut [u8]),
+    ) -> Result<(), Error> {
+        let mut scratch = self.take_scratch();
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < bytes && result.is_ok() {
+            let length = (bytes - done).min(SCRATCH_BYTES as u64) as usize;
+            let run = &mut scratch[..length];
+            // Bytes that the borrower leaves alone must not be some other block's.
+            run.fill(0);
+            f(done, run);
+            result = self.write(at + done, run);
+            done += length as u64;
+        }
+        self.scratch.set(scratch);
+        result
+    }
+
+    /// Makes `bytes` bytes from `at` read as zeros. Holes stay holes: only pages that hold
+    /// something are written, so a full disk does not stand in the way. Blocks are not given back
+    /// to the file system: the standard library has no call that punches a hole.
+    pub(super) fn discard(&mut self, at: u64, bytes: u64, capacity: u64) -> Result<(), Error> {
+        let end = at + bytes;
+        let mut at = at;
+        while at < end {
+            let region = (at / REGION_BYTES) as usize;
+            let region_end = capacity.min((region as u64 + 1) * REGION_BYTES);
+            let until = end.min(region_end);
+            if self.may_hold_data[region] {
+                self.zero(at, until)?;
+                let whole = at == region as u64 * REGION_BYTES && until == region_end;
+                self.may_hold_data[region] = !whole;
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros over what is not zero in `at..end`.
+    fn zero(&mut self, at: u64, end: u64) -> Result<(), Error> {
+        let mut scratch = self.take_scratch();
+        let mut at = at;
+        let mut result = Ok(());
+        while at < end && result.is_ok() {
+            let length = (end - at).min(SCRATCH_BYTES as u64) as usize;
+            result = self
+                .read_into(at, &mut scratch[..length])
+                .and_then(|()| self.zero_pages(at, &scratch[..length]));
+            at += length as u64;
+        }
+        self.scratch.set(scratch);
+        result
+    }
+
+    /// Writes zeros over the pages at `at` that `seen`, just read from there, shows in use.
+    fn zero_pages(&mut self, at: u64, seen: &[u8]) -> Result<(), Error> {
+        let page_bytes = ZERO_PAGE.len();
+        let mut done = 0;
+        while done < seen.len() {
+            // The file's own pages, so that no write reaches into a hole beside it.
+            let offset = at + done as u64;
+            let length = (page_bytes - offset as usize % page_bytes).min(seen.len() - done);
+            let zeros = &ZERO_PAGE[..length];
+            if &seen[done..done + length] != zeros {
+                self.write(offset, zeros)?;
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Returns when everything written so far would survive a power cut.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        if let Some((kind, code)) = self.sync_failed {
+            let source = code.map_or_else(|| kind.into(), io::Error::from_raw_os_error);
+            return Err(Error::Flush { path: self.path.clone(), earlier: true, source });
+        }
+        self.disk.sync_data().map_err(|source| {
+            self.sync_failed = Some((source.kind(), source.raw_os_error()));
+            Error::Flush { path: self.path.clone(), earlier: false, source }
+        })
+    }
+
+    fn take_scratch(&self) -> Vec<u8> {
+        let mut scratch = self.scratch.take();
+        scratch.resize(SCRATCH_BYTES, 0);
+        scratch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    const CAPACITY: usize = 256 << 10;
+    const ENOSPC: i32 = 28;
+    const EIO: i32 = 5;
+
+    /// A sparse file on a small disk, with a kernel that moves a little at a time.
+    #[derive(Default)]
+    struct SmallDisk {
+        bytes: RefCell<Vec<u8>>,
+        /// Pages backed by disk blocks, of which there are at most `pages_max`.
+        pages: RefCell<BTreeSet<u64>>,
+        pages_max: usize,
+        /// Reading this page gives EIO.
+        bad_page: Option<u64>,
+        /// Every other call is interrupted; the rest move at most 1,000 bytes.
+        calls: Cell<u32>,
+        /// Results of the next flushes, last first; none left is success.
+        syncs: RefCell<Vec<i32>>,
+        syncs_asked: Cell<u32>,
+    }
+
+    impl SmallDisk {
+        fn some(&self, length: usize, offset: u64) -> io::Result<usize> {
+            self.calls.set(self.calls.get() + 1);
+            if self.calls.get() % 2 == 1 {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let page_rest = 4096 - offset as usize % 4096;
+            Ok(length.min(1000).min(page_rest))
+        }
+    }
+
+    impl Disk for SmallDisk {
+        fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize> {
+            let length = self.some(dst.len(), offset)?;
+            if self.bad_page == Some(offset / 4096) {
+                return Err(io::Error::from_raw_os_error(EIO));
+            }
+            let bytes = self.bytes.borrow();
+            let rest = &bytes[bytes.len().min(offset as usize)..];
+            let length = length.min(rest.len());
+            dst[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        }
+
+        fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize> {
+            let length = self.some(src.len(), offset)?;
+            let mut pages = self.pages.borrow_mut();
+            if !pages.contains(&(offset / 4096)) && pages.len() == self.pages_max {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+            pages.insert(offset / 4096);
+            let at = offset as usize;
+            self.bytes.borrow_mut()[at..at + length].copy_from_slice(&src[..length]);
+            Ok(length)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.syncs_asked.set(self.syncs_asked.get() + 1);
+            match self.syncs.borrow_mut().pop() {
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => Ok(()),
+            }
+        }
+    }
+
+    fn image(disk: SmallDisk) -> Image<SmallDisk> {
+        disk.bytes.borrow_mut().resize(CAPACITY, 0);
+        Image::over(disk, "small.img".into(), CAPACITY as u64, false)
+    }
+
+    fn read(image: &Image<SmallDisk>, at: u64, bytes: usize) -> Vec<u8> {
+        let mut seen = vec![0xee; bytes];
+        image.read_into(at, &mut seen).unwrap();
+        seen
+    }
+
+    #[test]
+    fn short_and_interrupted_calls_are_carried_on() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        let data: Vec<u8> = (0..100_352_u32).map(|i| (i % 251) as u8).collect();
+        image.write(512, &data).unwrap();
+        assert_eq!(read(&image, 512, data.len()), data);
+        let mut lent = Vec::new();
+        image
+            .runs(512, data.len() as u64, &mut |at, run| {
+                assert_eq!(at, lent.len() as u64);
+                lent.extend_from_slice(run);
+            })
+            .unwrap();
+        assert_eq!(lent, data);
+    }
+
+    #[test]
+    fn a_full_disk_names_the_place_and_keeps_the_rest() {
+        let mut image = image(SmallDisk { pages_max: 3, ..Default::default() });
+        image.write(0, &[1; 8192]).unwrap();
+        image.flush().unwrap();
+        let error = image.write(8192, &[2; 16384]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "small.img: writing 12288 bytes at offset 12288: No space left on device (os error 28)"
+        );
+        assert_eq!(read(&image, 0, 8192), [1; 8192], "what was flushed is still there");
+        assert_eq!(read(&image, 8192, 4096), [2; 4096], "the request's part before the offset");
+        assert_eq!(read(&image, 12288, 12288), [0; 12288], "from the offset on, nothing changed");
+        image.write(4096, &[3; 4096]).unwrap();
+        image.flush().expect("a full disk is not a failed flush");
+    }
+
+    #[test]
+    fn a_full_disk_does_not_stop_a_discard() {
+        let mut image = image(SmallDisk { pages_max: 2, ..Default::default() });
+        image.write(4096, &[1; 4096]).unwrap();
+        image.write(200_704, &[2; 4096]).unwrap();
+        image.discard(4608, CAPACITY as u64 - 4608, CAPACITY as u64).unwrap();
+        assert_eq!(read(&image, 4096, 512), [1; 512]);
+        assert_eq!(read(&image, 4608, CAPACITY - 4608), vec![0; CAPACITY - 4608]);
+        assert_eq!(image.disk.pages.borrow().len(), 2, "holes stayed holes");
+    }
+
+    #[test]
+    fn a_region_never_written_or_wholly_discarded_is_not_read_again() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        let whole = CAPACITY as u64;
+        image.discard(0, whole, whole).unwrap();
+        assert_eq!(image.disk.calls.get(), 0);
+        image.write(0, &[1; 512]).unwrap();
+        image.discard(0, whole, whole).unwrap();
+        image.disk.bad_page = Some(0);
+        image.discard(0, whole, whole).expect("known to be zeros");
+        image.write(4096, &[1; 512]).unwrap();
+        image.discard(0, whole, whole).expect_err("written again, so read again");
+    }
+
+    #[test]
+    fn a_bad_page_is_an_error_for_those_who_read_it() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        image.write(0, &[5; 16384]).unwrap();
+        image.disk.bad_page = Some(2);
+        let mut lent = 0;
+        let error = image.runs(4096, 12288, &mut |_, run| lent += run.len()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "small.img: reading 8192 bytes at offset 8192: Input/output error (os error 5)"
+        );
+        assert_eq!(lent, 0, "nothing of a run that failed is lent");
+        assert_eq!(read(&image, 4096, 4096), [5; 4096]);
+    }
+
+    #[test]
+    fn a_file_cut_short_is_an_error() {
+        let image = image(SmallDisk::default());
+        image.disk.bytes.borrow_mut().truncate(4096);
+        let error = image.read_into(0, &mut [0; 8192]).unwrap_err();
+        assert!(
+            matches!(&error, Error::Read { offset_bytes: 4096, bytes: 4096, source, .. }
+                if source.kind() == ErrorKind::UnexpectedEof),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_failed_flush_stays_failed() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        image.flush().unwrap();
+        image.write(0, &[1; 512]).unwrap();
+        image.disk.syncs.borrow_mut().push(EIO);
+        let first = image.flush().unwrap_err();
+        assert!(matches!(first, Error::Flush { earlier: false, .. }), "{first}");
+        // The disk would now report success, as kernels do; the image must not.
+        let second = image.flush().unwrap_err();
+        assert_eq!(
+            second.to_string(),
+            "small.img: an earlier flush failed: Input/output error (os error 5); writes since \
+             the last good flush may be lost, open the image again"
+        );
+        assert_eq!(image.disk.syncs_asked.get(), 2, "the disk was not asked a third time");
+        assert_eq!(read(&image, 0, 512), [1; 512], "reads go on");
+    }
+
+    #[test]
+    fn bytes_left_alone_are_zeros_and_not_another_block() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        image.write(0, &[7; 4096]).unwrap();
+        image.runs(0, 4096, &mut |_, run| assert_eq!(run[0], 7)).unwrap();
+        image.runs_mut(4096, 4096, &mut |_, run| run[..8].fill(1)).unwrap();
+        assert_eq!(read(&image, 4096, 4096), [vec![1; 8], vec![0; 4088]].concat());
+    }
+
+    #[test]
+    fn the_borrower_of_a_run_may_read_the_image() {
+        let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
+        image.write(0, &[1; 4096]).unwrap();
+        image.write(4096, &[2; 4096]).unwrap();
+        image
+            .runs(0, 4096, &mut |_, outer| {
+                image.runs(4096, 4096, &mut |_, inner| assert_eq!(inner, [2; 4096])).unwrap();
+                assert_eq!(outer, [1; 4096]);
+            })
+            .unwrap();
+    }
+}

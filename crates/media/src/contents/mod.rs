@@ -1,0 +1,487 @@
+//! What the medium remembers, without any time.
+//!
+//! ```text
+//!                    keep: everything        keep: stamps (8 bytes of each block)
+//! backing: memory    sparse array            sparse array, 64 or 512 times smaller
+//! backing: file      raw image               refused: a raw image has every byte
+//! ```
+//!
+//! Not here: latency, wear, injected errors and what a power cut leaves behind. Those are other
+//! parts of the medium; this one remembers exactly what it is told.
+
+mod error;
+mod image;
+mod label;
+mod sparse;
+mod stamps;
+
+use std::fmt;
+use std::path::PathBuf;
+
+pub use error::Error;
+use image::Image;
+use label::Label;
+use sparse::Sparse;
+use stamps::Stamps;
+
+/// Bytes of each block that [`Keep::Stamps`] keeps.
+pub const STAMP_BYTES: usize = 8;
+
+/// The longest label.
+pub const LABEL_BYTES_MAX: usize = 4096;
+
+/// The largest capacity: 1 PiB, above any SSD, and small enough that the pointers made with the
+/// contents stay below 64 MiB and every offset fits a file offset.
+pub const CAPACITY_BYTES_MAX: u64 = 1 << 50;
+
+const _: () = {
+    // A run of stamps never crosses a leaf, nor does a block in memory.
+    assert!(sparse::LEAF_BYTES.is_multiple_of(4096));
+    assert!(sparse::LEAF_BYTES.is_multiple_of(STAMP_BYTES));
+    assert!(CAPACITY_BYTES_MAX <= i64::MAX as u64);
+};
+
+/// What to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Length of the medium: whole blocks, at least one, at most [`CAPACITY_BYTES_MAX`].
+    pub capacity_bytes: u64,
+    /// Bytes in a block: 512 or 4096.
+    pub block_bytes: u32,
+    /// How much of each block to remember.
+    pub keep: Keep,
+    /// Where to remember it.
+    pub backing: Backing,
+}
+
+/// How much of each block is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Every byte.
+    Everything,
+    /// The first [`STAMP_BYTES`] bytes, where a workload puts its stamp; the rest reads as zeros.
+    Stamps,
+}
+
+/// Where the contents are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// In this process's memory; gone with it. Only what was written takes memory.
+    Memory,
+    /// In a regular file of exactly the capacity, the raw image of the medium. A missing or empty
+    /// file is made, sparse; any other is used as it is and never resized. The file is locked
+    /// against every other user that asks for its lock, until the contents are dropped. Blocks
+    /// once written stay with the file: discarding zeroes them, but the standard library has no
+    /// call that gives them back to the file system.
+    File(PathBuf),
+}
+
+enum Store {
+    Everything(Sparse),
+    Stamps(Stamps),
+    Image(Image),
+}
+
+/// The contents of a medium. Every access is a whole number of whole blocks; what was never
+/// written, or was discarded, reads as zeros.
+pub struct Contents {
+    store: Store,
+    label: Label,
+    capacity_bytes: u64,
+    block_bytes: u32,
+}
+
+impl Contents {
+    /// Makes the contents, or opens those that the file holds.
+    ///
+    /// # Errors
+    /// [`Error::BadSpec`], [`Error::StampsInFile`], and for a file [`Error::NotRegular`],
+    /// [`Error::InUse`], [`Error::WrongSize`] and [`Error::Prepare`].
+    pub fn new(spec: Spec) -> Result<Contents, Error> {
+        let Spec { capacity_bytes, block_bytes, keep, backing } = spec;
+        if block_bytes != 512 && block_bytes != 4096 {
+            return Err(Error::BadSpec {
+                key: "block_bytes",
+                found: block_bytes.into(),
+                expected: "512 or 4096",
+            });
+        }
+        let whole = capacity_bytes.is_multiple_of(block_bytes.into());
+        if !whole || !(1..=CAPACITY_BYTES_MAX).contains(&capacity_bytes) {
+            return Err(Error::BadSpec {
+                key: "capacity_bytes",
+                found: capacity_bytes,
+                expected: "a whole number of blocks, at least one, at most 1 PiB",
+            });
+        }
+        let mut label = Label::in_memory();
+        let store = match (keep, backing) {
+            (Keep::Everything, Backing::Memory) => Store::Everything(Sparse::new(capacity_bytes)),
+            (Keep::Stamps, Backing::Memory) => {
+                Store::Stamps(Stamps::new(capacity_bytes, block_bytes))
+            }
+            (Keep::Everything, Backing::File(path)) => {
+                let (image, new) = Image::open(&path, capacity_bytes)?;
+                label = Label::of_image(&path, new)?;
+                Store::Image(image)
+            }
+            (Keep::Stamps, Backing::File(path)) => return Err(Error::StampsInFile { path }),
+        };
+        Ok(Contents { store, label, capacity_bytes, block_bytes })
+    }
+
+    /// What was last kept beside the blocks; nothing at first.
+    pub fn label(&self) -> &[u8] {
+        self.label.bytes()
+    }
+
+    /// Keeps this beside the blocks instead of what was kept before. For a file it is durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::Prepare`]: the label is as it was.
+    ///
+    /// # Panics
+    /// If it is longer than [`LABEL_BYTES_MAX`].
+    pub fn set_label(&mut self, label: &[u8]) -> Result<(), Error> {
+        self.label.set(label)
+    }
+
+    /// Length of the medium in bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Bytes in a block.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// How much of each block is remembered.
+    pub fn keep(&self) -> Keep {
+        if matches!(self.store, Store::Stamps(_)) { Keep::Stamps } else { Keep::Everything }
+    }
+
+    /// Bytes of memory held for the contents and their directory. For a file this is a buffer and
+    /// one byte for each 64 MiB of capacity, whatever the file holds.
+    pub fn allocated_bytes(&self) -> u64 {
+        match &self.store {
+            Store::Everything(sparse) => sparse.allocated_bytes(),
+            Store::Stamps(stamps) => stamps.allocated_bytes(),
+            Store::Image(image) => image.allocated_bytes(),
+        }
+    }
+
+    /// Fills `dst` with the contents from `offset_bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: `dst` is untouched. [`Error::Read`]: `dst` may
+    /// be partly filled.
+    pub fn read_into(&self, offset_bytes: u64, dst: &mut [u8]) -> Result<(), Error> {
+        let bytes = dst.len() as u64;
+        self.check(offset_bytes, bytes)?;
+        match &self.store {
+            Store::Everything(sparse) => sparse.runs(offset_bytes, bytes, &mut |at, run| {
+                dst[at as usize..][..run.len()].copy_from_slice(run);
+            }),
+            Store::Stamps(stamps) => {
+                dst.fill(0);
+                stamps.runs(offset_bytes, bytes, &mut |at, stamp| {
+                    dst[at as usize..][..STAMP_BYTES].copy_from_slice(stamp);
+                });
+            }
+            Store::Image(image) => image.read_into(offset_bytes, dst)?,
+        }
+        Ok(())
+    }
+
+    /// Lends what is kept of `bytes` bytes from `offset_bytes`, in order, run by run: `f` is given
+    /// each run's distance from `offset_bytes` and its bytes. What is not lent reads as zeros: with
+    /// [`Keep::Everything`] all is lent, in runs of at most 64 KiB; with [`Keep::Stamps`] one run
+    /// of [`STAMP_BYTES`] for each block. Memory is lent as it lies, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing was lent. [`Error::Read`]: some runs
+    /// may have been.
+    #[inline]
+    pub fn runs(
+        &self,
+        offset_bytes: u64,
+        bytes: u32,
+        f: &mut impl FnMut(u32, &[u8]),
+    ) -> Result<(), Error> {
+        let bytes = u64::from(bytes);
+        self.check(offset_bytes, bytes)?;
+        // Distances fit, being less than `bytes`.
+        let mut f = |at: u64, run: &[u8]| f(at as u32, run);
+        match &self.store {
+            Store::Everything(sparse) => sparse.runs(offset_bytes, bytes, &mut f),
+            Store::Stamps(stamps) => stamps.runs(offset_bytes, bytes, &mut f),
+            Store::Image(image) => image.runs(offset_bytes, bytes, &mut f)?,
+        }
+        Ok(())
+    }
+
+    /// Writes `src` at `offset_bytes`. With [`Keep::Stamps`] only the stamps are looked at.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing was written. [`Error::Write`]: a part
+    /// of the request may have been; what lies outside it is as before.
+    pub fn write(&mut self, offset_bytes: u64, src: &[u8]) -> Result<(), Error> {
+        let bytes = src.len() as u64;
+        self.check(offset_bytes, bytes)?;
+        match &mut self.store {
+            Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut |at, run| {
+                run.copy_from_slice(&src[at as usize..][..run.len()]);
+            }),
+            Store::Stamps(stamps) => stamps.runs_mut(offset_bytes, bytes, &mut |at, stamp| {
+                stamp.copy_from_slice(&src[at as usize..][..STAMP_BYTES]);
+            }),
+            Store::Image(image) => image.write(offset_bytes, src)?,
+        }
+        Ok(())
+    }
+
+    /// Lends what is kept of `bytes` bytes from `offset_bytes` to be overwritten, in the runs that
+    /// [`Contents::runs`] would lend: the data's one copy can be the one into here. `f` must fill
+    /// every run; what it leaves alone is the old byte or zero.
+    ///
+    /// # Errors
+    /// As [`Contents::write`]; on [`Error::Write`] the runs after the failed one were not lent.
+    #[inline]
+    pub fn write_runs(
+        &mut self,
+        offset_bytes: u64,
+        bytes: u32,
+        f: &mut impl FnMut(u32, &mut [u8]),
+    ) -> Result<(), Error> {
+        let bytes = u64::from(bytes);
+        self.check(offset_bytes, bytes)?;
+        let mut f = |at: u64, run: &mut [u8]| f(at as u32, run);
+        match &mut self.store {
+            Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut f),
+            Store::Stamps(stamps) => stamps.runs_mut(offset_bytes, bytes, &mut f),
+            Store::Image(image) => image.runs_mut(offset_bytes, bytes, &mut f)?,
+        }
+        Ok(())
+    }
+
+    /// The first [`STAMP_BYTES`] bytes of a block.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Read`].
+    #[inline]
+    pub fn read_stamp(&self, block: u64) -> Result<[u8; STAMP_BYTES], Error> {
+        let mut stamp = [0; STAMP_BYTES];
+        self.runs(self.block_offset(block), self.block_bytes, &mut |at, run| {
+            if at == 0 {
+                stamp.copy_from_slice(&run[..STAMP_BYTES]);
+            }
+        })?;
+        Ok(stamp)
+    }
+
+    /// Writes a block that is this stamp and then zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Write`].
+    #[inline]
+    pub fn write_stamp(&mut self, block: u64, stamp: [u8; STAMP_BYTES]) -> Result<(), Error> {
+        // A block is lent as one run: it never crosses a leaf, nor fills the image's buffer.
+        self.write_runs(self.block_offset(block), self.block_bytes, &mut |_, run| {
+            let (first, rest) = run.split_at_mut(STAMP_BYTES);
+            first.copy_from_slice(&stamp);
+            rest.fill(0);
+        })
+    }
+
+    /// Makes `bytes` bytes from `offset_bytes` read as zeros, and frees the memory that only they
+    /// took. A file keeps its blocks; see [`Backing::File`].
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing changed. [`Error::Read`],
+    /// [`Error::Write`]: a part of the range may be zeros already.
+    pub fn discard(&mut self, offset_bytes: u64, bytes: u64) -> Result<(), Error> {
+        self.check(offset_bytes, bytes)?;
+        match &mut self.store {
+            Store::Everything(sparse) => sparse.discard(offset_bytes, bytes),
+            Store::Stamps(stamps) => stamps.discard(offset_bytes, bytes),
+            Store::Image(image) => image.discard(offset_bytes, bytes, self.capacity_bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Returns when everything written so far would survive a power cut of the machine that holds
+    /// the file; at once for memory.
+    ///
+    /// # Errors
+    /// [`Error::Flush`], for good once it has been returned.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        match &mut self.store {
+            Store::Everything(_) | Store::Stamps(_) => Ok(()),
+            Store::Image(image) => image.flush(),
+        }
+    }
+
+    /// The offset of a block, or the last aligned offset there is, which is out of range too.
+    #[inline]
+    fn block_offset(&self, block: u64) -> u64 {
+        let last = u64::MAX - (u64::from(self.block_bytes) - 1);
+        block.checked_mul(self.block_bytes.into()).unwrap_or(last)
+    }
+
+    #[inline]
+    fn check(&self, offset_bytes: u64, bytes: u64) -> Result<(), Error> {
+        let aligned = (offset_bytes | bytes) & (u64::from(self.block_bytes) - 1) == 0;
+        let end = offset_bytes.checked_add(bytes);
+        if aligned && end.is_some_and(|end| end <= self.capacity_bytes) {
+            return Ok(());
+        }
+        Err(self.refusal(aligned, offset_bytes, bytes))
+    }
+
+    #[cold]
+    fn refusal(&self, aligned: bool, offset_bytes: u64, bytes: u64) -> Error {
+        let Contents { capacity_bytes, block_bytes, .. } = *self;
+        if aligned {
+            Error::OutOfRange { offset_bytes, bytes, capacity_bytes }
+        } else {
+            Error::Unaligned { offset_bytes, bytes, block_bytes, capacity_bytes }
+        }
+    }
+}
+
+impl fmt::Debug for Contents {
+    /// What they are, not what they hold.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents")
+            .field("capacity_bytes", &self.capacity_bytes)
+            .field("block_bytes", &self.block_bytes)
+            .field("keep", &self.keep())
+            .field("allocated_bytes", &self.allocated_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(capacity_bytes: u64, block_bytes: u32, keep: Keep) -> Contents {
+        let spec = Spec { capacity_bytes, block_bytes, keep, backing: Backing::Memory };
+        Contents::new(spec).unwrap()
+    }
+
+    #[test]
+    fn a_specification_without_sense_is_refused_by_name() {
+        let refused = |capacity_bytes, block_bytes| {
+            let backing = Backing::Memory;
+            let spec = Spec { capacity_bytes, block_bytes, keep: Keep::Everything, backing };
+            Contents::new(spec).unwrap_err().to_string()
+        };
+        assert_eq!(refused(4096, 520), "contents: block_bytes is 520, expected 512 or 4096");
+        assert_eq!(refused(4096, 0), "contents: block_bytes is 0, expected 512 or 4096");
+        let expected = "expected a whole number of blocks, at least one, at most 1 PiB";
+        for bytes in [0, 512, 4097, (1 << 50) + 4096, u64::MAX] {
+            let said = refused(bytes, 4096);
+            assert_eq!(said, format!("contents: capacity_bytes is {bytes}, {expected}"));
+        }
+        memory(CAPACITY_BYTES_MAX, 512, Keep::Stamps).read_stamp((1 << 41) - 1).unwrap();
+    }
+
+    #[test]
+    fn stamps_in_a_file_are_refused_before_the_file_is_made() {
+        let path = std::env::temp_dir().join("doorbell-no-such-image");
+        let spec = Spec {
+            capacity_bytes: 4096,
+            block_bytes: 512,
+            keep: Keep::Stamps,
+            backing: Backing::File(path.clone()),
+        };
+        let error = Contents::new(spec).unwrap_err();
+        assert!(matches!(&error, Error::StampsInFile { path: named } if *named == path));
+        assert!(error.to_string().contains("stamps only is not supported in a file"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_last_block_is_in_range_and_the_next_is_not() {
+        for keep in [Keep::Everything, Keep::Stamps] {
+            let mut contents = memory(8192, 4096, keep);
+            contents.write(4096, &[1; 4096]).unwrap();
+            contents.write_stamp(1, [2; 8]).unwrap();
+            contents.read_into(8192, &mut []).expect("nothing, at the end, is in range");
+            for (offset, bytes) in [(8192, 4096), (4096, 8192), (u64::MAX - 4095, 4096)] {
+                let error = contents.read_into(offset, &mut vec![0; bytes]).unwrap_err();
+                let bytes = bytes as u64;
+                assert!(
+                    matches!(error, Error::OutOfRange { offset_bytes, bytes: b,
+                        capacity_bytes: 8192 } if offset_bytes == offset && b == bytes),
+                    "{error}"
+                );
+            }
+            contents.discard(4096, u64::MAX - 4095).unwrap_err();
+            for block in [2, 1 << 52, u64::MAX] {
+                let read = contents.read_stamp(block).unwrap_err();
+                let write = contents.write_stamp(block, [3; 8]).unwrap_err();
+                for error in [read, write] {
+                    assert!(matches!(error, Error::OutOfRange { .. }), "block {block}: {error}");
+                }
+            }
+            assert_eq!(contents.read_stamp(1).unwrap(), [2; 8]);
+        }
+    }
+
+    #[test]
+    fn parts_of_blocks_are_refused() {
+        let mut contents = memory(8192, 512, Keep::Everything);
+        let error = contents.write(512, &[1; 513]).unwrap_err().to_string();
+        let expected = "offset 512, 513 bytes: expected whole blocks of 512 bytes";
+        assert_eq!(error, format!("{expected} (capacity 8192 bytes)"));
+        contents.runs(1, 512, &mut |_, _| panic!("nothing may be lent")).unwrap_err();
+        contents.write_runs(0, 8, &mut |_, _| panic!("nothing may be lent")).unwrap_err();
+        contents.discard(0, 100).unwrap_err();
+        contents.read_into(100, &mut [0; 512]).unwrap_err();
+        assert_eq!(
+            contents.allocated_bytes(),
+            memory(8192, 512, Keep::Everything).allocated_bytes()
+        );
+    }
+
+    #[test]
+    fn stamps_keep_eight_bytes_and_lend_one_run_a_block() {
+        let mut contents = memory(1 << 30, 512, Keep::Stamps);
+        let data: Vec<u8> = (0..1536_u32).map(|i| (i % 253) as u8).collect();
+        contents.write(512, &data).unwrap();
+        let mut lent = Vec::new();
+        contents.runs(0, 2560, &mut |at, run| lent.push((at, run.to_vec()))).unwrap();
+        let stamp = |at: usize| data[at..at + 8].to_vec();
+        let none = vec![0; 8];
+        let expected = [
+            (0, none.clone()),
+            (512, stamp(0)),
+            (1024, stamp(512)),
+            (1536, stamp(1024)),
+            (2048, none),
+        ];
+        assert_eq!(lent, expected);
+        let mut seen = [0xee; 1024];
+        contents.read_into(512, &mut seen).unwrap();
+        assert_eq!(seen[..8], data[..8]);
+        assert_eq!(seen[8..512], [0; 504]);
+        assert_eq!(seen[512..520], data[512..520]);
+    }
+
+    #[test]
+    fn a_stamp_written_alone_is_the_whole_block_in_both_keeps() {
+        for keep in [Keep::Everything, Keep::Stamps] {
+            let mut contents = memory(1 << 20, 4096, keep);
+            contents.write(4096, &[9; 4096]).unwrap();
+            contents.write_stamp(1, *b"stamped!").unwrap();
+            let mut seen = [0xee; 4096];
+            contents.read_into(4096, &mut seen).unwrap();
+            assert_eq!(seen[..8], *b"stamped!");
+            assert_eq!(seen[8..], [0; 4088]);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A sparse array of bytes: a two-level radix tree of lazily boxed leaves.
+//!
+//! ```text
+//! shelves  [ · | · | · ]            one pointer for each 128 MiB, made with the array
+//!            │
+//! shelf    [ · | · | … | · ]        one pointer for each 64 KiB, made on the first write to it
+//!                │
+//! leaf     [ 65,536 bytes ]         made, zeroed, on the first write to it
+//! ```
+//!
+//! An access is two dependent loads and then the bytes; nothing is hashed, so nothing rehashes in
+//! the middle of a run and the cost of an access does not depend on which came before.
+
+/// Bytes in a leaf: the unit of allocation, and the longest run lent.
+pub(super) const LEAF_BYTES: usize = 1 << LEAF_LOG2;
+const LEAF_LOG2: u32 = 16;
+
+/// Leaves on a shelf. With 2,048, a touched leaf costs at worst a quarter of itself in shelf
+/// (16 KiB), and 4 TiB need 32,768 shelf pointers (256 KiB): fewer leaves on a shelf would let the
+/// pointers outgrow a second-level cache, more would let scattered writes pay more for shelves
+/// than for data.
+const SHELF_LEAVES: usize = 1 << SHELF_LOG2;
+const SHELF_LOG2: u32 = 11;
+
+/// What is lent for bytes never written. One page, so that it stays in the first-level cache.
+pub(super) static ZERO_PAGE: [u8; 4096] = [0; 4096];
+
+type Leaf = [u8; LEAF_BYTES];
+
+struct Shelf {
+    leaves: [Option<Box<Leaf>>; SHELF_LEAVES],
+    /// How many leaves are there, so that an emptied shelf can go.
+    used: usize,
+}
+
+/// A sparse array of bytes. Offsets are trusted: its owner has checked them against the length.
+pub(super) struct Sparse {
+    shelves: Box<[Option<Box<Shelf>>]>,
+    bytes: u64,
+    shelves_used: u64,
+    leaves_used: u64,
+}
+
+impl Sparse {
+    /// `bytes` zeros.
+    pub(super) fn new(bytes: u64) -> Sparse {
+        let shelves = bytes.div_ceil(1 << (LEAF_LOG2 + SHELF_LOG2));
+        let shelves = (0..shelves).map(|_| None).collect();
+        Sparse { shelves, bytes, shelves_used: 0, leaves_used: 0 }
+    }
+
+    /// Bytes of memory held, all levels together.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        size_of_val(&*self.shelves) as u64
+            + self.shelves_used * size_of::<Shelf>() as u64
+            + self.leaves_used * size_of::<Leaf>() as u64
+    }
+
+    #[inline]
+    fn leaf(&self, index: u64) -> Option<&Leaf> {
+        let shelf = self.shelves[(index >> SHELF_LOG2) as usize].as_ref()?;
+        shelf.leaves[index as usize % SHELF_LEAVES].as_deref()
+    }
+
+    #[inline]
+    fn leaf_mut(&mut self, index: u64) -> &mut Leaf {
+        let shelf = self.shelves[(index >> SHELF_LOG2) as usize].get_or_insert_with(|| {
+            self.shelves_used += 1;
+            Box::new(Shelf { leaves: [const { None }; SHELF_LEAVES], used: 0 })
+        });
+        shelf.leaves[index as usize % SHELF_LEAVES].get_or_insert_with(|| {
+            self.leaves_used += 1;
+            shelf.used += 1;
+            // By way of a vector, so that 64 KiB never pass over the stack.
+            vec![0; LEAF_BYTES].try_into().expect("the vector has the length of a leaf")
+        })
+    }
+
+    /// Lends `bytes` bytes from `at`, in order, run by run, each with its distance from `at`. A run
+    /// never crosses a leaf. Allocates nothing: zeros are lent for what was never written.
+    #[inline]
+    pub(super) fn runs(&self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &[u8])) {
+        let mut done = 0;
+        while done < bytes {
+            let from = (at + done) as usize % LEAF_BYTES;
+            let length = (bytes - done).min((LEAF_BYTES - from) as u64) as usize;
+            let run = match self.leaf((at + done) >> LEAF_LOG2) {
+                Some(leaf) => &leaf[from..from + length],
+                None => &ZERO_PAGE[..length.min(ZERO_PAGE.len())],
+            };
+            f(done, run);
+            done += run.len() as u64;
+        }
+    }
+
+    /// Lends `bytes` bytes from `at` for writing, as [`Sparse::runs`] does for reading, making the
+    /// leaves that are not there.
+    #[inline]
+    pub(super) fn runs_mut(&mut self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &mut [u8])) {
+        let mut done = 0;
+        while done < bytes {
+            let from = (at + done) as usize % LEAF_BYTES;
+            let length = (bytes - done).min((LEAF_BYTES - from) as u64) as usize;
+            f(done, &mut self.leaf_mut((at + done) >> LEAF_LOG2)[from..from + length]);
+            done += length as u64;
+        }
+    }
+
+    /// Makes `bytes` bytes from `at` read as zeros: frees the leaves that lie wholly inside, and
+    /// the shelves this empties, and zeroes the rest.
+    pub(super) fn discard(&mut self, at: u64, bytes: u64) {
+        const SHELF_SPAN: u64 = 1 << (LEAF_LOG2 + SHELF_LOG2);
+        let end = at + bytes;
+        let mut at = at;
+        while at < end {
+            let slot = &mut self.shelves[(at / SHELF_SPAN) as usize];
+            let until = end.min((at / SHELF_SPAN + 1) * SHELF_SPAN);
+            if let Some(shelf) = slot {
+                self.leaves_used -= shelf.discard(at, until, self.bytes) as u64;
+                if shelf.used == 0 {
+                    *slot = None;
+                    self.shelves_used -= 1;
+                }
+            }
+            at = until;
+        }
+    }
+}
+
+impl Shelf {
+    /// Discards `at..end`, which lies on this shelf of an array of `bytes`. How many leaves went.
+    fn discard(&mut self, at: u64, end: u64, bytes: u64) -> usize {
+        let used = self.used;
+        let mut at = at;
+        while at < end {
+            let index = at >> LEAF_LOG2;
+            // The array's last leaf may be cut short; it is whole if the array ends in it.
+            let leaf_end = bytes.min((index + 1) << LEAF_LOG2);
+            let until = end.min(leaf_end);
+            let slot = &mut self.leaves[index as usize % SHELF_LEAVES];
+            if let Some(leaf) = slot {
+                let from = at as usize % LEAF_BYTES;
+                if from == 0 && until == leaf_end {
+                    *slot = None;
+                    self.used -= 1;
+                } else {
+                    leaf[from..from + (until - at) as usize].fill(0);
+                }
+            }
+            at = until;
+        }
+        used - self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAF: u64 = LEAF_BYTES as u64;
+    const SHELF: u64 = LEAF * SHELF_LEAVES as u64;
+
+    fn fill(sparse: &mut Sparse, at: u64, bytes: u64, value: u8) {
+        sparse.runs_mut(at, bytes, &mut |_, run| run.fill(value));
+    }
+
+    fn read(sparse: &Sparse, at: u64, bytes: u64) -> Vec<u8> {
+        let mut seen = Vec::new();
+        sparse.runs(at, bytes, &mut |done, run| {
+            assert_eq!(done, seen.len() as u64, "runs come in order, without gaps");
+            seen.extend_from_slice(run);
+        });
+        seen
+    }
+
+    #[test]
+    fn a_run_ends_where_its_leaf_ends() {
+        let mut sparse = Sparse::new(2 * SHELF);
+        fill(&mut sparse, SHELF - 512, 1024, 3);
+        let mut runs = Vec::new();
+        sparse.runs(SHELF - 1024, 2048, &mut |done, run| runs.push((done, run.len(), run[0])));
+        assert_eq!(runs, [(0, 1024, 0), (1024, 1024, 3)]);
+        assert_eq!(read(&sparse, SHELF - 512, 1536), [vec![3; 1024], vec![0; 512]].concat());
+    }
+
+    #[test]
+    fn never_written_bytes_cost_nothing_to_read() {
+        let sparse = Sparse::new(SHELF + LEAF);
+        let before = sparse.allocated_bytes();
+        assert_eq!(before, 16, "two shelf pointers");
+        assert_eq!(read(&sparse, LEAF - 512, LEAF), vec![0; LEAF_BYTES]);
+        assert_eq!(sparse.allocated_bytes(), before);
+    }
+
+    #[test]
+    fn discard_frees_whole_leaves_and_zeroes_the_ends() {
+        let mut sparse = Sparse::new(SHELF);
+        let empty = sparse.allocated_bytes();
+        fill(&mut sparse, 0, 4 * LEAF, 9);
+        let full = sparse.allocated_bytes();
+        sparse.discard(512, 3 * LEAF);
+        assert_eq!(sparse.allocated_bytes(), full - 2 * LEAF);
+        let seen = read(&sparse, 0, 4 * LEAF);
+        let nines: Vec<usize> = (0..seen.len()).filter(|i| seen[*i] == 9).collect();
+        let kept: Vec<usize> = (0..512).chain(3 * LEAF_BYTES + 512..4 * LEAF_BYTES).collect();
+        assert_eq!(nines, kept);
+        sparse.discard(0, SHELF);
+        assert_eq!(sparse.allocated_bytes(), empty, "the shelf goes with its last leaf");
+    }
+
+    #[test]
+    fn the_last_leaf_of_an_odd_length_is_freed_too() {
+        let mut sparse = Sparse::new(LEAF + 512);
+        let empty = sparse.allocated_bytes();
+        fill(&mut sparse, LEAF, 512, 1);
+        sparse.discard(LEAF, 512);
+        assert_eq!(sparse.allocated_bytes(), empty);
+    }
+}

@@ -1,0 +1,133 @@
+//! What a device keeps its data in: contents, and the time that reaching them takes.
+//!
+//! A medium knows blocks, banks and bytes; it knows neither commands nor the bus. [`contents`] remember
+//! without any time; [`Banked`] gives them that of DRAM or PCM.
+
+pub mod contents;
+
+mod banked;
+
+use core::fmt;
+use core::future::Future;
+
+use runtime::Time;
+
+pub use banked::{Banked, Pace, STAGES, Timing};
+pub use contents::Contents;
+
+/// What is written where nothing better is known: some blocks at a time, of every size there is.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// Consecutive blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first.
+    pub block: u64,
+    /// How many.
+    pub blocks: u32,
+}
+
+/// A medium that keeps only the head of every block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes kept of each.
+    pub bytes: u32,
+    /// Bytes of a block.
+    pub of: u32,
+}
+
+/// Why a medium could not do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// Blocks that it does not have.
+    Range,
+    /// What was written there cannot be read.
+    Unreadable,
+    /// It could not be written.
+    WriteFault,
+    /// Behind it, the space has run out.
+    Full,
+}
+
+impl MediaError {
+    fn of_write(error: &contents::Error) -> MediaError {
+        if error.is_full() { MediaError::Full } else { MediaError::WriteFault }
+    }
+}
+
+impl fmt::Display for MediaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MediaError::Range => "blocks past the end of the medium",
+            MediaError::Unreadable => "the medium cannot be read there",
+            MediaError::WriteFault => "the medium cannot be written there",
+            MediaError::Full => "no space is left behind the medium",
+        })
+    }
+}
+
+impl core::error::Error for MediaError {}
+
+/// A medium, as a device uses it. Reads and writes take time; between their awaits none passes.
+pub trait Media: 'static {
+    /// Its length in blocks.
+    fn blocks(&self) -> u64;
+
+    /// Bytes of a block.
+    fn block_bytes(&self) -> u32;
+
+    /// What of a block is kept; none: all of it.
+    fn head(&self) -> Option<Head>;
+
+    /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
+    /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
+    fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;
+
+    /// As [`read`](Media::read), for the first `bytes` bytes of them alone, where the medium can reach
+    /// less than a block.
+    fn read_head(&self, at: Extent, bytes: u32) -> impl Future<Output = Result<Time, MediaError>> {
+        let _ = bytes;
+        self.read(at)
+    }
+
+    /// Lends the bytes of these blocks, run by run. What no run covers reads as zeros and need not be
+    /// moved.
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>;
+
+    /// Writes whole blocks; returns when they are written, though not beyond a power cut.
+    fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
+
+    /// Takes back blocks that hold nothing of use any more: from then on they read as zeros. As with a
+    /// write, not beyond a power cut. A medium that knows nothing better writes zeros.
+    fn deallocate(&self, at: Extent) -> impl Future<Output = Result<(), MediaError>> {
+        async move {
+            let most = (ZEROS.len() as u32 / self.block_bytes()).max(1);
+            let end = at.block.checked_add(at.blocks.into()).ok_or(MediaError::Range)?;
+            let mut block = at.block;
+            while block < end {
+                let blocks = (end - block).min(most.into()) as u32;
+                let bytes = (blocks * self.block_bytes()) as usize;
+                self.write(Extent { block, blocks }, &ZEROS[..bytes]).await?;
+                block += u64::from(blocks);
+            }
+            Ok(())
+        }
+    }
+
+    /// What the device keeps beside the blocks, as it was last set; nothing at first. None: this medium
+    /// keeps nothing but blocks.
+    fn label(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Keeps this beside the blocks, at most [`contents::LABEL_BYTES_MAX`] bytes, in the place of what
+    /// was kept before. It survives a power cut.
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        let _ = label;
+        Err(MediaError::WriteFault)
+    }
+
+    /// Returns when all that was written before survives a power cut.
+    fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
+}

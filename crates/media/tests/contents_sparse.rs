@@ -1,0 +1,49 @@
+//! A large device costs memory only where it was touched.
+
+use media::contents::{Backing, Contents, Keep, Spec};
+use runtime::Dice;
+
+const CAPACITY: u64 = 4 << 40;
+const TOUCHED: u64 = 100;
+const LEAF: u64 = 64 << 10;
+
+fn touched(keep: Keep) -> Contents {
+    let spec = Spec { capacity_bytes: CAPACITY, block_bytes: 4096, keep, backing: Backing::Memory };
+    let mut contents = Contents::new(spec).unwrap();
+    let mut dice = Dice::new(4);
+    for stamp in 0..TOUCHED {
+        let block = dice.below(CAPACITY / 4096);
+        contents.write_stamp(block, stamp.to_le_bytes()).unwrap();
+        assert_eq!(contents.read_stamp(block).unwrap(), stamp.to_le_bytes());
+        // Elsewhere, reading takes no memory.
+        let before = contents.allocated_bytes();
+        contents.read_stamp(dice.below(CAPACITY / 4096)).unwrap();
+        assert_eq!(contents.allocated_bytes(), before);
+    }
+    contents
+}
+
+#[test]
+fn four_tebibytes_of_everything() {
+    let mut contents = touched(Keep::Everything);
+    // A pointer for each 128 MiB of device; for each touched place a leaf, and a shelf of 2,048
+    // pointers and a count.
+    let root = CAPACITY / (128 << 20) * 8;
+    assert_eq!(root, 256 << 10);
+    let bound = root + TOUCHED * (LEAF + 16392);
+    assert!(contents.allocated_bytes() <= bound, "{} > {bound}", contents.allocated_bytes());
+    assert!(contents.allocated_bytes() >= TOUCHED * LEAF);
+    contents.discard(0, CAPACITY).unwrap();
+    assert_eq!(contents.allocated_bytes(), root);
+}
+
+#[test]
+fn four_tebibytes_of_stamps() {
+    let mut contents = touched(Keep::Stamps);
+    // Of stamps alone 8 GiB: a pointer for each 64 GiB of device.
+    let root = 64 * 8;
+    let bound = root + TOUCHED * LEAF + 64 * 16392;
+    assert!(contents.allocated_bytes() <= bound, "{} > {bound}", contents.allocated_bytes());
+    contents.discard(0, CAPACITY).unwrap();
+    assert_eq!(contents.allocated_bytes(), root);
+}
