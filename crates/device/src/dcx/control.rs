@@ -1,0 +1,111 @@
+//! Registers: what the front end offers, enabling and disabling queues.
+
+use std::rc::Rc;
+
+use bus::DevicePort;
+use media::Media;
+use wire::dcx::registers::{Control, GRAIN, ID, LIMITS, Limits, MAGIC, Status};
+
+use super::Front;
+use super::queue::Queue;
+
+impl<P: DevicePort, M: Media> Front<P, M> {
+    /// Sets the registers that the host can only read.
+    pub(super) fn publish_read_only(&self) {
+        let limits = Limits::new()
+            .with_queues(self.options.queues.min(255) as u8)
+            .with_entries_log2(self.options.entries_log2)
+            .with_transfer_log2(self.options.transfer_bytes_max.ilog2() as u8)
+            .with_block_log2(self.media.block_bytes().ilog2() as u8);
+        let block = self.options.block;
+        self.port.store(block + ID, MAGIC);
+        self.port.store(block + LIMITS, limits.into_bits());
+        self.port.store(block + GRAIN, self.media.grain().unwrap_or(0));
+    }
+
+    /// The life of the register block: reacts to what the host writes.
+    pub(super) async fn control(self: Rc<Self>) {
+        loop {
+            let number = self.port.on_registers(|| self.notice()).await;
+            let queue = &self.queues[usize::from(number)];
+            let control = Control::from_bits(self.port.load(queue.group.control));
+            let before = queue.seen.replace(control);
+            if before.enable() == control.enable() {
+                queue.turned.notify(&self.rt);
+            } else if control.enable() {
+                self.enable(queue, control);
+            } else {
+                self.disable(queue).await;
+            }
+        }
+    }
+
+    /// A queue whose CONTROL has another value, or whose doorbell was rung.
+    fn notice(&self) -> Option<u16> {
+        let noticed = |queue: &&Queue| {
+            let doorbell = self.port.load(queue.group.doorbell);
+            self.port.load(queue.group.control) != queue.seen.get().into_bits()
+                || queue.doorbell.replace(doorbell) != doorbell
+        };
+        self.queues.iter().find(noticed).map(|queue| queue.number)
+    }
+
+    fn enable(&self, queue: &Queue, control: Control) {
+        match self.read_registers(queue, control) {
+            Some(open) => {
+                // Commands are numbered anew, so an old number must not hide the next ring.
+                self.port.store(queue.group.doorbell, 0);
+                queue.doorbell.set(0);
+                queue.open(&self.rt, open, &self.options);
+                self.tell_tag(queue);
+                // The notice may lie where no memory is: then the queue has failed already.
+                if queue.open.get().is_some() {
+                    self.port.store(queue.group.status, Status::new().with_ready(true).into_bits());
+                }
+            }
+            None => self.fault(queue),
+        }
+        self.rt.log(
+            "device",
+            "queue",
+            u64::from(queue.number),
+            u64::from(queue.open.get().is_some()),
+        );
+    }
+
+    /// When the host sees that the queue is not ready, nothing of it reaches host memory any more: what
+    /// was posted before lands before the answer.
+    async fn disable(&self, queue: &Queue) {
+        queue.switch(&self.rt, None);
+        for slot in &self.slots {
+            slot.cut(&self.rt, queue.number);
+        }
+        loop {
+            let seen = self.quiet.version();
+            if !queue.fetching.get() && !self.slots.iter().any(|slot| slot.is_of(queue.number)) {
+                break;
+            }
+            self.quiet.changed(&self.rt, seen).await;
+        }
+        self.rt.log("device", "queue", u64::from(queue.number), 0);
+        self.port.store(queue.group.status, Status::new().into_bits());
+    }
+
+    /// A queue's registers make no sense, or name memory that is not there: it stops, and says so.
+    pub(super) fn fault(&self, queue: &Queue) {
+        queue.switch(&self.rt, None);
+        self.rt.log("device", "queue fault", u64::from(queue.number), 0);
+        let status = Status::new().with_ready(true).with_fault(true);
+        self.port.store(queue.group.status, status.into_bits());
+    }
+
+    /// Tells every host of each new tag.
+    pub(super) async fn tell_tags(self: Rc<Self>) {
+        let mut seen = self.media.changed().version();
+        loop {
+            self.media.changed().changed(&self.rt, seen).await;
+            seen = self.media.changed().version();
+            self.queues.iter().for_each(|queue| self.tell_tag(queue));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Intervals of words that stand at the end of no granule of a device: where its next tag comes from.
+//!
+//! "Additional computing resources can be provided in the device to monitor writes to keep track of
+//! intervals of values not present in the currently stored data so that the selection of a new tag can
+//! always complete in constant time" (Vučinić et al., "DC Express", FAST 2014, section 3.1).
+//!
+//! The values of a word are cut into 2^k intervals of one length, each with a count of the granules
+//! that end in it. With more intervals than granules one is always empty, whatever the contents; with
+//! fewer, one is empty unless the contents are spread on purpose. A tree of bits finds it in at most
+//! five steps.
+
+/// The most intervals, as a power of two: 64 MiB of counts.
+const COUNT_LOG2_MAX: u32 = 24;
+
+/// The counts of all intervals.
+pub struct Intervals {
+    log2: u32,
+    counts: Vec<u32>,
+    /// Bits of what is empty, 64 to a word; above each level another that says which words have any.
+    levels: Vec<Vec<u64>>,
+}
+
+impl Intervals {
+    /// Intervals for a device of `granules` granules, all of which end with the word zero.
+    pub fn new(granules: u64) -> Intervals {
+        let wanted = (granules + 2).next_power_of_two().ilog2();
+        Intervals::with_log2(granules, wanted.clamp(6, COUNT_LOG2_MAX))
+    }
+
+    fn with_log2(granules: u64, log2: u32) -> Intervals {
+        let mut levels = Vec::new();
+        let mut bits = 1usize << log2;
+        loop {
+            let words = bits.div_ceil(64);
+            let last = bits - 64 * (words - 1);
+            let mut level = vec![u64::MAX; words];
+            level[words - 1] = u64::MAX >> (64 - last);
+            levels.push(level);
+            if words == 1 {
+                break;
+            }
+            bits = words;
+        }
+        let mut intervals = Intervals { log2, counts: vec![0; 1 << log2], levels };
+        intervals.set(0, u32::try_from(granules).unwrap_or(u32::MAX));
+        intervals
+    }
+
+    fn of(&self, word: u32) -> usize {
+        (word >> (32 - self.log2)) as usize
+    }
+
+    fn set(&mut self, interval: usize, count: u32) {
+        let was_empty = self.counts[interval] == 0;
+        self.counts[interval] = count;
+        if was_empty == (count == 0) {
+            return;
+        }
+        let mut bit = interval;
+        for level in &mut self.levels {
+            let word = &mut level[bit / 64];
+            let before = *word;
+            match count == 0 {
+                true => *word |= 1 << (bit % 64),
+                false => *word &= !(1 << (bit % 64)),
+            }
+            if (before == 0) == (*word == 0) {
+                return;
+            }
+            bit /= 64;
+        }
+    }
+
+    /// A granule ends with this word now. A count that has reached the largest number stays there: its
+    /// interval is never taken for empty again.
+    pub fn add(&mut self, word: u32) {
+        let interval = self.of(word);
+        self.set(interval, self.counts[interval].saturating_add(1));
+    }
+
+    /// A granule no longer ends with this word.
+    ///
+    /// # Panics
+    /// If none did.
+    pub fn remove(&mut self, word: u32) {
+        let interval = self.of(word);
+        let count = self.counts[interval];
+        assert!(count > 0, "no granule ends in the interval of {word:#x}");
+        if count < u32::MAX {
+            self.set(interval, count - 1);
+        }
+    }
+
+    /// Whether some granule ends in the interval of this word.
+    pub fn is_taken(&self, word: u32) -> bool {
+        self.counts[self.of(word)] > 0
+    }
+
+    /// A word in an empty interval, if there is one: the first at or after that of `near`, and round.
+    pub fn absent(&self, near: u32) -> Option<u32> {
+        let from = self.of(near);
+        let found = self.first_empty(from).or_else(|| self.first_empty(0))?;
+        Some((found as u32) << (32 - self.log2) | near & (u32::MAX >> self.log2))
+    }
+
+    /// The first empty interval from this one on: up the tree until a level has one, and down again.
+    fn first_empty(&self, from: usize) -> Option<usize> {
+        let mut bit = from;
+        for (height, level) in self.levels.iter().enumerate() {
+            let word = level.get(bit / 64)?;
+            let here = word & (u64::MAX << (bit % 64));
+            if here != 0 {
+                let found = bit / 64 * 64 + here.trailing_zeros() as usize;
+                return Some(self.levels[..height].iter().rev().fold(found, |above, level| {
+                    64 * above + level[above].trailing_zeros() as usize
+                }));
+            }
+            bit = bit / 64 + 1;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn there_are_more_intervals_than_granules() {
+        let mut intervals = Intervals::new(1000);
+        for granule in 0..1000u32 {
+            intervals.remove(0);
+            intervals.add(granule << 22);
+            let tag = intervals.absent(granule).expect("one is always empty");
+            assert!(!intervals.is_taken(tag));
+        }
+    }
+
+    #[test]
+    fn full_is_full() {
+        let mut intervals = Intervals::with_log2(1, 6);
+        (1..64).for_each(|interval| intervals.add(interval << 26));
+        assert_eq!(intervals.absent(7), None);
+        intervals.remove(5 << 26);
+        assert_eq!(intervals.absent(7 << 26 | 3), Some(5 << 26 | 3));
+    }
+
+    proptest! {
+        /// Against a map that counts words, and a search through all intervals.
+        #[test]
+        fn as_a_map_would(words in prop::collection::vec((any::<u32>(), any::<bool>()), 1..400),
+                          near in any::<u32>(), log2 in 6u32..13) {
+            let mut intervals = Intervals::with_log2(0, log2);
+            let mut model = BTreeMap::<u32, u32>::new();
+            for (word, adds) in words {
+                let count = model.entry(word >> (32 - log2)).or_default();
+                if adds {
+                    intervals.add(word);
+                    *count += 1;
+                } else if *count > 0 {
+                    intervals.remove(word);
+                    *count -= 1;
+                }
+            }
+            let empty = |interval: &u32| model.get(interval).is_none_or(|count| *count == 0);
+            let from = near >> (32 - log2);
+            let all = (from..1 << log2).chain(0..from);
+            let expected = all.clone().find(empty);
+            prop_assert_eq!(intervals.absent(near).map(|word| word >> (32 - log2)), expected);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What commands do: read, write, fence.
+
+use bus::{Carry, DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
+use media::{Extent, Media, MediaError};
+use runtime::{Rt, Time};
+use wire::BusAddr;
+use wire::dcx::command::{Access, Command, Request};
+use wire::dcx::report::Code;
+use wire::pcie::Pieces;
+
+use super::Front;
+use super::queue::Queue;
+use super::slot::Job;
+use super::tagged::Tagged;
+
+fn of_dma(error: DmaError) -> Code {
+    match error {
+        DmaError::Address(_) => Code::BAD_ADDRESS,
+        DmaError::Unreadable => Code::UNREADABLE,
+    }
+}
+
+fn of_media(error: MediaError) -> Code {
+    match error {
+        MediaError::Range => Code::OUT_OF_RANGE,
+        MediaError::Unreadable => Code::UNREADABLE,
+        MediaError::Full => Code::FULL,
+        _ => Code::WRITE_FAULT,
+    }
+}
+
+/// Some blocks, as something that the bus can copy from.
+struct Blocks<'a, M> {
+    media: &'a Tagged<M>,
+    at: Extent,
+    /// How many of their bytes.
+    bytes: u32,
+}
+
+impl<M: Media> Payload for Blocks<'_, M> {
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        let cut = &mut |offset: u32, run: &[u8]| {
+            let length = run.len().min(self.bytes.saturating_sub(offset) as usize);
+            put(offset, &run[..length]);
+        };
+        self.media.runs(self.at, cut).map_err(|_| Unreadable)
+    }
+}
+
+impl<P: DevicePort, M: Media> Front<P, M> {
+    /// One command, from fetched to ended.
+    pub(super) async fn execute(&self, number: u16, job: Job) {
+        self.port.spend(self.costs.parse).await;
+        let queue = &self.queues[usize::from(job.queue)];
+        let (entry, request) = (&job.entry, job.entry.parse());
+        let done = match request {
+            Ok(Request { command: Command::Read { access, tag_version }, .. }) => {
+                self.read(queue, number, access, tag_version).await.map(|()| None)
+            }
+            Ok(Request { command: Command::Write { access, fua }, .. }) => {
+                self.write(number, access, fua).await.map(|()| Some(Code::DONE))
+            }
+            Ok(Request { command: Command::Fence, number: of, .. }) => {
+                self.pass(queue, of).await;
+                Ok(Some(Code::DONE))
+            }
+            Err(code) => Err(code),
+        };
+        if let Some(code) = done.unwrap_or_else(Some) {
+            self.port.spend(self.costs.post).await;
+            self.report(queue, entry.number(), entry.slot(), code);
+        }
+        let is_read = matches!(request, Ok(Request { command: Command::Read { .. }, .. }));
+        if !is_read {
+            // What comes next comes after the report.
+            queue.drop_command(&self.rt, false);
+        }
+        if let Some(open) = queue.open.get().filter(|open| open.signals) {
+            self.port.interrupt(open.vector);
+        }
+    }
+
+    /// The medium, the link, and nothing more: when the tags in the buffer have vanished, the host knows.
+    async fn read(
+        &self,
+        queue: &Queue,
+        number: u16,
+        access: Access,
+        tag_version: u32,
+    ) -> Result<(), Code> {
+        let mut under_way = UnderWay { rt: &self.rt, queue, begun: false, ended: false };
+        let (to, at) = self.judge(access)?;
+        self.port.prefetch(to);
+        let _reader = match tag_version {
+            0 => None,
+            // A tag that has been replaced may come with data that were written since.
+            version => Some(self.media.begin_read(version).ok_or(Code::STALE_TAG)?),
+        };
+        let ready = self.media.read_head(at, to.bytes).await.map_err(of_media)?;
+        self.send(number, to, at, ready, &mut under_way).await.map_err(of_dma)
+    }
+
+    /// Sends blocks. One command's data are on their way at a time, and where the pace says so the next
+    /// fetch leaves among them.
+    async fn send(
+        &self,
+        number: u16,
+        to: Segment,
+        at: Extent,
+        ready: Time,
+        under_way: &mut UnderWay<'_>,
+    ) -> Result<(), DmaError> {
+        let queue = under_way.queue;
+        let Some(open) = queue.open.get() else { return Ok(()) };
+        let how = Posting {
+            relaxed: self.options.relaxed_ordering && open.packet_bytes.is_some(),
+            flags: open.packet_bytes.map_or(Flags::Last, Flags::EachPacket),
+        };
+        let sender = match self.sender.try_take() {
+            Some(sender) => sender,
+            None => self.sender.take(&self.rt).await,
+        };
+        let _turn = Turn { front: self, sender: Some(sender) };
+        self.rt.mark(self.stages.turn);
+        under_way.begun = true;
+        self.rt.log("device", "sends", u64::from(queue.number), u64::from(to.bytes));
+        let timed = queue.pace.borrow().is_timed();
+        let split = timed.then(|| {
+            queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
+        });
+        let blocks = Blocks { media: &*self.media, at, bytes: to.bytes };
+        match split.flatten() {
+            None => self.port.write(&[to], &blocks, how, ready).await?,
+            Some(before) => {
+                let before = whole_packets(to, before, open.packet_bytes);
+                // Both parts are of one moment: a write in between would tear a block.
+                let mut room = self.lend(number, to.bytes as usize);
+                let copy = &mut room[..to.bytes as usize];
+                copy.fill(0);
+                let put = &mut |offset: u32, run: &[u8]| {
+                    copy[offset as usize..][..run.len()].copy_from_slice(run);
+                };
+                blocks.runs(put)?;
+                let (first, rest) = copy.split_at(before as usize);
+                if before > 0 {
+                    let to = Segment { bytes: before, ..to };
+                    let flags = if how.flags == Flags::Last { Flags::None } else { how.flags };
+                    self.port.write(&[to], first, Posting { flags, ..how }, Time::ZERO).await?;
+                }
+                self.let_fetch_leave(queue).await;
+                let at = BusAddr(to.at.0 + u64::from(before));
+                let to = Segment { at, bytes: to.bytes - before };
+                self.port.write(&[to], rest, how, ready).await?;
+            }
+        }
+        if timed {
+            under_way.ended = true;
+            queue.pace.borrow_mut().end_data(self.rt.now());
+            queue.turned.notify(&self.rt);
+        }
+        Ok(())
+    }
+
+    /// The poller sends its fetch now; what follows on the link follows it. Only a poller that waits
+    /// for the moment does: another may have no slot, and get none before these data have left.
+    async fn let_fetch_leave(&self, queue: &Queue) {
+        if !queue.poised.get() {
+            return;
+        }
+        let seen = queue.left.version();
+        queue.due.set(true);
+        queue.turned.notify(&self.rt);
+        queue.left.changed(&self.rt, seen).await;
+    }
+
+    /// The link, the medium: a write. It ends with a report.
+    async fn write(&self, number: u16, access: Access, fua: bool) -> Result<(), Code> {
+        let (from, at) = self.judge(access)?;
+        if !from.bytes.is_multiple_of(self.media.block_bytes()) {
+            return Err(Code::INVALID_FIELD);
+        }
+        let mut room = self.lend(number, from.bytes as usize);
+        let data = &mut room[..from.bytes as usize];
+        let carry = match self.media.head() {
+            None => Carry::All,
+            Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
+        };
+        self.port.read(&[from], data, carry).await.map_err(of_dma)?;
+        self.rt.mark(self.stages.transfer);
+        self.media.write(at, data).await.map_err(of_media)?;
+        if fua {
+            self.media.flush().await.map_err(of_media)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no command of the queue with a smaller number is under way. The report is strictly
+    /// ordered, so that it lands behind whatever they have posted.
+    async fn pass(&self, queue: &Queue, fence: u32) {
+        loop {
+            let seen = self.quiet.version();
+            let earlier = self.slots.iter().any(|slot| {
+                slot.busy.get().is_some_and(|(of, number)| {
+                    of == queue.number && fence.wrapping_sub(number).wrapping_sub(1) < u32::MAX / 2
+                })
+            });
+            if !earlier {
+                return;
+            }
+            self.quiet.changed(&self.rt, seen).await;
+        }
+    }
+
+    /// The place in host memory and the blocks, if there are such blocks and one command may move them.
+    fn judge(&self, access: Access) -> Result<(Segment, Extent), Code> {
+        let (capacity, block_bytes) = (self.media.blocks(), self.media.block_bytes());
+        let blocks = access.bytes.div_ceil(block_bytes);
+        if blocks > 1 && !access.bytes.is_multiple_of(block_bytes) {
+            return Err(Code::INVALID_FIELD);
+        }
+        let inside = access.lba.0 <= capacity && u64::from(blocks) <= capacity - access.lba.0;
+        if !inside {
+            return Err(Code::OUT_OF_RANGE);
+        }
+        if access.bytes > self.options.transfer_bytes_max {
+            return Err(Code::TOO_LONG);
+        }
+        let segment = Segment { at: access.at, bytes: access.bytes };
+        Ok((segment, Extent { block: access.lba.0, blocks }))
+    }
+}
+
+/// The bytes of the whole packets that begin in the first `bytes` bytes of a transfer.
+fn whole_packets(to: Segment, bytes: u32, packet_bytes: Option<u32>) -> u32 {
+    let packet = packet_bytes.unwrap_or(128);
+    let ends = Pieces::new(to.at.0, u64::from(to.bytes), packet)
+        .map(|piece| piece.offset as u32 + piece.bytes);
+    ends.take_while(|end| *end <= bytes).last().unwrap_or(0)
+}
+
+/// A read that the pace counts, until it ends.
+struct UnderWay<'a> {
+    rt: &'a Rt,
+    queue: &'a Queue,
+    begun: bool,
+    ended: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.queue.drop_command(self.rt, self.begun);
+        }
+    }
+}
+
+/// The turn to send, given back when dropped.
+struct Turn<'a, P: DevicePort, M: Media> {
+    front: &'a Front<P, M>,
+    sender: Option<super::Sender>,
+}
+
+impl<P: DevicePort, M: Media> Drop for Turn<'_, P, M> {
+    fn drop(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            self.front.sender.give(&self.front.rt, sender);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! When to fetch: anticipation, as a pure function of what the device has seen.
+//!
+//! A fetch reads host memory some time after its request has left, so a command that is stored just
+//! after that moment waits for a whole further fetch. "Since we can probe the actual round-trip latency
+//! for one DMA request, we can send anticipatory queue read requests prior to sending all data packets
+//! for a previous request so that the next commands, if available, arrive at the device just in time"
+//! (Vučinić et al., "DC Express", FAST 2014, section 2).
+//!
+//! What is learned:
+//! * the round trip of a fetch;
+//! * how long the data of a command take to leave, by its length;
+//! * where one command comes at a time (depth 1): the *lead*, from the end of the last data to the
+//!   sending of the fetch that just finds the next command. A fetch that finds it moves the lead a
+//!   little earlier, one that does not moves it later by more: it settles where one fetch in some
+//!   thirty comes too early;
+//! * where several come: the fetch leaves so that its commands arrive when the data in progress have
+//!   left.
+
+use runtime::{Span, Time};
+
+/// A fetch that takes less is not worth timing: the next look is as good.
+const DIRECT_BELOW: Span = Span::ns(200);
+/// Fetches that brought a command while no other was under way, in a row, that make depth 1.
+const ALONE_MIN: u32 = 8;
+/// The lead moves by these parts of a round trip: earlier after a find, later after a miss.
+const EARLIER: i64 = 512;
+const LATER: i64 = 16;
+/// The lead goes no further beyond the data's end than so many round trips.
+const LEAD_MAX: i64 = 8;
+
+/// When the next fetch is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once.
+    Now,
+    /// At this moment.
+    At(Time),
+    /// When a transfer says so: see [`Pace::begin_data`].
+    WithData,
+}
+
+/// What has been learned, and what is under way.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    anticipate: bool,
+    /// Entries that the next fetch asks for.
+    width: u32,
+    round_trip: Option<Span>,
+    /// From the end of data to the fetch that follows them, ps; negative: before their end.
+    lead: i64,
+    /// Of the last data: bytes, and ps from their beginning to their end.
+    pace: Option<(u32, u64)>,
+    /// From a command's arrival to the beginning of its data, the least that was seen.
+    service: Option<Span>,
+    /// Finds in a row that came alone.
+    alone: u32,
+    /// Commands that have arrived and whose data have not left.
+    under_way: u32,
+    /// Commands of those whose data have not begun.
+    waiting: u32,
+    arrived: Time,
+    data: Option<Data>,
+    /// When the last data ended.
+    ended: Time,
+    /// When the fetch left that is to find the command after the last data.
+    aimed: Option<Time>,
+    /// That command has been found.
+    learned: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Data {
+    begun: Time,
+    bytes: u32,
+}
+
+impl Pace {
+    /// Nothing learned yet. Without anticipation, each fetch follows the one before at once.
+    pub fn new(anticipate: bool) -> Pace {
+        Pace {
+            anticipate,
+            width: 1,
+            round_trip: None,
+            lead: 0,
+            pace: None,
+            service: None,
+            alone: 0,
+            under_way: 0,
+            waiting: 0,
+            arrived: Time::ZERO,
+            data: None,
+            ended: Time::ZERO,
+            aimed: None,
+            learned: true,
+        }
+    }
+
+    /// Whether there is anything to time.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.anticipate && self.round_trip.is_none_or(|span| span >= DIRECT_BELOW)
+    }
+
+    fn is_single(&self) -> bool {
+        self.alone >= ALONE_MIN
+    }
+
+    /// The moment that the lead names after the last data.
+    fn aim(&self) -> Time {
+        Time(self.ended.0.saturating_add_signed(self.lead))
+    }
+
+    /// How many entries the next fetch asks for: one, and twice as many after each that came back full.
+    /// More than there are commands would keep those that there are waiting, behind the rest.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// A fetch for so many entries has brought so many.
+    pub fn filled(&mut self, asked: u32, found: u32) {
+        self.width = if found == asked { 2 * asked } else { found.max(1) };
+    }
+
+    /// When the next fetch leaves, no fetch being under way.
+    pub fn next(&self, now: Time) -> Next {
+        let Some(round_trip) = self.round_trip.filter(|_| self.is_timed()) else {
+            return Next::Now;
+        };
+        if self.data.is_some() && self.pace.is_some() {
+            return Next::WithData;
+        }
+        if !self.is_single() {
+            return Next::Now;
+        }
+        if self.waiting > 0 {
+            // One command at a time: the next comes after this one's data.
+            return Next::WithData;
+        }
+        let aim = self.aim();
+        let before = self.aimed.is_none() && now < aim && aim < now + round_trip;
+        if before { Next::At(aim) } else { Next::Now }
+    }
+
+    /// A fetch leaves.
+    pub fn asked(&mut self, now: Time) {
+        let after = self.under_way == 0 && self.aimed.is_none() && now >= self.aim();
+        if self.data.is_some() || after {
+            self.aimed = Some(now);
+        }
+    }
+
+    /// The fetch that left at `asked` has come back with so many commands.
+    pub fn fetched(&mut self, asked: Time, now: Time, commands: u32) {
+        let trip = now.since(asked);
+        self.round_trip = Some(self.round_trip.map_or(trip, |least| least.min(trip)));
+        if commands == 0 {
+            return;
+        }
+        let came_alone = commands == 1 && self.under_way == 0;
+        if came_alone {
+            self.alone = self.alone.saturating_add(1);
+            self.learn(asked);
+        } else {
+            self.alone = 0;
+        }
+        self.under_way += commands;
+        self.waiting += commands;
+        self.arrived = now;
+    }
+
+    /// The lead's lesson, from the fetch that has found the command after the last data.
+    fn learn(&mut self, asked: Time) {
+        let Some(round_trip) = self.round_trip.filter(|_| !self.learned) else { return };
+        self.learned = true;
+        let step = round_trip.0 as i64;
+        let found = asked.0 as i64 - self.ended.0 as i64;
+        self.lead = match self.aimed {
+            Some(aimed) if aimed == asked => self.lead - step / EARLIER,
+            Some(_) => self.lead + step / LATER,
+            None => found,
+        };
+        self.lead = self.lead.clamp(-step, LEAD_MAX * step);
+    }
+
+    /// The data of a command begin to leave, `bytes` of them. Gives how many leave before the next
+    /// fetch does, if it is to leave among them; `idle`: no fetch is under way.
+    pub fn begin_data(&mut self, now: Time, bytes: u32, idle: bool) -> Option<u32> {
+        self.waiting = self.waiting.saturating_sub(1);
+        if !self.is_timed() {
+            return None;
+        }
+        self.service = Some(match self.service {
+            Some(least) => least.min(now.since(self.arrived)),
+            None => now.since(self.arrived),
+        });
+        self.data = Some(Data { begun: now, bytes });
+        (self.aimed, self.learned) = (None, false);
+        let (round_trip, (of, ps)) = self.round_trip.zip(self.pace).filter(|_| idle)?;
+        let whole = (u128::from(bytes) * u128::from(ps) / u128::from(of.max(1))) as u64;
+        let lead = match self.is_single() && self.under_way == 1 {
+            true => self.lead,
+            false => -((round_trip + self.service.unwrap_or(Span::ZERO)).0 as i64),
+        };
+        let until = (whole as i64).saturating_add(lead);
+        if until >= whole as i64 || self.waiting > 0 && self.is_single() {
+            return None;
+        }
+        let share = u128::from(bytes) * until.max(0) as u128 / u128::from(whole.max(1));
+        Some(share as u32)
+    }
+
+    /// All of those data have left.
+    pub fn end_data(&mut self, now: Time) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Some(data) = self.data.take() {
+            self.pace = Some((data.bytes, now.since(data.begun).0.max(1)));
+        }
+        self.ended = now;
+    }
+
+    /// A command ended now without data, or, where they had `begun`, before all of them had left.
+    pub fn drop_command(&mut self, now: Time, begun: bool) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if begun {
+            self.data = None;
+        } else {
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+        self.ended = now;
+        (self.aimed, self.learned) = (None, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host that stores its next command `turn` after the last data have left, and a link whose
+    /// fetches see host memory `sight` after they left: how late each command is found.
+    fn waits(turn: i64, sight: i64, trip: i64, data: i64, rounds: u32) -> Vec<i64> {
+        let mut pace = Pace::new(true);
+        let (mut now, mut stored) = (0i64, 0i64);
+        let mut waits = Vec::new();
+        let time = |t: i64| Time(t.max(0) as u64);
+        while waits.len() < rounds as usize {
+            let asked = match pace.next(time(now)) {
+                Next::Now => now,
+                Next::At(at) => at.0 as i64,
+                Next::WithData => unreachable!("no data are under way"),
+            };
+            pace.asked(time(asked));
+            let found = asked + sight >= stored;
+            now = asked + trip;
+            pace.fetched(time(asked), time(now), u32::from(found));
+            if !found {
+                continue;
+            }
+            waits.push(asked + sight - stored);
+            // The command is found; its data leave, perhaps with the next fetch among them.
+            let mut found = true;
+            while found {
+                let split = pace.begin_data(time(now), 512, true);
+                let begun = now;
+                now += data;
+                stored = now + turn;
+                let asked = split.map(|bytes| begun + data * i64::from(bytes) / 512);
+                asked.inspect(|asked| pace.asked(time(*asked)));
+                pace.end_data(time(now));
+                let Some(asked) = asked else { break };
+                found = asked + sight >= stored;
+                now = now.max(asked + trip);
+                pace.fetched(time(asked), time(now), u32::from(found));
+                if found {
+                    waits.push(asked + sight - stored);
+                }
+            }
+        }
+        waits
+    }
+
+    #[test]
+    fn a_steady_host_is_anticipated() {
+        for turn in [250_000, 400_000, 900_000] {
+            let waits = waits(turn, 412_000, 604_000, 304_000, 2000);
+            let late = &waits[1000..];
+            let mean = late.iter().sum::<i64>() / late.len() as i64;
+            assert!(mean < 60_000, "after {turn} ps: found {mean} ps late on average");
+        }
+    }
+
+    #[test]
+    fn without_anticipation_one_fetch_follows_the_other() {
+        let mut pace = Pace::new(false);
+        pace.asked(Time(0));
+        pace.fetched(Time(0), Time(600_000), 1);
+        assert_eq!(pace.begin_data(Time(700_000), 512, true), None);
+        assert_eq!(pace.next(Time(700_000)), Next::Now);
+    }
+
+    #[test]
+    fn a_look_that_takes_no_time_is_not_timed() {
+        let mut pace = Pace::new(true);
+        pace.fetched(Time(0), Time(20_000), 1);
+        assert!(!pace.is_timed());
+    }
+}

@@ -1,0 +1,198 @@
+//! From the ring to the slots: fetching unasked, waiting for the right moment, and sleeping.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bus::{DevicePort, DmaError};
+use media::Media;
+use runtime::{Either, race};
+use wire::dcx::command::{self, Entry};
+use zerocopy::FromBytes;
+
+use super::pace::Next;
+use super::queue::{Open, Queue};
+use super::slot::Job;
+use super::{Front, count};
+
+impl<P: DevicePort, M: Media> Front<P, M> {
+    /// The life of a queue's poller: a fetch is always under way, unless it is not yet time for one or
+    /// the queue sleeps.
+    pub(super) async fn poll(self: Rc<Self>, number: u16) {
+        let queue = &self.queues[usize::from(number)];
+        let mut room = vec![0; command::BYTES * self.options.fetch_max as usize];
+        let mut slots = Vec::with_capacity(self.options.fetch_max as usize);
+        let mut empty = 0;
+        loop {
+            let Some(open) = queue.open.get() else {
+                empty = 0;
+                let seen = queue.turned.version();
+                if queue.open.get().is_none() {
+                    queue.turned.changed(&self.rt, seen).await;
+                }
+                continue;
+            };
+            if slots.is_empty() {
+                // A fetch brings no more than there are slots for.
+                let wanted = self.options.fetch_max.min(self.share());
+                if self.idle.available() == 0 {
+                    let turned = queue.turned.changed(&self.rt, queue.turned.version());
+                    match race(turned, self.idle.take(&self.rt)).await {
+                        Either::First(()) => continue,
+                        Either::Second(slot) => slots.push(slot),
+                    }
+                }
+                while slots.len() < wanted as usize
+                    && let Some(slot) = self.idle.try_take()
+                {
+                    slots.push(slot);
+                }
+            }
+            if !self.is_time(queue).await {
+                continue;
+            }
+            let bytes = &mut room[..command::BYTES * slots.len()];
+            match self.fetch(queue, open, bytes, &mut slots).await {
+                Ok(0) => empty += 1,
+                Ok(_) => empty = 0,
+                Err(_) => self.fault(queue),
+            }
+            if empty >= self.options.sleep_after && open.may_sleep && queue.open.get().is_some() {
+                empty = 0;
+                let bytes = &mut room[..command::BYTES * slots.len()];
+                self.sleep(queue, open, bytes, &mut slots).await;
+            }
+        }
+    }
+
+    /// The slots that one queue's poller may hold while it looks for commands.
+    fn share(&self) -> u32 {
+        (u32::from(self.options.slots) / u32::from(self.options.queues)).max(1)
+    }
+
+    /// Waits until the next fetch is to leave; false if something has changed first.
+    async fn is_time(&self, queue: &Queue) -> bool {
+        if queue.due.replace(false) {
+            return true;
+        }
+        if !queue.pace.borrow().is_timed() {
+            return true;
+        }
+        let turned = queue.turned.changed(&self.rt, queue.turned.version());
+        let next = queue.pace.borrow().next(self.rt.now());
+        let _poised = Raised::new(&queue.poised);
+        match next {
+            Next::Now => true,
+            Next::At(at) => {
+                matches!(race(turned, self.rt.sleep_until(at)).await, Either::Second(()))
+            }
+            Next::WithData => {
+                turned.await;
+                false
+            }
+        }
+    }
+
+    /// Fetches what is there, and hands it to slots: gives how many commands.
+    async fn fetch(
+        &self,
+        queue: &Queue,
+        open: Open,
+        bytes: &mut [u8],
+        slots: &mut Vec<u16>,
+    ) -> Result<u32, DmaError> {
+        let first = queue.next.get();
+        let mut entries = ((bytes.len() / command::BYTES) as u32).min(open.entries_from(first));
+        let timed = queue.pace.borrow().is_timed();
+        if timed {
+            entries = entries.min(queue.pace.borrow().width());
+        }
+        let bytes = &mut bytes[..entries as usize * command::BYTES];
+        let asked = timed.then(|| self.rt.now());
+        if let Some(asked) = asked {
+            queue.pace.borrow_mut().asked(asked);
+        }
+        let fetching = Raised::new(&queue.fetching);
+        self.rt.log("device", "asks", u64::from(queue.number), u64::from(entries));
+        let new = |number: u32, word: u32| word == first.wrapping_add(number);
+        let switched = queue.switched.changed(&self.rt, queue.switched.version());
+        let fetched = self.port.fetch(open.command_at(first), bytes, command::BYTES, new);
+        queue.left.notify(&self.rt);
+        let found = race(switched, fetched).await;
+        drop(fetching);
+        count(&self.counters.fetches);
+        let Either::Second(found) = found else {
+            // Disabled meanwhile, or faulty: what was asked for is nobody's.
+            self.quiet.notify(&self.rt);
+            return Ok(0);
+        };
+        let found = found?;
+        if let Some(asked) = asked {
+            let mut pace = queue.pace.borrow_mut();
+            pace.fetched(asked, self.rt.now(), found);
+            pace.filled(entries, found);
+        }
+        if found == 0 {
+            self.rt.log("device", "nothing new", u64::from(queue.number), 0);
+            count(&self.counters.empty);
+            return Ok(0);
+        }
+        queue.next.set(first.wrapping_add(found));
+        for bytes in bytes.chunks_exact(command::BYTES).take(found as usize) {
+            let entry = Entry::read_from_bytes(bytes).expect("an entry's length");
+            let slot = slots.pop().expect("a slot for every entry");
+            self.begin(queue, slot, entry);
+        }
+        Ok(found)
+    }
+
+    fn begin(&self, queue: &Queue, slot: u16, entry: Entry) {
+        count(&self.counters.commands);
+        let journeys = self.options.journeys_from + queue.number;
+        self.rt.join_journey(journeys, entry.slot());
+        if self.rt.is_followed() {
+            self.rt.mark(self.stages.pickup);
+            self.rt.part_from_journey();
+        }
+        let (number, place) = (u64::from(queue.number), u64::from(entry.slot()));
+        self.rt.log("device", "fetched", number, place);
+        self.slots[usize::from(slot)].give(&self.rt, Job { queue: queue.number, entry });
+    }
+
+    /// Nothing has come for long: says that it sleeps, looks once more, and waits for the doorbell. The
+    /// host stores its command before it looks whether the device sleeps; each has a fence in between,
+    /// so either this last look finds the command or the host finds the device asleep.
+    async fn sleep(&self, queue: &Queue, open: Open, bytes: &mut [u8], slots: &mut Vec<u16>) {
+        let seen = queue.turned.version();
+        self.tell_asleep(queue, true);
+        self.port.fence();
+        let found = match self.fetch(queue, open, bytes, slots).await {
+            Ok(found) => found,
+            Err(_) => return self.fault(queue),
+        };
+        if found == 0 && queue.open.get().is_some() {
+            count(&self.counters.sleeps);
+            self.rt.log("device", "asleep", u64::from(queue.number), 1);
+            // The slots are for others meanwhile.
+            slots.drain(..).for_each(|slot| self.idle.give(&self.rt, slot));
+            queue.turned.changed(&self.rt, seen).await;
+            self.rt.log("device", "asleep", u64::from(queue.number), 0);
+        }
+        self.tell_asleep(queue, false);
+    }
+}
+
+/// A flag that is up until it is dropped.
+struct Raised<'a>(&'a Cell<bool>);
+
+impl<'a> Raised<'a> {
+    fn new(flag: &'a Cell<bool>) -> Raised<'a> {
+        flag.set(true);
+        Raised(flag)
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}

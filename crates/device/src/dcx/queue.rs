@@ -1,0 +1,185 @@
+//! A queue: where its rings lie, how far they have come, and when to look next.
+
+use std::cell::{Cell, RefCell};
+
+use bus::DevicePort;
+use media::Media;
+use runtime::{Rt, Signal};
+use wire::BusAddr;
+use wire::dcx::command;
+use wire::dcx::notice;
+use wire::dcx::registers::{Control, Group, Shape};
+use wire::dcx::report::{self, Code, Report};
+use zerocopy::IntoBytes;
+
+use super::pace::Pace;
+use super::{Front, Options};
+
+/// A queue, as its registers said when it was enabled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub commands: BusAddr,
+    pub reports: BusAddr,
+    pub notice: BusAddr,
+    pub entries: u32,
+    /// The packet size at whose ends the host has its tags; none: one tag, at the end of all.
+    pub packet_bytes: Option<u32>,
+    pub vector: u16,
+    pub may_sleep: bool,
+    pub signals: bool,
+}
+
+/// A queue.
+pub(super) struct Queue {
+    pub number: u16,
+    pub group: Group,
+    pub open: Cell<Option<Open>>,
+    /// `open` has changed.
+    pub switched: Signal,
+    /// `open`, or when to fetch, has changed.
+    pub turned: Signal,
+    /// The number of the next command.
+    pub next: Cell<u32>,
+    /// The number of the last report.
+    pub reported: Cell<u32>,
+    /// A fetch is under way.
+    pub fetching: Cell<bool>,
+    /// The poller has slots, and waits for the moment to fetch.
+    pub poised: Cell<bool>,
+    pub pace: RefCell<Pace>,
+    /// A fetch is to leave now, while the data that are being sent wait for it.
+    pub due: Cell<bool>,
+    /// The fetch that was due has left.
+    pub left: Signal,
+    /// What CONTROL said when it was last looked at.
+    pub seen: Cell<Control>,
+    pub doorbell: Cell<u32>,
+}
+
+impl Queue {
+    pub fn new(number: u16, options: &Options) -> Queue {
+        Queue {
+            number,
+            group: Group::of(options.block, u32::from(number)),
+            open: Cell::new(None),
+            switched: Signal::default(),
+            turned: Signal::default(),
+            next: Cell::new(1),
+            reported: Cell::new(0),
+            fetching: Cell::new(false),
+            poised: Cell::new(false),
+            pace: RefCell::new(Pace::new(options.anticipate)),
+            due: Cell::new(false),
+            left: Signal::default(),
+            seen: Cell::new(Control::new()),
+            doorbell: Cell::new(0),
+        }
+    }
+
+    /// Opens it, as its registers say.
+    pub fn open(&self, rt: &Rt, open: Open, options: &Options) {
+        self.next.set(1);
+        self.reported.set(0);
+        self.due.set(false);
+        *self.pace.borrow_mut() = Pace::new(options.anticipate);
+        self.switch(rt, Some(open));
+    }
+
+    /// Opens or closes it, and tells everybody who works on it.
+    pub fn switch(&self, rt: &Rt, open: Option<Open>) {
+        self.open.set(open);
+        self.switched.notify(rt);
+        self.turned.notify(rt);
+        self.left.notify(rt);
+    }
+
+    /// A command ends without data, or before all of them have left: the poller need not wait for them.
+    pub fn drop_command(&self, rt: &Rt, begun: bool) {
+        let mut pace = self.pace.borrow_mut();
+        if pace.is_timed() {
+            pace.drop_command(rt.now(), begun);
+            self.turned.notify(rt);
+        }
+    }
+}
+
+impl Open {
+    /// The place of the entry of this number in the command ring.
+    pub fn command_at(&self, number: u32) -> BusAddr {
+        let place = number.wrapping_sub(1) & (self.entries - 1);
+        BusAddr(self.commands.0 + u64::from(place) * command::BYTES as u64)
+    }
+
+    /// How many entries lie from that place to the end of the ring.
+    pub fn entries_from(&self, number: u32) -> u32 {
+        self.entries - (number.wrapping_sub(1) & (self.entries - 1))
+    }
+
+    fn report_at(&self, number: u32) -> BusAddr {
+        let place = number.wrapping_sub(1) & (self.entries - 1);
+        BusAddr(self.reports.0 + u64::from(place) * report::BYTES as u64)
+    }
+}
+
+impl<P: DevicePort, M: Media> Front<P, M> {
+    /// What a queue's registers say, if it makes sense.
+    pub(super) fn read_registers(&self, queue: &Queue, control: Control) -> Option<Open> {
+        let group = &queue.group;
+        let address = |register: u32| {
+            let low = u64::from(self.port.load(register));
+            u64::from(self.port.load(register + 4)) << 32 | low
+        };
+        let shape = Shape::from_bits(self.port.load(group.shape));
+        let (commands, reports) = (address(group.commands), address(group.reports));
+        let notice = address(group.notice);
+        let packet = u32::from(shape.packet_log2());
+        let sense = (1..=self.options.entries_log2).contains(&shape.entries_log2())
+            && (packet == 0 || (7..=12).contains(&packet))
+            && commands.is_multiple_of(command::BYTES as u64)
+            && reports.is_multiple_of(report::BYTES as u64)
+            && notice.is_multiple_of(notice::BYTES as u64)
+            && [commands, reports, notice].iter().all(|at| at.checked_add(1 << 26).is_some());
+        sense.then(|| Open {
+            commands: BusAddr(commands),
+            reports: BusAddr(reports),
+            notice: BusAddr(notice),
+            entries: 1 << shape.entries_log2(),
+            packet_bytes: (packet > 0).then(|| 1 << packet),
+            vector: shape.vector(),
+            may_sleep: control.may_sleep(),
+            signals: control.signals(),
+        })
+    }
+
+    /// Reports how a command ended.
+    pub(super) fn report(&self, queue: &Queue, command: u32, slot: u16, code: Code) {
+        let Some(open) = queue.open.get() else { return };
+        let number = queue.reported.get().wrapping_add(1);
+        queue.reported.set(number);
+        self.rt.log("device", "reported", u64::from(slot), u64::from(code.bits()));
+        let report = Report::new(number, command, slot, code);
+        if self.port.publish(open.report_at(number), report.as_bytes(), false).is_err() {
+            self.fault(queue);
+        }
+    }
+
+    /// Tells a queue's host of the newest tag.
+    pub(super) fn tell_tag(&self, queue: &Queue) {
+        let Some(open) = queue.open.get() else { return };
+        let newest = self.media.newest();
+        let at = BusAddr(open.notice.0 + notice::TAG as u64);
+        let words = [newest.tag.to_le_bytes(), newest.version.to_le_bytes()];
+        if self.port.publish(at, words.as_flattened(), false).is_err() {
+            self.fault(queue);
+        }
+    }
+
+    /// Tells a queue's host whether its poller sleeps.
+    pub(super) fn tell_asleep(&self, queue: &Queue, asleep: bool) {
+        let Some(open) = queue.open.get() else { return };
+        let at = BusAddr(open.notice.0 + notice::ASLEEP as u64);
+        if self.port.publish(at, &u32::from(asleep).to_le_bytes(), false).is_err() {
+            self.fault(queue);
+        }
+    }
+}

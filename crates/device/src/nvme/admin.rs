@@ -1,0 +1,257 @@
+//! The admin command set.
+
+use bus::DevicePort;
+use media::Media;
+use wire::nvme::admin::{self, Command, CreateCq, CreateSq, GetLogPage, Identify, Request};
+use wire::nvme::entry::{Cqe, DataPointer, Sqe};
+use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
+use wire::nvme::prp::queue_base;
+use wire::nvme::status::Status;
+use wire::{CommandId, QueueId};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::complete::Room;
+use super::queue::ends_in_address_space;
+use super::queue::{Cq, Sq};
+use super::slot::{Cut, Outcome, Slot};
+use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
+
+/// Bytes of the entries of either kind of queue.
+const SQE_BYTES: u32 = size_of::<Sqe>() as u32;
+const CQE_BYTES: u32 = size_of::<Cqe>() as u32;
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// One command of the admin queue, from parsed to done.
+    pub(super) async fn admin(&self, number: u16, sqe: &Sqe) -> Outcome {
+        let request = match admin::parse(sqe) {
+            Ok(request) => request,
+            Err(status) => return Outcome::Done(status.with_dnr(), 0),
+        };
+        let done = match request.command {
+            Command::AsyncEventRequest => return self.hold_event_request(request.cid),
+            Command::CreateCq(create) => self.create_cq(request.data, create),
+            Command::CreateSq(create) => self.create_sq(request.data, create),
+            Command::DeleteCq { qid } => self.delete_cq(qid),
+            Command::DeleteSq { qid } => self.delete_sq(qid).await,
+            Command::Identify(ask) => self.answer_identify(number, &request, ask).await,
+            Command::GetLogPage(ask) => self.answer_log(number, &request, ask).await,
+            Command::SetFeatures(set) => self.set_feature(request.nsid, set).await,
+            Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
+            Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
+            Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
+        };
+        match done {
+            Ok(result) => Outcome::Done(Status::SUCCESS, result),
+            Err(status) => Outcome::Done(status.with_dnr(), 0),
+        }
+    }
+
+    fn create_cq(&self, data: DataPointer, create: CreateCq) -> Result<u32, Status> {
+        self.check_new_queue(
+            self.cqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
+        )?;
+        self.check_size(create.size, self.settings.get().iocqes() == CQE_BYTES.ilog2() as u8)?;
+        if create.vector >= VECTORS {
+            return Err(Status::INVALID_INTERRUPT_VECTOR);
+        }
+        let base = self.queue_base(data, create.contiguous, create.size * CQE_BYTES)?;
+        let vector = create.irq_enabled.then_some(create.vector);
+        self.install_cq(create.qid, Cq::new(create.qid, base, create.size, vector));
+        Ok(0)
+    }
+
+    fn create_sq(&self, data: DataPointer, create: CreateSq) -> Result<u32, Status> {
+        match self.cqs.borrow().get(usize::from(create.cqid.0)) {
+            // 5.5: a number that no completion queue can have, and one that none has.
+            None => return Err(Status::INVALID_QUEUE_IDENTIFIER),
+            Some(None) => return Err(Status::COMPLETION_QUEUE_INVALID),
+            Some(Some(_)) => {}
+        }
+        self.check_new_queue(
+            self.sqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
+        )?;
+        self.check_size(create.size, self.settings.get().iosqes() == SQE_BYTES.ilog2() as u8)?;
+        let base = self.queue_base(data, create.contiguous, create.size * SQE_BYTES)?;
+        self.install_sq(create.qid, Sq::new(create.qid, base, create.size, create.cqid));
+        Ok(0)
+    }
+
+    /// A number that the controller has, and that is not in use.
+    fn check_new_queue(&self, in_use: Option<bool>) -> Result<(), Status> {
+        if in_use == Some(false) { Ok(()) } else { Err(Status::INVALID_QUEUE_IDENTIFIER) }
+    }
+
+    /// Entries that are not too many, and of the only size there is (CC.IOSQES, CC.IOCQES).
+    fn check_size(&self, size: u32, entry_size_is_set: bool) -> Result<(), Status> {
+        let fits = entry_size_is_set && size <= self.options.queue_entries_max;
+        if fits { Ok(()) } else { Err(Status::INVALID_QUEUE_SIZE) }
+    }
+
+    fn queue_base(
+        &self,
+        data: DataPointer,
+        contiguous: bool,
+        bytes: u32,
+    ) -> Result<wire::BusAddr, Status> {
+        // CAP.CQR: queues lie in one piece.
+        if !contiguous {
+            return Err(Status::INVALID_FIELD);
+        }
+        let DataPointer::Prp { prp1, .. } = data;
+        let base = queue_base(prp1, self.settings.get().page_bytes())?;
+        if ends_in_address_space(base, bytes) { Ok(base) } else { Err(Status::INVALID_FIELD) }
+    }
+
+    fn delete_cq(&self, qid: QueueId) -> Result<u32, Status> {
+        let mut cqs = self.cqs.borrow_mut();
+        let cq = cqs.get_mut(usize::from(qid.0)).filter(|cq| cq.is_some());
+        let cq = cq.ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
+        if self.sqs.borrow().iter().flatten().any(|sq| sq.cqid == qid) {
+            return Err(Status::INVALID_QUEUE_DELETION);
+        }
+        *cq = None;
+        Ok(0)
+    }
+
+    /// Commands of the queue that are under way complete first, as aborted.
+    async fn delete_sq(&self, qid: QueueId) -> Result<u32, Status> {
+        {
+            let mut sqs = self.sqs.borrow_mut();
+            let sq = sqs.get_mut(usize::from(qid.0)).and_then(Option::as_mut);
+            let sq = sq.filter(|sq| !sq.deleting).ok_or(Status::INVALID_QUEUE_IDENTIFIER)?;
+            sq.deleting = true;
+        }
+        self.drain_sq(qid).await;
+        self.remove_sq(qid);
+        Ok(0)
+    }
+
+    async fn answer_identify(
+        &self,
+        number: u16,
+        request: &Request,
+        ask: Identify,
+    ) -> Result<u32, Status> {
+        let page = self.identify(request.nsid, ask)?;
+        self.answer(number, request.data, &page[..]).await.map(|()| 0)
+    }
+
+    async fn answer_log(
+        &self,
+        number: u16,
+        request: &Request,
+        ask: GetLogPage,
+    ) -> Result<u32, Status> {
+        let page = self.log_page(ask.lid)?;
+        if ask.offset > page.len() as u64 {
+            return Err(Status::INVALID_FIELD);
+        }
+        // What lies past the page's end is undefined (5.16): zeros. No more than one command may move.
+        let most = u64::from(self.options.transfer_bytes_max);
+        if ask.bytes > most {
+            return Err(Status::INVALID_FIELD);
+        }
+        let mut answer = page[ask.offset as usize..].to_vec();
+        answer.resize(ask.bytes as usize, 0);
+        self.answer(number, request.data, &answer).await?;
+        if !ask.retain_event {
+            self.unsilence(ask.lid);
+        }
+        Ok(0)
+    }
+
+    fn log_page(&self, lid: u8) -> Result<Vec<u8>, Status> {
+        match lid {
+            lid::ERROR => Ok(self.errors.borrow().page().as_bytes().to_vec()),
+            lid::SMART_HEALTH => Ok(self.health().as_bytes().to_vec()),
+            lid::FIRMWARE_SLOTS => {
+                let mut slots = FirmwareSlots::new_zeroed();
+                slots.afi = 1;
+                let firmware = wire::nvme::identify::ascii_padded(env!("CARGO_PKG_VERSION"));
+                slots.revisions[0] = firmware.expect("ASCII");
+                Ok(slots.as_bytes().to_vec())
+            }
+            _ => Err(Status::INVALID_LOG_PAGE),
+        }
+    }
+
+    fn health(&self) -> SmartHealth {
+        let mut health = SmartHealth::new_zeroed();
+        let (c, block) = (&self.counters, u64::from(self.media.block_bytes()));
+        // Data units are a thousand blocks of 512 bytes, rounded up.
+        let units = |blocks: u64| u128::from((blocks * block).div_ceil(512_000));
+        health.temperature = (KELVIN + 40).into();
+        health.available_spare = 100;
+        health.available_spare_threshold = 10;
+        health.data_units_read = units(c.blocks_read.get()).into();
+        health.data_units_written = units(c.blocks_written.get()).into();
+        health.host_reads = u128::from(c.reads.get()).into();
+        health.host_writes = u128::from(c.writes.get()).into();
+        health.power_cycles = 1.into();
+        health.power_on_hours = u128::from(self.rt.now().0 / 3_600_000_000_000_000).into();
+        health.media_errors = u128::from(c.media_errors.get()).into();
+        health.error_log_entries = u128::from(self.errors.borrow().count).into();
+        health
+    }
+
+    /// Best effort: a command that waits somewhere is cut and completes before the abort does.
+    async fn abort(&self, sqid: QueueId, cid: CommandId) -> Result<u32, Status> {
+        const NOT_ABORTED: u32 = 1;
+        let waits = |slot: &Slot| slot.busy.get() == Some((sqid, cid)) && !slot.completing.get();
+        let victim = self.slots.iter().find(|slot| waits(slot));
+        let Some(victim) = victim.filter(|_| sqid != QueueId::ADMIN) else {
+            return Ok(NOT_ABORTED);
+        };
+        victim.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED));
+        while waits(victim) {
+            let version = self.quiet.version();
+            self.quiet.changed(&self.rt, version).await;
+        }
+        Ok(0)
+    }
+
+    /// Held, not answered, until there is something to tell.
+    fn hold_event_request(&self, cid: CommandId) -> Outcome {
+        {
+            let mut events = self.events.borrow_mut();
+            if events.held.len() >= EVENT_REQUESTS_MAX {
+                return Outcome::Done(Status::AER_LIMIT_EXCEEDED.with_dnr(), 0);
+            }
+            events.held.push_back(cid);
+        }
+        self.tell_events();
+        Outcome::Held
+    }
+
+    /// Completes held requests with what has happened.
+    pub(super) fn tell_events(&self) {
+        loop {
+            {
+                let events = self.events.borrow();
+                if events.held.is_empty() || events.pending.is_empty() {
+                    return;
+                }
+            }
+            // A full queue tells later.
+            let Room::At(place) = self.place_for(QueueId::ADMIN) else { return };
+            let mut events = self.events.borrow_mut();
+            let cid = events.held.pop_front().expect("not empty");
+            let event = events.pending.pop_front().expect("not empty");
+            events.silent[usize::from(event.kind())] = true;
+            drop(events);
+            let cqe = Cqe::new(cid, Status::SUCCESS).with_result(event.into_bits());
+            self.post(QueueId::ADMIN, cqe, place);
+        }
+    }
+
+    /// Reading a log page lets events of its kind come again.
+    fn unsilence(&self, lid: u8) {
+        let kind = match lid {
+            lid::ERROR => 0,
+            lid::SMART_HEALTH => 1,
+            lid::CHANGED_NAMESPACES => 2,
+            _ => return,
+        };
+        self.events.borrow_mut().silent[kind] = false;
+    }
+}

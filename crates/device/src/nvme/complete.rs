@@ -1,0 +1,104 @@
+//! The way back: a place in the completion queue, the entry, the interrupt.
+
+use bus::DevicePort;
+use media::Media;
+use wire::nvme::entry::Cqe;
+use wire::nvme::event::AsyncEvent;
+use wire::{BusAddr, QueueId};
+use zerocopy::IntoBytes;
+
+use super::Controller;
+
+/// Whether a completion queue has a place.
+pub(super) enum Room {
+    /// It has: this one.
+    At(Place),
+    /// It has not: the host is to consume first.
+    Full,
+    /// The queue is gone.
+    Gone,
+}
+
+/// Where a completion goes: its place, its phase, its queue, and what it says of the submission queue.
+pub(super) struct Place {
+    at: BusAddr,
+    phase: bool,
+    vector: Option<u16>,
+    sq_head: u16,
+}
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// Posts a completion, when its queue has room for it.
+    pub(super) async fn complete(&self, qid: QueueId, cqe: Cqe) {
+        self.port.spend(self.costs.post).await;
+        let place = match self.place_for(qid) {
+            Room::Full => {
+                // A head of no sense has perhaps been found there.
+                self.tell_events();
+                let place = self.port.on_registers(|| self.place_unless_full(qid)).await;
+                self.rt.mark(self.stages.queue_full);
+                place
+            }
+            Room::At(place) => Some(place),
+            Room::Gone => None,
+        };
+        if let Some(place) = place {
+            self.post(qid, cqe, place);
+        }
+    }
+
+    fn place_unless_full(&self, qid: QueueId) -> Option<Option<Place>> {
+        match self.place_for(qid) {
+            Room::Full => {
+                self.tell_events();
+                None
+            }
+            Room::At(place) => Some(Some(place)),
+            Room::Gone => Some(None),
+        }
+    }
+
+    /// A place in the completion queue of this submission queue.
+    pub(super) fn place_for(&self, qid: QueueId) -> Room {
+        let (room, bad_head) = self.look_for_place(qid);
+        if bad_head {
+            self.events.borrow_mut().note(AsyncEvent::INVALID_DOORBELL_VALUE);
+        }
+        room
+    }
+
+    fn look_for_place(&self, qid: QueueId) -> (Room, bool) {
+        let sqs = self.sqs.borrow();
+        let mut cqs = self.cqs.borrow_mut();
+        let Some(sq) = sqs[usize::from(qid.0)].as_ref() else { return (Room::Gone, false) };
+        let Some(cq) = cqs[usize::from(sq.cqid.0)].as_mut() else { return (Room::Gone, false) };
+        let mut bad_head = false;
+        let reserved = cq.reserve().or_else(|| {
+            let head = self.port.load(cq.head_doorbell);
+            if cq.consumed(head) {
+                cq.bad_head = None;
+            } else {
+                bad_head = cq.bad_head.replace(head) != Some(head);
+            }
+            cq.reserve()
+        });
+        let room = match reserved {
+            None => Room::Full,
+            Some((at, phase)) => {
+                Room::At(Place { at, phase, vector: cq.vector, sq_head: sq.fetched as u16 })
+            }
+        };
+        (room, bad_head)
+    }
+
+    /// Posts a completion into its place, and its interrupt behind it.
+    pub(super) fn post(&self, qid: QueueId, cqe: Cqe, place: Place) {
+        let cqe = cqe.with_queue(qid, place.sq_head).with_phase(place.phase);
+        self.rt.log("device", "completed", u64::from(qid.0), u64::from(cqe.cid.get()));
+        if self.port.publish(place.at, cqe.as_bytes(), false).is_err() {
+            self.fail("posting a completion", place.at.0);
+        } else if let Some(vector) = place.vector {
+            self.port.interrupt(vector);
+        }
+    }
+}

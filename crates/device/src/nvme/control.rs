@@ -1,0 +1,191 @@
+//! Registers: what the controller can do, enabling, disabling, shutting down.
+
+use std::rc::Rc;
+
+use bus::DevicePort;
+use media::Media;
+use wire::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VERSION_1_4, VS, cq_head_doorbell,
+    sq_tail_doorbell,
+};
+use wire::nvme::status::Status;
+use wire::{BusAddr, QueueId};
+
+use super::features::Features;
+use super::queue::{Cq, Sq, ends_in_address_space};
+use super::slot::Cut;
+use super::{Controller, READY_TIMEOUT};
+
+/// CAP.MPSMAX: memory pages of up to 2^(12 + 4) bytes.
+const PAGE_LOG2_MAX: u8 = 4;
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    fn capabilities(&self) -> Cap {
+        Cap::new()
+            .with_mqes((self.options.queue_entries_max - 1) as u16)
+            .with_cqr(true)
+            .with_to(READY_TIMEOUT)
+            .with_css(Cap::CSS_NVM)
+            .with_mpsmax(PAGE_LOG2_MAX)
+    }
+
+    /// Sets the registers that the host can only read. What it writes there has no effect: it is
+    /// undone, and never read.
+    pub(super) fn publish_read_only(&self) {
+        let cap = self.capabilities().into_bits();
+        let csts = self.csts.get().into_bits();
+        let registers =
+            [(CAP, cap as u32), (CAP + 4, (cap >> 32) as u32), (VS, VERSION_1_4), (CSTS, csts)];
+        for (register, value) in registers {
+            if self.port.load(register) != value {
+                self.port.store(register, value);
+            }
+        }
+    }
+
+    fn cc(&self) -> Cc {
+        Cc::from_bits(self.port.load(CC))
+    }
+
+    fn set_status(&self, csts: Csts) {
+        self.csts.set(csts);
+        self.port.store(CSTS, csts.into_bits());
+    }
+
+    /// The life of the register block: reacts to what the host writes into CC.
+    pub(super) async fn control(self: Rc<Self>) {
+        let mut seen = Cc::new();
+        loop {
+            let version = self.control_written.version();
+            let cc = self.cc();
+            if cc == seen {
+                self.control_written.changed(&self.rt, version).await;
+                continue;
+            }
+            self.rt.log("device", "cc", u64::from(cc.into_bits()), 0);
+            match (seen.en(), cc.en()) {
+                (false, true) => self.enable(cc),
+                (true, false) => self.disable().await,
+                _ => {}
+            }
+            if cc.shn() != 0 && cc.shn() != seen.shn() {
+                self.shut_down().await;
+            }
+            seen = cc;
+        }
+    }
+
+    /// CC.EN has been set: the controller is ready, or the fatal-status bit says why not.
+    fn enable(&self, cc: Cc) {
+        let aqa = Aqa::from_bits(self.port.load(AQA));
+        let sense = cc.css() == 0
+            && cc.ams() == 0
+            && cc.mps() <= PAGE_LOG2_MAX
+            && aqa.sq_entries() >= 2
+            && aqa.cq_entries() >= 2;
+        let (asq, acq) = (self.load_address(ASQ), self.load_address(ACQ));
+        let queue = |at: BusAddr, bytes: u32| {
+            at.page_offset(cc.page_bytes()) == 0 && ends_in_address_space(at, bytes)
+        };
+        if !sense || !queue(asq, aqa.sq_entries() * 64) || !queue(acq, aqa.cq_entries() * 16) {
+            self.fail("enabling with settings of no sense", u64::from(cc.into_bits()));
+            return;
+        }
+        self.settings.set(cc);
+        self.install_cq(QueueId::ADMIN, Cq::new(QueueId::ADMIN, acq, aqa.cq_entries(), Some(0)));
+        self.install_sq(
+            QueueId::ADMIN,
+            Sq::new(QueueId::ADMIN, asq, aqa.sq_entries(), QueueId::ADMIN),
+        );
+        self.ready.set(true);
+        self.set_status(Csts::new().with_rdy(true));
+    }
+
+    fn load_address(&self, register: u32) -> BusAddr {
+        let low = u64::from(self.port.load(register));
+        BusAddr(u64::from(self.port.load(register + 4)) << 32 | low)
+    }
+
+    /// A new queue: its doorbell says zero, whatever the host last wrote there.
+    pub(super) fn install_sq(&self, qid: QueueId, sq: Sq) {
+        self.port.store(sq_tail_doorbell(qid, 0), 0);
+        self.sqs.borrow_mut()[usize::from(qid.0)] = Some(sq);
+        self.sqs_end.set(self.sqs_end.get().max(qid.0 + 1));
+    }
+
+    pub(super) fn remove_sq(&self, qid: QueueId) {
+        let mut sqs = self.sqs.borrow_mut();
+        sqs[usize::from(qid.0)] = None;
+        let last = sqs.iter().rposition(Option::is_some).unwrap_or(0);
+        self.sqs_end.set(last as u16 + 1);
+    }
+
+    /// See [`install_sq`](Self::install_sq).
+    pub(super) fn install_cq(&self, qid: QueueId, cq: Cq) {
+        self.port.store(cq_head_doorbell(qid, 0), 0);
+        self.cqs.borrow_mut()[usize::from(qid.0)] = Some(cq);
+    }
+
+    /// CC.EN has been cleared. When the host sees CSTS.RDY at zero, nothing writes to its memory any
+    /// more: every journey has been cut, and what was posted before lands before the answer.
+    async fn disable(&self) {
+        self.ready.set(false);
+        for slot in &self.slots {
+            slot.cut(&self.rt, Cut::Silently);
+        }
+        self.until_idle(|_| true).await;
+        let queues = self.sqs.borrow().len() as u16;
+        for qid in 0..queues {
+            self.remove_sq(QueueId(qid));
+            self.cqs.borrow_mut()[usize::from(qid)] = None;
+            self.port.store(sq_tail_doorbell(QueueId(qid), 0), 0);
+            self.port.store(cq_head_doorbell(QueueId(qid), 0), 0);
+        }
+        *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
+        *self.events.borrow_mut() = Default::default();
+        self.turn.set(0);
+        self.set_status(Csts::new());
+    }
+
+    /// Waits until no slot holds a command of these queues, and no fetch of their entries is under way.
+    pub(super) async fn until_idle(&self, of: impl Fn(QueueId) -> bool) {
+        loop {
+            let version = self.quiet.version();
+            let busy =
+                self.slots.iter().any(|slot| slot.busy.get().is_some_and(|(qid, _)| of(qid)));
+            let fetching = |(qid, sq): (u16, &Option<Sq>)| {
+                of(QueueId(qid)) && sq.as_ref().is_some_and(|sq| sq.fetching)
+            };
+            if !busy && !(0..).zip(self.sqs.borrow().iter()).any(fetching) {
+                return;
+            }
+            self.quiet.changed(&self.rt, version).await;
+        }
+    }
+
+    /// CC.SHN has been set: everything written becomes durable.
+    async fn shut_down(&self) {
+        self.set_status(self.csts.get().with_shst(Csts::SHST_OCCURRING));
+        if self.media.flush().await.is_err() {
+            self.fail("making data durable at shutdown", 0);
+        }
+        self.set_status(self.csts.get().with_shst(Csts::SHST_COMPLETE));
+    }
+
+    /// Something happened that no completion can carry: the controller stops, and says so (CSTS.CFS).
+    pub(super) fn fail(&self, what: &'static str, at: u64) {
+        self.ready.set(false);
+        self.rt.log("device", what, at, 0);
+        self.set_status(self.csts.get().with_cfs(true));
+    }
+
+    /// Cuts the commands of a queue that is being deleted, and waits until they have completed.
+    pub(super) async fn drain_sq(&self, qid: QueueId) {
+        for slot in &self.slots {
+            if slot.busy.get().is_some_and(|(busy, _)| busy == qid) {
+                slot.cut(&self.rt, Cut::With(Status::ABORTED_SQ_DELETION));
+            }
+        }
+        self.until_idle(|busy| busy == qid).await;
+    }
+}

@@ -1,0 +1,184 @@
+//! Set and Get Features (NVMe base 2.0, 5.15 and 5.27).
+
+use bus::DevicePort;
+use media::Media;
+use wire::Nsid;
+use wire::nvme::admin::{Select, SetFeatures};
+use wire::nvme::features::{
+    Arbitration, Feature, InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid,
+};
+use wire::nvme::status::Status;
+
+use super::Controller;
+use super::data::of_media;
+use super::identify::NAMESPACE;
+use super::{KELVIN, VECTORS};
+
+/// What Set Features has set. A reset brings the defaults back.
+pub(super) struct Features {
+    pub arbitration: Arbitration,
+    pub write_cache: bool,
+    /// The temperatures not to exceed and not to fall below, in kelvins.
+    thresholds: [u16; 2],
+    /// Vectors whose interrupts do not coalesce, bit by bit.
+    uncoalesced: u64,
+    /// Values of the others, in the order of [`PLAIN`].
+    plain: [u32; PLAIN.len()],
+}
+
+/// Features whose value is kept as it was set, and nothing more.
+const PLAIN: [u8; 5] = [
+    fid::POWER_MANAGEMENT,
+    fid::ERROR_RECOVERY,
+    fid::INTERRUPT_COALESCING,
+    fid::WRITE_ATOMICITY,
+    fid::ASYNC_EVENT_CONFIG,
+];
+
+/// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
+const COMPOSITE: u8 = 0;
+const ALL_SENSORS: u8 = 15;
+
+/// Attributes of a feature, as Get Features gives them (5.15.1).
+const PER_NAMESPACE: u32 = 1 << 1;
+const CHANGEABLE: u32 = 1 << 2;
+
+const _: () = assert!(VECTORS as u32 <= u64::BITS, "a bit for every vector");
+
+impl Features {
+    pub fn new(burst: Option<u32>) -> Features {
+        // AB is a power of two, or 7 for no limit (NVMe base 2.0, 5.27.1.1).
+        let ab = burst.map_or(7, |burst| burst.max(1).ilog2().min(6) as u8);
+        Features {
+            arbitration: Arbitration::new().with_ab(ab),
+            write_cache: true,
+            // The warning threshold of Identify: 70 degrees Celsius.
+            thresholds: [KELVIN + 70, 0],
+            uncoalesced: 0,
+            plain: [0; PLAIN.len()],
+        }
+    }
+
+    /// Sets a value that needs nothing done.
+    fn set(&mut self, feature: Feature) -> Result<(), Status> {
+        match feature {
+            Feature::Arbitration(arbitration) => self.arbitration = arbitration,
+            Feature::VolatileWriteCache(cache) => self.write_cache = cache.wce(),
+            Feature::TemperatureThreshold(threshold) => {
+                if ![COMPOSITE, ALL_SENSORS].contains(&threshold.tmpsel()) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.thresholds[usize::from(threshold.thsel())] = threshold.tmpth();
+            }
+            Feature::InterruptVectorConfig(config) => {
+                let bit = vector_bit(config.iv())?;
+                self.uncoalesced &= !bit;
+                self.uncoalesced |= if config.cd() { bit } else { 0 };
+            }
+            Feature::PowerManagement(state) if state.ps() != 0 => {
+                return Err(Status::INVALID_FIELD);
+            }
+            _ => {
+                let place = PLAIN.iter().position(|known| *known == feature.id());
+                self.plain[place.ok_or(Status::INVALID_FIELD)?] = feature.pack();
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a feature other than Number of Queues; dword 11 says which of several.
+    fn get(&self, feature: u8, cdw11: u32) -> Result<u32, Status> {
+        match feature {
+            fid::ARBITRATION => Ok(self.arbitration.into_bits()),
+            fid::VOLATILE_WRITE_CACHE => Ok(u32::from(self.write_cache)),
+            fid::TEMPERATURE_THRESHOLD => {
+                let which = TemperatureThreshold::from_bits(cdw11);
+                let kelvin = self.thresholds.get(usize::from(which.thsel()));
+                let kelvin = kelvin.filter(|_| which.tmpsel() == COMPOSITE);
+                let kelvin = *kelvin.ok_or(Status::INVALID_FIELD)?;
+                Ok(TemperatureThreshold::new().with_tmpth(kelvin).into_bits())
+            }
+            fid::INTERRUPT_VECTOR_CONFIG => {
+                let vector = InterruptVectorConfig::from_bits(cdw11).iv();
+                let alone = self.uncoalesced & vector_bit(vector)? != 0;
+                Ok(InterruptVectorConfig::new().with_iv(vector).with_cd(alone).into_bits())
+            }
+            _ => {
+                let place = PLAIN.iter().position(|known| *known == feature);
+                Ok(self.plain[place.ok_or(Status::INVALID_FIELD)?])
+            }
+        }
+    }
+}
+
+fn vector_bit(vector: u16) -> Result<u64, Status> {
+    if vector < VECTORS { Ok(1 << vector) } else { Err(Status::INVALID_FIELD) }
+}
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    pub(super) async fn set_feature(&self, nsid: Nsid, set: SetFeatures) -> Result<u32, Status> {
+        if set.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        let feature = Feature::unpack(set.fid, set.cdw11)?;
+        if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
+            if nsid != NAMESPACE {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+            }
+            if attributes(set.fid) & PER_NAMESPACE == 0 {
+                return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
+            }
+        }
+        if let Feature::NumberOfQueues(_) = feature {
+            return self.grant_queues();
+        }
+        self.features.borrow_mut().set(feature)?;
+        if let Feature::VolatileWriteCache(cache) = feature
+            && !cache.wce()
+        {
+            // Writes from here on are durable when they complete; this makes those before so.
+            self.media.flush().await.map_err(of_media)?;
+        }
+        Ok(0)
+    }
+
+    /// All that there are, whatever was asked for; only before the first is made (5.27.1.5). A host is to
+    /// ask before it makes one, and this controller does not insist: firmware in the field (SeaBIOS, EDK
+    /// II) does not ask, and could not start a system from an SSD that refuses it.
+    fn grant_queues(&self) -> Result<u32, Status> {
+        if self.cqs.borrow().iter().skip(1).any(Option::is_some) {
+            return Err(Status::COMMAND_SEQUENCE_ERROR);
+        }
+        Ok(self.queues_offered())
+    }
+
+    fn queues_offered(&self) -> u32 {
+        let queues = u32::from(self.options.io_queues);
+        NumberOfQueues::of(queues, queues).into_bits()
+    }
+
+    pub(super) fn get_feature(
+        &self,
+        feature: u8,
+        select: Select,
+        cdw11: u32,
+    ) -> Result<u32, Status> {
+        let current = match feature {
+            fid::NUMBER_OF_QUEUES => self.queues_offered(),
+            _ => self.features.borrow().get(feature, cdw11)?,
+        };
+        match select {
+            Select::Current => Ok(current),
+            Select::Supported => Ok(attributes(feature)),
+            Select::Default | Select::Saved if feature == fid::NUMBER_OF_QUEUES => Ok(current),
+            Select::Default | Select::Saved => {
+                Features::new(self.options.arbitration_burst).get(feature, cdw11)
+            }
+        }
+    }
+}
+
+/// Every feature can be changed, none be saved.
+fn attributes(feature: u8) -> u32 {
+    if feature == fid::ERROR_RECOVERY { CHANGEABLE | PER_NAMESPACE } else { CHANGEABLE }
+}

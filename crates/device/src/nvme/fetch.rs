@@ -1,0 +1,215 @@
+//! From doorbells to slots: noticing, arbitration, fetching.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bus::{Carry, DevicePort, Segment};
+use media::Media;
+use runtime::{Pool, Time};
+use wire::QueueId;
+use wire::nvme::entry::Sqe;
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::registers::CC;
+use zerocopy::FromBytes;
+
+use super::queue::Burst;
+use super::slot::Job;
+use super::{Controller, QueueKind};
+
+/// Bytes of a submission queue entry.
+const ENTRY: usize = size_of::<Sqe>();
+
+/// What a watcher has noticed.
+enum Noticed {
+    /// CC has another value.
+    Control,
+    /// Commands wait.
+    Commands(Burst),
+}
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// The life of a fetcher. One at a time watches the registers; whoever has noticed something leaves
+    /// the watch to the next while it waits for what it fetches.
+    pub(super) async fn fetch(self: Rc<Self>) {
+        let mut entries = vec![0; ENTRY * self.options.fetch_max as usize];
+        let mut slots = Vec::with_capacity(self.options.fetch_max as usize);
+        let mut held = None;
+        loop {
+            let watch = match held.take() {
+                Some(watch) => watch,
+                None => self.watch.take(&self.rt).await,
+            };
+            let noticed = self.port.on_registers(|| self.notice()).await;
+            let seen = self.rt.now();
+            match noticed {
+                Noticed::Control => {
+                    self.control_written.notify(&self.rt);
+                    self.watch.give(&self.rt, watch);
+                }
+                Noticed::Commands(burst) => {
+                    let pool = self.pool(QueueKind::of(burst.qid));
+                    let take = |_| pool.try_take().expect("the burst fits the slots that are free");
+                    slots.extend((0..burst.entries).map(take));
+                    let bytes = &mut entries[..ENTRY * burst.entries as usize];
+                    {
+                        let mut bring = pin!(self.bring(burst, bytes, seen, &mut slots));
+                        if poll_fn(|cx| Poll::Ready(bring.as_mut().poll(cx))).await.is_ready() {
+                            // In memory that is shared a fetch does not wait.
+                            held = Some(watch);
+                        } else {
+                            self.watch.give(&self.rt, watch);
+                            bring.await;
+                        }
+                    }
+                    for slot in slots.drain(..) {
+                        self.give_slot(QueueKind::of(burst.qid), slot);
+                    }
+                    // The commands begin before anybody looks for more.
+                    self.rt.yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// What the host has written that asks for something to be done.
+    fn notice(&self) -> Option<Noticed> {
+        let cc = self.port.load(CC);
+        if cc != self.cc_noticed.get() {
+            self.cc_noticed.set(cc);
+            return Some(Noticed::Control);
+        }
+        let burst = match self.ready.get() {
+            true => self.arbitrate(QueueKind::Admin).or_else(|| self.arbitrate(QueueKind::Io)),
+            false => None,
+        };
+        if burst.is_none() {
+            self.publish_read_only();
+            // What found no room in the admin completion queue may find it now.
+            self.tell_events();
+        }
+        burst.map(Noticed::Commands)
+    }
+
+    /// Fetches a burst and hands each command to a slot.
+    async fn bring(&self, burst: Burst, bytes: &mut [u8], seen: Time, slots: &mut Vec<u16>) {
+        let from = Segment { at: burst.at, bytes: bytes.len() as u32 };
+        let fetched = self.port.read(&[from], bytes, Carry::All).await;
+        if !self.fetched(burst) {
+            self.quiet.notify(&self.rt);
+            return;
+        }
+        if fetched.is_err() {
+            // A queue in memory that the host does not have: nothing can be said about single commands.
+            self.fail("fetching a submission queue entry", burst.at.0);
+            return;
+        }
+        for bytes in bytes.chunks_exact(ENTRY) {
+            let sqe = Sqe::read_from_bytes(bytes).expect("an entry's length");
+            let cid = sqe.cid.get();
+            self.rt.join_journey(burst.qid.0, cid);
+            if self.rt.is_followed() {
+                self.rt.mark_at(self.stages.doorbell, seen);
+                self.rt.mark(self.stages.fetch);
+                self.rt.part_from_journey();
+            }
+            self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
+            let slot = slots.pop().expect("a slot for every entry");
+            self.slots[usize::from(slot)].give(&self.rt, Job { qid: burst.qid, sqe });
+        }
+    }
+
+    /// A fetch is over. False if its queue is being deleted, or the controller disabled: either waits
+    /// for this, so that no fetch outlives its queue, and the entries are nobody's.
+    fn fetched(&self, burst: Burst) -> bool {
+        let mut sqs = self.sqs.borrow_mut();
+        let sq = sqs[usize::from(burst.qid.0)].as_mut().expect("a queue outlives its fetch");
+        sq.fetching = false;
+        let wanted = self.ready.get() && !sq.deleting;
+        if wanted {
+            sq.fetched = (sq.fetched + burst.entries) % sq.size;
+            let others = self.sqs_end.get() > 2;
+            if others || self.port.load(sq.tail_doorbell) != sq.head {
+                // Whoever watched meanwhile has passed this queue over, or held others back for it.
+                self.port.check_again();
+            }
+        }
+        wanted
+    }
+
+    /// The next burst of a kind of queues, if any has commands waiting and there is a slot for one.
+    fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
+        let room = self.pool(kind).available() as u32;
+        if room == 0 {
+            return None;
+        }
+        let (burst, bad_tail) = self.choose(kind, room);
+        if bad_tail {
+            self.event(AsyncEvent::INVALID_DOORBELL_VALUE);
+        }
+        burst
+    }
+
+    /// Round robin, as start-time fair queueing ("Start-Time Fair Queuing", Goyal, Vin and Cheng): the
+    /// queue goes first that is the least ahead, and none goes a burst further than one that waits.
+    /// Where all take whole bursts that is turn by turn; a queue that got less, as few slots were
+    /// free, catches up. Says too whether a doorbell makes no sense that did before.
+    fn choose(&self, kind: QueueKind, room: u32) -> (Option<Burst>, bool) {
+        let mut sqs = self.sqs.borrow_mut();
+        let (mut bad_tail, mut least) = (false, u64::MAX);
+        let mut first: Option<(u64, u16, u32)> = None;
+        let numbers = match kind {
+            QueueKind::Admin => 0..1,
+            QueueKind::Io => 1..self.sqs_end.get(),
+        };
+        let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
+        for (number, sq) in numbers.zip(queues) {
+            let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
+            let tail = self.port.load(sq.tail_doorbell);
+            if tail == sq.head {
+                // Who asks for nothing is owed nothing. Nearly every look ends here.
+                sq.turn = sq.turn.max(self.turn.get());
+                sq.bad_tail = None;
+                continue;
+            }
+            if tail >= sq.size {
+                bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
+                continue;
+            }
+            sq.bad_tail = None;
+            least = least.min(sq.turn);
+            if !sq.fetching && first.is_none_or(|(before, ..)| sq.turn < before) {
+                first = Some((sq.turn, number, tail));
+            }
+        }
+        let limit = self.features.borrow().arbitration.burst().unwrap_or(u32::MAX);
+        let limit = limit.min(self.options.fetch_max);
+        // Whoever fetches for the one that is behind looks again when that fetch is over.
+        let first = first.filter(|(turn, ..)| *turn < least + u64::from(limit));
+        let Some((turn, number, tail)) = first else { return (None, bad_tail) };
+        let sq = sqs[usize::from(number)].as_mut().expect("it was chosen");
+        let burst = sq.take(QueueId(number), tail, room.min(limit));
+        if kind == QueueKind::Io {
+            self.turn.set(turn.max(self.turn.get()));
+            sq.turn = turn + u64::from(burst.entries);
+        }
+        (Some(burst), bad_tail)
+    }
+
+    pub(super) fn pool(&self, kind: QueueKind) -> &Pool<u16> {
+        match kind {
+            QueueKind::Admin => &self.idle_admin,
+            QueueKind::Io => &self.idle,
+        }
+    }
+
+    /// A slot is free again. If it is the only one, somebody may wait for it.
+    pub(super) fn give_slot(&self, kind: QueueKind, slot: u16) {
+        let pool = self.pool(kind);
+        pool.give(&self.rt, slot);
+        if pool.available() == 1 {
+            self.port.check_again();
+        }
+    }
+}

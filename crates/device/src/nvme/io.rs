@@ -1,0 +1,187 @@
+//! The NVM command set: read, write, flush, compare. Commands about ranges are in `ranges`.
+
+use bus::{DevicePort, Posting};
+use media::{Extent, Media};
+use runtime::Time;
+use wire::Nsid;
+use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::io::{self, Access, Command};
+use wire::nvme::status::Status;
+
+use super::data::{Blocks, of_dma, of_media, part_of};
+use super::identify::NAMESPACE;
+use super::{Controller, PIECE_BYTES};
+use crate::lent::Lent;
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// One command of an I/O queue, from parsed to done, with what its completion says besides.
+    pub(super) async fn io(&self, number: u16, sqe: &Sqe) -> (Status, u32) {
+        // Looked at where it lies, here and below: what was just written in parts is slow to move whole.
+        let parsed = io::parse(sqe);
+        let request = match &parsed {
+            Ok(request) => request,
+            Err(status) => return (status.with_dnr(), 0),
+        };
+        let known = request.nsid == NAMESPACE
+            || (request.command == Command::Flush && request.nsid == Nsid::BROADCAST);
+        if !known {
+            return (Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr(), 0);
+        }
+        if self.formatting.get() {
+            return (Status::FORMAT_IN_PROGRESS, 0);
+        }
+        let done = match &request.command {
+            Command::Read(access) => self.read(number, access, &request.data).await,
+            Command::Write(access) => self.write(number, access, &request.data).await,
+            Command::Flush => self.media.flush().await.map_err(of_media),
+            Command::Compare(access) => self.compare(number, access, &request.data).await,
+            Command::WriteZeroes(zeroes) => self.write_zeroes(number, *zeroes).await,
+            Command::DatasetManagement(dsm) => self.manage(number, *dsm, &request.data).await,
+            Command::Copy(copy) => {
+                return match self.copy(number, *copy, &request.data).await {
+                    Ok(()) => (Status::SUCCESS, 0),
+                    Err((status, range)) => (status, range),
+                };
+            }
+        };
+        (done.err().unwrap_or(Status::SUCCESS), 0)
+    }
+
+    /// Where the data go, the medium, the link: a read. The medium says when its last byte comes, and
+    /// the transfer begins with the first.
+    async fn read(&self, number: u16, access: &Access, data: &DataPointer) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(access)?;
+        self.locate(number, data, bytes).await?;
+        if access.fua {
+            // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
+            self.media.flush().await.map_err(|error| self.failed(error))?;
+        }
+        let slot = &self.slots[usize::from(number)];
+        let mut to = Lent::from(&slot.part);
+        let posting = Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT };
+        for (offset, at) in self.pieces(extent) {
+            part_of(&slot.segments.borrow(), offset, at.blocks * self.media.block_bytes(), &mut to);
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            let blocks = Blocks { media: &*self.media, at };
+            self.port.write(&to, &blocks, posting, ready).await.map_err(of_dma)?;
+        }
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// Where the data are, the link, the medium: a write.
+    async fn write(&self, number: u16, access: &Access, data: &DataPointer) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(access)?;
+        self.locate(number, data, bytes).await?;
+        let slot = &self.slots[usize::from(number)];
+        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
+        buffer.resize(room, 0);
+        for (offset, at) in self.pieces(extent) {
+            let bytes = at.blocks * self.media.block_bytes();
+            part_of(&slot.segments.borrow(), offset, bytes, &mut from);
+            let into = &mut buffer[..bytes as usize];
+            self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
+            self.rt.mark(self.stages.transfer);
+            self.media.write(at, into).await.map_err(|error| self.failed(error))?;
+        }
+        self.make_durable(access.fua).await?;
+        self.count(&self.counters.writes, &self.counters.blocks_written, extent);
+        Ok(())
+    }
+
+    /// Behind a write: the medium itself holds it before it completes, if the host wants it so.
+    pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
+        if fua || !self.features.borrow().write_cache {
+            self.media.flush().await.map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Where the data are, the link, the medium, and a look at both: a compare. Of a medium that keeps
+    /// the heads of blocks, the heads are compared.
+    async fn compare(
+        &self,
+        number: u16,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(access)?;
+        self.locate(number, data, bytes).await?;
+        if access.fua {
+            self.media.flush().await.map_err(|error| self.failed(error))?;
+        }
+        let slot = &self.slots[usize::from(number)];
+        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
+        buffer.resize(room, 0);
+        for (offset, at) in self.pieces(extent) {
+            let bytes = at.blocks * self.media.block_bytes();
+            part_of(&slot.segments.borrow(), offset, bytes, &mut from);
+            let given = &mut buffer[..bytes as usize];
+            self.port.read(&from, given, self.carry()).await.map_err(of_dma)?;
+            self.rt.mark(self.stages.transfer);
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            if !self.holds(at, given)? {
+                return Err(Status::COMPARE_FAILURE.with_dnr());
+            }
+        }
+        // NVMe base 2.0, 5.16.1.3: compares count as reads.
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// Whether the medium holds these bytes there. What it does not lend reads as zeros.
+    fn holds(&self, at: Extent, given: &[u8]) -> Result<bool, Status> {
+        let whole = self.media.head().is_none();
+        let (mut equal, mut seen) = (true, 0);
+        let zeros = |part: &[u8]| !whole || part.iter().all(|byte| *byte == 0);
+        let lent = self.media.runs(at, &mut |offset, run| {
+            let offset = offset as usize;
+            equal &= zeros(&given[seen..offset]) && given[offset..][..run.len()] == *run;
+            seen = offset + run.len();
+        });
+        lent.map_err(|error| self.failed(error))?;
+        Ok(equal && zeros(&given[seen..]))
+    }
+
+    /// The length of an access in bytes and its place, if the namespace has its blocks and one command
+    /// may move them.
+    fn judge(&self, access: &Access) -> Result<(u32, Extent), Status> {
+        let extent = self.extent(access.lba.0, access.blocks)?;
+        let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
+        if bytes > u64::from(self.options.transfer_bytes_max) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        Ok((bytes as u32, extent))
+    }
+
+    /// Blocks in pieces: the offset in their data, and the blocks.
+    pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M> {
+        let block_bytes = self.media.block_bytes();
+        let most = PIECE_BYTES / block_bytes;
+        (0..of.blocks.div_ceil(most)).map(move |piece| {
+            let first = piece * most;
+            let blocks = most.min(of.blocks - first);
+            (first * block_bytes, Extent { block: of.block + u64::from(first), blocks })
+        })
+    }
+
+    pub(super) fn failed(&self, error: media::MediaError) -> Status {
+        self.counters.media_errors.set(self.counters.media_errors.get() + 1);
+        of_media(error)
+    }
+
+    pub(super) fn count(
+        &self,
+        commands: &std::cell::Cell<u64>,
+        blocks: &std::cell::Cell<u64>,
+        extent: Extent,
+    ) {
+        commands.set(commands.get() + 1);
+        blocks.set(blocks.get() + u64::from(extent.blocks));
+    }
+}

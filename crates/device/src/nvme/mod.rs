@@ -1,0 +1,264 @@
+//! The NVMe controller.
+//!
+//! ```text
+//!   registers ──► fetchers     one watches; arbitrate, fetch entries, hand them to slots
+//!                 control      enable, disable, shutdown
+//!                 slots        parse, move data, complete: one command each; some for admin only
+//! ```
+//!
+//! Every command in flight occupies a slot of a fixed table, whose task lives as long as the
+//! controller. Aborting a command, deleting its queue or disabling the controller cancels the slot's
+//! journey where it waits: nothing of it reaches the host afterwards.
+
+mod admin;
+mod complete;
+mod control;
+mod data;
+mod errors;
+mod features;
+mod fetch;
+mod format;
+mod identify;
+mod io;
+mod limits;
+mod namespace;
+mod queue;
+mod ranges;
+mod slot;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bus::{Cost, DevicePort};
+use media::Media;
+use runtime::{Pool, Rt, Signal, Stage};
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::registers::{Cc, Csts};
+use wire::{CommandId, QueueId};
+
+use errors::ErrorLog;
+use features::Features;
+pub use limits::*;
+use namespace::Namespace;
+use queue::{Cq, Sq};
+use slot::Slot;
+
+/// What the plan decides about a controller.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The vendor's and the subsystem vendor's number, as its PCI function has them; 0 for none.
+    pub pci_vendors: (u16, u16),
+    /// Commands that it works on at once, admin commands apart.
+    pub slots: u16,
+    /// Fetches of queue entries at once, each for another queue.
+    pub fetchers: u16,
+    /// The most entries it takes with one fetch.
+    pub fetch_max: u32,
+    /// I/O queue pairs that it offers.
+    pub io_queues: u16,
+    /// The most entries of a queue.
+    pub queue_entries_max: u32,
+    /// The most bytes of one command; a power of two of at least 4096.
+    pub transfer_bytes_max: u32,
+    /// Entries taken from one queue before the next has its turn, until the host sets another; none: no
+    /// limit.
+    pub arbitration_burst: Option<u32>,
+    /// Whether data writes carry the relaxed-ordering attribute.
+    pub relaxed_ordering: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            pci_vendors: (0, 0),
+            slots: 256,
+            fetchers: 4,
+            fetch_max: 16,
+            io_queues: 16,
+            queue_entries_max: 4096,
+            transfer_bytes_max: 1 << 20,
+            arbitration_burst: None,
+            relaxed_ordering: false,
+        }
+    }
+}
+
+impl Options {
+    /// The register window that the controller needs, bytes.
+    pub fn register_bytes(&self) -> u32 {
+        let doorbells = 8 * (u32::from(self.io_queues) + 1);
+        (wire::nvme::registers::DOORBELLS + doorbells).next_multiple_of(4096)
+    }
+}
+
+/// The costs that the controller spends on the device's processor.
+pub const COSTS: &[&str] = &["parse", "post completion"];
+
+/// The stages that the controller marks, beside its costs.
+pub const STAGES: &[&str] = &["doorbell", "fetch", "dispatch", "prp list", "completion queue full"];
+
+/// The controller. Made by [`Controller::start`]; lives in its tasks.
+pub struct Controller<P, M> {
+    rt: Rt,
+    port: P,
+    media: Rc<M>,
+    namespace: Namespace,
+    options: Options,
+    /// CSTS. The register shows it; the host may write there what it likes.
+    csts: Cell<Csts>,
+    /// CC as it was when the controller was enabled.
+    settings: Cell<Cc>,
+    ready: Cell<bool>,
+    sqs: RefCell<Vec<Option<Sq>>>,
+    cqs: RefCell<Vec<Option<Cq>>>,
+    /// How far round robin has come: see [`queue::Sq::turn`].
+    turn: Cell<u64>,
+    slots: Vec<Slot>,
+    idle: Pool<u16>,
+    idle_admin: Pool<u16>,
+    /// Whoever holds it watches the registers.
+    watch: Pool<Watch>,
+    /// The value of CC that a watcher has last noticed.
+    cc_noticed: Cell<u32>,
+    control_written: Signal,
+    /// All submission queues have smaller numbers.
+    sqs_end: Cell<u16>,
+    /// A slot has become idle.
+    quiet: Signal,
+    features: RefCell<Features>,
+    events: RefCell<Events>,
+    counters: Counters,
+    errors: RefCell<ErrorLog>,
+    /// A Format NVM is under way.
+    formatting: Cell<bool>,
+    stages: Stages,
+    costs: Costs,
+}
+
+#[derive(Default)]
+struct Events {
+    /// Asynchronous Event Requests that are held.
+    held: VecDeque<CommandId>,
+    /// What has happened and has not been told.
+    pending: VecDeque<AsyncEvent>,
+    /// Kinds that were told, and are silent until their log page is read.
+    silent: [bool; 8],
+}
+
+impl Events {
+    /// Notes that something has happened, unless the host knows of its kind already.
+    fn note(&mut self, event: AsyncEvent) {
+        let silent = self.silent[usize::from(event.kind())];
+        if !silent && !self.pending.contains(&event) {
+            self.pending.push_back(event);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    reads: Cell<u64>,
+    writes: Cell<u64>,
+    blocks_read: Cell<u64>,
+    blocks_written: Cell<u64>,
+    media_errors: Cell<u64>,
+}
+
+struct Stages {
+    doorbell: Stage,
+    fetch: Stage,
+    dispatch: Stage,
+    prp_list: Stage,
+    transfer: Stage,
+    queue_full: Stage,
+}
+
+struct Costs {
+    parse: Cost,
+    post: Cost,
+}
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// Starts a controller on this port, over this medium. It is disabled; the host enables it.
+    ///
+    /// # Panics
+    /// If the options make no sense: the plan's check comes first.
+    pub fn start(port: P, media: Rc<M>, options: Options) -> Rc<Controller<P, M>> {
+        assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
+        assert!(options.io_queues > 0, "at least one pair of I/O queues");
+        assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
+        assert!(options.transfer_bytes_max.is_power_of_two() && options.transfer_bytes_max >= 4096);
+        assert!((2..=65_536).contains(&options.queue_entries_max));
+        let rt = port.rt().clone();
+        let queues = usize::from(options.io_queues) + 1;
+        let all = options.slots + ADMIN_SLOTS;
+        let controller = Rc::new(Controller {
+            csts: Cell::new(Csts::new()),
+            settings: Cell::new(Cc::new()),
+            ready: Cell::new(false),
+            sqs: RefCell::new((0..queues).map(|_| None).collect()),
+            cqs: RefCell::new((0..queues).map(|_| None).collect()),
+            turn: Cell::new(0),
+            slots: (0..all).map(|_| Slot::default()).collect(),
+            idle: Pool::new((ADMIN_SLOTS..all).rev()),
+            idle_admin: Pool::new((0..ADMIN_SLOTS).rev()),
+            watch: Pool::new([Watch]),
+            cc_noticed: Cell::new(0),
+            control_written: Signal::default(),
+            sqs_end: Cell::new(1),
+            quiet: Signal::default(),
+            features: RefCell::new(Features::new(options.arbitration_burst)),
+            events: RefCell::default(),
+            counters: Counters::default(),
+            errors: RefCell::default(),
+            formatting: Cell::new(false),
+            stages: Stages {
+                doorbell: rt.stage("doorbell"),
+                fetch: rt.stage("fetch"),
+                dispatch: rt.stage("dispatch"),
+                prp_list: rt.stage("prp list"),
+                transfer: rt.stage("data transfer"),
+                queue_full: rt.stage("completion queue full"),
+            },
+            costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
+            rt,
+            port,
+            namespace: Namespace::of(&*media),
+            media,
+            options,
+        });
+        controller.publish_read_only();
+        for slot in 0..all {
+            let task = controller.rt.spawn(controller.clone().work(slot));
+            controller.slots[usize::from(slot)].bind(task);
+        }
+        for _ in 0..controller.options.fetchers {
+            controller.rt.spawn(controller.clone().fetch());
+        }
+        controller.rt.spawn(controller.clone().control());
+        controller
+    }
+
+    /// Something happened that the host may want to know: tells it, if it has asked.
+    fn event(&self, event: AsyncEvent) {
+        self.events.borrow_mut().note(event);
+        self.tell_events();
+    }
+}
+
+/// The watch over the registers; there is one.
+struct Watch;
+
+/// Which kind of queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueueKind {
+    Admin,
+    Io,
+}
+
+impl QueueKind {
+    fn of(qid: QueueId) -> QueueKind {
+        if qid == QueueId::ADMIN { QueueKind::Admin } else { QueueKind::Io }
+    }
+}

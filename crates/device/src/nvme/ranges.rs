@@ -1,0 +1,189 @@
+//! Commands about ranges of blocks, which move no data over the link but lists of ranges: write zeroes,
+//! dataset management, copy (NVM command set 1.0, 3.2.8, 3.2.3, 3.2.2).
+
+use bus::{Carry, DevicePort};
+use media::{Extent, Media};
+use runtime::Time;
+use wire::nvme::entry::DataPointer;
+use wire::nvme::io::{CopyTo, DatasetManagement, WriteZeroes};
+use wire::nvme::ranges::{CopyRange, DsmRange};
+use wire::nvme::status::Status;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::data::of_dma;
+use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
+use crate::lent::Lent;
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// Zeros, written as any data are, or blocks taken back if the host leaves it open (DEAC).
+    pub(super) async fn write_zeroes(
+        &self,
+        number: u16,
+        zeroes: WriteZeroes,
+    ) -> Result<(), Status> {
+        let access = zeroes.access;
+        let extent = self.extent(access.lba.0, access.blocks)?;
+        if zeroes.deallocate {
+            self.deallocate(extent.block, extent.blocks.into()).await?;
+        } else {
+            let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
+            buffer.clear();
+            buffer.resize(PIECE_BYTES as usize, 0);
+            for (_, at) in self.pieces(extent) {
+                let bytes = (at.blocks * self.media.block_bytes()) as usize;
+                let written = self.media.write(at, &buffer[..bytes]).await;
+                written.map_err(|error| self.failed(error))?;
+                // A long one lets the others work: a medium may take no time at all.
+                self.rt.yield_now().await;
+            }
+        }
+        self.make_durable(access.fua).await?;
+        // NVMe base 2.0, 5.16.1.3: writes of the host's data count, and here are none.
+        Ok(())
+    }
+
+    /// Hints are judged and taken note of no further; blocks that are not needed are taken back.
+    pub(super) async fn manage(
+        &self,
+        number: u16,
+        dsm: DatasetManagement,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
+        ranges.clear();
+        self.read_ranges(number, data, dsm.ranges, |range: &DsmRange| {
+            ranges.push(Extent { block: range.lba.get(), blocks: range.blocks.get() });
+        })
+        .await?;
+        // All are judged before the first is touched.
+        let place = |range: &Extent| self.place(range.block, range.blocks);
+        ranges.iter().try_for_each(|range| place(range).map(drop))?;
+        if !dsm.deallocate {
+            return Ok(());
+        }
+        for range in ranges.iter() {
+            let (block, blocks) = place(range)?;
+            self.deallocate(block, blocks).await?;
+        }
+        self.make_durable(false).await
+    }
+
+    /// Range after range, piece after piece. A failure says which range was not copied. Where the
+    /// destination reaches into a source, what is copied is what lies there by then.
+    pub(super) async fn copy(
+        &self,
+        number: u16,
+        copy: CopyTo,
+        data: &DataPointer,
+    ) -> Result<(), (Status, u32)> {
+        let nothing_done = |status| (status, 0);
+        let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
+        let mut to =
+            self.judge_copy(number, copy, data, &mut ranges).await.map_err(nothing_done)?;
+        for (index, range) in (0_u32..).zip(ranges.iter()) {
+            let copied = self.copy_range(number, *range, to).await;
+            copied.map_err(|status| (status, index))?;
+            to += u64::from(range.blocks);
+        }
+        let last = ranges.len() as u32 - 1;
+        self.make_durable(copy.fua).await.map_err(|status| (status, last))
+    }
+
+    /// Reads the ranges of a copy, and says where on the medium they lie and where they go; nothing is
+    /// copied if any of them, or their sum, makes no sense.
+    async fn judge_copy(
+        &self,
+        number: u16,
+        copy: CopyTo,
+        data: &DataPointer,
+        ranges: &mut Vec<Extent>,
+    ) -> Result<u64, Status> {
+        if copy.format != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let limit = Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr();
+        if copy.ranges > COPY_RANGES_MAX {
+            return Err(limit);
+        }
+        ranges.clear();
+        self.read_ranges(number, data, copy.ranges, |range: &CopyRange| {
+            ranges.push(Extent { block: range.lba.get(), blocks: range.blocks() });
+        })
+        .await?;
+        let (one, all) = self.copy_blocks_max();
+        let sum: u64 = ranges.iter().map(|range| u64::from(range.blocks)).sum();
+        if sum > u64::from(all) || ranges.iter().any(|range| range.blocks > u32::from(one)) {
+            return Err(limit);
+        }
+        for range in ranges.iter_mut() {
+            *range = self.extent(range.block, range.blocks)?;
+        }
+        Ok(self.extent(copy.to.0, sum as u32)?.block)
+    }
+
+    /// The most blocks of one source range, and of all of them (MSSRL, MCL).
+    pub(super) fn copy_blocks_max(&self) -> (u16, u32) {
+        let one = self.options.transfer_bytes_max / self.lba_bytes();
+        let one = one.clamp(1, u16::MAX.into()) as u16;
+        (one, u32::from(one) * 4)
+    }
+
+    async fn copy_range(&self, number: u16, from: Extent, to: u64) -> Result<(), Status> {
+        let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
+        for (_, at) in self.pieces(from) {
+            let bytes = (at.blocks * self.media.block_bytes()) as usize;
+            buffer.clear();
+            buffer.resize(bytes, 0);
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            // What is not lent reads as zeros.
+            let lent = self.media.runs(at, &mut |offset, run| {
+                buffer[offset as usize..][..run.len()].copy_from_slice(run);
+            });
+            lent.map_err(|error| self.failed(error))?;
+            let into = Extent { block: to + (at.block - from.block), ..at };
+            self.media.write(into, &buffer).await.map_err(|error| self.failed(error))?;
+            self.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Takes blocks back, in steps between which others work.
+    pub(super) async fn deallocate(&self, lba: u64, blocks: u64) -> Result<(), Status> {
+        let most = u64::from(DEALLOCATE_BYTES / self.media.block_bytes());
+        let (mut block, end) = (lba, lba + blocks);
+        while block < end {
+            let blocks = (end - block).min(most) as u32;
+            let taken = self.media.deallocate(Extent { block, blocks }).await;
+            taken.map_err(|error| self.failed(error))?;
+            block += u64::from(blocks);
+            self.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Reads a command's list of ranges, once, and hands them out.
+    async fn read_ranges<R: FromBytes + Immutable + KnownLayout + IntoBytes>(
+        &self,
+        number: u16,
+        data: &DataPointer,
+        ranges: u16,
+        mut take: impl FnMut(&R),
+    ) -> Result<(), Status> {
+        let bytes = u32::from(ranges) * size_of::<R>() as u32;
+        self.locate(number, data, bytes).await?;
+        let slot = &self.slots[usize::from(number)];
+        let (from, mut buffer) = (Lent::from(&slot.segments), Lent::from(&slot.data));
+        let room = buffer.len().max(bytes as usize);
+        buffer.resize(room, 0);
+        let list = &mut buffer[..bytes as usize];
+        self.port.read(&from, list, Carry::All).await.map_err(of_dma)?;
+        self.rt.mark(self.stages.transfer);
+        for range in list.chunks_exact(size_of::<R>()) {
+            take(&R::read_from_bytes(range).expect("a chunk of its length"));
+        }
+        Ok(())
+    }
+}

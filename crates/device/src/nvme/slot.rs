@@ -1,0 +1,159 @@
+//! The table of commands in flight: a slot, its task, and how its journey is cut short.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use bus::{DevicePort, Segment};
+use media::{Extent, Media};
+use runtime::{Rt, TaskId};
+use wire::nvme::entry::{Cqe, Sqe};
+use wire::nvme::status::Status;
+use wire::{CommandId, QueueId};
+use zerocopy::little_endian::U64;
+
+use super::{Controller, QueueKind};
+
+/// A command, copied out of host memory once.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    pub qid: QueueId,
+    pub sqe: Sqe,
+}
+
+/// Why a journey was cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The host asked: the command completes with this status.
+    With(Status),
+    /// The controller is disabled: nothing of the command reaches the host any more.
+    Silently,
+}
+
+/// A place for one command in flight.
+#[derive(Default)]
+pub(super) struct Slot {
+    task: Cell<Option<TaskId>>,
+    job: Cell<Option<Job>>,
+    /// The queue and identifier of the command that occupies it.
+    pub busy: Cell<Option<(QueueId, CommandId)>>,
+    /// Its work is over: only its completion is still to be posted.
+    pub completing: Cell<bool>,
+    cut: Cell<Option<Cut>>,
+    /// Room that is kept from command to command.
+    pub segments: RefCell<Vec<Segment>>,
+    pub part: RefCell<Vec<Segment>>,
+    pub list: RefCell<Vec<U64>>,
+    pub data: RefCell<Vec<u8>>,
+    pub ranges: RefCell<Vec<Extent>>,
+}
+
+impl Slot {
+    pub fn bind(&self, task: TaskId) {
+        self.task.set(Some(task));
+    }
+
+    /// Hands a command to the slot's task.
+    pub fn give(&self, rt: &Rt, job: Job) {
+        self.busy.set(Some((job.qid, CommandId(job.sqe.cid.get()))));
+        self.cut.set(None);
+        self.job.set(Some(job));
+        if let Some(task) = self.task.get() {
+            rt.hand_over_to(task);
+        }
+    }
+
+    fn wake(&self, rt: &Rt) {
+        if let Some(task) = self.task.get() {
+            rt.wake(task);
+        }
+    }
+
+    /// Cuts the journey of the command in this slot; the first reason counts, but for a reset.
+    pub fn cut(&self, rt: &Rt, why: Cut) {
+        if self.busy.get().is_some() && (self.cut.get().is_none() || why == Cut::Silently) {
+            self.cut.set(Some(why));
+            self.wake(rt);
+        }
+    }
+
+    fn job(&self) -> impl Future<Output = Job> + '_ {
+        std::future::poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready))
+    }
+
+    /// Runs a journey until it ends or is cut. It lies with the caller: a future of some hundred bytes
+    /// is not moved for every command.
+    #[inline]
+    async fn or_cut<T>(&self, mut journey: Pin<&mut impl Future<Output = T>>) -> Result<T, Cut> {
+        std::future::poll_fn(|cx| match self.cut.get() {
+            Some(cut) => Poll::Ready(Err(cut)),
+            None => journey.as_mut().poll(cx).map(Ok),
+        })
+        .await
+    }
+
+    /// From here on only a reset cuts the journey: the command completes.
+    fn only_silently(&self) {
+        if self.cut.get() != Some(Cut::Silently) {
+            self.cut.set(None);
+        }
+    }
+}
+
+/// How a command ends, if it does.
+pub(super) enum Outcome {
+    /// With an entry in its completion queue.
+    Done(Status, u32),
+    /// It is held, and completes when there is something to say.
+    Held,
+}
+
+impl<P: DevicePort, M: Media> Controller<P, M> {
+    /// The life of a slot: one command after another.
+    pub(super) async fn work(self: Rc<Self>, number: u16) {
+        let slot = &self.slots[usize::from(number)];
+        loop {
+            let job = slot.job().await;
+            self.rt.join_journey(job.qid.0, job.sqe.cid.get());
+            self.rt.mark(self.stages.dispatch);
+            let outcome = match slot.or_cut(pin!(self.execute(number, &job))).await {
+                Ok(outcome) => Some(outcome),
+                Err(Cut::With(status)) => Some(Outcome::Done(status, 0)),
+                Err(Cut::Silently) => None,
+            };
+            if let Some(Outcome::Done(status, result)) = outcome {
+                slot.only_silently();
+                slot.completing.set(true);
+                self.quiet.notify(&self.rt);
+                let cqe = Cqe::new(CommandId(job.sqe.cid.get()), status).with_result(result);
+                let _ = slot.or_cut(pin!(self.complete(job.qid, cqe))).await;
+            }
+            self.rt.part_from_journey();
+            slot.busy.set(None);
+            slot.completing.set(false);
+            slot.cut.set(None);
+            self.give_slot(QueueKind::of(job.qid), number);
+            self.quiet.notify(&self.rt);
+        }
+    }
+
+    async fn execute(&self, number: u16, job: &Job) -> Outcome {
+        self.port.spend(self.costs.parse).await;
+        let outcome = match QueueKind::of(job.qid) {
+            // Boxed, so that it does not make room for itself in the future of every read.
+            QueueKind::Admin => Box::pin(self.admin(number, &job.sqe)).await,
+            QueueKind::Io => {
+                let (status, result) = self.io(number, &job.sqe).await;
+                Outcome::Done(status, result)
+            }
+        };
+        match outcome {
+            Outcome::Done(status, result) if !status.is_ok() => {
+                Outcome::Done(self.note_error(job, status), result)
+            }
+            outcome => outcome,
+        }
+    }
+}

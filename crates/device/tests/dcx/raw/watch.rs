@@ -1,0 +1,239 @@
+//! A device port that watches what the front end does through it, and knows what it may do: to write
+//! where a fetched read or a queue's registers say, while that queue is enabled, and nowhere else.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bus::{Carry, Cost, DevicePort, DmaError, Payload, Posting, Segment};
+use device::dcx::Options;
+use runtime::{Rt, Time};
+use wire::BusAddr;
+use wire::dcx::command::{self, Command, Entry};
+use wire::dcx::notice;
+use wire::dcx::registers::{Control, Group, Shape};
+use wire::dcx::report::{self, Code, Report};
+use zerocopy::FromBytes;
+
+/// A queue, as the front end has been told of it.
+struct Told {
+    group: Group,
+    /// From the moment when CONTROL was seen to enable it until STATUS says that it is not.
+    open: bool,
+    /// What its registers said when they were last looked at.
+    registers: BTreeMap<u32, u32>,
+    /// Buffers of reads that were fetched.
+    buffers: Vec<Range<u64>>,
+}
+
+/// What was seen.
+pub struct Witness {
+    queues: RefCell<Vec<Told>>,
+    /// Transfers that went through, and those that the bus refused.
+    pub transfers: Cell<u64>,
+    pub refused: Cell<u64>,
+    /// Fetches.
+    pub fetches: Cell<u64>,
+    /// Reports that were posted, by code.
+    pub reports: RefCell<BTreeMap<u16, u64>>,
+    /// Times that a queue was enabled, and that one failed.
+    pub lives: Cell<u64>,
+    pub faults: Cell<u64>,
+}
+
+impl Witness {
+    pub fn new(options: &Options) -> Witness {
+        let told = |queue| Told {
+            group: Group::of(options.block, queue),
+            open: false,
+            registers: BTreeMap::new(),
+            buffers: Vec::new(),
+        };
+        Witness {
+            queues: RefCell::new((0..u32::from(options.queues)).map(told).collect()),
+            transfers: Cell::new(0),
+            refused: Cell::new(0),
+            fetches: Cell::new(0),
+            reports: RefCell::default(),
+            lives: Cell::new(0),
+            faults: Cell::new(0),
+        }
+    }
+
+    fn loaded(&self, register: u32, value: u32) {
+        for told in &mut *self.queues.borrow_mut() {
+            if (told.group.commands..told.group.status).contains(&register) {
+                told.registers.insert(register, value);
+            }
+            if register == told.group.control && Control::from_bits(value).enable() {
+                told.open = true;
+            }
+        }
+    }
+
+    fn stored(&self, register: u32, value: u32) {
+        for told in &mut *self.queues.borrow_mut() {
+            if register == told.group.status {
+                match value {
+                    0 => {
+                        told.open = false;
+                        told.buffers.clear();
+                    }
+                    1 => self.lives.set(self.lives.get() + 1),
+                    _ => self.faults.set(self.faults.get() + 1),
+                }
+            }
+        }
+    }
+
+    /// What these entries ask for may be written from now on.
+    fn fetched(&self, at: BusAddr, entries: &[u8]) {
+        for told in self.queues.borrow_mut().iter_mut().filter(|told| told.open) {
+            if !told.ring(told.group.commands, command::BYTES).contains(&at.0) {
+                continue;
+            }
+            for entry in entries.chunks_exact(command::BYTES) {
+                let entry = Entry::read_from_bytes(entry).expect("an entry's length");
+                if let Ok(request) = entry.parse()
+                    && let Command::Read { access, .. } = request.command
+                {
+                    let bytes = u64::from(access.bytes);
+                    told.buffers.push(access.at.0..access.at.0.saturating_add(bytes));
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn judge(&self, at: BusAddr, bytes: u32) {
+        let covers = |range: &Range<u64>| {
+            range.contains(&at.0) && at.0.saturating_add(u64::from(bytes)) <= range.end
+        };
+        let queues = self.queues.borrow();
+        let allowed = queues.iter().filter(|told| told.open).any(|told| {
+            let notice = told.address(told.group.notice);
+            told.buffers.iter().any(covers)
+                || covers(&told.ring(told.group.reports, report::BYTES))
+                || covers(&(notice..notice.saturating_add(notice::BYTES as u64)))
+        });
+        assert!(allowed, "{bytes} bytes are written at {at}, which no enabled queue has named");
+    }
+
+    fn count<T>(&self, done: Result<T, DmaError>) -> Result<T, DmaError> {
+        let counter = if done.is_ok() { &self.transfers } else { &self.refused };
+        counter.set(counter.get() + 1);
+        done
+    }
+
+    /// How many reports of this code there were.
+    pub fn reported(&self, code: Code) -> u64 {
+        self.reports.borrow().get(&code.bits()).copied().unwrap_or(0)
+    }
+}
+
+impl Told {
+    fn address(&self, register: u32) -> u64 {
+        let word = |register| u64::from(self.registers.get(&register).copied().unwrap_or(0));
+        word(register + 4) << 32 | word(register)
+    }
+
+    fn ring(&self, register: u32, entry_bytes: usize) -> Range<u64> {
+        let shape = self.registers.get(&self.group.shape).copied().unwrap_or(0);
+        let entries = 1u64 << Shape::from_bits(shape).entries_log2().min(30);
+        let at = self.address(register);
+        at..at.saturating_add(entries * entry_bytes as u64)
+    }
+}
+
+/// The port.
+#[derive(Clone)]
+pub struct Watched<P> {
+    pub port: P,
+    pub witness: Rc<Witness>,
+}
+
+impl<P: DevicePort> DevicePort for Watched<P> {
+    fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    fn load(&self, register: u32) -> u32 {
+        let value = self.port.load(register);
+        self.witness.loaded(register, value);
+        value
+    }
+
+    fn store(&self, register: u32, value: u32) {
+        self.witness.stored(register, value);
+        self.port.store(register, value);
+    }
+
+    async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
+        self.port.on_registers(check).await
+    }
+
+    fn check_again(&self) {
+        self.port.check_again();
+    }
+
+    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
+        self.witness.count(self.port.read(from, to, carry).await)
+    }
+
+    async fn fetch(
+        &self,
+        at: BusAddr,
+        into: &mut [u8],
+        entry_bytes: usize,
+        is_new: impl FnMut(u32, u32) -> bool,
+    ) -> Result<u32, DmaError> {
+        self.witness.fetches.set(self.witness.fetches.get() + 1);
+        let found = self.port.fetch(at, into, entry_bytes, is_new).await;
+        if let Ok(found) = found {
+            self.witness.fetched(at, &into[..found as usize * entry_bytes]);
+        }
+        found
+    }
+
+    fn prefetch(&self, to: Segment) {
+        self.port.prefetch(to);
+    }
+
+    fn fence(&self) {
+        self.port.fence();
+    }
+
+    async fn write<Q: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &Q,
+        how: Posting,
+        ready: Time,
+    ) -> Result<(), DmaError> {
+        to.iter().for_each(|segment| self.witness.judge(segment.at, segment.bytes));
+        self.witness.count(self.port.write(to, what, how, ready).await)
+    }
+
+    fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
+        self.witness.judge(at, entry.len() as u32);
+        if let Ok(report) = Report::read_from_bytes(entry) {
+            *self.witness.reports.borrow_mut().entry(report.code().bits()).or_insert(0) += 1;
+        }
+        self.witness.count(self.port.publish(at, entry, relaxed))
+    }
+
+    fn interrupt(&self, vector: u16) {
+        let open = self.witness.queues.borrow().iter().any(|told| told.open);
+        assert!(open, "an interrupt while every queue is disabled");
+        self.port.interrupt(vector);
+    }
+
+    fn cost(&self, name: &str) -> Cost {
+        self.port.cost(name)
+    }
+
+    async fn spend(&self, cost: Cost) {
+        self.port.spend(cost).await;
+    }
+}

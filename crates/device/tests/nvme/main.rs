@@ -1,0 +1,23 @@
+//! The NVMe controller against the specification, and against hosts that do not keep to it.
+//!
+//! The host of these tests has no driver: see [`raw`]. Sections cited as "NVMe base 2.0", "NVMe over
+//! PCIe 1.0" and "NVM command set 1.0" are those of the NVM Express 2.0 family of specifications.
+
+mod raw;
+
+mod aborts;
+mod commands;
+mod compares;
+mod completions;
+mod events;
+mod features;
+mod formats;
+mod hostile;
+mod identify;
+mod live;
+mod logs;
+mod prps;
+mod queues;
+mod ranges;
+mod registers;
+mod resets;

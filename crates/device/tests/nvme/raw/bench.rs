@@ -1,0 +1,201 @@
+//! A medium for the bench: its contents lie open, its accesses take as long as a test says, and a gate
+//! holds commands in flight for as long as a test needs them there.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use media::contents::{Backing, Keep, Spec};
+use media::{Contents, Extent, Head, Media, MediaError};
+use runtime::{Rt, Signal, Span, Time};
+
+use super::watch::Witness;
+
+/// The medium.
+pub struct Bench {
+    rt: Rt,
+    contents: RefCell<Contents>,
+    blocks: u64,
+    block_bytes: u32,
+    /// What an access takes.
+    pub span: Cell<Span>,
+    closed: Cell<bool>,
+    opened: Signal,
+    /// Accesses that wait at the gate.
+    pub waiting: Cell<u32>,
+    /// Flushes so far.
+    pub flushes: Cell<u32>,
+    /// What the next access fails with.
+    pub fails: Cell<Option<MediaError>>,
+    /// What an access fails with after so many others.
+    pub fails_after: Cell<Option<(u32, MediaError)>>,
+    /// Whether it keeps anything beside the blocks.
+    pub labelled: Cell<bool>,
+    /// Who says whether a write was asked for.
+    pub witness: RefCell<Option<Rc<Witness>>>,
+    /// What has been written, in order.
+    pub written: RefCell<Vec<Extent>>,
+    /// What of it was blocks taken back.
+    pub deallocated: RefCell<Vec<Extent>>,
+    /// What has been read, in order.
+    pub read: RefCell<Vec<Extent>>,
+}
+
+impl Bench {
+    pub fn new(rt: &Rt, blocks: u64, block_bytes: u32) -> Bench {
+        let spec = Spec {
+            capacity_bytes: blocks * u64::from(block_bytes),
+            block_bytes,
+            keep: Keep::Everything,
+            backing: Backing::Memory,
+        };
+        Bench {
+            rt: rt.clone(),
+            contents: RefCell::new(Contents::new(spec).expect("a capacity of sense")),
+            blocks,
+            block_bytes,
+            span: Cell::new(Span::us(1)),
+            closed: Cell::new(false),
+            opened: Signal::default(),
+            waiting: Cell::new(0),
+            flushes: Cell::new(0),
+            fails: Cell::new(None),
+            fails_after: Cell::new(None),
+            labelled: Cell::new(true),
+            witness: RefCell::default(),
+            written: RefCell::default(),
+            deallocated: RefCell::default(),
+            read: RefCell::default(),
+        }
+    }
+
+    /// From now on accesses and flushes wait.
+    pub fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// Those that wait go on.
+    pub fn open(&self) {
+        self.closed.set(false);
+        self.opened.notify(&self.rt);
+    }
+
+    /// What the medium holds from this block on.
+    pub fn peek(&self, block: u64, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        let offset = block * u64::from(self.block_bytes);
+        self.contents.borrow().read_into(offset, &mut data).expect("blocks of the medium");
+        data
+    }
+
+    /// Puts data there behind the controller's back.
+    pub fn poke(&self, block: u64, data: &[u8]) {
+        let offset = block * u64::from(self.block_bytes);
+        self.contents.borrow_mut().write(offset, data).expect("blocks of the medium");
+    }
+
+    async fn pass(&self) -> Result<(), MediaError> {
+        let waits = Waits(&self.waiting);
+        self.waiting.set(self.waiting.get() + 1);
+        while self.closed.get() {
+            self.opened.changed(&self.rt, self.opened.version()).await;
+        }
+        drop(waits);
+        if self.span.get() > Span::ZERO {
+            self.rt.sleep(self.span.get()).await;
+        }
+        match self.fails_after.take() {
+            Some((0, error)) => return Err(error),
+            Some((others, error)) => self.fails_after.set(Some((others - 1, error))),
+            None => {}
+        }
+        self.fails.take().map_or(Ok(()), Err)
+    }
+
+    fn check(&self, at: Extent) -> Result<(), MediaError> {
+        let inside = at.blocks > 0
+            && at.block <= self.blocks
+            && u64::from(at.blocks) <= self.blocks - at.block;
+        if inside { Ok(()) } else { Err(MediaError::Range) }
+    }
+}
+
+/// One of those at the gate, whether it passes or is given up there.
+struct Waits<'a>(&'a Cell<u32>);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Media for Bench {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn head(&self) -> Option<Head> {
+        None
+    }
+
+    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+        self.check(at)?;
+        self.read.borrow_mut().push(at);
+        self.pass().await?;
+        Ok(Time::ZERO)
+    }
+
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        self.check(at)?;
+        let contents = self.contents.borrow();
+        let offset = at.block * u64::from(self.block_bytes);
+        let bytes = at.blocks * self.block_bytes;
+        contents.runs(offset, bytes, &mut |o, run| put(o, run)).map_err(|_| MediaError::Unreadable)
+    }
+
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        self.check(at)?;
+        assert_eq!(data.len() as u64, u64::from(at.blocks) * u64::from(self.block_bytes));
+        if let Some(witness) = &*self.witness.borrow() {
+            let asked = witness.asked_to_write(at.block, at.blocks);
+            assert!(asked, "{at:?} is written, and no command has asked for it");
+        }
+        self.pass().await?;
+        self.written.borrow_mut().push(at);
+        self.poke(at.block, data);
+        Ok(())
+    }
+
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        self.check(at)?;
+        if let Some(witness) = &*self.witness.borrow() {
+            let asked = witness.asked_to_write(at.block, at.blocks);
+            assert!(asked, "{at:?} is taken back, and no command has asked for it");
+        }
+        self.pass().await?;
+        self.written.borrow_mut().push(at);
+        self.deallocated.borrow_mut().push(at);
+        let (offset, bytes) = (at.block, u64::from(at.blocks));
+        let block = u64::from(self.block_bytes);
+        let done = self.contents.borrow_mut().discard(offset * block, bytes * block);
+        done.map_err(|_| MediaError::WriteFault)
+    }
+
+    fn label(&self) -> Option<Vec<u8>> {
+        self.labelled.get().then(|| self.contents.borrow().label().to_vec())
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        let done = self.contents.borrow_mut().set_label(label);
+        done.map_err(|_| MediaError::WriteFault)
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.pass().await?;
+        self.flushes.set(self.flushes.get() + 1);
+        Ok(())
+    }
+}

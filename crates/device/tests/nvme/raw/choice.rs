@@ -1,0 +1,69 @@
+//! Where a script's decisions come from: a seed, or a fuzzer's bytes.
+
+use runtime::Dice;
+
+/// A source of decisions.
+pub trait Choice {
+    /// A number below `n`, which is not zero.
+    fn below(&mut self, n: u64) -> u64;
+
+    /// Any number.
+    fn word(&mut self) -> u64;
+
+    /// Whether there is nothing left to draw from; what is drawn then is zero.
+    fn is_over(&self) -> bool;
+
+    /// True in one case of `n`.
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == n - 1
+    }
+
+    /// One of these.
+    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}
+
+impl Choice for Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        Dice::below(self, n)
+    }
+
+    fn word(&mut self) -> u64 {
+        self.next_u64()
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// The bytes of a fuzzer: small decisions take one, large ones eight.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    fn take(&mut self, count: usize) -> u64 {
+        let (now, later) = self.0.split_at(count.min(self.0.len()));
+        self.0 = later;
+        now.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    }
+}
+
+impl Choice for Bytes<'_> {
+    fn below(&mut self, n: u64) -> u64 {
+        let bytes = match n {
+            0..=0x100 => 1,
+            0x101..=0x1_0000 => 2,
+            _ => 8,
+        };
+        self.take(bytes) % n
+    }
+
+    fn word(&mut self) -> u64 {
+        self.take(8)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,313 @@
+//! A device port that watches what the controller does through it, and knows what it may do: nothing
+//! that the host has not named since the controller was enabled, and nothing at all while CSTS.RDY is 0.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bus::{Carry, Cost, DevicePort, DmaError, Payload, Posting, Segment};
+use runtime::{Rt, Time};
+use wire::nvme::entry::{Cqe, Sqe};
+use wire::nvme::io::{Access, Command};
+use wire::nvme::opcode;
+use wire::nvme::ranges::DsmRange;
+use wire::nvme::registers::{ACQ, AQA, Aqa, CC, CSTS, Cc, Csts};
+use wire::nvme::status::Status;
+use wire::{BusAddr, Lba};
+use zerocopy::FromBytes;
+
+/// The unit in which host memory is named: the smallest memory page.
+const PAGE: u64 = 4096;
+const ACQ_HIGH: u32 = ACQ + 4;
+/// More blocks than any bench has, and more than any copy copies.
+const BLOCKS_MAX: u64 = 1 << 24;
+const COPY_BLOCKS_MAX: u32 = 1 << 18;
+
+/// What was seen.
+pub struct Witness {
+    base: u64,
+    /// Pages of host memory that the host has named as a place to write to.
+    named: RefCell<Vec<bool>>,
+    /// What the write commands that were fetched ask for.
+    writes: RefCell<Vec<Access>>,
+    /// A command that names its blocks in a list has been fetched.
+    lists: Cell<bool>,
+    /// CSTS.RDY is 0.
+    disabled: Cell<bool>,
+    reading: Cell<u32>,
+    acq: Cell<(u32, u32)>,
+    aqa: Cell<u32>,
+    cc: Cell<Cc>,
+    /// The memory page, as it was when the controller was enabled.
+    page_bytes: Cell<u64>,
+    /// Transfers to or from addresses outside host memory, all of them refused by the bus.
+    pub refused: Cell<u64>,
+    /// Transfers that went through.
+    pub transfers: Cell<u64>,
+    /// Completions that were posted, by queue kind (admin first) and status.
+    pub completions: RefCell<BTreeMap<(bool, Status), u64>>,
+    /// Times that the controller became ready.
+    pub lives: Cell<u64>,
+    /// Times that it met a fatal error.
+    pub fatal: Cell<u64>,
+}
+
+impl Witness {
+    pub fn new(base: BusAddr, bytes: usize) -> Witness {
+        Witness {
+            base: base.0,
+            named: RefCell::new(vec![false; bytes / PAGE as usize]),
+            writes: RefCell::default(),
+            lists: Cell::new(false),
+            disabled: Cell::new(true),
+            reading: Cell::new(0),
+            acq: Cell::new((0, 0)),
+            aqa: Cell::new(0),
+            cc: Cell::new(Cc::new()),
+            page_bytes: Cell::new(PAGE),
+            refused: Cell::new(0),
+            transfers: Cell::new(0),
+            completions: RefCell::default(),
+            lives: Cell::new(0),
+            fatal: Cell::new(0),
+        }
+    }
+
+    fn page(&self, at: u64) -> Option<usize> {
+        let page = at.checked_sub(self.base)? / PAGE;
+        (page < self.named.borrow().len() as u64).then_some(page as usize)
+    }
+
+    fn name(&self, at: u64) {
+        if let Some(page) = self.page(at) {
+            self.named.borrow_mut()[page] = true;
+        }
+    }
+
+    /// The pages that so many bytes lie in.
+    fn name_run(&self, at: u64, bytes: u64) {
+        let first = at / PAGE * PAGE;
+        let mut page = first;
+        while page < at.saturating_add(bytes) {
+            self.name(page);
+            let Some(next) = page.checked_add(PAGE) else { return };
+            page = next;
+        }
+    }
+
+    /// Every word that was read may be an address: of a data page, of a queue.
+    fn learn(&self, bytes: &[u8]) {
+        for word in bytes.chunks_exact(8) {
+            let at = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            if self.page(at).is_some() {
+                self.name_run(at, self.page_bytes.get());
+            }
+        }
+        for entry in bytes.chunks_exact(64) {
+            let sqe = Sqe::read_from_bytes(entry).expect("sixty-four bytes");
+            match sqe.opcode {
+                opcode::admin::CREATE_CQ => {
+                    let entries = u64::from(sqe.cdw10.get() >> 16) + 1;
+                    self.name_run(sqe.prp1.get(), 16 * entries);
+                }
+                // An admin command's number: all blocks are.
+                opcode::admin::FORMAT_NVM => self.asks_for(Lba(0), u32::MAX),
+                _ => self.learn_writes(&sqe),
+            }
+        }
+        // Where a list of ranges has been asked for, whatever is read may be one.
+        if self.lists.get() {
+            for range in bytes.chunks_exact(size_of::<DsmRange>()) {
+                let range = DsmRange::read_from_bytes(range).expect("sixteen bytes");
+                if range.lba.get() < BLOCKS_MAX {
+                    self.asks_for(Lba(range.lba.get()), range.blocks.get());
+                }
+            }
+        }
+    }
+
+    fn learn_writes(&self, sqe: &Sqe) {
+        match wire::nvme::io::parse(sqe).map(|request| request.command) {
+            Ok(Command::Write(access)) => self.asks_for(access.lba, access.blocks),
+            Ok(Command::WriteZeroes(zeroes)) => {
+                self.asks_for(zeroes.access.lba, zeroes.access.blocks);
+            }
+            // How many blocks a copy is of stands in its list.
+            Ok(Command::Copy(copy)) => self.asks_for(copy.to, COPY_BLOCKS_MAX),
+            Ok(Command::DatasetManagement(_)) => self.lists.set(true),
+            _ => {}
+        }
+    }
+
+    fn asks_for(&self, lba: Lba, blocks: u32) {
+        let access = Access { lba, blocks, fua: false, limited_retry: false };
+        self.writes.borrow_mut().push(access);
+    }
+
+    /// Whether a fetched write command asks for these blocks.
+    pub fn asked_to_write(&self, block: u64, blocks: u32) -> bool {
+        let end = block + u64::from(blocks);
+        let covers = |access: &Access| {
+            access.lba.0 <= block && end <= access.lba.0.saturating_add(u64::from(access.blocks))
+        };
+        self.writes.borrow().iter().rev().any(covers)
+    }
+
+    fn judge(&self, at: BusAddr, bytes: u32) {
+        assert!(!self.disabled.get(), "host memory is written at {at} while CSTS.RDY is 0");
+        let mut page = at.0 / PAGE * PAGE;
+        while page < at.0.saturating_add(u64::from(bytes)) {
+            let named = self.page(page).is_none_or(|index| self.named.borrow()[index]);
+            assert!(named, "{bytes} bytes are written at {at}, which the host has not named");
+            let Some(next) = page.checked_add(PAGE) else { return };
+            page = next;
+        }
+    }
+
+    fn count<T>(&self, done: Result<T, DmaError>) -> Result<T, DmaError> {
+        let counter = if done.is_ok() { &self.transfers } else { &self.refused };
+        counter.set(counter.get() + 1);
+        done
+    }
+
+    fn status(&self, csts: Csts) {
+        self.fatal.set(self.fatal.get() + u64::from(csts.cfs()));
+        let was = self.disabled.replace(!csts.rdy());
+        if !csts.rdy() {
+            let reading = self.reading.get();
+            assert_eq!(reading, 0, "reads of host memory under way when CSTS.RDY becomes 0");
+        }
+        if csts.rdy() && was {
+            self.lives.set(self.lives.get() + 1);
+            // A new life: what an earlier one was told counts no more.
+            self.page_bytes.set(self.cc.get().page_bytes());
+            self.named.borrow_mut().fill(false);
+            self.writes.borrow_mut().clear();
+            self.lists.set(false);
+            let (low, high) = self.acq.get();
+            let acq = u64::from(high) << 32 | u64::from(low);
+            self.name_run(acq, 16 * u64::from(Aqa::from_bits(self.aqa.get()).cq_entries()));
+        }
+    }
+
+    fn loaded(&self, register: u32, value: u32) {
+        match register {
+            ACQ => self.acq.set((value, self.acq.get().1)),
+            ACQ_HIGH => self.acq.set((self.acq.get().0, value)),
+            AQA => self.aqa.set(value),
+            CC => self.cc.set(Cc::from_bits(value)),
+            _ => {}
+        }
+    }
+}
+
+/// A read of host memory that has begun.
+struct Reading<'a>(&'a Witness);
+
+impl<'a> Reading<'a> {
+    fn begin(witness: &'a Witness) -> Reading<'a> {
+        assert!(!witness.disabled.get(), "host memory is read while CSTS.RDY is 0");
+        witness.reading.set(witness.reading.get() + 1);
+        Reading(witness)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reading.set(self.0.reading.get() - 1);
+    }
+}
+
+/// The port.
+#[derive(Clone)]
+pub struct Watched<P> {
+    pub port: P,
+    pub witness: Rc<Witness>,
+}
+
+impl<P: DevicePort> DevicePort for Watched<P> {
+    fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    fn load(&self, register: u32) -> u32 {
+        let value = self.port.load(register);
+        self.witness.loaded(register, value);
+        value
+    }
+
+    fn store(&self, register: u32, value: u32) {
+        if register == CSTS {
+            self.witness.status(Csts::from_bits(value));
+        }
+        self.port.store(register, value);
+    }
+
+    async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {
+        self.port.on_registers(check).await
+    }
+
+    fn check_again(&self) {
+        self.port.check_again();
+    }
+
+    async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
+        let reading = Reading::begin(&self.witness);
+        let done = self.witness.count(self.port.read(from, to, carry).await);
+        drop(reading);
+        if done.is_ok() {
+            self.witness.learn(to);
+        }
+        done
+    }
+
+    fn fetch(
+        &self,
+        at: BusAddr,
+        into: &mut [u8],
+        entry_bytes: usize,
+        is_new: impl FnMut(u32, u32) -> bool,
+    ) -> impl Future<Output = Result<u32, DmaError>> {
+        self.port.fetch(at, into, entry_bytes, is_new)
+    }
+
+    fn prefetch(&self, to: Segment) {
+        self.port.prefetch(to);
+    }
+
+    fn fence(&self) {
+        self.port.fence();
+    }
+
+    async fn write<Q: Payload + ?Sized>(
+        &self,
+        to: &[Segment],
+        what: &Q,
+        how: Posting,
+        ready: Time,
+    ) -> Result<(), DmaError> {
+        to.iter().for_each(|segment| self.witness.judge(segment.at, segment.bytes));
+        self.witness.count(self.port.write(to, what, how, ready).await)
+    }
+
+    fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
+        self.witness.judge(at, entry.len() as u32);
+        let cqe = Cqe::read_from_bytes(entry).expect("a completion has sixteen bytes");
+        let kind = (cqe.sq_id.get() > 0, cqe.status().kind());
+        *self.witness.completions.borrow_mut().entry(kind).or_insert(0) += 1;
+        self.witness.count(self.port.publish(at, entry, relaxed))
+    }
+
+    fn interrupt(&self, vector: u16) {
+        assert!(!self.witness.disabled.get(), "an interrupt while CSTS.RDY is 0");
+        self.port.interrupt(vector);
+    }
+
+    fn cost(&self, name: &str) -> Cost {
+        self.port.cost(name)
+    }
+
+    async fn spend(&self, cost: Cost) {
+        self.port.spend(cost).await;
+    }
+}

@@ -1,0 +1,182 @@
+//! A bench: a raw host and a controller over a bench medium, in virtual time.
+
+use std::rc::Rc;
+
+use bus::DevicePort;
+use bus::link::{Credits, HeldUp, LinkSpec};
+use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use device::nvme::{Controller, Options};
+use media::Media;
+use runtime::{Dice, Log, Rt, Span};
+use wire::BusAddr;
+use wire::pcie::Generation;
+
+use super::Raw;
+use super::bench::Bench;
+use super::choice::Choice;
+use super::watch::{Watched, Witness};
+
+/// What a bench is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub options: Options,
+    pub blocks: u64,
+    pub block_bytes: u32,
+    /// What the medium keeps beside the blocks; none: it keeps nothing, and there is one format.
+    pub label: Option<Vec<u8>>,
+    pub memory_base: BusAddr,
+    pub memory_bytes: usize,
+    /// From a fetch to its answer, beside the link.
+    pub host_read: Span,
+    /// What parsing a command takes, and posting its completion.
+    pub parse: Span,
+    pub post: Span,
+    /// Picks ready tasks at random, by this seed.
+    pub shuffle: Option<u64>,
+    /// Whether what happens is kept in memory.
+    pub logged: bool,
+    /// Flow-control credits, and packets held up on the way.
+    pub credits: Option<Credits>,
+    pub held_up: Option<HeldUp>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            options: Options::default(),
+            blocks: 1 << 20,
+            block_bytes: 512,
+            label: Some(Vec::new()),
+            memory_base: BusAddr(0x1_0000_0000),
+            memory_bytes: 4 << 20,
+            host_read: Span::ns(250),
+            parse: Span::ns(40),
+            post: Span::ns(20),
+            shuffle: None,
+            logged: true,
+            credits: None,
+            held_up: None,
+        }
+    }
+}
+
+impl Setup {
+    fn spec(&self) -> SimSpec {
+        let cost = |name, span| NamedCost { name, span };
+        SimSpec {
+            link: LinkSpec {
+                generation: Generation::Gen3,
+                lanes: 4,
+                mps: 256,
+                mrrs: 512,
+                rcb: 64,
+                completion_bytes: 256,
+                ecrc: false,
+                latency: Span::ns(150),
+                host_read: self.host_read,
+                device_read: Span::ns(50),
+                tlps_per_dllp: 4,
+                credits: self.credits,
+                held_up: self.held_up,
+            },
+            memory_base: self.memory_base,
+            memory_bytes: self.memory_bytes,
+            register_bytes: self.options.register_bytes(),
+            relaxed_ordering: false,
+            cores: 1,
+            poll: Span::ns(20),
+            interrupt: Span::us(1),
+            host_costs: Vec::new(),
+            device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
+            device_processors: 0,
+            seed: 1,
+        }
+    }
+
+    /// One drawn by chance: small controllers and large ones, quick and slow, over links of all sorts.
+    pub fn drawn(choice: &mut impl Choice) -> Setup {
+        let options = Options {
+            pci_vendors: (0, 0),
+            slots: 1 + choice.below(40) as u16,
+            fetchers: 1 + choice.below(4) as u16,
+            fetch_max: 1 + choice.below(16) as u32,
+            io_queues: 1 + choice.below(8) as u16,
+            queue_entries_max: choice.of(&[2, 16, 256, 4096, 65_536]),
+            transfer_bytes_max: choice.of(&[4096, 64 << 10, 1 << 20, 4 << 20]),
+            arbitration_burst: choice.of(&[None, Some(1), Some(4)]),
+            relaxed_ordering: choice.one_in(2),
+        };
+        let credits = Credits { headers: 4, data: 64, return_after: Span::ns(300) };
+        Setup {
+            options,
+            block_bytes: choice.of(&[512, 4096]),
+            // A script keeps to one length of blocks.
+            label: None,
+            memory_bytes: 2 << 20,
+            host_read: choice.of(&[Span::ZERO, Span::ns(250), Span::us(20)]),
+            parse: choice.of(&[Span::ZERO, Span::ns(40)]),
+            post: choice.of(&[Span::ZERO, Span::ns(20)]),
+            shuffle: choice.one_in(2).then(|| choice.word()),
+            logged: false,
+            credits: choice.one_in(3).then_some(credits),
+            held_up: choice.one_in(3).then_some(HeldUp { one_in: 5, span: Span::us(2) }),
+            ..Setup::default()
+        }
+    }
+
+    /// Runs a test on a bench made so.
+    pub fn run<T>(self, test: impl AsyncFnOnce(World) -> T) -> T {
+        let log = if self.logged { Log::kept() } else { Log::Off };
+        let rt = Rt::simulated(None, log.clone());
+        if let Some(seed) = self.shuffle {
+            rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+        }
+        let bus = SimBus::new(&rt, self.spec());
+        let (medium, witness) = device(bus.device(), &self);
+        let raw = Raw::new(bus.host(0));
+        let world = World { rt: rt.clone(), medium, witness, raw, log, setup: self };
+        let result = rt.block_on(test(world));
+        rt.drop_tasks();
+        result
+    }
+}
+
+/// Starts a watched controller on a port.
+pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>) {
+    let medium = Rc::new(Bench::new(port.rt(), setup.blocks, setup.block_bytes));
+    let witness = Rc::new(Witness::new(setup.memory_base, setup.memory_bytes));
+    medium.labelled.set(setup.label.is_some());
+    medium.set_label(setup.label.as_deref().unwrap_or_default()).expect("a label of some bytes");
+    medium.witness.replace(Some(witness.clone()));
+    let watched = Watched { port, witness: witness.clone() };
+    Controller::start(watched, medium.clone(), setup.options.clone());
+    (medium, witness)
+}
+
+/// A bench.
+pub struct World {
+    pub rt: Rt,
+    pub medium: Rc<Bench>,
+    pub witness: Rc<Witness>,
+    pub raw: Raw<SimHost>,
+    pub log: Log,
+    pub setup: Setup,
+}
+
+impl World {
+    /// How often the log says this.
+    pub fn logged(&self, who: &str, what: &str, a: u64) -> usize {
+        let says = |e: &&runtime::Entry| (e.who, e.what, e.a) == (who, what, a);
+        self.log.entries().iter().filter(says).count()
+    }
+
+    /// Interrupts that have arrived at this vector.
+    pub fn interrupts(&self, vector: u16) -> usize {
+        self.logged("bus", "interrupt", u64::from(vector))
+    }
+}
+
+/// Runs a test on a bench like most.
+pub fn on_a_bench<T>(test: impl AsyncFnOnce(World) -> T) -> T {
+    Setup::default().run(test)
+}
