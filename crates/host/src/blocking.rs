@@ -1,0 +1,104 @@
+//! The same face for callers who wait: plain slices, one command at a time.
+
+use core::cell::Cell;
+
+use bus::Buffer;
+use runtime::Rt;
+use wire::Lba;
+
+use crate::{BlockDevice, Geometry, IoError, Kind, OutOfMemory};
+
+/// A block device whose operations return when they are done. It runs the executor meanwhile, so it
+/// must not be used from inside one of the executor's tasks.
+pub struct Blocking<D: BlockDevice> {
+    rt: Rt,
+    device: D,
+    /// The buffer that all transfers go through, while no operation has it.
+    buffer: Cell<Option<Buffer>>,
+}
+
+impl<D: BlockDevice> Blocking<D> {
+    /// Wraps a device of this executor, with a buffer for its largest transfer.
+    pub fn new(rt: &Rt, device: D) -> Result<Blocking<D>, OutOfMemory> {
+        let buffer = device.buffer(device.geometry().transfer_bytes_max as usize)?;
+        Ok(Blocking { rt: rt.clone(), device, buffer: Cell::new(Some(buffer)) })
+    }
+
+    /// The device's shape.
+    pub fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    /// Reads blocks from `lba` on until `to` is full. What was read before an error stays in `to`.
+    pub fn read(&self, lba: Lba, to: &mut [u8]) -> Result<(), IoError> {
+        let buffer = self.take_buffer(lba, to.len())?;
+        let (mut at, most) = (lba, buffer.bytes());
+        let mut result = Ok(());
+        for piece in to.chunks_mut(most) {
+            let part = buffer.part(0, piece.len());
+            let (part, done) = self.rt.block_on(self.device.read(at, part));
+            if done.is_err() {
+                result = done;
+                break;
+            }
+            part.copy_out(0, piece);
+            at = self.after(at, piece.len());
+        }
+        self.buffer.set(Some(buffer));
+        result
+    }
+
+    /// Writes all of `from` to the blocks from `lba` on. What was written before an error is
+    /// written.
+    pub fn write(&self, lba: Lba, from: &[u8]) -> Result<(), IoError> {
+        let buffer = self.take_buffer(lba, from.len())?;
+        let (mut at, most) = (lba, buffer.bytes());
+        let mut result = Ok(());
+        for piece in from.chunks(most) {
+            let part = buffer.part(0, piece.len());
+            part.copy_in(0, piece);
+            let (_, done) = self.rt.block_on(self.device.write(at, part, false));
+            if done.is_err() {
+                result = done;
+                break;
+            }
+            at = self.after(at, piece.len());
+        }
+        self.buffer.set(Some(buffer));
+        result
+    }
+
+    /// Makes durable what was written before.
+    pub fn flush(&self) -> Result<(), IoError> {
+        self.rt.block_on(self.device.flush())
+    }
+
+    /// The device itself.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The buffer, after the whole operation is judged: its pieces alone could each make sense.
+    fn take_buffer(&self, lba: Lba, bytes: usize) -> Result<Buffer, IoError> {
+        let geometry = self.geometry();
+        let block = u64::from(geometry.block_bytes);
+        if bytes == 0 || !(bytes as u64).is_multiple_of(block) {
+            return Err(IoError::refused(Kind::Refused, lba, "one or more whole blocks"));
+        }
+        let end = lba.0.checked_add(bytes as u64 / block);
+        if end.is_none_or(|end| end > geometry.blocks) {
+            return Err(IoError::refused(Kind::OutOfRange, lba, "blocks below the capacity"));
+        }
+        match self.buffer.take() {
+            Some(buffer) => Ok(buffer),
+            None => self
+                .device
+                .buffer(geometry.transfer_bytes_max as usize)
+                .map_err(|_| IoError::of(Kind::OutOfMemory, Some(lba))),
+        }
+    }
+
+    fn after(&self, lba: Lba, bytes: usize) -> Lba {
+        Lba(lba.0 + bytes as u64 / u64::from(self.geometry().block_bytes))
+    }
+}

@@ -1,0 +1,432 @@
+//! A queue's memory, slots and state, and the task that watches tags and reports.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+
+use bus::{Buffer, HostPort};
+use runtime::{Either, Pool, Rt, Signal, Stage, race};
+use wire::dcx::command::{Command, Entry, Request};
+use wire::dcx::notice;
+use wire::dcx::registers::{Control, Group, Shape, Status};
+use wire::dcx::report::Report;
+
+use super::rings::{self, Commands, Reports};
+use super::slots::Slots;
+use super::tags::Tagger;
+use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, register, watchdog};
+use crate::{InitError, strand};
+
+/// What one queue has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands given to the device.
+    pub submissions: u64,
+    /// Reads that ended as their tags vanished.
+    pub arrivals: u64,
+    /// Reports that were delivered.
+    pub reports: u64,
+    /// Reports that made no sense and were ignored.
+    pub protocol_errors: u64,
+    /// Reads that timed out and were tried again.
+    pub timeouts: u64,
+    /// Reads refused because the device had replaced their tag.
+    pub stale_tags: u64,
+    /// Reads that took the ordinary path in the end.
+    pub gave_up: u64,
+    /// Fences that were passed.
+    pub fences: u64,
+    /// Times that the queue was reset.
+    pub resets: u64,
+    /// Times that the doorbell was rung, as the device slept.
+    pub doorbells: u64,
+}
+
+/// How the queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The device works on it.
+    Open,
+    /// It is being enabled, disabled or reset.
+    Turning,
+    /// The device does not answer any more.
+    Gone,
+    /// The driver was shut down.
+    Closed,
+}
+
+/// How a pair is to be.
+pub(super) struct PairSpec {
+    pub number: u16,
+    pub block: u32,
+    pub grain: u32,
+    pub entries_log2_max: u8,
+    pub transfer_log2: u8,
+    pub options: QueueOptions,
+}
+
+/// A queue.
+pub(super) struct Pair<P: HostPort> {
+    port: P,
+    group: Group,
+    pub options: QueueOptions,
+    pub transfer_bytes_max: u32,
+    pub slots: Slots,
+    pub commands: Commands,
+    reports: Reports,
+    pub notice: Buffer,
+    pub tagger: Tagger,
+    pub state: Cell<State>,
+    /// `state` has changed.
+    pub turned: Signal,
+    /// A command was given to the device: the watchdog need not look while there is none.
+    pub active: Signal,
+    /// The fence that is under way: its number.
+    pub fence: Cell<Option<u32>>,
+    pub stopped: Cell<bool>,
+    /// Whoever has it enables, disables or resets.
+    turning: Pool<()>,
+    pub counters: Cell<Counters>,
+    recent_errors: Cell<u32>,
+    /// Nonsense was reported too often.
+    pub distrusted: Cell<bool>,
+    stages: Stages,
+}
+
+struct Stages {
+    arrival: Stage,
+    noticing: Stage,
+}
+
+/// The slot that a fence names.
+const FENCE_SLOT: u16 = u16::MAX;
+
+impl<P: HostPort> Pair<P> {
+    /// A closed pair with its memory, and the tasks that serve it.
+    pub fn start(port: &P, spec: &PairSpec) -> Result<Rc<Pair<P>>, InitError> {
+        let options = spec.options;
+        // One for each slot and one for a fence.
+        let entries = (u32::from(options.depth) + 1).next_power_of_two();
+        if entries.ilog2() > u32::from(spec.entries_log2_max) {
+            return Err(InitError::Unsupported {
+                what: "LIMITS.entries_log2",
+                found: u64::from(spec.entries_log2_max),
+                expected: "a ring for one command more than the queue's depth",
+            });
+        }
+        let arena = port.arena();
+        let pair = Rc::new(Pair {
+            port: port.clone(),
+            group: Group::of(spec.block, u32::from(spec.number)),
+            transfer_bytes_max: 1 << spec.transfer_log2.min(30),
+            slots: Slots::new(options.depth),
+            commands: Commands::new(arena, entries)?,
+            reports: Reports::new(arena, entries)?,
+            notice: rings::notice(arena)?,
+            tagger: Tagger::new(options.tags, spec.number, spec.grain, port.arrival()),
+            options,
+            state: Cell::new(State::Turning),
+            turned: Signal::default(),
+            active: Signal::default(),
+            fence: Cell::new(None),
+            stopped: Cell::new(false),
+            turning: Pool::new([()]),
+            counters: Cell::default(),
+            recent_errors: Cell::new(0),
+            distrusted: Cell::new(false),
+            stages: Stages {
+                arrival: port.rt().stage("arrival"),
+                noticing: port.rt().stage(match options.completion {
+                    Completion::Polled => "poll",
+                    Completion::Interrupt { .. } => "interrupt",
+                }),
+            },
+        });
+        port.rt().spawn(pump(pair.clone()));
+        port.rt().spawn(watchdog::watch(pair.clone()));
+        Ok(pair)
+    }
+
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    pub fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    /// Stores a command; the device finds it by itself, or is woken.
+    #[inline]
+    pub fn submit(&self, slot: u16, command: Command) {
+        let number = self.commands.next();
+        self.commands.push(&Entry::new(&Request { number, slot, command }));
+        self.rt().log("host", "stores", u64::from(number), u64::from(slot));
+        self.count(|counters| counters.submissions += 1);
+        if self.options.may_sleep {
+            // Whoever looks second sees the other: see the device's side.
+            self.port.fence();
+            if self.notice.load_u32(notice::ASLEEP) != 0 {
+                self.port.write32(self.group.doorbell, number);
+                self.count(|counters| counters.doorbells += 1);
+            }
+        }
+        self.active.notify(self.rt());
+    }
+
+    /// Sends a fence, unless one is under way.
+    pub fn send_fence(&self) {
+        if self.fence.get().is_none() && self.state.get() == State::Open {
+            self.fence.set(Some(self.commands.next()));
+            self.submit(FENCE_SLOT, Command::Fence);
+        }
+    }
+
+    /// Whether there is anything to take in.
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.reports.has_next() || self.slots.any_settled(self.port.arena().memory())
+    }
+
+    /// Ends the reads whose tags have vanished.
+    fn settle(&self) {
+        self.slots.settle(self.rt(), self.port.arena().memory(), |slot| {
+            self.count(|counters| counters.arrivals += 1);
+            self.rt().log("host", "arrived", u64::from(slot), 0);
+            self.mark_noticed(slot);
+        });
+    }
+
+    /// Takes in what has come.
+    fn drain(&self) {
+        self.settle();
+        let mut taken = 0;
+        while taken < self.reports.entries()
+            && self.state.get() == State::Open
+            && let Some(report) = self.reports.take()
+        {
+            taken += 1;
+            self.judge(&report);
+        }
+    }
+
+    fn judge(&self, report: &Report) {
+        if report.slot() == FENCE_SLOT && self.fence.get() == Some(report.command()) {
+            self.fence.set(None);
+            self.count(|counters| counters.fences += 1);
+            // What has landed before the fence's report has landed well.
+            self.settle();
+            self.slots.pass(self.rt(), report.command());
+            return;
+        }
+        let (slot, code) = (report.slot(), report.code());
+        match self.slots.deliver(self.rt(), slot, report.command(), code) {
+            Ok(()) => {
+                self.count(|counters| counters.reports += 1);
+                self.mark_noticed(slot);
+            }
+            Err(violation) => {
+                self.count(|counters| counters.protocol_errors += 1);
+                self.rt().log("host", "bad-report", violation as u64, u64::from(slot));
+                self.recent_errors.set(self.recent_errors.get() + 1);
+                if self.recent_errors.get() >= PROTOCOL_ERRORS_MAX {
+                    self.distrusted.set(true);
+                    self.active.notify(self.rt());
+                }
+            }
+        }
+    }
+
+    /// The command's time goes to its data's way here, and to our noticing it.
+    fn mark_noticed(&self, slot: u16) {
+        let rt = self.rt();
+        rt.join_journey(self.options.journeys, slot);
+        if rt.is_followed() {
+            rt.mark_at(self.stages.arrival, self.port.noticed());
+            rt.mark(self.stages.noticing);
+            rt.part_from_journey();
+        }
+    }
+
+    pub fn count(&self, add: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        add(&mut counters);
+        self.counters.set(counters);
+    }
+
+    pub fn turn(&self, state: State) {
+        self.state.set(state);
+        self.turned.notify(self.rt());
+        self.active.notify(self.rt());
+    }
+
+    /// Tells the device where the queue lies, and waits until it works on it.
+    pub async fn enable(&self) -> Result<(), InitError> {
+        let group = &self.group;
+        let places = [
+            (group.commands, self.commands.memory().at()),
+            (group.reports, self.reports.memory().at()),
+            (group.notice, self.notice.at()),
+        ];
+        for (register, at) in places {
+            self.port.write32(register, at.0 as u32);
+            self.port.write32(register + 4, (at.0 >> 32) as u32);
+        }
+        let vector = match self.options.completion {
+            Completion::Polled => None,
+            Completion::Interrupt { vector } => Some(vector),
+        };
+        let packet_log2 = self.tagger.packet_bytes().map_or(0, |bytes| bytes.ilog2() as u8);
+        let shape = Shape::new()
+            .with_entries_log2(self.reports.entries().ilog2() as u8)
+            .with_packet_log2(packet_log2)
+            .with_vector(vector.unwrap_or(0));
+        self.port.write32(group.shape, shape.into_bits());
+        let control = Control::new()
+            .with_enable(true)
+            .with_may_sleep(self.options.may_sleep)
+            .with_signals(vector.is_some());
+        self.port.write32(group.control, control.into_bits());
+        let ready = |value: u32| {
+            let status = Status::from_bits(value);
+            (status.ready() && value != u32::MAX).then_some(status)
+        };
+        match register(&self.port, group.status, self.options.timeout, ready).await {
+            Ok(status) if !status.fault() => {
+                self.recent_errors.set(0);
+                self.distrusted.set(false);
+                self.turn(State::Open);
+                Ok(())
+            }
+            Ok(status) => Err(self.not_ready(status.into_bits(), 1)),
+            Err(found) => Err(self.not_ready(found, 1)),
+        }
+    }
+
+    fn not_ready(&self, found: u32, expected: u32) -> InitError {
+        if self.port.is_gone() || found == u32::MAX {
+            return InitError::Gone { register: "STATUS" };
+        }
+        let waited = self.options.timeout;
+        InitError::NotReady { register: "STATUS", found, expected, waited }
+    }
+
+    /// Disables the queue. When this returns well, nothing of it reaches host memory any more.
+    async fn disable(&self) -> Result<(), InitError> {
+        self.turn(State::Turning);
+        self.port.write32(self.group.control, 0);
+        let idle = |value: u32| (value == 0).then_some(());
+        match register(&self.port, self.group.status, self.options.timeout, idle).await {
+            Ok(()) => {
+                self.slots.abandon(self.rt());
+                self.fence.set(None);
+                self.commands.clear();
+                self.reports.clear();
+                self.notice.zero();
+                Ok(())
+            }
+            Err(found) => Err(self.lose(self.not_ready(found, 0))),
+        }
+    }
+
+    /// The device could not be stopped: what it knows of is never used again, and everybody is told.
+    fn lose(&self, error: InitError) -> InitError {
+        for memory in [self.commands.memory(), self.reports.memory(), &self.notice] {
+            strand(memory);
+        }
+        self.slots.strand_buffers();
+        self.turn(State::Gone);
+        self.slots.abandon(self.rt());
+        error
+    }
+
+    /// Disables and enables the queue; what was in flight is lost.
+    pub async fn reset(&self) -> Result<(), InitError> {
+        self.turning.take(self.rt()).await;
+        let done = match self.state.get() {
+            State::Gone => Err(InitError::Gone { register: "STATUS" }),
+            State::Closed => Err(InitError::Closed),
+            State::Open | State::Turning => self.cycle().await,
+        };
+        self.turning.give(self.rt(), ());
+        done
+    }
+
+    async fn cycle(&self) -> Result<(), InitError> {
+        self.rt().log("host", "reset", u64::from(self.options.journeys), 0);
+        self.disable().await?;
+        self.enable().await.map_err(|error| self.lose(error))?;
+        self.count(|counters| counters.resets += 1);
+        Ok(())
+    }
+
+    /// The link is down, or the device's process is dead.
+    pub fn is_dead(&self) -> bool {
+        self.port.is_gone()
+    }
+
+    /// Everybody is told that the device does not answer.
+    pub fn give_up(&self) {
+        if self.state.get() != State::Gone {
+            self.lose(InitError::Gone { register: "STATUS" });
+        }
+    }
+
+    /// Disables the queue and ends its tasks.
+    pub async fn shut_down(&self) -> Result<(), InitError> {
+        self.turning.take(self.rt()).await;
+        let done = match self.state.get() {
+            State::Gone | State::Closed => Ok(()),
+            State::Open | State::Turning => self.disable().await,
+        };
+        self.stopped.set(true);
+        self.turn(if self.state.get() == State::Gone { State::Gone } else { State::Closed });
+        self.turning.give(self.rt(), ());
+        done
+    }
+
+    /// Waits while the queue is being reset; says whether it is open then.
+    pub async fn until_open(&self) -> State {
+        loop {
+            let seen = self.turned.version();
+            match self.state.get() {
+                State::Turning => self.turned.changed(self.rt(), seen).await,
+                state => return state,
+            }
+        }
+    }
+}
+
+/// Takes in what vanishing tags and reports say, as long as the pair has tasks.
+async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
+    let mut interrupts = 0;
+    while !pair.stopped.get() && pair.state.get() != State::Gone {
+        let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
+        while pair.state.get() == State::Open {
+            let noticed = match pair.options.completion {
+                Completion::Polled => race(&mut turned, on_news(&pair)).await,
+                Completion::Interrupt { vector } => {
+                    match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {
+                        Either::First(()) => Either::First(()),
+                        Either::Second(count) => {
+                            interrupts = count;
+                            Either::Second(())
+                        }
+                    }
+                }
+            };
+            match noticed {
+                Either::First(()) => break,
+                Either::Second(()) if pair.is_dead() => pair.give_up(),
+                Either::Second(()) => pair.drain(),
+            }
+        }
+        turned.await;
+    }
+}
+
+/// Waits until there is something to take in.
+async fn on_news<P: HostPort>(pair: &Pair<P>) {
+    let memory = pair.port.arena().memory();
+    let bytes = u32::try_from(memory.bytes()).unwrap_or(u32::MAX);
+    let check = || (pair.has_news() || pair.is_dead()).then_some(());
+    pair.port.on_memory(memory.base(), bytes, check).await;
+}

@@ -1,0 +1,367 @@
+//! A queue: reads that end when their tags vanish, and all else that a disk does.
+
+use alloc::rc::Rc;
+use core::future::Future;
+
+use bus::{Buffer, Cost, HostPort, OutOfMemory};
+use runtime::{Stage, Time};
+use wire::Lba;
+use wire::dcx::command::{Access, Command};
+use wire::dcx::report::Code;
+
+use super::pair::{Counters, Pair, State};
+use super::slots::{Claim, End};
+use super::tags::Marks;
+use super::watchdog::looks_within;
+use super::{Completion, TICKS_PER_TIMEOUT};
+use crate::{BlockDevice, Geometry, IoError, Kind};
+
+/// So often a device may replace its tag under one read before that takes the ordinary path.
+const STALE_TAGS_MAX: u32 = 16;
+
+/// A queue of a device that speaks DC Express, over the ordinary path to the same device.
+pub struct Queue<P: HostPort, W> {
+    pair: Rc<Pair<P>>,
+    beneath: W,
+    geometry: Geometry,
+    costs: Costs,
+    stages: Stages,
+    patience: Patience,
+}
+
+struct Costs {
+    mark: Cost,
+    submit: Cost,
+    complete: Cost,
+    /// Only where an interrupt tells of arrivals.
+    context_switch: Option<Cost>,
+}
+
+struct Stages {
+    slot_wait: Stage,
+    retry: Stage,
+    arrival: Stage,
+}
+
+/// Looks of the watchdog after which a command is late.
+struct Patience {
+    read: u32,
+    write: u32,
+}
+
+impl<P: HostPort, W: BlockDevice> Queue<P, W> {
+    pub(super) fn new(pair: Rc<Pair<P>>, beneath: W) -> Queue<P, W> {
+        let (port, rt) = (pair.port(), pair.rt());
+        let below = beneath.geometry();
+        let transfer_bytes_max = below.transfer_bytes_max.min(pair.transfer_bytes_max);
+        Queue {
+            geometry: Geometry { transfer_bytes_max, ..below },
+            costs: Costs {
+                mark: port.cost("mark"),
+                submit: port.cost("submit"),
+                complete: port.cost("complete"),
+                context_switch: match pair.options.completion {
+                    Completion::Polled => None,
+                    Completion::Interrupt { .. } => Some(port.cost("context switch")),
+                },
+            },
+            stages: Stages {
+                slot_wait: rt.stage("slot wait"),
+                retry: rt.stage("tag retry"),
+                arrival: rt.stage("arrival"),
+            },
+            patience: Patience {
+                read: TICKS_PER_TIMEOUT as u32,
+                write: looks_within(&pair, pair.options.timeout),
+            },
+            pair,
+            beneath,
+        }
+    }
+
+    /// Reads blocks from `lba` on until `into` is full.
+    ///
+    /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
+    /// [`Geometry::transfer_bytes_max`]. A buffer of its length comes back with the result: another one
+    /// if the read was tried again while the device might still write to the first. If this future is
+    /// dropped, the buffer goes back to its arena when the device can no longer write to it.
+    ///
+    /// Takes at most `retries + 1` time-outs (each up to an eighth longer than
+    /// [`read_timeout`](super::QueueOptions::read_timeout)) and one read on the ordinary path.
+    pub fn read(
+        &self,
+        lba: Lba,
+        into: Buffer,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        self.read_judged(lba, self.judge(lba, &into), into)
+    }
+
+    /// Reads the first bytes of a block, as many as `into` has: a multiple of four, and no more than a
+    /// block. Else as [`read`](Self::read); where that takes the ordinary path in the end, this fails.
+    pub fn read_head(
+        &self,
+        lba: Lba,
+        into: Buffer,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        let bytes = into.bytes();
+        let refused = if bytes == 0 || !bytes.is_multiple_of(4) {
+            Some("a multiple of four bytes")
+        } else if bytes > self.geometry.block_bytes as usize {
+            Some("no more than a block")
+        } else if lba.0 >= self.geometry.blocks {
+            Some("a block below the capacity")
+        } else {
+            self.misplaced(&into)
+        };
+        let judged = match refused {
+            Some(why) => Err(IoError::refused(Kind::Refused, lba, why)),
+            None => Ok(()),
+        };
+        self.read_judged(lba, judged, into)
+    }
+
+    async fn read_judged(
+        &self,
+        lba: Lba,
+        judged: Result<(), IoError>,
+        into: Buffer,
+    ) -> (Buffer, Result<(), IoError>) {
+        if let Err(error) = judged {
+            return (into, Err(error));
+        }
+        let (pair, port, bytes) = (&self.pair, self.pair.port(), into.bytes());
+        let (mut buffer, mut begun) = (into, None);
+        let (mut late, mut stale) = (0, 0);
+        while late <= pair.options.retries && stale <= STALE_TAGS_MAX {
+            let slot = self.slot(&mut begun).await;
+            let (at, marks) = (buffer.at(), pair.tagger.choose(&buffer, &pair.notice));
+            // The tags, then the command; from here on the device may write.
+            port.spend_times(self.costs.mark, marks.mark(&buffer)).await;
+            slot.keep(buffer);
+            let access = Access { lba, bytes: bytes as u32, at };
+            let command = Command::Read { access, tag_version: marks.version };
+            match self.run(&slot, command, Some((at, marks))).await {
+                Ok(End::Done(Ok(()))) => return (slot.release().expect("kept"), Ok(())),
+                Ok(End::Done(Err(Code::STALE_TAG))) => {
+                    pair.count(|counters| counters.stale_tags += 1);
+                    stale += 1;
+                    buffer = slot.release().expect("kept");
+                }
+                Ok(End::Done(Err(code))) => {
+                    return (
+                        slot.release().expect("kept"),
+                        Err(IoError::reported(code, Some(lba))),
+                    );
+                }
+                Ok(End::Late) => {
+                    // Its data end with the tag, or are still on their way.
+                    pair.count(|counters| counters.timeouts += 1);
+                    pair.tagger.draw();
+                    late += 1;
+                    buffer = self.another(slot).await;
+                }
+                Ok(End::Lost) => {
+                    // With the queue, or its tags stood there still when a fence was passed.
+                    pair.tagger.draw();
+                    late += 1;
+                    buffer = slot.release().expect("kept");
+                    if pair.state.get() == State::Gone {
+                        // The device may write to it for ever: it is not for the ordinary path.
+                        return (buffer, Err(IoError::of(Kind::Gone, Some(lba))));
+                    }
+                }
+                Err(kind) => {
+                    return (slot.release().expect("kept"), Err(IoError::of(kind, Some(lba))));
+                }
+            }
+        }
+        pair.count(|counters| counters.gave_up += 1);
+        if bytes < self.geometry.block_bytes as usize {
+            return (buffer, Err(IoError::of(Kind::TimedOut, Some(lba))));
+        }
+        self.beneath.read(lba, buffer).await
+    }
+
+    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
+    ///
+    /// A write that is lost with its queue is submitted again, up to `retries` times: it may then be
+    /// done twice with the same data.
+    pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
+        if !self.pair.options.writes {
+            return self.beneath.write(lba, from, fua).await;
+        }
+        if let Err(error) = self.judge(lba, &from) {
+            return (from, Err(error));
+        }
+        let (mut buffer, mut begun, mut lost) = (from, None, 0);
+        loop {
+            let slot = self.slot(&mut begun).await;
+            let access = Access { lba, bytes: buffer.bytes() as u32, at: buffer.at() };
+            slot.keep(buffer);
+            let mut otherwise = Kind::Reset;
+            let end = match self.run(&slot, Command::Write { access, fua }, None).await {
+                // Whether it is written shows when the fence behind it is passed: not tried again
+                // before, or it could be written after a later one.
+                Ok(End::Late) => {
+                    otherwise = Kind::TimedOut;
+                    Ok(slot.end_of_quarantine().await)
+                }
+                end => end,
+            };
+            buffer = slot.release().expect("kept since this call");
+            let kind = match end {
+                Ok(End::Done(end)) => {
+                    return (buffer, end.map_err(|code| IoError::reported(code, Some(lba))));
+                }
+                Ok(End::Late | End::Lost) => self.why_lost(otherwise),
+                Err(kind) => kind,
+            };
+            // A fence was passed or the queue was reset, and the device is done with it: to write the
+            // same again does no harm.
+            let again = matches!(kind, Kind::Reset | Kind::TimedOut);
+            if !again || lost == self.pair.options.retries {
+                return (buffer, Err(IoError::of(kind, Some(lba))));
+            }
+            lost += 1;
+        }
+    }
+
+    /// One command, from its entry to its end.
+    async fn run(
+        &self,
+        slot: &Claim<'_>,
+        command: Command,
+        marks: Option<(wire::BusAddr, Marks)>,
+    ) -> Result<End, Kind> {
+        let (pair, port) = (&self.pair, self.pair.port());
+        port.spend(self.costs.submit).await;
+        self.ready().await?;
+        let patience = if marks.is_some() { self.patience.read } else { self.patience.write };
+        slot.launch(pair.commands.next(), marks, patience);
+        pair.submit(slot.name(), command);
+        let end = slot.end().await;
+        pair.rt().mark(self.stages.arrival);
+        if let Some(context_switch) = self.costs.context_switch {
+            port.spend(context_switch).await;
+        }
+        port.spend(self.costs.complete).await;
+        Ok(end)
+    }
+
+    /// Another buffer, for a read whose own the device may still write to; its own, once it cannot, if
+    /// there is no other.
+    async fn another(&self, slot: Claim<'_>) -> Buffer {
+        let bytes = slot.buffer_bytes();
+        match self.pair.port().arena().buffer(bytes) {
+            Ok(other) => other,
+            Err(_) => {
+                slot.end_of_quarantine().await;
+                slot.release().expect("kept since the call")
+            }
+        }
+    }
+
+    /// Waits for a command slot. The journey begins with the first; a later one takes its time along.
+    async fn slot(&self, begun: &mut Option<Time>) -> Claim<'_> {
+        let (rt, pair) = (self.pair.rt(), &self.pair);
+        let waits_since = (pair.slots.available() == 0).then(|| rt.now());
+        let slot = pair.slots.claim(rt).await;
+        let journeys = pair.options.journeys;
+        if rt.follows(journeys, slot.name()) {
+            let retry = begun.is_some();
+            let since = begun.or(waits_since).unwrap_or_else(|| rt.now());
+            *begun = Some(since);
+            rt.begin_journey(journeys, slot.name(), since);
+            rt.mark(if retry { self.stages.retry } else { self.stages.slot_wait });
+        }
+        slot
+    }
+
+    /// Waits while the queue is being reset.
+    #[inline]
+    async fn ready(&self) -> Result<(), Kind> {
+        if self.pair.is_dead() {
+            self.pair.give_up();
+        }
+        match self.pair.state.get() {
+            State::Open => Ok(()),
+            _ => match self.pair.until_open().await {
+                State::Open => Ok(()),
+                State::Closed => Err(Kind::Closed),
+                State::Gone | State::Turning => Err(Kind::Gone),
+            },
+        }
+    }
+
+    fn why_lost(&self, otherwise: Kind) -> Kind {
+        match self.pair.state.get() {
+            State::Gone => Kind::Gone,
+            State::Closed => Kind::Closed,
+            State::Open | State::Turning => otherwise,
+        }
+    }
+
+    /// Whether the device could do it.
+    fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<(), IoError> {
+        self.geometry.judge(lba, buffer)?;
+        match self.misplaced(buffer) {
+            Some(why) => Err(IoError::refused(Kind::Refused, lba, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was expected of a buffer that the device could not use.
+    fn misplaced(&self, buffer: &Buffer) -> Option<&'static str> {
+        let (at, memory) = (buffer.at(), self.pair.port().arena().memory());
+        if !at.0.is_multiple_of(4) {
+            Some("a buffer that begins at a multiple of 4 bytes")
+        } else if !memory.holds(at, buffer.bytes()) {
+            Some("a buffer of the memory that this port reaches")
+        } else {
+            None
+        }
+    }
+
+    /// Commands in flight at most.
+    pub fn depth(&self) -> u16 {
+        self.pair.slots.depth()
+    }
+
+    /// Command slots that nobody has: all of them, once the device can write to no buffer any more.
+    pub fn slots_free(&self) -> usize {
+        self.pair.slots.available()
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        self.pair.counters.get()
+    }
+}
+
+impl<P: HostPort, W: BlockDevice> BlockDevice for Queue<P, W> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.pair.port().arena().buffer(bytes)
+    }
+
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Queue::read(self, lba, into)
+    }
+
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Queue::write(self, lba, from, fua)
+    }
+
+    /// On the ordinary path: whatever was written and has ended is in the same medium.
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        self.beneath.flush()
+    }
+}

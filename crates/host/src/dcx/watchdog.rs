@@ -1,0 +1,62 @@
+//! The watchdog: reads that take too long, fences, and a device that does not answer.
+//!
+//! ```text
+//!   a read is older than its time-out ──► its owner tries again with another tag and buffer
+//!                  └────────────────────► a fence is sent, if none is under way
+//!   the fence is older than the time-out ──► the queue is disabled and enabled
+//!   it cannot be disabled ──► gone
+//! ```
+
+use alloc::rc::Rc;
+
+use bus::HostPort;
+use runtime::{Either, Span, race};
+
+use super::TICKS_PER_TIMEOUT;
+use super::pair::{Pair, State};
+
+/// Looks as long as the pair has tasks. It counts looks, not seconds: a host that was itself held up
+/// blames nobody.
+pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
+    let tick = tick(&pair);
+    let (mut fence, mut looks) = (None, 0);
+    while !pair.stopped.get() && pair.state.get() != State::Gone {
+        let seen = pair.active.version();
+        let idle = !pair.slots.any_in_flight() && pair.fence.get().is_none();
+        if (idle && !pair.distrusted.get()) || pair.state.get() != State::Open {
+            pair.active.changed(pair.rt(), seen).await;
+            continue;
+        }
+        let turned = pair.turned.changed(pair.rt(), pair.turned.version());
+        if let Either::First(()) = race(turned, pair.rt().sleep(tick)).await {
+            continue;
+        }
+        if pair.is_dead() {
+            pair.give_up();
+            continue;
+        }
+        if pair.slots.tick(pair.rt()) > 0 {
+            pair.send_fence();
+        }
+        if pair.fence.get() == fence && fence.is_some() {
+            looks += 1;
+        } else {
+            (fence, looks) = (pair.fence.get(), 0);
+        }
+        if looks > looks_within(&pair, pair.options.timeout) || pair.distrusted.get() {
+            // It says by itself whether the device is gone.
+            let _ = pair.reset().await;
+            (fence, looks) = (None, 0);
+        }
+    }
+}
+
+/// The time from one look to the next.
+fn tick<P: HostPort>(pair: &Pair<P>) -> Span {
+    Span((pair.options.read_timeout().0 / TICKS_PER_TIMEOUT).max(1))
+}
+
+/// How many looks there are in so long a time, at least.
+pub(super) fn looks_within<P: HostPort>(pair: &Pair<P>, span: Span) -> u32 {
+    u32::try_from(span.0.div_ceil(tick(pair).0)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,127 @@
+//! The host's side of an SSD: portable drivers that run wherever there is a [`bus::HostPort`].
+//!
+//! What this crate is not: it has no thread, no operating system, no clock of its own and no
+//! `unsafe`. It never sees a device; it writes registers and memory, and believes nothing that
+//! comes back before it has judged it. One executor thread runs a driver, so nothing here is
+//! locked.
+//!
+//! ```text
+//!   caller ── read(lba, buffer) ──► Queue ── entry, then doorbell ──► the bus ──► a device
+//!          ◄── (buffer, result) ──  slot  ◄── completion, judged ───            ◄──
+//! ```
+//!
+//! Every driver has one face, [`BlockDevice`]; [`Blocking`] is that face for callers who wait. A
+//! [`Buffer`] is given away for the time of a command and comes back with its result, so a future
+//! may be dropped at any moment: what the device may still write stays with the command's slot.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod blocking;
+pub mod dcx;
+mod error;
+pub mod nvme;
+
+use alloc::rc::Rc;
+use core::future::Future;
+
+pub use blocking::Blocking;
+pub use bus::{Buffer, OutOfMemory};
+pub use error::{InitError, IoError, Kind};
+use wire::Lba;
+
+/// The shape of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Its capacity, in blocks: LBAs run from 0 to one less.
+    pub blocks: u64,
+    /// Bytes of one block: a power of two.
+    pub block_bytes: u32,
+    /// The longest transfer of one command, in bytes: a multiple of the block.
+    pub transfer_bytes_max: u32,
+    /// Whether a completed write may wait in a cache that loses it with the power, until a flush.
+    pub volatile_cache: bool,
+}
+
+impl Geometry {
+    /// The number of blocks that a transfer of all of `buffer` has, if one command could do it.
+    pub(crate) fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
+        let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
+        let bytes = buffer.bytes() as u64;
+        if bytes == 0 || !bytes.is_multiple_of(u64::from(self.block_bytes)) {
+            return refuse(Kind::Refused, "one or more whole blocks");
+        }
+        if bytes > u64::from(self.transfer_bytes_max) {
+            return refuse(Kind::Refused, "no more than the longest transfer of one command");
+        }
+        if !buffer.at().0.is_multiple_of(4) {
+            return refuse(Kind::Refused, "a buffer that begins at a multiple of 4 bytes");
+        }
+        let blocks = bytes / u64::from(self.block_bytes);
+        if lba.0.checked_add(blocks).is_none_or(|end| end > self.blocks) {
+            return refuse(Kind::OutOfRange, "blocks below the capacity");
+        }
+        Ok(blocks as u32)
+    }
+}
+
+/// Gives up a buffer's place for good: a device may write to it for ever.
+fn strand(buffer: &Buffer) {
+    core::mem::forget(buffer.part(0, buffer.bytes()));
+}
+
+/// The face that every interface's driver has.
+///
+/// All three operations may be dropped at any await. The command is then left to itself: its buffer
+/// and its slot are taken until the device has completed it, or can no longer write.
+pub trait BlockDevice {
+    /// Its shape, which stays as it is while the device is in use.
+    fn geometry(&self) -> Geometry;
+
+    /// A buffer of `bytes` bytes that the device may reach.
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory>;
+
+    /// Reads blocks from `lba` on until `into` is full.
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)>;
+
+    /// Writes all of `from` to the blocks from `lba` on. With `fua`, the medium itself holds it
+    /// then.
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)>;
+
+    /// Makes durable what was written and completed before.
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
+}
+
+impl<D: BlockDevice> BlockDevice for Rc<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        (**self).buffer(bytes)
+    }
+
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        (**self).read(lba, into)
+    }
+
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        (**self).write(lba, from, fua)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        (**self).flush()
+    }
+}

@@ -1,0 +1,360 @@
+//! A controller: brought up, identified, and the place where queues come from.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+
+use bus::HostPort;
+use runtime::Rt;
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::features::{AsyncEventConfig, VolatileWriteCache, fid};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, vwc};
+use wire::nvme::io::BLOCKS_MAX;
+use wire::{Nsid, QueueId};
+
+use super::admin::Admin;
+use super::events::{self, Events};
+use super::health::{Asks, Health, State};
+use super::pair::{Pair, PairSpec};
+use super::queue::Queue;
+use super::supervisor::supervise;
+use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions};
+use crate::{Geometry, InitError};
+
+/// What Identify said, as far as it was sense.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Identify Controller, as it was read.
+    pub controller: IdentifyController,
+    /// Identify Namespace of the namespace in use, as it was read.
+    pub namespace: IdentifyNamespace,
+    /// The active namespaces, at most 1024.
+    pub namespaces: Vec<Nsid>,
+    /// The namespace in use.
+    pub nsid: Nsid,
+    /// The namespace's shape, and the controller's longest transfer.
+    pub geometry: Geometry,
+    /// How many I/O queues the controller grants.
+    pub queues: u32,
+}
+
+/// A controller that has been started. A handle: the driver goes on working when it is dropped,
+/// until [`shutdown`](Controller::shutdown).
+pub struct Controller<P: HostPort> {
+    core: Rc<Core<P>>,
+}
+
+/// What the controller's tasks share.
+pub(super) struct Core<P: HostPort> {
+    pub admin: Admin<P>,
+    pub options: Options,
+    pub health: Rc<Health>,
+    pub queues: RefCell<Vec<Rc<Queue<P>>>>,
+    pub identity: Identity,
+    pub events: Events,
+    /// Why the controller is gone or could not be shut down.
+    pub last_error: Cell<Option<InitError>>,
+    /// Abort commands that the controller has.
+    pub aborts: Cell<u32>,
+    next_queue: Cell<u16>,
+}
+
+/// A pair that the device may know of, and that nobody will serve if this is dropped: its memory is
+/// then never used again.
+struct HalfMade<P: HostPort>(Option<Rc<Pair<P>>>);
+
+impl<P: HostPort> HalfMade<P> {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<P: HostPort> Drop for HalfMade<P> {
+    fn drop(&mut self) {
+        if let Some(pair) = &self.0 {
+            pair.strand();
+            pair.stop();
+        }
+    }
+}
+
+impl<P: HostPort> Controller<P> {
+    /// Brings a controller up: turns it off if it is on, turns it on, identifies it and its
+    /// namespace, asks for I/O queues and for events. Every wait is bounded. Dropping the future
+    /// leaves a controller that may be on, and the memory that it may write is not used again.
+    pub async fn start(port: P, options: Options) -> Result<Controller<P>, InitError> {
+        let health = Rc::new(Health::new());
+        let admin = Admin::new(&port, &options, &health).await?;
+        let half_made = HalfMade(Some(admin.pair.clone()));
+        let identity = match attach(&admin, &options).await {
+            Ok(identity) => identity,
+            Err(error) => return Err(admin.give_up(error).await),
+        };
+        half_made.done();
+        let core = Rc::new(Core {
+            admin,
+            options,
+            health,
+            queues: RefCell::default(),
+            identity,
+            events: Events::default(),
+            last_error: Cell::new(None),
+            aborts: Cell::new(0),
+            next_queue: Cell::new(1),
+        });
+        let rt = port.rt();
+        core.health.set(rt, State::Running);
+        rt.spawn(supervise(core.clone()));
+        rt.spawn(events::listen(core.clone()));
+        Ok(Controller { core })
+    }
+
+    /// Creates an I/O queue pair.
+    pub async fn queue(&self, options: QueueOptions) -> Result<Rc<Queue<P>>, InitError> {
+        self.queue_on(self.core.admin.pair.port(), options).await
+    }
+
+    /// Creates an I/O queue pair that works through this port: the same device, from another core.
+    pub async fn queue_on(
+        &self,
+        port: &P,
+        options: QueueOptions,
+    ) -> Result<Rc<Queue<P>>, InitError> {
+        let core = &self.core;
+        core.running().await?;
+        core.judge(&options)?;
+        // The number is taken at once: two queues may be created at the same time.
+        let number = core.next_queue.get();
+        core.next_queue.set(number + 1);
+        let spec = PairSpec {
+            qid: QueueId(number),
+            depth: options.depth,
+            completion: options.completion,
+            doorbell: options.doorbell,
+            transfer_bytes_max: core.identity.geometry.transfer_bytes_max,
+            stride: core.admin.bar.cap().dstrd(),
+            entries_max: core.admin.bar.cap().queue_entries_max(),
+        };
+        let pair = Pair::start(port, &core.health, &spec)?;
+        let half_made = HalfMade(Some(pair.clone()));
+        let queue = Queue::new(pair.clone(), options.priority, core);
+        let resets = core.health.resets.get();
+        let mut created = core.admin.create(&pair, options.priority).await;
+        // The controller's answer may have come just before it was turned off.
+        if core.health.state() != State::Running || core.health.resets.get() != resets {
+            created = created.and(Err(InitError::Reset { step: "Create I/O queues" }));
+        }
+        if let Err(error) = created {
+            return Err(core.not_created(&pair, error));
+        }
+        pair.open();
+        half_made.done();
+        let queue = Rc::new(queue);
+        core.queues.borrow_mut().push(queue.clone());
+        Ok(queue)
+    }
+
+    /// What Identify said when the controller was started.
+    pub fn identity(&self) -> &Identity {
+        &self.core.identity
+    }
+
+    /// The last events that the controller told of, oldest first, and how many there were in all.
+    pub fn events(&self) -> (Vec<AsyncEvent>, u64) {
+        self.core.events.seen()
+    }
+
+    /// Resets the controller. Commands in flight are submitted again; this does not count among the
+    /// [retries](Options::retries) of any of them.
+    pub async fn reset(&self) -> Result<(), InitError> {
+        let core = &self.core;
+        let before = core.health.resets.get();
+        core.health.wished.set(true);
+        core.health.ask(core.rt(), |asks| asks.reset = true);
+        loop {
+            match core.health.state() {
+                State::Running if core.health.resets.get() != before => return Ok(()),
+                State::Gone | State::Closed | State::Closing => return Err(core.why()),
+                State::Running | State::Starting => core.health.next(core.rt()).await,
+            }
+        }
+    }
+
+    /// Takes no more commands, waits for those in flight, deletes the queues, tells the controller
+    /// that power may go, and turns it off. Every wait is bounded. Dropping the future changes
+    /// nothing.
+    pub async fn shutdown(&self) -> Result<(), InitError> {
+        let core = &self.core;
+        if core.health.state() == State::Closed {
+            return Ok(());
+        }
+        core.health.ask(core.rt(), |asks: &mut Asks| asks.shutdown = true);
+        loop {
+            match core.health.state() {
+                State::Closed => return core.last_error.get().map_or(Ok(()), Err),
+                State::Gone => return Err(core.why()),
+                _ => core.health.next(core.rt()).await,
+            }
+        }
+    }
+
+    /// Why the controller is gone, if it is.
+    pub fn gone(&self) -> Option<InitError> {
+        (self.core.health.state() == State::Gone).then(|| self.core.why())
+    }
+
+    /// How often the controller was reset since it was started.
+    pub fn resets(&self) -> u64 {
+        self.core.health.resets.get()
+    }
+}
+
+impl<P: HostPort> Core<P> {
+    pub fn rt(&self) -> &Rt {
+        self.admin.rt()
+    }
+
+    /// Why nothing goes any more.
+    fn why(&self) -> InitError {
+        match self.health.state() {
+            State::Gone => self.last_error.get().unwrap_or(InitError::Gone { register: "CSTS" }),
+            _ => InitError::Closed,
+        }
+    }
+
+    /// A queue could not be created, for this reason.
+    fn not_created(&self, pair: &Pair<P>, error: InitError) -> InitError {
+        if matches!(error, InitError::TimedOut { .. }) {
+            return error;
+        }
+        // The controller knows nothing of it: its memory and its number are free.
+        pair.clear();
+        if self.next_queue.get() == pair.qid().0 + 1 {
+            self.next_queue.set(pair.qid().0);
+        }
+        if self.health.state() == State::Gone { self.why() } else { error }
+    }
+
+    async fn running(&self) -> Result<(), InitError> {
+        self.health.running(self.rt()).await.map_err(|_| self.why())
+    }
+
+    fn judge(&self, options: &QueueOptions) -> Result<(), InitError> {
+        let asked = u32::from(self.next_queue.get());
+        let granted = self.identity.queues;
+        if asked > granted {
+            return Err(InitError::TooFewQueues { asked, granted });
+        }
+        if options.depth == 0 || options.depth > DEPTH_MAX {
+            return Err(InitError::Unsupported {
+                what: "the depth of a queue",
+                found: u64::from(options.depth),
+                expected: "1 to 1024 commands",
+            });
+        }
+        let most = self.admin.bar.cap().queue_entries_max();
+        if u32::from(options.depth) + 1 > most {
+            return Err(InitError::Unsupported {
+                what: "CAP.MQES",
+                found: u64::from(most) - 1,
+                expected: "at least the depth that was asked for: a queue has one entry more",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// From a controller in any state to one that is on and known.
+async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Identity, InitError> {
+    admin.turn_off_unknown().await?;
+    admin.turn_on().await?;
+    let controller = admin.identify_controller().await?;
+    let namespaces = admin.active_namespaces().await?;
+    let nsid = match (options.nsid, namespaces.first()) {
+        (Some(nsid), _) if namespaces.contains(&nsid) => nsid,
+        (None, Some(first)) => *first,
+        (wanted, _) => {
+            return Err(InitError::Unsupported {
+                what: "the namespace asked for (0: the first)",
+                found: u64::from(wanted.map_or(0, |nsid| nsid.0)),
+                expected: "an active namespace",
+            });
+        }
+    };
+    let namespace = admin.identify_namespace(nsid).await?;
+    let geometry = geometry(&controller, &namespace, options)?;
+    let queues = set_up(admin, options, &controller).await?;
+    Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues })
+}
+
+/// What a controller forgets when it is reset. Gives the number of I/O queues that it grants.
+pub(super) async fn set_up<P: HostPort>(
+    admin: &Admin<P>,
+    options: &Options,
+    controller: &IdentifyController,
+) -> Result<u32, InitError> {
+    let queues = admin.number_of_queues(options.queues).await?;
+    if let Some(on) = options.volatile_cache
+        && controller.vwc & vwc::PRESENT != 0
+    {
+        let value = VolatileWriteCache::new().with_wce(on).into_bits();
+        admin
+            .set_feature("Set Features: Volatile Write Cache", fid::VOLATILE_WRITE_CACHE, value)
+            .await?;
+    }
+    let value = AsyncEventConfig::new()
+        .with_smart(SMART_WARNINGS)
+        .with_namespace_attribute(controller.oaes.get() & OAES_NAMESPACE != 0)
+        .into_bits();
+    let step = "Set Features: Asynchronous Event Configuration";
+    admin.try_feature(step, fid::ASYNC_EVENT_CONFIG, value).await?;
+    Ok(queues)
+}
+
+/// The five critical warnings of the SMART log (NVMe base 2.0, 5.16.1.3).
+const SMART_WARNINGS: u8 = 0x1f;
+
+/// Bit of OAES: Namespace Attribute Notices (NVMe base 2.0, 5.17.2.1).
+const OAES_NAMESPACE: u32 = 1 << 8;
+
+/// The shape of the namespace, if it is one that this driver serves.
+fn geometry(
+    controller: &IdentifyController,
+    namespace: &IdentifyNamespace,
+    options: &Options,
+) -> Result<Geometry, InitError> {
+    let unsupported = |what, found, expected| Err(InitError::Unsupported { what, found, expected });
+    let blocks = namespace.nsze.get();
+    if blocks == 0 {
+        return unsupported("NSZE", 0, "a namespace of at least one block");
+    }
+    let Some(format) = namespace.format() else {
+        return unsupported("FLBAS", u64::from(namespace.flbas), "one of the formats there are");
+    };
+    let block_bytes = match format.block_bytes() {
+        Some(bytes @ 512..=4096) => bytes as u32,
+        _ => return unsupported("LBADS", u64::from(format.ds), "9 to 12: 512 to 4096 bytes"),
+    };
+    if format.ms.get() != 0 {
+        return unsupported("MS", u64::from(format.ms.get()), "0: blocks without metadata");
+    }
+    if namespace.dps & 7 != 0 {
+        return unsupported("DPS", u64::from(namespace.dps), "0: no protection information");
+    }
+    // MDTS counts the smallest pages, as a power of two; 0 is no limit.
+    let most = match controller.mdts {
+        0 => u64::MAX,
+        mdts => PAGE_BYTES.checked_shl(u32::from(mdts)).filter(|b| *b != 0).unwrap_or(u64::MAX),
+    };
+    let most = most
+        .min(u64::from(options.transfer_bytes_max))
+        .min(u64::from(BLOCKS_MAX) * u64::from(block_bytes));
+    let most = most - most % u64::from(block_bytes);
+    if most == 0 {
+        let found = u64::from(options.transfer_bytes_max);
+        return unsupported("the longest transfer", found, "at least one block");
+    }
+    let volatile_cache =
+        controller.vwc & vwc::PRESENT != 0 && options.volatile_cache != Some(false);
+    Ok(Geometry { blocks, block_bytes, transfer_bytes_max: most as u32, volatile_cache })
+}

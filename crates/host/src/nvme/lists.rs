@@ -1,0 +1,72 @@
+//! Where a command's data lies, as the command says it: PRPs, and a list of them for each slot.
+
+use bus::{Arena, Buffer, OutOfMemory};
+use wire::BusAddr;
+use wire::nvme::entry::DataPointer;
+use wire::nvme::prp;
+
+use super::PAGE_BYTES;
+
+/// Room for one PRP list for each slot, so that no transfer needs memory of its own.
+pub(super) struct PrpLists {
+    memory: Buffer,
+    bytes_each: usize,
+}
+
+impl PrpLists {
+    /// For so many slots, and transfers of up to so many bytes.
+    pub fn new(
+        arena: &Arena,
+        depth: u16,
+        transfer_bytes_max: u32,
+    ) -> Result<PrpLists, OutOfMemory> {
+        let bytes_each = list_bytes(transfer_bytes_max);
+        Ok(PrpLists { memory: arena.buffer(usize::from(depth) * bytes_each)?, bytes_each })
+    }
+
+    /// Describes a buffer that begins at a multiple of 4 and is no longer than the longest
+    /// transfer. A long one takes the slot's list.
+    pub fn describe(&self, slot: u16, buffer: &Buffer) -> DataPointer {
+        let base = self.memory.at().0;
+        let first = base + (usize::from(slot) * self.bytes_each) as u64;
+        let lists = (0..self.bytes_each.div_ceil(PAGE_BYTES as usize) as u64)
+            .map(|page| BusAddr(first + page * PAGE_BYTES));
+        let pages = prp::contiguous(buffer.at(), PAGE_BYTES);
+        prp::build(pages, buffer.bytes() as u64, PAGE_BYTES, lists, |at, entry| {
+            self.memory.copy_in((at.0 - base) as usize, &entry.to_le_bytes());
+        })
+        .expect("the buffer was judged, and the list has room for the longest transfer")
+    }
+
+    /// The memory, to be given up for good where the device may still read it.
+    pub fn memory(&self) -> &Buffer {
+        &self.memory
+    }
+}
+
+/// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its
+/// page, or whole pages. Counts the largest transfer that begins in the middle of a page.
+fn list_bytes(transfer_bytes_max: u32) -> usize {
+    let entries = prp::list_entries(PAGE_BYTES - 4, u64::from(transfer_bytes_max), PAGE_BYTES);
+    let bytes = (entries.max(1) * prp::ENTRY_BYTES).next_power_of_two();
+    if bytes <= PAGE_BYTES {
+        bytes as usize
+    } else {
+        (prp::list_pages(entries, 0, PAGE_BYTES) * PAGE_BYTES) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_room_for_the_longest_transfer_wherever_it_begins() {
+        assert_eq!(list_bytes(4096), 8);
+        assert_eq!(list_bytes(128 << 10), 256);
+        assert_eq!(list_bytes(1 << 20), 2048);
+        assert_eq!(list_bytes(2 << 20), 4096);
+        // One page more than a list page can name: a chain.
+        assert_eq!(list_bytes((2 << 20) + 4096), 8192);
+    }
+}

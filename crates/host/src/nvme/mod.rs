@@ -1,0 +1,150 @@
+//! NVMe: the driver of a controller that follows the NVM Express specification.
+//!
+//! ```text
+//!   Controller ── bring-up, identify, features ──► Admin (the admin queue pair and the registers)
+//!       │  queue()                                    ▲
+//!       ▼                                             │ aborts, resets, shutdown
+//!     Queue ── read, write, flush ──► Pair          supervisor (one task: the watchdog)
+//!                                      ├ rings: entries in host memory
+//!                                      ├ slots: one per command in flight
+//!                                      └ pump (one task: completions)
+//! ```
+//!
+//! Bring-up follows NVMe base 2.0, 3.5; the rings, 3.3.1 and NVMe over PCIe 1.0, 3.1.2.
+//! [`Queue::read`] tells the story of one command.
+
+mod admin;
+mod bar;
+mod controller;
+mod events;
+mod health;
+mod lists;
+mod pair;
+mod queue;
+mod ring;
+mod slots;
+mod supervisor;
+
+pub use controller::{Controller, Identity};
+pub use pair::Counters;
+pub use queue::Queue;
+
+use runtime::Span;
+use wire::Nsid;
+use wire::nvme::admin::Priority;
+
+/// The costs that a port is asked for: building a command and ringing for it, taking in its
+/// completion, and, if an interrupt told of it, getting back to the caller.
+pub const COSTS: &[&str] = &["submit", "complete", "context switch"];
+
+/// The stages that this driver marks: the wait for a command slot, its costs, and the time from the
+/// device's last mark until the caller was woken.
+pub const STAGES: &[&str] =
+    &["slot wait", "submit", "complete", "context switch", "completion", "poll", "interrupt"];
+
+/// The most commands that one queue has in flight: what the slot's bits in a command's number can
+/// name.
+pub const DEPTH_MAX: u16 = 1 << SLOT_BITS;
+
+/// The low bits of a command's number name its slot; the others tell one use of it from the next.
+pub const SLOT_BITS: u32 = runtime::SLOT_BITS;
+
+/// The memory page, in bytes: CC.MPS = 0.
+const PAGE_BYTES: u64 = 4096;
+
+/// How often a register is asked while the driver waits for it.
+const REGISTER_POLL: Span = Span::ms(1);
+
+/// The watchdog looks this many times within a time-out.
+const TICKS_PER_TIMEOUT: u64 = 8;
+
+/// So many completions that make no sense, and the controller is reset.
+const PROTOCOL_ERRORS_MAX: u32 = 64;
+
+/// How a controller is started and watched over.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The namespace to use; none: the first active one.
+    pub nsid: Option<Nsid>,
+    /// I/O queues to ask the controller for, at least 1.
+    pub queues: u16,
+    /// A command that takes longer is aborted, and if that doesn't help the controller is reset.
+    /// Zero: commands take as long as they take, and a link that dies in silence is not noticed.
+    pub timeout: Span,
+    /// An admin command that takes longer has failed.
+    pub admin_timeout: Span,
+    /// How often a command that was lost to a time-out or a reset is submitted again.
+    pub retries: u32,
+    /// The least that the controller is given to become ready, whatever CAP.TO says.
+    pub ready_floor: Span,
+    /// The most that the controller is given to become ready, whatever CAP.TO says.
+    pub ready_ceiling: Span,
+    /// No transfer is longer than this, in bytes, even if the controller could.
+    pub transfer_bytes_max: u32,
+    /// Turns the volatile write cache on or off, where there is one; none: as it is.
+    pub volatile_cache: Option<bool>,
+    /// How completions of admin commands are noticed.
+    pub admin_completion: Completion,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            nsid: None,
+            queues: 1,
+            timeout: Span::s(5),
+            admin_timeout: Span::s(5),
+            retries: 3,
+            ready_floor: Span::s(1),
+            ready_ceiling: Span::s(30),
+            transfer_bytes_max: 1 << 20,
+            volatile_cache: None,
+            admin_completion: Completion::Polled,
+        }
+    }
+}
+
+/// What an I/O queue is like.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueOptions {
+    /// Commands in flight at most: 1 to [`DEPTH_MAX`]. The rings have one entry more.
+    pub depth: u16,
+    /// How completions are noticed.
+    pub completion: Completion,
+    /// When the device is told of new commands.
+    pub doorbell: Doorbell,
+    /// The queue's class, for controllers that arbitrate by weight.
+    pub priority: Priority,
+}
+
+impl Default for QueueOptions {
+    fn default() -> QueueOptions {
+        QueueOptions {
+            depth: 128,
+            completion: Completion::Polled,
+            doorbell: Doorbell::Each,
+            priority: Priority::Urgent,
+        }
+    }
+}
+
+/// How completions are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The driver watches the queue's memory.
+    Polled,
+    /// The device signals this vector.
+    Interrupt {
+        /// The MSI-X vector.
+        vector: u16,
+    },
+}
+
+/// When the submission queue's doorbell is rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doorbell {
+    /// For each command, at once.
+    Each,
+    /// Once for all commands that were queued in one pass of the executor.
+    Batched,
+}

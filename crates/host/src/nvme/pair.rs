@@ -1,0 +1,371 @@
+//! A submission queue and its completion queue: what the admin queue and the I/O queues share.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+
+use bus::HostPort;
+use runtime::{Either, Rt, Signal, Stage, race};
+use wire::QueueId;
+use wire::nvme::entry::{Cqe, Sqe};
+use wire::nvme::registers;
+
+use super::health::Health;
+use super::lists::PrpLists;
+use super::ring::{CompletionRing, SubmissionRing};
+use super::slots::Slots;
+use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX};
+use crate::{InitError, strand};
+
+/// What one queue has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands given to the device.
+    pub submissions: u64,
+    /// Completions that were delivered.
+    pub completions: u64,
+    /// Writes to the submission queue's doorbell.
+    pub sq_doorbells: u64,
+    /// Writes to the completion queue's doorbell.
+    pub cq_doorbells: u64,
+    /// Completions that made no sense and were ignored.
+    pub protocol_errors: u64,
+    /// Times that the watchdog found completions which no interrupt had told of.
+    pub lost_interrupts: u64,
+    /// Commands that exceeded their time.
+    pub timeouts: u64,
+}
+
+/// A queue pair.
+pub(super) struct Pair<P: HostPort> {
+    port: P,
+    qid: QueueId,
+    pub slots: Slots,
+    pub sq: SubmissionRing,
+    pub cq: CompletionRing,
+    pub lists: PrpLists,
+    completion: Completion,
+    doorbell: Doorbell,
+    sq_doorbell: u32,
+    cq_doorbell: u32,
+    /// Completions that were taken since the device was last told.
+    untold: Cell<u32>,
+    /// The tail that the doorbell was last told.
+    rung: Cell<u32>,
+    /// Whether the device works on it. While it doesn't, nobody touches rings or doorbells.
+    open: Cell<bool>,
+    /// Whether its tasks are to end.
+    stopped: Cell<bool>,
+    /// Whether the device knows of its memory, and may use it.
+    exposed: Cell<bool>,
+    /// `open` or `stopped` has changed.
+    turned: Signal,
+    /// Commands wait for the doorbell.
+    dirty: Signal,
+    health: Rc<Health>,
+    pub counters: Cell<Counters>,
+    stages: Stages,
+    /// Protocol errors since the device was last started.
+    recent_errors: Cell<u32>,
+}
+
+struct Stages {
+    completion: Stage,
+    /// Polling, or taking the interrupt.
+    noticing: Stage,
+}
+
+/// A completion queue has at least so many entries, where the controller has queues of that length:
+/// then the device need not be told of every single completion.
+const CQ_ENTRIES_MIN: u32 = 64;
+
+/// How a pair is to be.
+pub(super) struct PairSpec {
+    pub qid: QueueId,
+    pub depth: u16,
+    pub completion: Completion,
+    pub doorbell: Doorbell,
+    /// The longest transfer of one command, in bytes.
+    pub transfer_bytes_max: u32,
+    /// CAP.DSTRD.
+    pub stride: u8,
+    /// The most entries of a queue (CAP.MQES).
+    pub entries_max: u32,
+}
+
+impl<P: HostPort> Pair<P> {
+    /// A closed pair with its memory, and the tasks that serve it.
+    pub fn start(port: &P, health: &Rc<Health>, spec: &PairSpec) -> Result<Rc<Pair<P>>, InitError> {
+        let sq_doorbell = registers::sq_tail_doorbell(spec.qid, spec.stride);
+        let cq_doorbell = registers::cq_head_doorbell(spec.qid, spec.stride);
+        if sq_doorbell == u32::MAX || cq_doorbell == u32::MAX {
+            return Err(InitError::Unsupported {
+                what: "CAP.DSTRD",
+                found: u64::from(spec.stride),
+                expected: "a stride that puts this queue's doorbells below 4 GiB",
+            });
+        }
+        let entries = u32::from(spec.depth) + 1;
+        let sq = port.arena().buffer(SubmissionRing::bytes(entries))?;
+        let cq_entries = entries.max(CQ_ENTRIES_MIN.min(spec.entries_max));
+        let cq = port.arena().buffer(CompletionRing::bytes(cq_entries))?;
+        let lists = PrpLists::new(port.arena(), spec.depth, spec.transfer_bytes_max)?;
+        let pair = Rc::new(Pair {
+            port: port.clone(),
+            qid: spec.qid,
+            slots: Slots::new(spec.depth),
+            sq: SubmissionRing::new(sq, entries),
+            cq: CompletionRing::new(cq, cq_entries),
+            untold: Cell::new(0),
+            lists,
+            completion: spec.completion,
+            doorbell: spec.doorbell,
+            sq_doorbell,
+            cq_doorbell,
+            rung: Cell::new(0),
+            open: Cell::new(false),
+            stopped: Cell::new(false),
+            exposed: Cell::new(false),
+            turned: Signal::default(),
+            dirty: Signal::default(),
+            health: health.clone(),
+            counters: Cell::default(),
+            stages: Stages {
+                completion: port.rt().stage("completion"),
+                noticing: port.rt().stage(match spec.completion {
+                    Completion::Polled => "poll",
+                    Completion::Interrupt { .. } => "interrupt",
+                }),
+            },
+            recent_errors: Cell::new(0),
+        });
+        port.rt().spawn(pump(pair.clone()));
+        if spec.doorbell == Doorbell::Batched {
+            port.rt().spawn(ring_batches(pair.clone()));
+        }
+        Ok(pair)
+    }
+
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    pub fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    pub fn qid(&self) -> QueueId {
+        self.qid
+    }
+
+    pub fn completion(&self) -> Completion {
+        self.completion
+    }
+
+    /// The device is about to learn where the memory lies.
+    pub fn expose(&self) {
+        self.exposed.set(true);
+    }
+
+    /// The device works on it from now on.
+    pub fn open(&self) {
+        self.expose();
+        self.recent_errors.set(0);
+        self.open.set(true);
+        self.turned.notify(self.rt());
+    }
+
+    /// Nobody touches the rings or the doorbells from now on.
+    pub fn close(&self) {
+        self.open.set(false);
+        self.turned.notify(self.rt());
+    }
+
+    /// The device can no longer write: its commands are lost, and the rings are empty.
+    pub fn clear(&self) {
+        assert!(!self.open.get(), "a pair is closed before it is cleared");
+        self.exposed.set(false);
+        self.slots.abandon(self.rt());
+        self.sq.clear();
+        self.cq.clear();
+        self.rung.set(0);
+        self.untold.set(0);
+    }
+
+    /// The device could not be stopped: it may fetch commands from here and write completions and
+    /// data for ever. What it knows of is never used again, or somebody else's bytes would become
+    /// commands.
+    pub fn strand(&self) {
+        if self.exposed.replace(false) {
+            strand(self.sq.memory());
+            strand(self.cq.memory());
+            strand(self.lists.memory());
+            self.slots.strand_buffers();
+        }
+    }
+
+    /// Ends its tasks.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+        self.close();
+        self.dirty.notify(self.rt());
+    }
+
+    /// Gives a command to the device.
+    #[inline]
+    pub fn submit(&self, sqe: &Sqe) {
+        assert!(self.open.get(), "commands go to a device that works");
+        self.sq.push(sqe);
+        self.count(|counters| counters.submissions += 1);
+        match self.doorbell {
+            Doorbell::Each => self.ring(),
+            Doorbell::Batched => self.dirty.notify(self.rt()),
+        }
+    }
+
+    /// Tells the device of the commands that it doesn't know of.
+    fn ring(&self) {
+        let tail = self.sq.tail();
+        if self.open.get() && self.rung.replace(tail) != tail {
+            self.port.write32(self.sq_doorbell, tail);
+            self.count(|counters| counters.sq_doorbells += 1);
+        }
+    }
+
+    /// Takes in the completions that are there, at most one for each entry of the queue: a device
+    /// that completes faster than we look must not hold up everybody else. Gives their number.
+    pub fn drain(&self) -> u32 {
+        // The device hears of its room when a quarter of the queue is due, not for each entry: every
+        // telling costs a posted write, and live it takes the doorbell's line from the device. It can't
+        // be left waiting: a queue that looks full to it holds more than a quarter for us to take.
+        let quarter = (self.cq.entries() / 4).max(1);
+        let mut taken = 0;
+        // Who is told of a completion may act at once, and close the pair.
+        while taken < self.cq.entries()
+            && self.open.get()
+            && let Some(cqe) = self.cq.take()
+        {
+            taken += 1;
+            self.untold.set(self.untold.get() + 1);
+            if self.untold.get() >= quarter {
+                self.untold.set(0);
+                self.tell_head();
+            }
+            self.judge(&cqe);
+        }
+        taken
+    }
+
+    fn tell_head(&self) {
+        self.port.write32(self.cq_doorbell, self.cq.head());
+        self.count(|counters| counters.cq_doorbells += 1);
+    }
+
+    fn judge(&self, cqe: &Cqe) {
+        match self.slots.deliver(self.rt(), cqe, self.qid, self.sq.entries()) {
+            Ok(owner) => {
+                self.count(|counters| counters.completions += 1);
+                self.mark_noticed(cqe);
+                if let Some(owner) = owner {
+                    self.rt().hand_over(owner);
+                }
+            }
+            Err(violation) => {
+                self.count(|counters| counters.protocol_errors += 1);
+                let cid = u64::from(cqe.cid.get());
+                self.rt().log("host", "bad-completion", violation as u64, cid);
+                let errors = self.recent_errors.get() + 1;
+                self.recent_errors.set(errors);
+                if errors == PROTOCOL_ERRORS_MAX {
+                    self.health.wished.set(false);
+                    self.health.ask(self.rt(), |asks| asks.reset = true);
+                }
+            }
+        }
+    }
+
+    /// The command's time goes to the completion's way here, and to our noticing it.
+    fn mark_noticed(&self, cqe: &Cqe) {
+        let rt = self.rt();
+        rt.join_journey(self.qid.0, cqe.cid.get());
+        if rt.is_followed() {
+            rt.mark_at(self.stages.completion, self.port.noticed());
+            rt.mark(self.stages.noticing);
+            rt.part_from_journey();
+        }
+    }
+
+    pub fn count(&self, add: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        add(&mut counters);
+        self.counters.set(counters);
+    }
+}
+
+/// What the pump has noticed.
+enum Noticed {
+    Completions,
+    Gone,
+}
+
+/// Takes in completions, as long as the pair has tasks.
+async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
+    let mut interrupts = 0;
+    while !pair.stopped.get() {
+        // One waiter for all rounds: a change of state must end a wait that memory would not.
+        let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
+        while pair.open.get() {
+            let noticed = match pair.completion {
+                Completion::Polled => race(&mut turned, on_completion(&pair)).await,
+                Completion::Interrupt { vector } => {
+                    match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {
+                        Either::First(()) => Either::First(()),
+                        Either::Second(count) => {
+                            interrupts = count;
+                            Either::Second(Noticed::Completions)
+                        }
+                    }
+                }
+            };
+            match noticed {
+                Either::First(()) => break,
+                Either::Second(Noticed::Completions) => {
+                    while pair.drain() == pair.cq.entries() {
+                        pair.rt().yield_now().await;
+                    }
+                }
+                Either::Second(Noticed::Gone) => {
+                    pair.health.ask(pair.rt(), |asks| asks.gone = true);
+                    break;
+                }
+            }
+        }
+        turned.await;
+    }
+}
+
+/// Waits until the completion queue's next entry has come.
+async fn on_completion<P: HostPort>(pair: &Pair<P>) -> Noticed {
+    let (at, bytes) = pair.cq.next_at();
+    let check = || {
+        if pair.cq.has_next() {
+            Some(Noticed::Completions)
+        } else {
+            pair.port.is_gone().then_some(Noticed::Gone)
+        }
+    };
+    pair.port.on_memory(at, bytes, check).await
+}
+
+/// Rings once for all commands that were queued since it was last this task's turn.
+async fn ring_batches<P: HostPort>(pair: Rc<Pair<P>>) {
+    while !pair.stopped.get() {
+        let seen = pair.dirty.version();
+        pair.ring();
+        pair.dirty.changed(pair.rt(), seen).await;
+    }
+}

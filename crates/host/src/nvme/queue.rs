@@ -1,0 +1,253 @@
+//! An I/O queue: reads, writes and flushes of one namespace.
+
+use alloc::rc::Rc;
+use core::future::Future;
+
+use bus::{Buffer, Cost, HostPort, OutOfMemory};
+use runtime::Stage;
+use wire::nvme::admin::Priority;
+use wire::nvme::entry::Sqe;
+use wire::nvme::io;
+use wire::{CommandId, Lba, Nsid, QueueId};
+
+use super::Completion;
+use super::admin::was_aborted;
+use super::controller::Core;
+use super::health::{Health, State};
+use super::pair::{Counters, Pair};
+use super::slots::{Claim, End};
+use crate::{BlockDevice, Geometry, IoError, Kind};
+
+/// An I/O queue pair of a started controller.
+pub struct Queue<P: HostPort> {
+    pub(super) pair: Rc<Pair<P>>,
+    pub(super) priority: Priority,
+    health: Rc<Health>,
+    nsid: Nsid,
+    geometry: Geometry,
+    retries: u32,
+    costs: Costs,
+    stages: Stages,
+}
+
+struct Costs {
+    submit: Cost,
+    complete: Cost,
+    /// Only where an interrupt tells of completions.
+    context_switch: Option<Cost>,
+}
+
+struct Stages {
+    slot_wait: Stage,
+    completion: Stage,
+}
+
+/// What a command came to.
+enum Verdict {
+    Ended(Result<(), IoError>),
+    /// It was lost with the device, or ended because it took too long: this is how it ends if it is
+    /// not tried again.
+    TryAgain(Kind),
+    /// It was lost through no fault of its own.
+    Repeat,
+}
+
+impl<P: HostPort> Queue<P> {
+    pub(super) fn new(pair: Rc<Pair<P>>, priority: Priority, core: &Core<P>) -> Queue<P> {
+        let (port, geometry) = (pair.port().clone(), core.identity.geometry);
+        let context_switch = match pair.completion() {
+            Completion::Polled => None,
+            Completion::Interrupt { .. } => Some(port.cost("context switch")),
+        };
+        let rt = port.rt();
+        Queue {
+            priority,
+            health: core.health.clone(),
+            nsid: core.identity.nsid,
+            geometry,
+            retries: core.options.retries,
+            costs: Costs {
+                submit: port.cost("submit"),
+                complete: port.cost("complete"),
+                context_switch,
+            },
+            stages: Stages { slot_wait: rt.stage("slot wait"), completion: rt.stage("completion") },
+            pair,
+        }
+    }
+
+    /// Reads blocks from `lba` on until `into` is full.
+    ///
+    /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
+    /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped,
+    /// the buffer goes back to its arena when the device can no longer write to it.
+    ///
+    /// The command's journey begins with this call and is left for the caller to finish.
+    pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
+        let blocks = match self.geometry.judge(lba, &into) {
+            Ok(blocks) => blocks,
+            Err(error) => return (into, Err(error)),
+        };
+        let slot = self.slot().await;
+        let data = self.pair.lists.describe(slot.index(), &into);
+        slot.keep(into);
+        let result = self
+            .run(&slot, Some(lba), |cid| io::read(cid, self.nsid, lba, blocks, false, data))
+            .await;
+        (slot.release().expect("kept since this call"), result)
+    }
+
+    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
+    /// Else as [`read`](Self::read).
+    pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
+        let blocks = match self.geometry.judge(lba, &from) {
+            Ok(blocks) => blocks,
+            Err(error) => return (from, Err(error)),
+        };
+        let slot = self.slot().await;
+        let data = self.pair.lists.describe(slot.index(), &from);
+        slot.keep(from);
+        let result = self
+            .run(&slot, Some(lba), |cid| io::write(cid, self.nsid, lba, blocks, fua, data))
+            .await;
+        (slot.release().expect("kept since this call"), result)
+    }
+
+    /// Makes durable what was written to the namespace and completed before.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        let slot = self.slot().await;
+        self.run(&slot, None, |cid| io::flush(cid, self.nsid)).await
+    }
+
+    /// One command, from the entry to its verdict, and again if the device was reset under it.
+    async fn run(
+        &self,
+        slot: &Claim<'_>,
+        lba: Option<Lba>,
+        build: impl Fn(CommandId) -> Sqe,
+    ) -> Result<(), IoError> {
+        let (port, rt) = (self.pair.port(), self.pair.rt());
+        let mut attempts = 0;
+        loop {
+            port.spend(self.costs.submit).await;
+            self.ready().await.map_err(|kind| IoError::of(kind, lba))?;
+            // The entry is stored, then the doorbell rings; from here on the device may write.
+            self.pair.submit(&build(slot.launch()));
+            let end = slot.end().await;
+            rt.mark(self.stages.completion);
+            if let Some(context_switch) = self.costs.context_switch {
+                port.spend(context_switch).await;
+            }
+            port.spend(self.costs.complete).await;
+            match self.verdict(slot, end, lba) {
+                Verdict::Ended(result) => return result,
+                Verdict::TryAgain(kind) if attempts == self.retries => {
+                    return Err(IoError::of(kind, lba));
+                }
+                Verdict::TryAgain(_) => attempts += 1,
+                Verdict::Repeat => {}
+            }
+        }
+    }
+
+    /// Waits for a command slot; the command's journey begins with it.
+    async fn slot(&self) -> Claim<'_> {
+        let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
+        // Live, a clock that nobody needs is not read.
+        let waits_since = (self.pair.slots.available() == 0).then(|| rt.now());
+        let slot = self.pair.slots.claim(rt).await;
+        let cid = slot.next_cid().0;
+        if rt.follows(qid, cid) {
+            rt.begin_journey(qid, cid, waits_since.unwrap_or_else(|| rt.now()));
+            rt.mark(self.stages.slot_wait);
+        } else {
+            rt.part_from_journey();
+        }
+        slot
+    }
+
+    /// Waits while the controller is being reset.
+    #[inline]
+    async fn ready(&self) -> Result<(), Kind> {
+        if self.pair.port().is_gone() {
+            self.health.ask(self.pair.rt(), |asks| asks.gone = true);
+            return Err(Kind::Gone);
+        }
+        self.health.running(self.pair.rt()).await
+    }
+
+    /// What the end of a command means to its caller.
+    fn verdict(&self, slot: &Claim<'_>, end: End, lba: Option<Lba>) -> Verdict {
+        match (end, self.health.state()) {
+            (End::Completed(cqe), state) => match cqe.status().ok() {
+                Ok(()) => Verdict::Ended(Ok(())),
+                Err(status) if was_aborted(status) && slot.has_expired() => {
+                    Verdict::TryAgain(Kind::TimedOut)
+                }
+                Err(status) if was_aborted(status) && state != State::Running => {
+                    Verdict::Ended(Err(IoError::of(Kind::Closed, lba)))
+                }
+                Err(status) => Verdict::Ended(Err(IoError::answered(status, lba))),
+            },
+            (End::Lost, State::Gone) => Verdict::Ended(Err(IoError::of(Kind::Gone, lba))),
+            (End::Lost, State::Closing | State::Closed) => {
+                Verdict::Ended(Err(IoError::of(Kind::Closed, lba)))
+            }
+            (End::Lost, _) if slot.has_expired() => Verdict::TryAgain(Kind::TimedOut),
+            (End::Lost, _) if self.health.wished.get() => Verdict::Repeat,
+            (End::Lost, _) => Verdict::TryAgain(Kind::Reset),
+        }
+    }
+
+    /// Its number.
+    pub fn qid(&self) -> QueueId {
+        self.pair.qid()
+    }
+
+    /// Commands in flight at most.
+    pub fn depth(&self) -> u16 {
+        self.pair.slots.depth()
+    }
+
+    /// Command slots that nobody has: all of them, once every command has ended.
+    pub fn slots_free(&self) -> usize {
+        self.pair.slots.available()
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        self.pair.counters.get()
+    }
+
+    /// The port that it works through.
+    pub fn port(&self) -> &P {
+        self.pair.port()
+    }
+}
+
+impl<P: HostPort> BlockDevice for Queue<P> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.pair.port().arena().buffer(bytes)
+    }
+
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Queue::read(self, lba, into)
+    }
+
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Queue::write(self, lba, from, fua)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        Queue::flush(self)
+    }
+}

@@ -1,0 +1,205 @@
+//! The two rings of a queue pair, as they lie in host memory (NVMe base 2.0, 3.3.1).
+
+use core::cell::Cell;
+
+use bus::Buffer;
+use wire::BusAddr;
+use wire::nvme::entry::{Cqe, Sqe};
+use zerocopy::{FromZeros, IntoBytes};
+
+const SQE_BYTES: usize = size_of::<Sqe>();
+const CQE_BYTES: usize = size_of::<Cqe>();
+
+/// Where a completion's last word lies, whose bit 16 is the phase tag.
+const CQE_FLAG_AT: usize = CQE_BYTES - 4;
+
+/// A submission queue: the driver writes, the device reads.
+pub(super) struct SubmissionRing {
+    memory: Buffer,
+    entries: u32,
+    tail: Cell<u32>,
+}
+
+impl SubmissionRing {
+    /// An empty ring in `memory`, which holds it exactly.
+    pub fn new(memory: Buffer, entries: u32) -> SubmissionRing {
+        assert!(memory.bytes() == SubmissionRing::bytes(entries) && entries >= 2);
+        memory.zero();
+        SubmissionRing { memory, entries, tail: Cell::new(0) }
+    }
+
+    /// What a ring of so many entries takes, in bytes.
+    pub const fn bytes(entries: u32) -> usize {
+        entries as usize * SQE_BYTES
+    }
+
+    /// Empties it. The device must not be using it.
+    pub fn clear(&self) {
+        self.memory.zero();
+        self.tail.set(0);
+    }
+
+    /// Stores an entry. The number of command slots is one less than that of entries, so there is
+    /// room.
+    pub fn push(&self, sqe: &Sqe) {
+        let tail = self.tail.get();
+        self.memory.copy_in(tail as usize * SQE_BYTES, sqe.as_bytes());
+        self.tail.set(if tail + 1 == self.entries { 0 } else { tail + 1 });
+    }
+
+    /// What the doorbell is to be told.
+    pub fn tail(&self) -> u32 {
+        self.tail.get()
+    }
+
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    pub fn at(&self) -> BusAddr {
+        self.memory.at()
+    }
+
+    /// The memory, to be given up for good where the device may still fetch from it.
+    pub fn memory(&self) -> &Buffer {
+        &self.memory
+    }
+}
+
+/// A completion queue: the device writes, the driver reads.
+pub(super) struct CompletionRing {
+    memory: Buffer,
+    entries: u32,
+    head: Cell<u32>,
+    /// The phase tag that a new entry has in this pass.
+    phase: Cell<bool>,
+}
+
+impl CompletionRing {
+    /// An empty ring in `memory`, which holds it exactly.
+    pub fn new(memory: Buffer, entries: u32) -> CompletionRing {
+        assert!(memory.bytes() == CompletionRing::bytes(entries) && entries >= 2);
+        memory.zero();
+        CompletionRing { memory, entries, head: Cell::new(0), phase: Cell::new(true) }
+    }
+
+    /// What a ring of so many entries takes, in bytes.
+    pub const fn bytes(entries: u32) -> usize {
+        entries as usize * CQE_BYTES
+    }
+
+    /// Empties it. The device must not be using it.
+    pub fn clear(&self) {
+        self.memory.zero();
+        self.head.set(0);
+        self.phase.set(true);
+    }
+
+    /// Whether the next entry has come. Acquire: what the device wrote before its phase tag, the
+    /// data of the command among it, is seen after this.
+    #[inline]
+    pub fn has_next(&self) -> bool {
+        let flag = self.memory.load_u32(self.head.get() as usize * CQE_BYTES + CQE_FLAG_AT);
+        (flag >> 16 & 1 != 0) == self.phase.get()
+    }
+
+    /// Copies the next entry out, if it has come: once, so that what is judged is what is used.
+    #[inline]
+    pub fn take(&self) -> Option<Cqe> {
+        if !self.has_next() {
+            return None;
+        }
+        let head = self.head.get();
+        let mut cqe = Cqe::new_zeroed();
+        self.memory.copy_out(head as usize * CQE_BYTES, cqe.as_mut_bytes());
+        if head + 1 == self.entries {
+            self.head.set(0);
+            self.phase.set(!self.phase.get());
+        } else {
+            self.head.set(head + 1);
+        }
+        Some(cqe)
+    }
+
+    /// What the doorbell is to be told.
+    pub fn head(&self) -> u32 {
+        self.head.get()
+    }
+
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    pub fn at(&self) -> BusAddr {
+        self.memory.at()
+    }
+
+    /// Where the next entry will be, and how long it is.
+    pub fn next_at(&self) -> (BusAddr, u32) {
+        let offset = u64::from(self.head.get()) * CQE_BYTES as u64;
+        (BusAddr(self.memory.at().0 + offset), CQE_BYTES as u32)
+    }
+
+    /// The memory, to be given up for good where the device may still write to it.
+    pub fn memory(&self) -> &Buffer {
+        &self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bus::{Arena, Memory};
+    use wire::CommandId;
+    use wire::nvme::status::Status;
+
+    fn ring(entries: u32) -> CompletionRing {
+        let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
+        CompletionRing::new(arena.buffer(CompletionRing::bytes(entries)).unwrap(), entries)
+    }
+
+    fn put(ring: &CompletionRing, index: usize, cid: u16, phase: bool) {
+        let cqe = Cqe::new(CommandId(cid), Status::SUCCESS).with_phase(phase);
+        ring.memory.copy_in(index * CQE_BYTES, cqe.as_bytes());
+    }
+
+    #[test]
+    fn an_entry_is_new_until_the_phase_of_its_pass_is_over() {
+        let ring = ring(3);
+        for pass in 0..5_u16 {
+            for index in 0..3 {
+                assert!(ring.take().is_none(), "pass {pass} entry {index}");
+                put(&ring, index, 10 * pass + index as u16, pass % 2 == 0);
+                assert_eq!(ring.take().unwrap().id(), CommandId(10 * pass + index as u16));
+            }
+            assert_eq!(ring.head(), 0);
+        }
+    }
+
+    #[test]
+    fn a_cleared_ring_begins_anew() {
+        let ring = ring(2);
+        for index in 0..2 {
+            put(&ring, index, 1, true);
+            ring.take().unwrap();
+        }
+        put(&ring, 0, 2, false);
+        ring.clear();
+        assert!(ring.take().is_none(), "an entry from before");
+        put(&ring, 0, 3, true);
+        assert_eq!(ring.take().unwrap().id(), CommandId(3));
+    }
+
+    #[test]
+    fn the_tail_goes_round() {
+        let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
+        let ring = SubmissionRing::new(arena.buffer(SubmissionRing::bytes(3)).unwrap(), 3);
+        let tails: alloc::vec::Vec<u32> = (0..4)
+            .map(|_| {
+                ring.push(&Sqe::default());
+                ring.tail()
+            })
+            .collect();
+        assert_eq!(tails, [1, 2, 0, 1]);
+    }
+}

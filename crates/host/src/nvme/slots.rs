@@ -1,0 +1,449 @@
+//! The command slots of one queue: who waits, what the device may still touch, and which completion
+//! belongs to whom.
+//!
+//! ```text
+//!             claim          launch            deliver             let go
+//!     Free ──────────► Claimed ──────► Flying ─────────► Done ───────────► Free
+//!      ▲                 │               │ │ abandon            let go │ launch again
+//!      │     let go      │        let go │ └───────────► Lost ─────────┴──────► ...
+//!      ├─────────────────┘               ▼
+//!      └──────── deliver, abandon ── Orphaned
+//! ```
+//!
+//! From launch to delivery, or until the device can no longer write, a slot owns its buffer.
+
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::future::poll_fn;
+use core::task::Poll;
+
+use bus::Buffer;
+use runtime::{Parked, Pool, Rt};
+use wire::nvme::entry::Cqe;
+use wire::{CommandId, QueueId};
+
+use super::{DEPTH_MAX, SLOT_BITS};
+use crate::strand;
+
+/// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
+/// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
+const GENERATIONS: u8 = (1 << (16 - SLOT_BITS)) - 1;
+
+const _: () = assert!(DEPTH_MAX as u32 == 1 << SLOT_BITS);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// In the pool.
+    Free,
+    /// Somebody has it, and the device knows nothing of it.
+    Claimed,
+    /// The device has the command, and its owner waits.
+    Flying,
+    /// The device has the command, and nobody waits.
+    Orphaned,
+    /// The completion is there, and its owner will fetch it.
+    Done,
+    /// The device was stopped under the command; its owner will see.
+    Lost,
+}
+
+struct Slot {
+    stage: Cell<Stage>,
+    generation: Cell<u8>,
+    /// How often the watchdog has seen this command in flight.
+    looks: Cell<u32>,
+    /// Whether the command has exceeded its time.
+    expired: Cell<bool>,
+    /// Whether the controller was asked to abort it.
+    aborted: Cell<bool>,
+    completion: Cell<Cqe>,
+    owner: Cell<Option<Parked>>,
+    buffer: Cell<Option<Buffer>>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// With this completion.
+    Completed(Cqe),
+    /// With the device.
+    Lost,
+}
+
+/// Why a completion makes no sense. The number goes into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    /// It names a submission queue that doesn't complete here.
+    WrongQueue = 1,
+    /// Its submission queue head lies outside the queue.
+    HeadOutOfRange = 2,
+    /// There is no such slot.
+    NoSuchSlot = 3,
+    /// The slot has no command in flight.
+    NotInFlight = 4,
+    /// The slot's command is another one by now.
+    AnotherUse = 5,
+}
+
+/// The slots of one queue.
+pub(super) struct Slots {
+    table: Box<[Slot]>,
+    free: Pool<u16>,
+}
+
+impl Slots {
+    /// As many free slots as commands may be in flight.
+    pub fn new(depth: u16) -> Slots {
+        assert!((1..=DEPTH_MAX).contains(&depth));
+        let slot = |_| Slot {
+            stage: Cell::new(Stage::Free),
+            generation: Cell::new(0),
+            looks: Cell::new(0),
+            expired: Cell::new(false),
+            aborted: Cell::new(false),
+            completion: Cell::new(Cqe::default()),
+            owner: Cell::new(None),
+            buffer: Cell::new(None),
+        };
+        // The pool gives its last item first; slot 0 comes first.
+        Slots { table: (0..depth).map(slot).collect(), free: Pool::new((0..depth).rev()) }
+    }
+
+    /// How many there are.
+    pub fn depth(&self) -> u16 {
+        self.table.len() as u16
+    }
+
+    /// How many nobody has.
+    pub fn available(&self) -> usize {
+        self.free.available()
+    }
+
+    /// How many commands the device has.
+    pub fn in_flight(&self) -> usize {
+        self.table.iter().filter(|slot| slot.is_in_flight()).count()
+    }
+
+    /// Waits for a turn, and takes a slot.
+    pub async fn claim<'a>(&'a self, rt: &'a Rt) -> Claim<'a> {
+        let index = self.free.take(rt).await;
+        let slot = self.slot(index);
+        assert_eq!(slot.stage.get(), Stage::Free, "the pool holds free slots");
+        slot.stage.set(Stage::Claimed);
+        Claim { slots: self, rt, index }
+    }
+
+    /// Judges a completion and delivers it. Gives who waits for it, to be told.
+    #[inline]
+    pub fn deliver(
+        &self,
+        rt: &Rt,
+        cqe: &Cqe,
+        queue: QueueId,
+        sq_entries: u32,
+    ) -> Result<Option<Parked>, Violation> {
+        if cqe.queue() != queue {
+            return Err(Violation::WrongQueue);
+        }
+        if u32::from(cqe.sq_head.get()) >= sq_entries {
+            return Err(Violation::HeadOutOfRange);
+        }
+        let cid = cqe.id();
+        let index = cid.0 & (DEPTH_MAX - 1);
+        let slot = self.table.get(usize::from(index)).ok_or(Violation::NoSuchSlot)?;
+        if !slot.is_in_flight() {
+            return Err(Violation::NotInFlight);
+        }
+        if slot.cid(index) != cid {
+            return Err(Violation::AnotherUse);
+        }
+        if slot.stage.get() == Stage::Orphaned {
+            self.recycle(rt, index);
+            return Ok(None);
+        }
+        slot.completion.set(*cqe);
+        slot.stage.set(Stage::Done);
+        Ok(slot.owner.take())
+    }
+
+    /// The device has lost all its commands and can no longer write: owners are told, and what
+    /// nobody waits for is free again.
+    pub fn abandon(&self, rt: &Rt) {
+        for (index, slot) in self.table.iter().enumerate() {
+            match slot.stage.get() {
+                Stage::Flying => {
+                    slot.stage.set(Stage::Lost);
+                    slot.wake(rt);
+                }
+                Stage::Orphaned => self.recycle(rt, index as u16),
+                Stage::Free | Stage::Claimed | Stage::Done | Stage::Lost => {}
+            }
+        }
+    }
+
+    /// The device may write to the buffers of its commands for ever: they never go back to their
+    /// arena, not even when their owners drop them.
+    pub fn strand_buffers(&self) {
+        for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
+            if let Some(buffer) = slot.buffer.take() {
+                strand(&buffer);
+                slot.buffer.set(Some(buffer));
+            }
+        }
+    }
+
+    /// The watchdog has looked. Says whether any command was in flight at its last look already.
+    pub fn tick(&self) -> bool {
+        let mut any_old = false;
+        for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
+            any_old |= slot.looks.get() > 0;
+            slot.looks.set(slot.looks.get() + 1);
+        }
+        any_old
+    }
+
+    /// Tells of each command in flight how often the watchdog has seen it.
+    pub fn ages(&self, mut tell: impl FnMut(CommandId, u32)) {
+        for (index, slot) in self.table.iter().enumerate() {
+            if slot.is_in_flight() {
+                tell(slot.cid(index as u16), slot.looks.get());
+            }
+        }
+    }
+
+    /// This command has exceeded its time. True if that is new.
+    pub fn expire(&self, cid: CommandId) -> bool {
+        self.command(cid).is_some_and(|slot| !slot.expired.replace(true))
+    }
+
+    /// The controller is asked to abort this command. True if that is new.
+    pub fn mark_aborted(&self, cid: CommandId) -> bool {
+        self.command(cid).is_some_and(|slot| !slot.aborted.replace(true))
+    }
+
+    /// The slot of a command in flight.
+    fn command(&self, cid: CommandId) -> Option<&Slot> {
+        let index = cid.0 & (DEPTH_MAX - 1);
+        let slot = self.table.get(usize::from(index))?;
+        (slot.is_in_flight() && slot.cid(index) == cid).then_some(slot)
+    }
+
+    /// Back to the pool, without its buffer.
+    fn recycle(&self, rt: &Rt, index: u16) {
+        let slot = self.slot(index);
+        slot.stage.set(Stage::Free);
+        slot.buffer.take();
+        self.free.give(rt, index);
+    }
+
+    fn slot(&self, index: u16) -> &Slot {
+        &self.table[usize::from(index)]
+    }
+}
+
+impl Slot {
+    fn is_in_flight(&self) -> bool {
+        matches!(self.stage.get(), Stage::Flying | Stage::Orphaned)
+    }
+
+    fn cid(&self, index: u16) -> CommandId {
+        cid(self.generation.get(), index)
+    }
+
+    fn wake(&self, rt: &Rt) {
+        if let Some(owner) = self.owner.take() {
+            rt.unpark(owner);
+        }
+    }
+}
+
+fn cid(generation: u8, index: u16) -> CommandId {
+    CommandId(u16::from(generation) << SLOT_BITS | index)
+}
+
+/// A slot that somebody has. Dropped while the device has the command, it leaves the slot, and the
+/// buffer in it, to the completion; else the slot is free at once.
+pub(super) struct Claim<'a> {
+    slots: &'a Slots,
+    rt: &'a Rt,
+    index: u16,
+}
+
+impl Claim<'_> {
+    /// Its number in the table.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// From here on the buffer is the slot's.
+    pub fn keep(&self, buffer: Buffer) {
+        assert!(self.slot().stage.get() == Stage::Claimed, "a buffer comes before its command");
+        self.slot().buffer.set(Some(buffer));
+    }
+
+    /// The buffer comes back: the device has completed its command, or never got one.
+    pub fn release(&self) -> Option<Buffer> {
+        assert!(!self.slot().is_in_flight(), "the device may still write");
+        self.slot().buffer.take()
+    }
+
+    /// The number that the slot's next command will have.
+    pub fn next_cid(&self) -> CommandId {
+        let slot = self.slot();
+        let next = slot.generation.get() + 1;
+        cid(if next == GENERATIONS { 0 } else { next }, self.index)
+    }
+
+    /// The number of the slot's next command, which the device is about to get.
+    pub fn launch(&self) -> CommandId {
+        let (slot, cid) = (self.slot(), self.next_cid());
+        assert!(!slot.is_in_flight(), "a slot has one command at a time");
+        slot.generation.set((cid.0 >> SLOT_BITS) as u8);
+        slot.looks.set(0);
+        slot.expired.set(false);
+        slot.aborted.set(false);
+        slot.stage.set(Stage::Flying);
+        cid
+    }
+
+    /// Waits until the command has ended.
+    pub async fn end(&self) -> End {
+        let slot = self.slot();
+        poll_fn(|cx| match slot.stage.get() {
+            Stage::Done => Poll::Ready(End::Completed(slot.completion.get())),
+            Stage::Lost => Poll::Ready(End::Lost),
+            _ => {
+                slot.owner.set(Some(self.rt.park(cx)));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Whether the watchdog has found the slot's last command to be too old.
+    pub fn has_expired(&self) -> bool {
+        self.slot().expired.get()
+    }
+
+    fn slot(&self) -> &Slot {
+        self.slots.slot(self.index)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let slot = self.slot();
+        slot.owner.take();
+        match slot.stage.get() {
+            Stage::Flying => slot.stage.set(Stage::Orphaned),
+            Stage::Claimed | Stage::Done | Stage::Lost => self.slots.recycle(self.rt, self.index),
+            Stage::Free | Stage::Orphaned => unreachable!("a claimed slot is neither"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bus::{Arena, Memory};
+    use runtime::Log;
+    use wire::BusAddr;
+    use wire::nvme::status::Status;
+
+    const QUEUE: QueueId = QueueId(1);
+
+    fn complete(slots: &Slots, rt: &Rt, cid: CommandId) -> Result<(), Violation> {
+        let cqe = Cqe::new(cid, Status::SUCCESS).with_queue(QUEUE, 0);
+        slots.deliver(rt, &cqe, QUEUE, slots.table.len() as u32 + 1).map(|_| ())
+    }
+
+    #[test]
+    fn a_completion_is_delivered_once() {
+        let rt = Rt::simulated(None, Log::Off);
+        let slots = Slots::new(2);
+        rt.block_on(async {
+            let claim = slots.claim(&rt).await;
+            let cid = claim.launch();
+            assert_eq!(complete(&slots, &rt, cid), Ok(()));
+            assert_eq!(complete(&slots, &rt, cid), Err(Violation::NotInFlight));
+            assert!(matches!(claim.end().await, End::Completed(cqe) if cqe.id() == cid));
+            let next = claim.launch();
+            assert_eq!(complete(&slots, &rt, cid), Err(Violation::AnotherUse));
+            assert_eq!(complete(&slots, &rt, next), Ok(()));
+        });
+        assert_eq!(slots.available(), 2);
+    }
+
+    #[test]
+    fn what_a_completion_may_say() {
+        let rt = Rt::simulated(None, Log::Off);
+        let slots = Slots::new(2);
+        rt.block_on(async {
+            let claim = slots.claim(&rt).await;
+            let cqe = Cqe::new(claim.launch(), Status::SUCCESS);
+            let judge = |cqe: Cqe| slots.deliver(&rt, &cqe, QUEUE, 3).map(|_| ());
+            assert_eq!(judge(cqe.with_queue(QueueId(2), 0)), Err(Violation::WrongQueue));
+            assert_eq!(judge(cqe.with_queue(QUEUE, 3)), Err(Violation::HeadOutOfRange));
+            let nobody = Cqe { cid: 2.into(), ..cqe }.with_queue(QUEUE, 0);
+            assert_eq!(judge(nobody), Err(Violation::NoSuchSlot));
+            assert_eq!(judge(cqe.with_queue(QUEUE, 2)), Ok(()));
+        });
+    }
+
+    #[test]
+    fn no_command_has_the_number_that_means_none() {
+        let rt = Rt::simulated(None, Log::Off);
+        let slots = Slots::new(DEPTH_MAX);
+        rt.block_on(async {
+            let mut claims = alloc::vec::Vec::new();
+            for _ in 0..DEPTH_MAX {
+                claims.push(slots.claim(&rt).await);
+            }
+            let last = claims.last().unwrap();
+            assert_eq!(last.index(), DEPTH_MAX - 1);
+            for _ in 0..200 {
+                let cid = last.launch();
+                assert_ne!(cid, CommandId(0xffff));
+                complete(&slots, &rt, cid).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn an_orphan_keeps_its_buffer_until_its_completion() {
+        let rt = Rt::simulated(None, Log::Off);
+        let arena = Arena::new(Memory::private(4096, BusAddr(0x10_0000)));
+        let slots = Slots::new(1);
+        rt.block_on(async {
+            let claim = slots.claim(&rt).await;
+            claim.keep(arena.buffer(4096).unwrap());
+            let cid = claim.launch();
+            drop(claim);
+            assert_eq!((slots.available(), slots.in_flight()), (0, 1));
+            assert!(arena.buffer(4096).is_err());
+            complete(&slots, &rt, cid).unwrap();
+            assert_eq!((slots.available(), slots.in_flight()), (1, 0));
+            assert!(arena.buffer(4096).is_ok());
+        });
+    }
+
+    #[test]
+    fn a_stranded_buffer_never_comes_back() {
+        let rt = Rt::simulated(None, Log::Off);
+        let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
+        let slots = Slots::new(2);
+        rt.block_on(async {
+            let claim = slots.claim(&rt).await;
+            claim.keep(arena.buffer(4096).unwrap());
+            claim.launch();
+            slots.strand_buffers();
+            slots.abandon(&rt);
+            assert!(matches!(claim.end().await, End::Lost));
+            drop(claim.release());
+            drop(claim);
+            assert_eq!(slots.available(), 2);
+            let _other = arena.buffer(4096).unwrap();
+            assert!(arena.buffer(4096).is_err());
+        });
+    }
+}

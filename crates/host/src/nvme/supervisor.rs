@@ -1,0 +1,261 @@
+//! One task per controller that watches over it: time-outs, resets, shutdown, and its
+//! disappearance.
+//!
+//! All that turns a controller on or off happens here, one after the other, whoever asked for it
+//! and whether or not they still wait. A command's age is counted in looks, not read off a clock: a
+//! host that was itself held up for a minute has looked once in that minute, and blames nobody.
+
+use alloc::rc::Rc;
+
+use bus::HostPort;
+use runtime::{Either, Span, race};
+use wire::{CommandId, QueueId};
+
+use super::controller::{Core, set_up};
+use super::health::State;
+use super::pair::Pair;
+use super::queue::Queue;
+use super::{Completion, REGISTER_POLL, TICKS_PER_TIMEOUT};
+use crate::InitError;
+
+/// The shortest interval between two looks at the commands in flight.
+const TICK_MIN: Span = Span::us(1);
+
+/// What an orderly shutdown may take if the controller doesn't say (RTD3E = 0).
+const SHUTDOWN_DEFAULT: Span = Span::s(10);
+
+/// Whether the controller is shut down or gone.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Yes,
+    No,
+}
+
+/// Watches over a controller until it is shut down or gone.
+pub(super) async fn supervise<P: HostPort>(core: Rc<Core<P>>) {
+    let tick = match core.options.timeout {
+        Span::ZERO => None,
+        timeout => Some((timeout / TICKS_PER_TIMEOUT).max(TICK_MIN)),
+    };
+    loop {
+        // Taken before the asks are: what is asked for meanwhile is not missed.
+        let seen = core.health.asked.version();
+        if core.serve_asks().await == Ended::Yes {
+            return;
+        }
+        // One waiter for all looks until something is asked for.
+        let mut asked = core.health.asked.changed(core.rt(), seen);
+        while let Some(tick) = tick {
+            match race(&mut asked, core.rt().sleep(tick)).await {
+                Either::First(()) => break,
+                Either::Second(()) => core.look().await,
+            }
+        }
+        asked.await;
+    }
+}
+
+impl<P: HostPort> Core<P> {
+    async fn serve_asks(&self) -> Ended {
+        let asks = self.health.take_asks();
+        if asks.gone {
+            self.die(InitError::Gone { register: "CSTS" });
+            return Ended::Yes;
+        }
+        if asks.shutdown {
+            self.shut_down().await;
+            return Ended::Yes;
+        }
+        if asks.reset {
+            return self.reset().await;
+        }
+        Ended::No
+    }
+
+    /// One look at the controller and at all commands in flight.
+    async fn look(self: &Rc<Self>) {
+        match self.admin.bar.status().await {
+            Err(_) => return self.health.ask(self.rt(), |asks| asks.gone = true),
+            Ok(csts) if csts.cfs() || !csts.rdy() => {
+                self.rt().log("host", "controller-failed", u64::from(csts.into_bits()), 0);
+                self.health.wished.set(false);
+                return self.health.ask(self.rt(), |asks| asks.reset = true);
+            }
+            Ok(_) => {}
+        }
+        let mut hopeless = false;
+        for queue in self.queues.borrow().iter() {
+            let pair = &queue.pair;
+            let waiting = pair.slots.tick();
+            // An interrupt may have been lost; its completion is there all the same.
+            if waiting && pair.completion() != Completion::Polled && pair.drain() > 0 {
+                pair.count(|counters| counters.lost_interrupts += 1);
+                self.rt().log("host", "lost-interrupt", u64::from(pair.qid().0), 0);
+            }
+            pair.slots.ages(|cid, looks| {
+                let looks = u64::from(looks);
+                hopeless |= looks > 2 * TICKS_PER_TIMEOUT;
+                if looks > TICKS_PER_TIMEOUT {
+                    self.overdue(pair, cid);
+                }
+            });
+        }
+        if hopeless {
+            self.health.wished.set(false);
+            self.health.ask(self.rt(), |asks| asks.reset = true);
+        }
+    }
+
+    /// A command takes too long: it is aborted, if the controller takes another Abort now.
+    fn overdue(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
+        if pair.slots.expire(cid) {
+            pair.count(|counters| counters.timeouts += 1);
+            self.rt().log("host", "timeout", u64::from(pair.qid().0), u64::from(cid.0));
+        }
+        // ACL counts from zero.
+        let limit = u32::from(self.identity.controller.acl) + 1;
+        if self.aborts.get() < limit && pair.slots.mark_aborted(cid) {
+            self.aborts.set(self.aborts.get() + 1);
+            self.rt().spawn(abort(self.clone(), pair.qid(), cid));
+        }
+    }
+
+    /// Turns the controller off and on again, with the same queues.
+    async fn reset(&self) -> Ended {
+        self.rt().log("host", "reset", self.health.resets.get(), 0);
+        self.health.set(self.rt(), State::Starting);
+        if let Err(error) = self.turn_off().await {
+            self.die(error);
+            return Ended::Yes;
+        }
+        let queues = self.queues.borrow().clone();
+        // Off: nothing is written any more. Slots and buffers may go back, and the rings begin
+        // anew.
+        queues.iter().for_each(|queue| queue.pair.clear());
+        match self.turn_on(&queues).await {
+            Ok(()) => {
+                self.health.resets.set(self.health.resets.get() + 1);
+                self.health.set(self.rt(), State::Running);
+                Ended::No
+            }
+            Err(error) => {
+                self.turn_off().await.ok();
+                self.die(error);
+                Ended::Yes
+            }
+        }
+    }
+
+    /// Turns the controller off. If it doesn't go off it may write for ever, and what it knows of
+    /// is never used again.
+    async fn turn_off(&self) -> Result<(), InitError> {
+        self.queues.borrow().iter().for_each(|queue| queue.pair.close());
+        let off = self.admin.turn_off().await;
+        if let Err(InitError::NotReady { .. }) = off {
+            self.rt().log("host", "stranded", 0, 0);
+            self.queues.borrow().iter().for_each(|queue| queue.pair.strand());
+            self.admin.pair.strand();
+        }
+        off
+    }
+
+    async fn turn_on(&self, queues: &[Rc<Queue<P>>]) -> Result<(), InitError> {
+        self.admin.turn_on().await?;
+        let granted = set_up(&self.admin, &self.options, &self.identity.controller).await?;
+        let namespace = self.admin.identify_namespace(self.identity.nsid).await?;
+        let before = &self.identity.namespace;
+        if (namespace.nsze, namespace.format()) != (before.nsze, before.format()) {
+            return Err(InitError::Unsupported {
+                what: "NSZE after a reset",
+                found: namespace.nsze.get(),
+                expected: "the namespace that was there before",
+            });
+        }
+        for queue in queues {
+            let asked = u32::from(queue.pair.qid().0);
+            if asked > granted {
+                return Err(InitError::TooFewQueues { asked, granted });
+            }
+            self.admin.create(&queue.pair, queue.priority).await?;
+            queue.pair.open();
+        }
+        Ok(())
+    }
+
+    /// Nothing will succeed any more: everybody is told.
+    fn die(&self, error: InitError) {
+        self.rt().log("host", "gone", 0, 0);
+        self.last_error.set(Some(error));
+        self.health.set(self.rt(), State::Gone);
+        self.end();
+    }
+
+    /// The tasks end, and commands with them.
+    fn end(&self) {
+        for queue in self.queues.borrow().iter() {
+            queue.pair.stop();
+            queue.pair.clear();
+        }
+        self.admin.pair.stop();
+        self.admin.pair.clear();
+    }
+
+    async fn shut_down(&self) {
+        self.rt().log("host", "shutdown", 0, 0);
+        self.health.set(self.rt(), State::Closing);
+        self.wait_for_commands().await;
+        let mut result = self.delete_queues().await;
+        if !matches!(result, Err(InitError::Gone { .. })) {
+            result = result.and(self.admin.bar.notify_shutdown(self.shutdown_time()).await);
+            result = result.and(self.turn_off().await);
+        }
+        self.last_error.set(result.err());
+        match result {
+            Err(InitError::Gone { .. }) => self.health.set(self.rt(), State::Gone),
+            _ => self.health.set(self.rt(), State::Closed),
+        }
+        self.end();
+    }
+
+    /// Waits for the commands in flight, but no longer than a time-out would.
+    async fn wait_for_commands(&self) {
+        let patience = match self.options.timeout {
+            Span::ZERO => self.options.ready_ceiling,
+            timeout => timeout,
+        };
+        let deadline = self.rt().now() + patience;
+        let busy = || self.queues.borrow().iter().any(|queue| queue.pair.slots.in_flight() > 0);
+        while busy() && self.rt().now() < deadline && !self.admin.pair.port().is_gone() {
+            self.rt().sleep(REGISTER_POLL).await;
+        }
+    }
+
+    /// Deletes the queues, until the controller doesn't answer.
+    async fn delete_queues(&self) -> Result<(), InitError> {
+        let queues = self.queues.borrow().clone();
+        let mut result = Ok(());
+        for queue in queues {
+            let deleted = self.admin.delete(queue.pair.qid()).await;
+            result = result.and(deleted);
+            if !matches!(deleted, Ok(()) | Err(InitError::Refused { .. })) {
+                break;
+            }
+        }
+        result
+    }
+
+    /// What the controller says that it takes to be ready for the loss of power.
+    fn shutdown_time(&self) -> Span {
+        match self.identity.controller.rtd3e.get() {
+            0 => SHUTDOWN_DEFAULT,
+            us => Span::us(u64::from(us)),
+        }
+        .min(self.options.ready_ceiling)
+    }
+}
+
+/// Asks the controller to end a command. If it doesn't, the next looks will see to it.
+async fn abort<P: HostPort>(core: Rc<Core<P>>, queue: QueueId, cid: CommandId) {
+    core.admin.abort(queue, cid).await.ok();
+    core.aborts.set(core.aborts.get() - 1);
+}

@@ -1,0 +1,187 @@
+//! Reads that take too long: the next try has another buffer, and the first is nobody's until a fence
+//! has been passed.
+
+use std::collections::BTreeSet;
+
+use bus::{Buffer, HostPort};
+use host::BlockDevice;
+use host::dcx::QueueOptions;
+use runtime::Span;
+use wire::{BusAddr, Lba};
+
+use super::fake::{Answer, Traits, Turns};
+use super::world::{COMPLETIONS, World, options};
+
+/// A length that nothing else in these tests has.
+const BYTES: usize = 32 << 10;
+
+fn traits(io: impl FnMut(u64) -> Answer + 'static) -> Traits {
+    let mut io = io;
+    Traits { io: Box::new(move |number, _| io(number)), ..Traits::default() }
+}
+
+/// So many buffers of somebody else, at whatever places are free now.
+fn others(world: &World, count: usize) -> Vec<Buffer> {
+    let all: Vec<_> = (0..count).map(|_| world.host.arena().buffer(BYTES).unwrap()).collect();
+    all.iter().for_each(|buffer| buffer.copy_in(0, &[0xee; BYTES]));
+    all
+}
+
+#[track_caller]
+fn assert_untouched(others: &[Buffer]) {
+    for buffer in others {
+        let mut seen = vec![0; BYTES];
+        buffer.copy_out(0, &mut seen);
+        assert!(seen.iter().all(|byte| *byte == 0xee), "somebody wrote at {}", buffer.at());
+    }
+}
+
+/// The first read's data come long after its time-out.
+#[test]
+fn a_late_write_lands_in_nobodys_memory() {
+    for packet_bytes in [None, Some(128)] {
+        for completion in COMPLETIONS {
+            for late in [105, 115, 300, 1500] {
+                let io = move |number| match number {
+                    0 => Answer::After(Span::us(late)),
+                    _ => Answer::After(Span::us(2)),
+                };
+                let world = World::new(packet_bytes, traits(io));
+                world.rt.block_on(async {
+                    let options = QueueOptions { completion, ..options(4) };
+                    let options = QueueOptions { max_latency: Span::us(25), ..options };
+                    let (_driver, queue) = world.queue(options).await;
+                    let first = queue.buffer(BYTES).unwrap();
+                    let place = first.at();
+                    let begin = world.rt.now();
+                    let second = world.read_into(&queue, 3, first).await;
+                    let tries = world.fake.reads.borrow().len();
+                    let landed = world.rt.now().since(begin) >= Span::us(late);
+                    assert_eq!(second.at() == place, tries == 1, "a retry has another buffer");
+                    if !landed {
+                        // Somebody takes all that is free: the first buffer is not among it.
+                        let others = others(&world, 60);
+                        assert!(others.iter().all(|buffer| buffer.at() != place));
+                        world.rt.sleep(Span::ms(3)).await;
+                        assert_untouched(&others);
+                        let mut seen = vec![0; BYTES];
+                        second.copy_out(0, &mut seen);
+                        assert!(seen == world.fake.data(Lba(3), 64), "the retry's own data");
+                    }
+                    world.rt.sleep(Span::ms(3)).await;
+                    assert_eq!(queue.slots_free(), 4);
+                    assert!(places(&world).contains(&place), "it is free again in the end");
+                });
+            }
+        }
+    }
+}
+
+/// All places of this length that are free.
+fn places(world: &World) -> BTreeSet<BusAddr> {
+    let mut all = Vec::new();
+    while let Ok(buffer) = world.host.arena().buffer(BYTES) {
+        all.push(buffer);
+    }
+    all.iter().map(Buffer::at).collect()
+}
+
+/// Tags that never vanish: as many tries as the plan says, then the ordinary path, within the bound that
+/// `Queue::read` states.
+#[test]
+fn a_read_that_never_ends_takes_the_ordinary_path_in_time() {
+    for retries in [0, 1, 5] {
+        for depth in [1u16, 3, 16] {
+            let world = World::new(Some(128), traits(|_| Answer::Never));
+            world.rt.block_on(async {
+                let options = QueueOptions { retries, ..options(depth) };
+                let (_driver, queue) = world.queue(options).await;
+                for _ in 0..3 {
+                    let begin = world.rt.now();
+                    drop(world.read(&queue, 9, 4096).await);
+                    let each = options.read_timeout() + options.read_timeout() / 8;
+                    let bound = each * u64::from(retries + 1) + Span::us(50);
+                    assert!(world.rt.now().since(begin) <= bound, "{retries}, {depth}");
+                }
+                let counters = queue.counters();
+                assert_eq!((counters.gave_up, world.beneath.reads.get()), (3, 3));
+                assert_eq!(counters.arrivals, 0);
+                world.rt.sleep(Span::ms(20)).await;
+                assert_eq!(queue.slots_free(), usize::from(depth), "the fences freed all");
+            });
+        }
+    }
+}
+
+/// Nor does the device pass its fences: the queue is reset, and every read is right.
+#[test]
+fn a_device_that_passes_no_fence_is_reset() {
+    let io = |number| if number % 5 == 0 { Answer::Never } else { Answer::After(Span::us(2)) };
+    let world = World::new(Some(128), Traits { fences: false, ..traits(io) });
+    world.rt.block_on(async {
+        let (_driver, queue) = world.queue(options(2)).await;
+        for lba in 0..40 {
+            drop(world.read(&queue, lba, 4096).await);
+        }
+        world.rt.sleep(Span::ms(20)).await;
+        assert!(queue.counters().resets > 0, "{:?}", queue.counters());
+        assert_eq!(queue.slots_free(), 2);
+    });
+}
+
+/// No memory is left for another buffer: the first is used again, once nothing can land in it.
+#[test]
+fn without_memory_for_another_buffer_the_first_is_waited_for() {
+    let io = |number| match number {
+        0 => Answer::After(Span::us(900)),
+        _ => Answer::After(Span::us(2)),
+    };
+    let world = World::new(None, traits(io));
+    world.rt.block_on(async {
+        let (_driver, queue) = world.queue(options(2)).await;
+        let buffer = queue.buffer(BYTES).unwrap();
+        let place = buffer.at();
+        let mut rest = Vec::new();
+        for bytes in [BYTES, 4096, 64] {
+            while let Ok(buffer) = world.host.arena().buffer(bytes) {
+                rest.push(buffer);
+            }
+        }
+        let begin = world.rt.now();
+        let back = world.read_into(&queue, 7, buffer).await;
+        assert_eq!(back.at(), place);
+        assert!(world.rt.now().since(begin) > Span::us(900), "not before its data had come");
+    });
+}
+
+/// A device that neither ends its reads nor can be stopped: everybody is told, and what it may write to
+/// is never anybody's again, not even for the ordinary path.
+#[test]
+fn a_device_that_cannot_be_stopped_keeps_its_buffers() {
+    for retries in [0, 3] {
+        let traits = Traits { fences: false, off: Turns::Never, ..traits(|_| Answer::Never) };
+        let world = World::new(Some(128), traits);
+        world.rt.block_on(async {
+            // The reads wait longer than the device is given to end them.
+            let options = QueueOptions { retries, max_latency: Span::ms(50), ..options(4) };
+            let (driver, queue) = world.queue(options).await;
+            let buffer = queue.buffer(BYTES).unwrap();
+            let place = buffer.at();
+            let read = queue.read(Lba(1), buffer);
+            let reset = async {
+                world.rt.sleep(Span::us(50)).await;
+                driver.reset().await.expect_err("it does not go off");
+                core::future::pending::<()>().await;
+            };
+            let runtime::Either::First((buffer, result)) =
+                world.within(Span::ms(100), runtime::race(read, reset)).await
+            else {
+                unreachable!("the reset waits for ever")
+            };
+            assert_eq!(result.expect_err("it is gone").kind, host::Kind::Gone);
+            assert_eq!(world.beneath.reads.get(), 0, "the device may still write to {place}");
+            drop(buffer);
+            assert!(!places(&world).contains(&place), "the device may still write there");
+        });
+    }
+}

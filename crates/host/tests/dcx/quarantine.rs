@@ -1,0 +1,238 @@
+//! Quarantine: is a buffer ever used again while a write of a read that timed out may land in it?
+//!
+//! Every order of the steps, by breadth-first search. Mirrors `Queue::read` with its retries
+//! (crates/host/src/dcx/queue.rs), `Slots::{launch, settle, pass}` and the drop of a `Claim`
+//! (slots.rs), `Pair::send_fence` (pair.rs); and, on the device, the poller and `Front::pass`
+//! (crates/device/src/dcx). Time-outs come at any moment after a launch, and a device's write may land
+//! at any moment after its fetch, however late.
+
+use std::collections::BTreeMap;
+
+/// Slots, and reads that are wanted: two.
+const READS: usize = 2;
+const BUFFERS: u8 = 3;
+/// Tries of each read.
+const TRIES: u8 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Place {
+    /// Stored, and not yet seen by the device.
+    Ring,
+    /// Fetched: its data may land.
+    Fetched,
+    /// Landed.
+    Landed,
+}
+
+/// A command, as ring and device know it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Command {
+    /// None: a fence.
+    buffer: Option<u8>,
+    place: Place,
+}
+
+/// A slot with a command in flight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Flight {
+    number: usize,
+    buffer: u8,
+    /// Nobody waits for it any more.
+    quarantined: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct State {
+    /// By number.
+    commands: Vec<Command>,
+    slots: [Option<Flight>; READS],
+    /// Of each read: the slot that it waits for, and how often it was tried.
+    reads: [(Option<usize>, u8); READS],
+    free: Vec<u8>,
+    /// The number of the fence that is under way, and whether its report is there.
+    fence: Option<(usize, bool)>,
+    /// A buffer was written that was nobody's or another's.
+    harmed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Quarantine {
+    /// A read that timed out keeps its buffer until a fence or its end.
+    keeps: bool,
+    /// The device reports a fence when the commands before it have landed.
+    device_waits: bool,
+    /// A fence frees the commands before it, and no others.
+    before_only: bool,
+}
+
+const BUILT: Quarantine = Quarantine { keeps: true, device_waits: true, before_only: true };
+
+fn start() -> State {
+    State {
+        commands: Vec::new(),
+        slots: [None; READS],
+        reads: [(None, 0); READS],
+        free: (0..BUFFERS).collect(),
+        fence: None,
+        harmed: false,
+    }
+}
+
+impl Quarantine {
+    fn host(&self, s: &State, read: usize, then: &mut dyn FnMut(&'static str, State)) {
+        let (slot, tries) = s.reads[read];
+        match slot {
+            None if tries < TRIES => {
+                let (Some(slot), false) =
+                    (s.slots.iter().position(Option::is_none), s.free.is_empty())
+                else {
+                    return;
+                };
+                let mut next = s.clone();
+                let buffer = next.free.remove(0);
+                let number = next.commands.len();
+                next.commands.push(Command { buffer: Some(buffer), place: Place::Ring });
+                next.slots[slot] = Some(Flight { number, buffer, quarantined: false });
+                next.reads[read] = (Some(slot), tries + 1);
+                then("a read is launched", next);
+            }
+            None => {}
+            Some(slot) => {
+                let flight = s.slots[slot].expect("it waits for its slot");
+                // Too late, by the watchdog's clock: the next try takes another buffer.
+                let mut next = s.clone();
+                next.reads[read].0 = None;
+                match self.keeps {
+                    true => next.slots[slot] = Some(Flight { quarantined: true, ..flight }),
+                    false => {
+                        next.slots[slot] = None;
+                        next.free.push(flight.buffer);
+                    }
+                }
+                if next.fence.is_none() {
+                    next.fence = Some((next.commands.len(), false));
+                    next.commands.push(Command { buffer: None, place: Place::Ring });
+                }
+                then("a read times out", next);
+                if s.commands[flight.number].place == Place::Landed {
+                    let mut next = s.clone();
+                    next.reads[read] = (None, TRIES);
+                    next.slots[slot] = None;
+                    next.free.push(flight.buffer);
+                    then("a read's tags have vanished", next);
+                }
+            }
+        }
+    }
+
+    /// The fence's report: first what has settled ends, then what was before it is lost.
+    fn passed(&self, s: &State, fence: usize) -> State {
+        let mut next = s.clone();
+        next.fence = None;
+        for slot in 0..READS {
+            let Some(flight) = next.slots[slot] else { continue };
+            let landed = s.commands[flight.number].place == Place::Landed;
+            if landed || flight.number < fence || !self.before_only {
+                next.slots[slot] = None;
+                next.free.push(flight.buffer);
+                for read in &mut next.reads {
+                    if read.0 == Some(slot) {
+                        *read = (None, if landed { TRIES } else { read.1 });
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    fn steps(&self, s: &State, then: &mut dyn FnMut(&'static str, State)) {
+        for read in 0..READS {
+            self.host(s, read, then);
+        }
+        for (slot, flight) in s.slots.iter().enumerate() {
+            let Some(flight) = flight.filter(|flight| flight.quarantined) else { continue };
+            if s.commands[flight.number].place == Place::Landed {
+                let mut next = s.clone();
+                next.slots[slot] = None;
+                next.free.push(flight.buffer);
+                then("a buffer in quarantine is written", next);
+            }
+        }
+        if let Some((fence, true)) = s.fence {
+            then("the host sees the fence", self.passed(s, fence));
+        }
+        // The device fetches in order; what it has fetched lands in any.
+        if let Some(number) = s.commands.iter().position(|c| c.place == Place::Ring) {
+            let mut next = s.clone();
+            next.commands[number].place = Place::Fetched;
+            then("the device fetches", next);
+        }
+        for (number, command) in s.commands.iter().enumerate() {
+            if command.place != Place::Fetched {
+                continue;
+            }
+            let mut next = s.clone();
+            next.commands[number].place = Place::Landed;
+            match command.buffer {
+                Some(buffer) => {
+                    let owns = |f: &Flight| f.buffer == buffer && f.number == number;
+                    next.harmed |= !s.slots.iter().flatten().any(owns);
+                    then("data land", next);
+                }
+                None => {
+                    let before = &s.commands[..number];
+                    let waits = before.iter().any(|c| c.place != Place::Landed);
+                    if !(waits && self.device_waits) {
+                        next.fence = Some((number, true));
+                        then("the device reports a fence", next);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many states there are, or the shortest way to harm.
+fn search(model: &Quarantine) -> Result<usize, String> {
+    let mut seen = BTreeMap::from([(start(), None)]);
+    let mut order = vec![start()];
+    let mut number = 0;
+    while number < order.len() {
+        let state = order[number].clone();
+        if state.harmed {
+            let (mut way, mut at) = (Vec::new(), &state);
+            while let Some((before, name)) = seen[at] {
+                way.push(format!("{name:<36} {at:?}"));
+                at = &order[before];
+            }
+            way.reverse();
+            return Err(way.join("\n"));
+        }
+        model.steps(&state, &mut |name, next| {
+            if !seen.contains_key(&next) {
+                seen.insert(next.clone(), Some((number, name)));
+                order.push(next);
+            }
+        });
+        number += 1;
+    }
+    Ok(order.len())
+}
+
+#[test]
+fn no_buffer_is_written_that_is_not_its_reads_own() {
+    let states = search(&BUILT).unwrap_or_else(|way| panic!("harm, after\n{way}"));
+    assert!(states > 1000, "only {states} states");
+}
+
+#[test]
+fn with_any_part_taken_out_one_is() {
+    let broken = [
+        Quarantine { keeps: false, ..BUILT },
+        Quarantine { device_waits: false, ..BUILT },
+        Quarantine { before_only: false, ..BUILT },
+    ];
+    for model in broken {
+        search(&model).expect_err("a buffer that is written after it was given away");
+    }
+}
