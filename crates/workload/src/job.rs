@@ -1,0 +1,348 @@
+//! What to ask for, as fio's users already write it: job files.
+//!
+//! Two stages. `ini` splits the text into sections and settings and knows only lines; the table
+//! [`KEYS`] then says, key by key, what is done with a setting: honoured, noted (accepted, has no
+//! effect, and a note says why) or refused. What comes out is plain [`Job`]s, which say what is
+//! meant and hold no text to interpret. An unknown key is an error, never ignored: a benchmark that
+//! silently drops a word measures something else.
+//!
+//! ```
+//! let text = "[global]\nbs=4k\n[reader]\nrw=randread\niodepth=8\n";
+//! let file = workload::job::parse("hello.fio", text).unwrap();
+//! assert_eq!(file.jobs[0].iodepth, 8);
+//!
+//! let said = workload::job::parse("hello.fio", "[reader]\niodpeth=8\n").unwrap_err();
+//! assert_eq!(
+//!     said.to_string(),
+//!     "hello.fio:2: unknown key \"iodpeth\": did you mean \"iodepth\"?"
+//! );
+//! ```
+
+mod error;
+mod ini;
+mod keys;
+mod set;
+mod value;
+
+use runtime::Span;
+
+pub use error::{JobError, JobErrors, Note, Wrong};
+pub use keys::{KEYS, Key, Kind, Remark, find, help};
+pub use value::Value;
+
+use crate::limits::JOB_FILE_BYTES_MAX;
+
+/// One value for reads and one for writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerDirection<T> {
+    /// For reads.
+    pub read: T,
+    /// For writes.
+    pub write: T,
+}
+
+impl<T: Clone> PerDirection<T> {
+    /// The same for both.
+    pub fn both(value: T) -> PerDirection<T> {
+        PerDirection { read: value.clone(), write: value }
+    }
+}
+
+/// Which way the data go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Reads only.
+    #[default]
+    Read,
+    /// Writes only.
+    Write,
+    /// Reads and writes, `read_percent` of them reads.
+    Mixed,
+}
+
+/// A number of bytes, or a share of the capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// This many bytes.
+    Bytes(u64),
+    /// From 1 to 100 percent of the capacity.
+    Percent(u8),
+}
+
+/// How large the operations are, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockSizes {
+    /// All the same.
+    One(u32),
+    /// Evenly from `min` to `max`, both included, in multiples of `min`.
+    Range {
+        /// The smallest.
+        min: u32,
+        /// The largest.
+        max: u32,
+    },
+    /// Each size with its weight in percent; the weights add to 100.
+    Split(Vec<(u32, u8)>),
+}
+
+impl BlockSizes {
+    /// The smallest size, in bytes.
+    pub fn min(&self) -> u32 {
+        match self {
+            BlockSizes::One(size) => *size,
+            BlockSizes::Range { min, .. } => *min,
+            BlockSizes::Split(sizes) => sizes.iter().map(|&(size, _)| size).min().unwrap_or(0),
+        }
+    }
+
+    /// The largest size, in bytes.
+    pub fn max(&self) -> u32 {
+        match self {
+            BlockSizes::One(size) => *size,
+            BlockSizes::Range { max, .. } => *max,
+            BlockSizes::Split(sizes) => sizes.iter().map(|&(size, _)| size).max().unwrap_or(0),
+        }
+    }
+}
+
+/// Where random operations fall.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Distribution {
+    /// Anywhere in the region, evenly.
+    #[default]
+    Uniform,
+    /// Percent of the accesses and percent of the region; both columns add to 100.
+    Zoned(Vec<(u8, u8)>),
+    /// Percent of the accesses, which add to 100, and bytes of the region.
+    ZonedBytes(Vec<(u8, u64)>),
+}
+
+/// How the arrivals of a rated job are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateProcess {
+    /// At equal distances.
+    #[default]
+    Linear,
+    /// As a Poisson process: exponentially distributed distances.
+    Poisson,
+}
+
+/// A recorded workload to play instead of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSource {
+    /// The files, in the order given; clone `k` plays file `k` modulo their number.
+    pub paths: Vec<String>,
+    /// Play as fast as possible, in order.
+    pub no_stall: bool,
+    /// Speed in percent: 200 plays twice as fast.
+    pub time_scale_percent: u32,
+}
+
+/// What is to be done when a read does not hold what was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// Writes carry stamps and reads are checked.
+    pub on: bool,
+    /// Read everything back after the writes. On unless `do_verify=0`.
+    pub read_back: bool,
+    /// Stop at the first mismatch.
+    pub fatal: bool,
+}
+
+/// One section of a job file: what is meant, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The section's name, or `name=`.
+    pub name: String,
+    /// Free text.
+    pub description: String,
+    /// The line of the section's header, from 1.
+    pub line: u32,
+    /// Which way the data go.
+    pub direction: Direction,
+    /// Random places instead of sequential ones.
+    pub random: bool,
+    /// How large the operations are.
+    pub block_size: PerDirection<BlockSizes>,
+    /// Random places are multiples of this many bytes; the smallest block size where `None`.
+    pub block_align: PerDirection<Option<u32>>,
+    /// The region's length; all that follows `offset` where `None`.
+    pub size: Option<Amount>,
+    /// How much to move; the region's length where `None`.
+    pub io_size: Option<Amount>,
+    /// Where the region begins.
+    pub offset: Amount,
+    /// How far each clone's region is moved on from the one before.
+    pub offset_increment: Amount,
+    /// Operations kept in flight.
+    pub iodepth: u32,
+    /// Operations submitted at once; after [`parse`] from 1 to `iodepth`.
+    pub iodepth_batch: u32,
+    /// How many clones run this job.
+    pub numjobs: u32,
+    /// Stop after this long.
+    pub runtime: Option<Span>,
+    /// Start over when the region is done, until `runtime`.
+    pub time_based: bool,
+    /// Run this long before measuring.
+    pub ramp_time: Span,
+    /// Wait at least, and at most, this long before starting.
+    pub start_delay: (Span, Span),
+    /// Stop after this many reads and writes.
+    pub number_ios: Option<u64>,
+    /// Reads in a mixed job, in percent.
+    pub read_percent: u8,
+    /// The job's own seed, which then does not depend on the run's.
+    pub seed: Option<u64>,
+    /// Random places are drawn independently, instead of each once a pass.
+    pub no_random_map: bool,
+    /// Where random operations fall.
+    pub distribution: PerDirection<Distribution>,
+    /// Flush after this many writes; 0 means never.
+    pub flush_every: u32,
+    /// Flush at the end, if anything was written.
+    pub end_flush: bool,
+    /// Whether and how contents are checked.
+    pub verify: Verify,
+    /// Operations a second, if the job is an open loop.
+    pub rate_iops: PerDirection<Option<u64>>,
+    /// How rated arrivals are spaced.
+    pub rate_process: RateProcess,
+    /// Pause this long after every `thinktime_blocks` completions.
+    pub thinktime: Span,
+    /// See `thinktime`.
+    pub thinktime_blocks: u32,
+    /// Start when every job above has ended; also begins a new group.
+    pub wait_for_previous: bool,
+    /// Begin a new group of reports.
+    pub new_group: bool,
+    /// Play this instead of a pattern.
+    pub trace: Option<TraceSource>,
+    /// Report all clones as one.
+    pub group_reporting: bool,
+    /// The section's own settings as written, for the report.
+    pub options: Vec<(String, String)>,
+}
+
+impl Default for Job {
+    /// fio's defaults.
+    fn default() -> Job {
+        Job {
+            name: String::new(),
+            description: String::new(),
+            line: 0,
+            direction: Direction::Read,
+            random: false,
+            block_size: PerDirection::both(BlockSizes::One(4096)),
+            block_align: PerDirection::both(None),
+            size: None,
+            io_size: None,
+            offset: Amount::Bytes(0),
+            offset_increment: Amount::Bytes(0),
+            iodepth: 1,
+            iodepth_batch: 1,
+            numjobs: 1,
+            runtime: None,
+            time_based: false,
+            ramp_time: Span::ZERO,
+            start_delay: (Span::ZERO, Span::ZERO),
+            number_ios: None,
+            read_percent: 50,
+            seed: None,
+            no_random_map: false,
+            distribution: PerDirection::both(Distribution::Uniform),
+            flush_every: 0,
+            end_flush: false,
+            verify: Verify { on: false, read_back: true, fatal: false },
+            rate_iops: PerDirection::both(None),
+            rate_process: RateProcess::Linear,
+            thinktime: Span::ZERO,
+            thinktime_blocks: 1,
+            wait_for_previous: false,
+            new_group: false,
+            trace: None,
+            group_reporting: false,
+            options: Vec::new(),
+        }
+    }
+}
+
+impl Job {
+    /// The settings that make no sense together, if there are such.
+    fn contradiction(&self) -> Option<(&'static str, String)> {
+        if self.time_based && self.runtime.is_none() {
+            return Some(("time_based", "needs runtime=, which says when to stop".to_owned()));
+        }
+        if let Some(trace) = &self.trace
+            && trace.paths.is_empty()
+        {
+            return Some(("replay_no_stall", "needs read_iolog=, which says what to play".into()));
+        }
+        None
+    }
+}
+
+/// A job file that made sense.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFile {
+    /// The sections, in order, without `[global]`.
+    pub jobs: Vec<Job>,
+    /// What was accepted without effect, and why.
+    pub notes: Vec<Note>,
+    /// The settings of `[global]` as written, for the report.
+    pub globals: Vec<(String, String)>,
+}
+
+/// Reads a job file. `file` is the name that errors and notes show.
+///
+/// # Errors
+/// Every mistake in the file, each with its line and what was expected there.
+pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
+    let mut errors = Vec::new();
+    let mut result = JobFile::default();
+    if text.len() > JOB_FILE_BYTES_MAX {
+        errors.push(JobError::new(file, 1, Wrong::FileTooLong { bytes: text.len() }));
+        return Err(JobErrors(errors));
+    }
+    let sections = ini::sections(file, text, &mut errors);
+    let mut global_settings = Vec::new();
+    for section in &sections {
+        if section.name.eq_ignore_ascii_case("global") {
+            global_settings.extend_from_slice(&section.settings);
+            result.globals.extend(section.settings.iter().map(ini::Setting::as_option));
+            // A mistake in [global] is said once, there, not once for every job.
+            let mut scratch = Job::default();
+            set::apply(file, &mut scratch, &section.settings, &mut result.notes, &mut errors);
+            continue;
+        }
+        let mut job = Job { name: section.name.to_owned(), line: section.line, ..Job::default() };
+        let settings: Vec<_> = global_settings.iter().chain(&section.settings).copied().collect();
+        let (mut said, mut wrong) = (Vec::new(), Vec::new());
+        set::apply(file, &mut job, &settings, &mut said, &mut wrong);
+        for note in said {
+            if !result.notes.contains(&note) {
+                result.notes.push(note);
+            }
+        }
+        for error in wrong {
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        // As in fio: 0, or more than can be in flight, means all that can be.
+        if job.iodepth_batch == 0 || job.iodepth_batch > job.iodepth {
+            job.iodepth_batch = job.iodepth;
+        }
+        job.options = section.settings.iter().map(ini::Setting::as_option).collect();
+        if let Some((key, why)) = job.contradiction() {
+            let line = settings.iter().rev().find(|s| s.key == key).map_or(job.line, |s| s.line);
+            errors.push(JobError::new(file, line, Wrong::Contradiction { key, why }));
+        }
+        result.jobs.push(job);
+    }
+    if result.jobs.is_empty() && errors.is_empty() {
+        errors.push(JobError::new(file, 1, Wrong::NoJob));
+    }
+    errors.sort_by_key(|error| error.line);
+    if errors.is_empty() { Ok(result) } else { Err(JobErrors(errors)) }
+}

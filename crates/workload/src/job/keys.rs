@@ -1,0 +1,168 @@
+//! The one table of keys. The parser obeys it, the help is printed from it, and a test holds that
+//! every honoured key changes what is meant.
+
+mod table;
+
+use super::{Job, Value};
+
+pub use table::KEYS;
+
+/// What setting a key may add: a remark to be printed as a note.
+pub type Remark = Option<&'static str>;
+
+/// What is done with a key.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// It does what it does in fio.
+    Honoured {
+        /// The form of its value, for errors and help.
+        expects: &'static str,
+        /// A value that changes something, for the help and the test.
+        example: &'static str,
+        /// Puts the value into the job.
+        set: fn(&mut Job, Value<'_>) -> Result<Remark, String>,
+    },
+    /// It is accepted and has no effect; the reason is printed.
+    Noted(&'static str),
+    /// It is an error; the reason, and what to do instead, is printed.
+    Refused(&'static str),
+}
+
+/// A word that may stand in a job file.
+#[derive(Clone, Copy)]
+pub struct Key {
+    /// fio's name for it.
+    pub name: &'static str,
+    /// Other names for it.
+    pub aliases: &'static [&'static str],
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What is done with it.
+    pub kind: Kind,
+}
+
+/// The key of this name or alias.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
+}
+
+/// The whole table as text, for `--help`: what is honoured with its form, what is noted and what is
+/// refused with the reason.
+pub fn help() -> String {
+    let mut text = String::new();
+    let mut section = |title: &str, row: &dyn Fn(&Kind) -> Option<String>| {
+        text += title;
+        text.push('\n');
+        for key in KEYS {
+            let Some(rest) = row(&key.kind) else { continue };
+            let names: Vec<&str> =
+                std::iter::once(key.name).chain(key.aliases.iter().copied()).collect();
+            text += &format!("  {:<28} {}: {rest}\n", names.join(", "), key.about);
+        }
+    };
+    section("Honoured:", &|kind| match kind {
+        Kind::Honoured { expects, .. } => Some((*expects).to_owned()),
+        _ => None,
+    });
+    section("Accepted without effect:", &|kind| match kind {
+        Kind::Noted(why) => Some((*why).to_owned()),
+        _ => None,
+    });
+    section("Refused:", &|kind| match kind {
+        Kind::Refused(why) => Some((*why).to_owned()),
+        _ => None,
+    });
+    text
+}
+
+/// The known name nearest to `name`, if at most a third of it need be changed.
+pub fn closest(name: &str) -> Option<&'static str> {
+    let longest = name.chars().count().clamp(1, 64);
+    KEYS.iter()
+        .flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()))
+        .map(|known| (distance(name, known), known))
+        .filter(|&(changes, _)| changes <= longest.div_ceil(3))
+        .min_by_key(|&(changes, _)| changes)
+        .map(|(_, known)| known)
+}
+
+/// How many insertions, deletions, replacements and swaps of neighbours turn one into the other
+/// (optimal string alignment), or a large number where the lengths alone rule it out.
+fn distance(one: &str, other: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    if a.len().abs_diff(b.len()) > 16 {
+        return usize::MAX;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_honoured_key_changes_what_is_meant() {
+        let as_it_was = Job::default();
+        for key in KEYS {
+            let Kind::Honoured { example, set, expects } = key.kind else { continue };
+            let mut job = as_it_was.clone();
+            let value = Value { text: Some(example), kb_base: 1024 };
+            set(&mut job, value).unwrap_or_else(|why| panic!("{}={example}: {why}", key.name));
+            // kb_base is read before the others and lives in the values, not in the job.
+            if key.name == "kb_base" {
+                let file = super::super::parse("f", "[j]\nkb_base=1000\nbs=1k\n").unwrap();
+                assert_eq!(file.jobs[0].block_size.read.min(), 1000);
+            } else {
+                assert_ne!(job, as_it_was, "{}={example} changes nothing", key.name);
+            }
+            assert!(!expects.is_empty());
+        }
+    }
+
+    #[test]
+    fn no_name_stands_twice_and_every_line_says_something() {
+        let mut seen = BTreeSet::new();
+        for key in KEYS {
+            for name in std::iter::once(&key.name).chain(key.aliases) {
+                assert!(seen.insert(*name), "{name} stands twice");
+            }
+            assert!(!key.about.is_empty(), "{} says nothing", key.name);
+            if let Kind::Noted(why) | Kind::Refused(why) = key.kind {
+                assert!(!why.is_empty(), "{} gives no reason", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_has_a_line_for_every_key() {
+        let help = help();
+        assert_eq!(help.lines().count(), KEYS.len() + 3);
+        assert!(help.contains("\n  rw, readwrite                direction and order of the"));
+    }
+
+    #[test]
+    fn the_nearest_key_is_found_or_none() {
+        assert_eq!(closest("iodpeth"), Some("iodepth"));
+        assert_eq!(closest("run_time"), Some("runtime"));
+        assert_eq!(closest("blocksise"), Some("blocksize"));
+        assert_eq!(closest("frobnicate"), None);
+        assert_eq!(closest(""), None);
+        assert_eq!(distance("abc", "acb"), 1);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

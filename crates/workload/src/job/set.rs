@@ -1,0 +1,435 @@
+//! How each honoured key changes a job. One function a key; the table in `keys` names them.
+
+use runtime::Span;
+
+use super::ini::Setting;
+use super::keys::{Remark, closest};
+use super::value::{Value, bytes, range, time};
+use super::{
+    BlockSizes, Direction, Distribution, Job, JobError, Kind, Note, PerDirection, RateProcess,
+    TraceSource, Wrong, find,
+};
+use crate::limits::{BLOCK_SPLIT_MAX, IO_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, ZONES_MAX};
+
+type Result = std::result::Result<Remark, String>;
+
+/// Applies the settings in order; a later one of the same key wins.
+pub fn apply(
+    file: &str,
+    job: &mut Job,
+    settings: &[Setting<'_>],
+    notes: &mut Vec<Note>,
+    errors: &mut Vec<JobError>,
+) {
+    // As in fio, kb_base is read first, wherever it stands.
+    let last = settings.iter().rev().find(|setting| setting.key == "kb_base");
+    let kb_base = if last.is_some_and(|s| s.value == Some("1000")) { 1000 } else { 1024 };
+    for setting in settings {
+        let note = |why: &str| Note {
+            file: file.to_owned(),
+            line: setting.line,
+            key: setting.key.to_owned(),
+            why: why.to_owned(),
+        };
+        let wrong = match find(setting.key).map(|key| key.kind) {
+            None => Wrong::UnknownKey { key: setting.key.to_owned(), close: closest(setting.key) },
+            Some(Kind::Refused(why)) => Wrong::Refused { key: setting.key.to_owned(), why },
+            Some(Kind::Noted(why)) => {
+                notes.push(note(why));
+                continue;
+            }
+            Some(Kind::Honoured { expects, set, .. }) => {
+                match set(job, Value { text: setting.value, kb_base }) {
+                    Ok(None) => continue,
+                    Ok(Some(remark)) => {
+                        notes.push(note(remark));
+                        continue;
+                    }
+                    Err(why) => Wrong::Value {
+                        key: setting.key.to_owned(),
+                        value: setting.value.map(str::to_owned),
+                        why,
+                        expects,
+                    },
+                }
+            }
+        };
+        errors.push(JobError::new(file, setting.line, wrong));
+    }
+}
+
+pub fn name(job: &mut Job, value: Value<'_>) -> Result {
+    job.name = value.required()?.to_owned();
+    Ok(None)
+}
+
+pub fn description(job: &mut Job, value: Value<'_>) -> Result {
+    job.description = value.required()?.to_owned();
+    Ok(None)
+}
+
+pub fn kb_base(_: &mut Job, value: Value<'_>) -> Result {
+    match value.required()? {
+        "1000" | "1024" => Ok(None),
+        other => Err(format!("{other:?} is neither")),
+    }
+}
+
+pub fn rw(job: &mut Job, value: Value<'_>) -> Result {
+    let text = value.required()?;
+    let (direction, random) = match text {
+        "read" => (Direction::Read, false),
+        "write" => (Direction::Write, false),
+        "randread" => (Direction::Read, true),
+        "randwrite" => (Direction::Write, true),
+        "rw" | "readwrite" => (Direction::Mixed, false),
+        "randrw" => (Direction::Mixed, true),
+        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
+            return Err("trim is not supported yet".to_owned());
+        }
+        other if other.contains(':') => {
+            return Err("the offset modifier after ':' is not supported yet".to_owned());
+        }
+        other => return Err(format!("{other:?} is not a direction")),
+    };
+    (job.direction, job.random) = (direction, random);
+    Ok(None)
+}
+
+pub fn rwmixread(job: &mut Job, value: Value<'_>) -> Result {
+    job.read_percent = value.whole(0, 100)? as u8;
+    Ok(None)
+}
+
+pub fn rwmixwrite(job: &mut Job, value: Value<'_>) -> Result {
+    job.read_percent = 100 - value.whole(0, 100)? as u8;
+    Ok(None)
+}
+
+/// The size of an operation, in bytes.
+fn io_bytes(text: &str, value: Value<'_>) -> std::result::Result<u32, String> {
+    value.whole_of(text, 1, IO_BYTES_MAX).map(|n| n as u32)
+}
+
+pub fn bs(job: &mut Job, value: Value<'_>) -> Result {
+    job.block_size = value.per_direction(&job.block_size, &[','], |text| {
+        io_bytes(text, value).map(BlockSizes::One)
+    })?;
+    Ok(None)
+}
+
+pub fn bsrange(job: &mut Job, value: Value<'_>) -> Result {
+    job.block_size = value.per_direction(&job.block_size, &[',', '/'], |text| {
+        let (min, max) = range(text, value.kb_base)?;
+        if min == 0 || max > IO_BYTES_MAX {
+            return Err(format!("{text:?} is not within 1 to {IO_BYTES_MAX} bytes"));
+        }
+        Ok(BlockSizes::Range { min: min as u32, max: max as u32 })
+    })?;
+    Ok(None)
+}
+
+pub fn bssplit(job: &mut Job, value: Value<'_>) -> Result {
+    job.block_size = value.per_direction(&job.block_size, &[','], |text| {
+        let mut sizes = Vec::new();
+        for entry in entries(text, BLOCK_SPLIT_MAX)? {
+            let (size, percent) = entry.split_once('/').unwrap_or((entry, ""));
+            let percent = match percent.trim() {
+                "" => None,
+                text => Some(value.whole_of(text, 0, 100)? as u8),
+            };
+            sizes.push((io_bytes(size, value)?, percent));
+        }
+        Ok(BlockSizes::Split(fill_blanks(sizes)?))
+    })?;
+    Ok(None)
+}
+
+fn entries(text: &str, most: usize) -> std::result::Result<Vec<&str>, String> {
+    let entries: Vec<&str> = text.split(':').map(str::trim).collect();
+    if entries.len() > most {
+        return Err(format!("{} entries where at most {most} are allowed", entries.len()));
+    }
+    Ok(entries)
+}
+
+/// Entries without a percentage share what is left; where it does not divide, the first get more.
+fn fill_blanks<T>(entries: Vec<(T, Option<u8>)>) -> std::result::Result<Vec<(T, u8)>, String> {
+    let given: u32 = entries.iter().filter_map(|&(_, percent)| percent).map(u32::from).sum();
+    let blanks = entries.iter().filter(|(_, percent)| percent.is_none()).count() as u32;
+    if given > 100 || (given < 100 && blanks == 0) {
+        return Err(format!("the percentages add to {given}, not 100"));
+    }
+    let mut left = 100 - given;
+    let mut blanks_left = blanks;
+    let filled = entries.into_iter().map(|(item, percent)| {
+        let percent = percent.unwrap_or_else(|| {
+            let share = left.div_ceil(blanks_left);
+            left -= share;
+            blanks_left -= 1;
+            share as u8
+        });
+        (item, percent)
+    });
+    Ok(filled.collect())
+}
+
+pub fn blockalign(job: &mut Job, value: Value<'_>) -> Result {
+    job.block_align = value.per_direction(&job.block_align, &[','], |text| {
+        value.whole_of(text, 1, u64::from(u32::MAX)).map(|n| Some(n as u32))
+    })?;
+    Ok(None)
+}
+
+pub fn size(job: &mut Job, value: Value<'_>) -> Result {
+    job.size = Some(value.amount()?);
+    Ok(None)
+}
+
+pub fn io_size(job: &mut Job, value: Value<'_>) -> Result {
+    job.io_size = Some(value.amount()?);
+    Ok(None)
+}
+
+pub fn offset(job: &mut Job, value: Value<'_>) -> Result {
+    job.offset = value.amount()?;
+    Ok(None)
+}
+
+pub fn offset_increment(job: &mut Job, value: Value<'_>) -> Result {
+    job.offset_increment = value.amount()?;
+    Ok(None)
+}
+
+pub fn number_ios(job: &mut Job, value: Value<'_>) -> Result {
+    job.number_ios = Some(value.whole(1, u64::MAX)?);
+    Ok(None)
+}
+
+pub fn randseed(job: &mut Job, value: Value<'_>) -> Result {
+    job.seed = Some(value.whole(0, u64::MAX)?);
+    Ok(None)
+}
+
+pub fn norandommap(job: &mut Job, value: Value<'_>) -> Result {
+    job.no_random_map = value.flag()?;
+    Ok(None)
+}
+
+pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
+    let text = value.required()?;
+    let (model, rest) = text.split_once([':', '=']).unwrap_or((text, ""));
+    let rest = Value { text: Some(rest), kb_base: value.kb_base };
+    job.distribution = match model {
+        "random" => PerDirection::both(Distribution::Uniform),
+        "zoned" => rest.per_direction(&job.distribution, &[','], |text| {
+            let zones = zones(text, |size| rest.whole_of(size, 1, 100).map(|n| n as u8))?;
+            let sizes: u32 = zones.iter().map(|&(_, size)| u32::from(size)).sum();
+            if sizes != 100 {
+                return Err(format!("the sizes of the zones add to {sizes}%, not 100%"));
+            }
+            Ok(Distribution::Zoned(zones))
+        })?,
+        "zoned_abs" => rest.per_direction(&job.distribution, &[','], |text| {
+            zones(text, |size| match bytes(size, rest.kb_base)? {
+                0 => Err("a zone of no bytes".to_owned()),
+                n => Ok(n),
+            })
+            .map(Distribution::ZonedBytes)
+        })?,
+        "zipf" | "pareto" | "normal" => {
+            return Err(format!(
+                "{model} is not supported, because places are drawn in integers only: give the \
+                 same skew as zones"
+            ));
+        }
+        other => return Err(format!("{other:?} is not a distribution")),
+    };
+    Ok(None)
+}
+
+fn zones<T>(
+    text: &str,
+    mut size: impl FnMut(&str) -> std::result::Result<T, String>,
+) -> std::result::Result<Vec<(u8, T)>, String> {
+    let percent = |text: &str| Value { text: Some(text), kb_base: 1024 }.whole(0, 100);
+    let mut zones = Vec::new();
+    for entry in entries(text, ZONES_MAX)? {
+        let Some((access, length)) = entry.split_once('/') else {
+            return Err(format!("zone {entry:?} has no '/' between access and size"));
+        };
+        zones.push((percent(access)? as u8, size(length)?));
+    }
+    let accesses: u32 = zones.iter().map(|&(access, _)| u32::from(access)).sum();
+    if accesses != 100 {
+        return Err(format!("the accesses of the zones add to {accesses}%, not 100%"));
+    }
+    Ok(zones)
+}
+
+pub fn iodepth(job: &mut Job, value: Value<'_>) -> Result {
+    job.iodepth = value.whole(1, IODEPTH_MAX)? as u32;
+    Ok(None)
+}
+
+pub fn iodepth_batch(job: &mut Job, value: Value<'_>) -> Result {
+    job.iodepth_batch = value.whole(0, IODEPTH_MAX)? as u32;
+    Ok(None)
+}
+
+pub fn numjobs(job: &mut Job, value: Value<'_>) -> Result {
+    job.numjobs = value.whole(1, NUMJOBS_MAX)? as u32;
+    Ok(None)
+}
+
+pub fn rate_iops(job: &mut Job, value: Value<'_>) -> Result {
+    job.rate_iops = value.per_direction(&job.rate_iops, &[','], |text| {
+        // A second holds 10^12 picoseconds: a faster rate would have no distance between arrivals.
+        value.whole_of(text, 0, 1_000_000_000_000).map(|n| (n > 0).then_some(n))
+    })?;
+    Ok(None)
+}
+
+pub fn rate_process(job: &mut Job, value: Value<'_>) -> Result {
+    job.rate_process = match value.required()? {
+        "linear" => RateProcess::Linear,
+        "poisson" => RateProcess::Poisson,
+        other => return Err(format!("{other:?} is neither")),
+    };
+    Ok(None)
+}
+
+pub fn thinktime(job: &mut Job, value: Value<'_>) -> Result {
+    job.thinktime = value.time(Span::us(1))?;
+    Ok(None)
+}
+
+pub fn thinktime_blocks(job: &mut Job, value: Value<'_>) -> Result {
+    job.thinktime_blocks = value.whole(1, u64::from(u32::MAX))? as u32;
+    Ok(None)
+}
+
+pub fn runtime(job: &mut Job, value: Value<'_>) -> Result {
+    let span = value.time(Span::s(1))?;
+    job.runtime = (span != Span::ZERO).then_some(span);
+    Ok(None)
+}
+
+pub fn time_based(job: &mut Job, value: Value<'_>) -> Result {
+    job.time_based = value.flag()?;
+    Ok(None)
+}
+
+pub fn ramp_time(job: &mut Job, value: Value<'_>) -> Result {
+    job.ramp_time = value.time(Span::s(1))?;
+    Ok(None)
+}
+
+pub fn startdelay(job: &mut Job, value: Value<'_>) -> Result {
+    let text = value.required()?;
+    let (low, high) = text.split_once(['-', ':']).unwrap_or((text, text));
+    let (low, high) = (time(low, Span::s(1))?, time(high, Span::s(1))?);
+    job.start_delay = (low.min(high), low.max(high));
+    Ok(None)
+}
+
+pub fn stonewall(job: &mut Job, value: Value<'_>) -> Result {
+    job.wait_for_previous = value.flag()?;
+    Ok(None)
+}
+
+pub fn fsync(job: &mut Job, value: Value<'_>) -> Result {
+    job.flush_every = value.whole(0, u64::from(u32::MAX))? as u32;
+    Ok(None)
+}
+
+pub fn end_fsync(job: &mut Job, value: Value<'_>) -> Result {
+    job.end_flush = value.flag()?;
+    Ok(None)
+}
+
+/// fio's checksums, of which we make none: every one of them asks for contents to be checked.
+const CHECKSUMS: &[&str] = &[
+    "md5",
+    "crc64",
+    "crc32",
+    "crc32c",
+    "crc32c-intel",
+    "crc16",
+    "crc7",
+    "sha1",
+    "sha256",
+    "sha512",
+    "sha3-224",
+    "sha3-256",
+    "sha3-384",
+    "sha3-512",
+    "xxhash",
+    "meta",
+];
+
+pub fn verify(job: &mut Job, value: Value<'_>) -> Result {
+    match value.required()? {
+        "0" | "none" | "null" => {
+            job.verify.on = false;
+            Ok(None)
+        }
+        name if CHECKSUMS.contains(&name) => {
+            job.verify.on = true;
+            Ok(Some(
+                "contents are checked by this program's own stamps (LBA and version in every \
+                 block), whichever checksum is named",
+            ))
+        }
+        "pattern" => Err("a fixed pattern cannot show stale or misplaced data".to_owned()),
+        other => Err(format!("{other:?} is not a checksum")),
+    }
+}
+
+pub fn do_verify(job: &mut Job, value: Value<'_>) -> Result {
+    job.verify.read_back = value.flag()?;
+    Ok(None)
+}
+
+pub fn verify_fatal(job: &mut Job, value: Value<'_>) -> Result {
+    job.verify.fatal = value.flag()?;
+    Ok(None)
+}
+
+/// The trace that a `replay_` key is about, which `read_iolog` may name later.
+fn trace(job: &mut Job) -> &mut TraceSource {
+    job.trace.get_or_insert(TraceSource {
+        paths: Vec::new(),
+        no_stall: false,
+        time_scale_percent: 100,
+    })
+}
+
+pub fn read_iolog(job: &mut Job, value: Value<'_>) -> Result {
+    let paths: Vec<String> = value.required()?.split(':').map(str::to_owned).collect();
+    if paths.iter().any(String::is_empty) {
+        return Err("one of the paths is empty".to_owned());
+    }
+    trace(job).paths = paths;
+    Ok(None)
+}
+
+pub fn replay_no_stall(job: &mut Job, value: Value<'_>) -> Result {
+    trace(job).no_stall = value.flag()?;
+    Ok(None)
+}
+
+pub fn replay_time_scale(job: &mut Job, value: Value<'_>) -> Result {
+    trace(job).time_scale_percent = value.whole(1, 1_000_000)? as u32;
+    Ok(None)
+}
+
+pub fn group_reporting(job: &mut Job, value: Value<'_>) -> Result {
+    job.group_reporting = value.flag()?;
+    Ok(None)
+}
+
+pub fn new_group(job: &mut Job, value: Value<'_>) -> Result {
+    job.new_group = value.flag()?;
+    Ok(None)
+}

@@ -1,0 +1,245 @@
+//! The values of a job file: numbers with units, times, percentages, flags.
+//!
+//! Units are those of fio's manual, "Parameter types": with `kb_base=1024`, which is the default,
+//! `4k` and `4kb` are 4096 and `4kib` is 4000; with `kb_base=1000` it is the other way round. A
+//! bare `ki` is refused, because fio's manual and fio's parser read it differently.
+
+use runtime::Span;
+
+use super::{Amount, PerDirection};
+
+/// What stands behind the `=` of a setting, if anything does.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'a> {
+    /// The text, or `None` for a bare `key`.
+    pub text: Option<&'a str>,
+    /// What `k` multiplies by: 1024 or 1000.
+    pub kb_base: u64,
+}
+
+impl<'a> Value<'a> {
+    /// The text, which must be there.
+    pub fn required(self) -> Result<&'a str, String> {
+        match self.text {
+            Some(text) if !text.is_empty() => Ok(text),
+            _ => Err("it has no value".to_owned()),
+        }
+    }
+
+    /// A flag: `key`, `key=1` or `key=0`.
+    pub fn flag(self) -> Result<bool, String> {
+        match self.text {
+            None | Some("1" | "true") => Ok(true),
+            Some("0" | "false") => Ok(false),
+            Some(other) => Err(format!("{other:?} is neither 1 nor 0")),
+        }
+    }
+
+    /// A whole number from `low` to `high`, both included.
+    pub fn whole(self, low: u64, high: u64) -> Result<u64, String> {
+        self.whole_of(self.required()?, low, high)
+    }
+
+    /// As [`Value::whole`], of a part of the text.
+    pub fn whole_of(self, text: &str, low: u64, high: u64) -> Result<u64, String> {
+        let n = bytes(text, self.kb_base)?;
+        if n < low {
+            return Err(format!("{n} is less than {low}"));
+        }
+        if n > high {
+            return Err(format!("{n} is more than {high}"));
+        }
+        Ok(n)
+    }
+
+    /// A number of bytes or a percentage from 1 to 100.
+    pub fn amount(self) -> Result<Amount, String> {
+        let text = self.required()?;
+        if let Some(number) = text.strip_suffix('%') {
+            let percent = Value { text: Some(number.trim()), kb_base: 1024 }.whole(1, 100)?;
+            return Ok(Amount::Percent(percent as u8));
+        }
+        Ok(Amount::Bytes(bytes(text, self.kb_base)?))
+    }
+
+    /// A span of time, in `default` units where it names none.
+    pub fn time(self, default: Span) -> Result<Span, String> {
+        time(self.required()?, default)
+    }
+
+    /// `read`, `read,write` or `read,write,trim`, where a blank part leaves `old` as it was and a
+    /// single part stands for every direction. The third part is accepted and has no effect.
+    pub fn per_direction<T: Clone>(
+        self,
+        old: &PerDirection<T>,
+        separators: &[char],
+        mut parse: impl FnMut(&str) -> Result<T, String>,
+    ) -> Result<PerDirection<T>, String> {
+        let text = self.required()?;
+        let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
+        if parts.len() > 3 {
+            return Err(format!("{} parts where at most three are allowed", parts.len()));
+        }
+        let mut part = |at: usize, old: &T| match parts[at] {
+            "" => Ok(old.clone()),
+            text => parse(text),
+        };
+        let read = part(0, &old.read)?;
+        let write = if parts.len() == 1 { read.clone() } else { part(1, &old.write)? };
+        if parts.len() == 3 {
+            part(2, &old.write)?;
+        }
+        Ok(PerDirection { read, write })
+    }
+}
+
+/// A number of bytes with fio's units.
+pub fn bytes(text: &str, kb_base: u64) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let (digits, radix) = match lower.strip_prefix("0x") {
+        Some(hex) => (hex, 16),
+        None => (lower.as_str(), 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (number, unit) = digits.split_at(end);
+    if number.is_empty() {
+        return Err(format!("{text:?} does not begin with a number"));
+    }
+    let number = u64::from_str_radix(number, radix)
+        .map_err(|_| format!("{text:?} does not fit in 64 bits"))?;
+    let other_base = if kb_base == 1000 { 1024 } else { 1000 };
+    let mut rest = unit.trim().chars();
+    let first = rest.next();
+    let power = first.and_then(|letter| "kmgtp".find(letter)).map(|at| at as u32 + 1);
+    let (power, base) = match (first, power, rest.as_str()) {
+        (None, ..) | (Some('b'), None, "") => (0, kb_base),
+        (_, Some(power), "" | "b") => (power, kb_base),
+        (_, Some(power), "ib") => (power, other_base),
+        (Some(letter), Some(_), "i") => {
+            return Err(format!(
+                "\"{letter}i\" is read differently by fio's manual and by fio: write {letter} \
+                 (times {kb_base}) or {letter}ib (times {other_base})"
+            ));
+        }
+        _ => return Err(format!("{:?} is not a unit of size", unit.trim())),
+    };
+    base.checked_pow(power)
+        .and_then(|multiplier| number.checked_mul(multiplier))
+        .ok_or_else(|| format!("{text:?} does not fit in 64 bits"))
+}
+
+/// A span of time with fio's units, not finer than a microsecond.
+pub fn time(text: &str, default: Span) -> Result<Span, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let end = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (number, unit) = lower.split_at(end);
+    if number.is_empty() {
+        return Err(format!("{text:?} does not begin with a number"));
+    }
+    let unit = match unit.trim() {
+        "" => default,
+        "us" | "usec" => Span::us(1),
+        "ms" | "msec" => Span::ms(1),
+        "s" | "sec" => Span::s(1),
+        "m" => Span::s(60),
+        "h" => Span::s(3_600),
+        "d" => Span::s(86_400),
+        other => return Err(format!("{other:?} is not a unit of time")),
+    };
+    let too_long = || format!("{text:?} is longer than the 213 days a clock of picoseconds lasts");
+    let number: u64 = number.parse().map_err(|_| too_long())?;
+    number.checked_mul(unit.0).map(Span).ok_or_else(too_long)
+}
+
+/// A range `low-high` or `low:high`; swapped if it is the wrong way round, as in fio.
+pub fn range(text: &str, kb_base: u64) -> Result<(u64, u64), String> {
+    let Some((low, high)) = text.split_once(['-', ':']) else {
+        return Err(format!("{text:?} has no '-' between its ends"));
+    };
+    let (low, high) = (bytes(low, kb_base)?, bytes(high, kb_base)?);
+    Ok((low.min(high), low.max(high)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_have_the_units_of_the_manual() {
+        for (text, base, want) in [
+            ("4096", 1024, 4096),
+            ("4k", 1024, 4096),
+            ("4KB", 1024, 4096),
+            ("4kib", 1024, 4000),
+            ("4kib", 1000, 4096),
+            ("4k", 1000, 4000),
+            ("0x1000", 1024, 4096),
+            ("0x10k", 1024, 16 * 1024),
+            ("1m", 1024, 1 << 20),
+            ("2g", 1024, 2 << 30),
+            ("1t", 1024, 1 << 40),
+            ("1p", 1024, 1 << 50),
+            ("12b", 1024, 12),
+            ("1 MiB", 1000, 1 << 20),
+        ] {
+            assert_eq!(bytes(text, base), Ok(want), "{text} base {base}");
+        }
+    }
+
+    #[test]
+    fn a_size_that_is_not_one_says_why() {
+        for (text, why) in [
+            ("", "does not begin with a number"),
+            ("k", "does not begin with a number"),
+            ("-1", "does not begin with a number"),
+            ("4x", "\"x\" is not a unit of size"),
+            ("4kk", "\"kk\" is not a unit of size"),
+            ("4é", "is not a unit of size"),
+            ("4ki", "write k (times 1024) or kib (times 1000)"),
+            ("99999999999999999999", "64 bits"),
+            ("17179869184g", "64 bits"),
+        ] {
+            let said = bytes(text, 1024).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn times_have_the_units_of_the_manual() {
+        for (text, want) in [
+            ("10", Span::s(10)),
+            ("10s", Span::s(10)),
+            ("3sec", Span::s(3)),
+            ("2m", Span::s(120)),
+            ("1h", Span::s(3600)),
+            ("1D", Span::s(86_400)),
+            ("5ms", Span::ms(5)),
+            ("5msec", Span::ms(5)),
+            ("7us", Span::us(7)),
+            ("7usec", Span::us(7)),
+        ] {
+            assert_eq!(time(text, Span::s(1)), Ok(want), "{text}");
+        }
+        assert!(time("10y", Span::s(1)).unwrap_err().contains("\"y\""));
+        assert!(time("300d", Span::s(1)).unwrap_err().contains("213 days"));
+        assert_eq!(time("10", Span::us(1)), Ok(Span::us(10)));
+    }
+
+    #[test]
+    fn a_range_the_wrong_way_round_is_turned() {
+        assert_eq!(range("4k-1k", 1024), Ok((1024, 4096)));
+        assert_eq!(range("1k:4k", 1024), Ok((1024, 4096)));
+        assert!(range("4k", 1024).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_value_panic(text in ".{0,24}") {
+            let _ = bytes(&text, 1024);
+            let _ = time(&text, Span::s(1));
+            let _ = range(&text, 1024);
+            let _ = Value { text: Some(&text), kb_base: 1024 }.amount();
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The limits of this room, and how they relate.
+
+/// The longest job file that is read, in bytes.
+pub const JOB_FILE_BYTES_MAX: usize = 1 << 20;
+/// The most clones of one job.
+pub const NUMJOBS_MAX: u64 = 1 << 12;
+/// The deepest queue that a job may ask for.
+pub const IODEPTH_MAX: u64 = 1 << 16;
+/// The largest single read or write, in bytes.
+pub const IO_BYTES_MAX: u64 = 1 << 30;
+/// The most entries in one `bssplit`, as in fio.
+pub const BLOCK_SPLIT_MAX: usize = 64;
+/// The most zones in one `random_distribution`, as in fio.
+pub const ZONES_MAX: usize = 256;
+
+/// The longest line of a trace, in bytes.
+pub const TRACE_LINE_BYTES_MAX: u64 = 4096;
+/// The most devices or files in one trace.
+pub const TRACE_DEVICES_MAX: usize = 1 << 16;
+/// The longest file name in an iolog, in bytes: fio scans it into a field of this size.
+pub const IOLOG_NAME_BYTES_MAX: usize = 256;
+/// Devices of a concatenated trace begin at multiples of this.
+pub const TRACE_EXTENT_BYTES: u64 = 1 << 20;
+
+/// Bits of a stamp that hold the LBA; the rest holds the version.
+pub const STAMP_LBA_BITS: u32 = 40;
+/// The first LBA that a stamp can no longer name: 512 TiB in blocks of 512 bytes.
+pub const STAMP_LBAS: u64 = 1 << STAMP_LBA_BITS;
+
+/// The most stages of a latency breakdown.
+pub const STAGES_MAX: usize = 32;
+/// The most windows of half a second that a bandwidth series keeps: six days.
+pub const WINDOWS_MAX: usize = 1 << 20;
+
+const _: () = {
+    // Every size a job may ask for fits the 32 bits of an operation.
+    assert!(IO_BYTES_MAX <= u32::MAX as u64);
+    // A line of an iolog must have room for the longest name it may carry.
+    assert!(TRACE_LINE_BYTES_MAX as usize > 2 * IOLOG_NAME_BYTES_MAX);
+    // A version is what is left of 64 bits, and must not wrap within any sensible window.
+    assert!(64 - STAMP_LBA_BITS >= 24);
+};

@@ -1,0 +1,352 @@
+//! The operations that a job asks for: the same job, seed and target give the same operations for
+//! ever.
+//!
+//! Everything is drawn in integers from named streams of [`runtime::Dice`], one each for places,
+//! directions, sizes and arrivals, so that a changed mix leaves the places as they were. Operations
+//! may overlap in flight where the job allows it; nothing here prevents that.
+//!
+//! What a job's words mean here:
+//! - *Random with the map* (the default): every block of the smallest size is the beginning of
+//!   exactly one operation a pass, and passes differ. Operations larger than the smallest size
+//!   overlap their neighbours and are cut at the region's end.
+//! - *Random without the map* (`norandommap`, `blockalign`, zones): independent draws.
+//! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
+//!   that no longer fits begins again at the region's start.
+//! - *Rates*: operation `k` of a direction is due at `k / rate`, or by a Poisson process. Where
+//!   both directions have a rate, the one that is due first comes first, so the rates make the mix;
+//!   else the mix is drawn, and only the rated direction has a time.
+//! - *The end*: after `io_size` bytes (the region's length where not given), or `number_ios`
+//!   operations, whichever comes first; flushes count for neither. `time_based` takes the first of
+//!   these away, and the engine calls [`Ops::stop`] when the time is up.
+
+mod arrival;
+mod permutation;
+mod place;
+mod size;
+
+use runtime::{Dice, Span};
+
+use crate::job::{Amount, BlockSizes, Direction, Distribution, Job};
+use arrival::Arrivals;
+use place::{Map, Places};
+use size::Sizes;
+
+pub use permutation::Permutation;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpKind {
+    /// Reads bytes.
+    Read,
+    /// Writes bytes.
+    Write,
+    /// Makes what was written before durable.
+    Flush,
+}
+
+/// One operation to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// What it does.
+    pub kind: OpKind,
+    /// Where it begins, in bytes from the device's beginning; 0 for a flush.
+    pub offset_bytes: u64,
+    /// How many bytes; 0 for a flush.
+    pub bytes: u32,
+    /// When it is due, from the job's start. Its latency counts from here even if it is submitted
+    /// later. `None`: as soon as there is room.
+    pub not_before: Option<Span>,
+}
+
+/// What a job is pointed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How many bytes there are.
+    pub capacity_bytes: u64,
+    /// The size of a logical block: every offset and length is a multiple.
+    pub block_bytes: u32,
+}
+
+/// A job's part of the device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Where it begins.
+    pub from: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// A job that cannot be done on this target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum PatternError {
+    /// A setting that is not a multiple of the logical block.
+    #[error("{key}: {bytes} bytes: expected a multiple of the device's block of {block} bytes")]
+    Unaligned { key: &'static str, bytes: u64, block: u32 },
+    /// A region that leaves the device.
+    #[error(
+        "the region of clone {clone} is {from}..{to}: expected it to end within the capacity of \
+         {capacity} bytes"
+    )]
+    BeyondCapacity { clone: u32, from: u64, to: u64, capacity: u64 },
+    /// A region without room for one operation.
+    #[error("the region has {region} bytes: expected room for one operation of {bytes} bytes")]
+    TooSmall { region: u64, bytes: u64 },
+    /// Zones that leave the region.
+    #[error(
+        "random_distribution: the zones end at {to}: expected them within the region's {region} \
+         bytes"
+    )]
+    ZonesTooLong { to: u64, region: u64 },
+    /// A zone without a single aligned place.
+    #[error(
+        "random_distribution: a zone of {bytes} bytes: expected room for a place every {align} \
+         bytes"
+    )]
+    ZoneTooSmall { bytes: u64, align: u64 },
+    /// A recorded workload, which has no pattern.
+    #[error("read_iolog: the job plays a recording: expected a job with a pattern")]
+    Recorded,
+}
+
+/// The operations of one clone of a job, in order. Also an [`Iterator`].
+#[derive(Clone, Debug)]
+pub struct Ops {
+    direction: Direction,
+    read_percent: u8,
+    region: Region,
+    places: [Places; 2],
+    map: Option<Map>,
+    sizes: [Sizes; 2],
+    arrivals: [Arrivals; 2],
+    place_dice: Dice,
+    mix_dice: Dice,
+    size_dice: Dice,
+    start_delay: Span,
+    bytes_left: Option<u64>,
+    ops_left: Option<u64>,
+    flush_every: u32,
+    writes_since_flush: u32,
+    end_flush: bool,
+    stopped: bool,
+}
+
+const READ: usize = 0;
+const WRITE: usize = 1;
+
+impl Ops {
+    /// The operations of clone `clone` (from 0) of `job`. The job's own seed, if it has one, takes
+    /// the place of `seed`. The streams are named by the job's name and the clone's number, so
+    /// two jobs of one name ask for the same places, as two runs of one job do.
+    ///
+    /// # Errors
+    /// If the job does not fit the target.
+    pub fn new(job: &Job, clone: u32, seed: u64, target: Target) -> Result<Ops, PatternError> {
+        if job.trace.is_some() {
+            return Err(PatternError::Recorded);
+        }
+        let region = region(job, clone, target)?;
+        let seed = job.seed.unwrap_or(seed);
+        let dice = |part: &str| Dice::for_part(seed, &format!("{}/{clone}/{part}", job.name));
+        let mut place_dice = dice("place");
+        let (read, write) = (&job.block_size.read, &job.block_size.write);
+        let has_map = job.random
+            && !job.no_random_map
+            && job.block_align.read.is_none()
+            && job.block_align.write.is_none()
+            && job.distribution.read == Distribution::Uniform
+            && job.distribution.write == Distribution::Uniform;
+        let map = has_map.then(|| Map::new(region, min_used(job), &mut place_dice));
+        let places = |sizes: &BlockSizes, align: Option<u32>, distribution: &Distribution| {
+            if !job.random {
+                return Ok(Places::Sequential { next: 0 });
+            }
+            Places::random(distribution, region, u64::from(align.unwrap_or(sizes.min())))
+        };
+        let mut delay_dice = dice("start");
+        let (low, high) = job.start_delay;
+        let extra = delay_dice.below((high.0 - low.0).saturating_add(1));
+        let io_size = job.io_size.map_or(region.bytes, |amount| bytes_of(amount, target));
+        Ok(Ops {
+            direction: job.direction,
+            read_percent: job.read_percent,
+            region,
+            places: [
+                places(read, job.block_align.read, &job.distribution.read)?,
+                places(write, job.block_align.write, &job.distribution.write)?,
+            ],
+            map,
+            sizes: [Sizes::new(read), Sizes::new(write)],
+            arrivals: [
+                Arrivals::new(job.rate_iops.read, job.rate_process, dice("arrival/read")),
+                Arrivals::new(job.rate_iops.write, job.rate_process, dice("arrival/write")),
+            ],
+            place_dice,
+            mix_dice: dice("mix"),
+            size_dice: dice("size"),
+            start_delay: Span(low.0 + extra),
+            bytes_left: (!job.time_based).then_some(io_size),
+            ops_left: job.number_ios,
+            flush_every: job.flush_every,
+            writes_since_flush: 0,
+            end_flush: job.end_flush,
+            stopped: false,
+        })
+    }
+
+    /// How long this clone waits before its first operation.
+    pub fn start_delay(&self) -> Span {
+        self.start_delay
+    }
+
+    /// The part of the device that this clone uses.
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// No more reads and writes: what still comes is the flush at the end, if the job asks for one.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn flush(&mut self) -> Op {
+        self.writes_since_flush = 0;
+        Op { kind: OpKind::Flush, offset_bytes: 0, bytes: 0, not_before: None }
+    }
+
+    fn which(&mut self) -> usize {
+        match self.direction {
+            Direction::Read => READ,
+            Direction::Write => WRITE,
+            Direction::Mixed => match (self.arrivals[READ].peek(), self.arrivals[WRITE].peek()) {
+                (Some(read), Some(write)) => usize::from(write < read),
+                _ if self.mix_dice.chance(u64::from(self.read_percent), 100) => READ,
+                _ => WRITE,
+            },
+        }
+    }
+}
+
+impl Iterator for Ops {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
+        if self.flush_every > 0 && self.writes_since_flush == self.flush_every {
+            return Some(self.flush());
+        }
+        if self.stopped || self.bytes_left == Some(0) || self.ops_left == Some(0) {
+            if self.end_flush && self.writes_since_flush > 0 {
+                return Some(self.flush());
+            }
+            return None;
+        }
+        let which = self.which();
+        let wanted = self.sizes[which].next(&mut self.size_dice);
+        let (place, bytes) = match &mut self.map {
+            Some(map) => map.next(&mut self.place_dice, self.region, wanted),
+            None => self.places[which].next(&mut self.place_dice, self.region, wanted),
+        };
+        if which == WRITE {
+            self.writes_since_flush = self.writes_since_flush.saturating_add(1);
+        }
+        self.bytes_left = self.bytes_left.map(|left| left.saturating_sub(u64::from(bytes)));
+        self.ops_left = self.ops_left.map(|left| left - 1);
+        Some(Op {
+            kind: if which == READ { OpKind::Read } else { OpKind::Write },
+            offset_bytes: self.region.from + place,
+            bytes,
+            not_before: self.arrivals[which].take(),
+        })
+    }
+}
+
+fn bytes_of(amount: Amount, target: Target) -> u64 {
+    match amount {
+        Amount::Bytes(bytes) => bytes,
+        Amount::Percent(percent) => {
+            (u128::from(target.capacity_bytes) * u128::from(percent) / 100) as u64
+        }
+    }
+}
+
+/// The smallest size of the directions that the job uses.
+fn min_used(job: &Job) -> u32 {
+    let (read, write) = (job.block_size.read.min(), job.block_size.write.min());
+    match job.direction {
+        Direction::Read => read,
+        Direction::Write => write,
+        Direction::Mixed => read.min(write),
+    }
+}
+
+/// The clone's region. Percentages are rounded down to the smallest block size, as in fio, and a
+/// percentage of size is cut at the capacity.
+fn region(job: &Job, clone: u32, target: Target) -> Result<Region, PatternError> {
+    check_alignment(job, target)?;
+    let unit = u64::from(min_used(job));
+    let rounded = |amount| match amount {
+        Amount::Bytes(bytes) => bytes,
+        percent @ Amount::Percent(_) => bytes_of(percent, target) / unit * unit,
+    };
+    let capacity = target.capacity_bytes;
+    let step = rounded(job.offset_increment).saturating_mul(u64::from(clone));
+    let from = rounded(job.offset).saturating_add(step);
+    let rest = capacity.saturating_sub(from);
+    let bytes = match job.size {
+        None => rest,
+        Some(Amount::Bytes(bytes)) => bytes,
+        Some(percent) => rounded(percent).min(rest),
+    };
+    let to = from.saturating_add(bytes);
+    if from >= capacity || to > capacity {
+        return Err(PatternError::BeyondCapacity { clone, from, to, capacity });
+    }
+    // The last incomplete unit, if the capacity leaves one, is not used.
+    let bytes = bytes / unit * unit;
+    let largest = match job.direction {
+        Direction::Read => job.block_size.read.max(),
+        Direction::Write => job.block_size.write.max(),
+        Direction::Mixed => job.block_size.read.max().max(job.block_size.write.max()),
+    };
+    if bytes < u64::from(largest) {
+        return Err(PatternError::TooSmall { region: bytes, bytes: u64::from(largest) });
+    }
+    Ok(Region { from, bytes })
+}
+
+fn check_alignment(job: &Job, target: Target) -> Result<(), PatternError> {
+    let block = target.block_bytes;
+    let check = |key: &'static str, bytes: u64| match bytes % u64::from(block) {
+        0 => Ok(()),
+        _ => Err(PatternError::Unaligned { key, bytes, block }),
+    };
+    let mut used = vec![(&job.block_size.read, job.block_align.read)];
+    if job.direction != Direction::Read {
+        used.push((&job.block_size.write, job.block_align.write));
+    }
+    if job.direction == Direction::Write {
+        used.remove(0);
+    }
+    for (sizes, align) in used {
+        match sizes {
+            BlockSizes::One(size) => check("bs", u64::from(*size))?,
+            BlockSizes::Range { min, .. } => check("bsrange", u64::from(*min))?,
+            BlockSizes::Split(sizes) => {
+                for &(size, _) in sizes {
+                    check("bssplit", u64::from(size))?;
+                }
+            }
+        }
+        check("blockalign", u64::from(align.unwrap_or(block)))?;
+    }
+    for (key, amount) in [("offset", job.offset), ("offset_increment", job.offset_increment)] {
+        if let Amount::Bytes(bytes) = amount {
+            check(key, bytes)?;
+        }
+    }
+    if let Some(Amount::Bytes(bytes)) = job.size {
+        check("size", bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! When the operations of a rated direction are due.
+
+use runtime::{Dice, Span};
+
+use crate::job::RateProcess;
+
+/// Picoseconds in a second.
+const SECOND_PS: u64 = 1_000_000_000_000;
+
+/// The arrivals of one direction, or none where it has no rate.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    rate: Option<u64>,
+    process: RateProcess,
+    dice: Dice,
+    /// How many were taken.
+    taken: u64,
+    next: Span,
+}
+
+impl Arrivals {
+    /// Arrivals at `rate` a second. The first of a linear stream is due at once.
+    pub fn new(rate: Option<u64>, process: RateProcess, dice: Dice) -> Arrivals {
+        let mut arrivals = Arrivals { rate, process, dice, taken: 0, next: Span::ZERO };
+        if let (Some(rate), RateProcess::Poisson) = (rate, process) {
+            arrivals.next = arrivals.dice.exponential(Span(SECOND_PS / rate));
+        }
+        arrivals
+    }
+
+    /// When the next one is due.
+    pub fn peek(&self) -> Option<Span> {
+        self.rate.map(|_| self.next)
+    }
+
+    /// When the next one is due; it counts as come.
+    pub fn take(&mut self) -> Option<Span> {
+        let rate = self.rate?;
+        let due = self.next;
+        self.taken += 1;
+        self.next = match self.process {
+            // From the count, not from the one before: a rate that does not divide a second into
+            // whole picoseconds must not drift.
+            RateProcess::Linear => {
+                let ps = u128::from(self.taken) * u128::from(SECOND_PS) / u128::from(rate);
+                Span(u64::try_from(ps).unwrap_or(u64::MAX))
+            }
+            RateProcess::Poisson => due + self.dice.exponential(Span(SECOND_PS / rate)),
+        };
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_does_not_divide_a_second_does_not_drift() {
+        let mut arrivals = Arrivals::new(Some(3), RateProcess::Linear, Dice::new(1));
+        let all: Vec<Span> = (0..301).map_while(|_| arrivals.take()).collect();
+        assert_eq!(all[1], Span(333_333_333_333));
+        assert_eq!(all[300], Span::s(100));
+    }
+
+    #[test]
+    fn a_poisson_stream_keeps_its_rate_and_is_not_regular() {
+        let mut arrivals = Arrivals::new(Some(1000), RateProcess::Poisson, Dice::new(1));
+        let all: Vec<Span> = (0..10_000).map_while(|_| arrivals.take()).collect();
+        let last = all[9_999];
+        assert!(Span::ms(9_700) < last && last < Span::ms(10_300), "{last}");
+        let short = all.windows(2).filter(|pair| (pair[1] - pair[0]) < Span::us(500)).count();
+        // 1 - exp(-1/2) of them: 39 %.
+        assert!((3_700..4_200).contains(&short), "{short} of 9,999");
+    }
+
+    #[test]
+    fn no_rate_no_arrival() {
+        let mut arrivals = Arrivals::new(None, RateProcess::Linear, Dice::new(1));
+        assert_eq!((arrivals.peek(), arrivals.take()), (None, None));
+    }
+}

@@ -1,0 +1,85 @@
+//! How large the next operation is.
+
+use runtime::Dice;
+
+use crate::job::BlockSizes;
+
+/// Draws sizes, in bytes.
+#[derive(Clone, Debug)]
+pub enum Sizes {
+    /// Always this; draws nothing.
+    One(u32),
+    /// A multiple of `min` from 1 to `steps` times.
+    Range {
+        /// The smallest size.
+        min: u32,
+        /// How many sizes there are.
+        steps: u64,
+    },
+    /// Each size, and the percentage of draws that is this size or an earlier one.
+    Split(Vec<(u32, u8)>),
+}
+
+impl Sizes {
+    /// The sizes of one direction of a job.
+    pub fn new(sizes: &BlockSizes) -> Sizes {
+        match sizes {
+            BlockSizes::One(size) => Sizes::One(*size),
+            BlockSizes::Range { min, max } => {
+                Sizes::Range { min: *min, steps: u64::from(max / min) }
+            }
+            BlockSizes::Split(sizes) => {
+                let mut until = 0;
+                let sums = sizes.iter().map(|&(size, percent)| {
+                    until += percent;
+                    (size, until)
+                });
+                Sizes::Split(sums.collect())
+            }
+        }
+    }
+
+    /// The next size.
+    pub fn next(&self, dice: &mut Dice) -> u32 {
+        match self {
+            Sizes::One(size) => *size,
+            Sizes::Range { min, steps } => min * (1 + dice.below(*steps) as u32),
+            Sizes::Split(sizes) => {
+                let die = dice.below(100) as u8;
+                let drawn = sizes.iter().find(|&&(_, until)| die < until);
+                drawn.expect("the weights add to 100").0
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_both_its_ends_and_only_multiples() {
+        let sizes = Sizes::new(&BlockSizes::Range { min: 4096, max: 16384 });
+        let mut dice = Dice::new(3);
+        let mut seen: Vec<u32> = (0..200).map(|_| sizes.next(&mut dice)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, [4096, 8192, 12288, 16384]);
+    }
+
+    #[test]
+    fn a_split_has_its_weights() {
+        let sizes = Sizes::new(&BlockSizes::Split(vec![(4096, 60), (512, 0), (65536, 40)]));
+        let mut dice = Dice::new(4);
+        let (mut small, mut never) = (0, 0);
+        for _ in 0..10_000 {
+            match sizes.next(&mut dice) {
+                4096 => small += 1,
+                512 => never += 1,
+                _ => {}
+            }
+        }
+        assert!((5_800..6_200).contains(&small), "{small} of 10,000");
+        assert_eq!(never, 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! A page to read: microseconds with three decimals, columns aligned.
+
+use std::fmt::{self, Write};
+
+use super::{JobReport, Report};
+use crate::pattern::OpKind;
+use crate::stats::{Around, Breakdown, Latencies, Recorder, Shares};
+use runtime::Span;
+
+const KINDS: [(OpKind, &str); 3] =
+    [(OpKind::Read, "read"), (OpKind::Write, "write"), (OpKind::Flush, "flush")];
+
+/// The percentiles of the page, in thousandths of a percent.
+const PERCENTILES: [(&str, u32); 7] = [
+    ("p50", 50_000),
+    ("p90", 90_000),
+    ("p95", 95_000),
+    ("p99", 99_000),
+    ("p99.5", 99_500),
+    ("p99.9", 99_900),
+    ("p99.99", 99_990),
+];
+
+/// The columns of a breakdown beside the mean.
+const AROUND: [(&str, u32); 3] = [("p50", 50_000), ("p99", 99_000), ("p99.9", 99_900)];
+
+/// Writes the page.
+pub fn write(page: &mut impl Write, report: &Report) -> fmt::Result {
+    for note in &report.notes {
+        writeln!(page, "note: {note}")?;
+    }
+    for (at, job) in report.jobs.iter().enumerate() {
+        if at > 0 || !report.notes.is_empty() {
+            writeln!(page)?;
+        }
+        one_job(page, job)?;
+    }
+    Ok(())
+}
+
+fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
+    write!(page, "{}: group {}, measured {}", job.name, job.group, job.measured)?;
+    writeln!(page, ", errors {}", job.seen.errors())?;
+    for (kind, name) in KINDS {
+        let seen = job.seen.of(kind);
+        if seen.total.count() == 0 && seen.errors == 0 {
+            continue;
+        }
+        direction(page, name, seen, job.measured)?;
+        if let Some(one) = job.seen.breakdowns.get(&kind) {
+            breakdown(page, one)?;
+        }
+    }
+    Ok(())
+}
+
+fn direction(page: &mut impl Write, name: &str, seen: &Recorder, over: Span) -> fmt::Result {
+    const MIB: f64 = 1_048_576.0;
+    write!(page, "  {name:<5} {} ops, IOPS {:.1}", seen.total.count(), seen.iops(over))?;
+    if seen.bytes > 0 {
+        let bandwidth = seen.bytes_per_second(over) / MIB;
+        write!(page, ", {bandwidth:.3} MiB/s, {:.3} MiB moved", seen.bytes as f64 / MIB)?;
+    }
+    if seen.errors > 0 {
+        write!(page, ", {} FAILED", seen.errors)?;
+    }
+    writeln!(page)?;
+    let rows = [("slat", &seen.submission), ("clat", &seen.completion), ("lat", &seen.total)];
+    let used = rows.into_iter().filter(|(_, all)| all.count() > 0);
+    let header = used.clone().count() > 0;
+    if header {
+        writeln!(page, "    {:<4} {}", "us", columns(["min", "mean", "max", "stddev"]))?;
+    }
+    for (name, all) in used {
+        let numbers = [all.min_ns() as f64, all.mean_ns(), all.max_ns() as f64, all.stddev_ns()];
+        writeln!(page, "    {name:<4} {}", columns(numbers.map(us)))?;
+    }
+    if header { percentiles(page, &seen.total) } else { Ok(()) }
+}
+
+fn percentiles(page: &mut impl Write, all: &Latencies) -> fmt::Result {
+    writeln!(page, "    {:<4} {}", "us", columns(PERCENTILES.map(|(name, _)| name)))?;
+    let numbers = PERCENTILES.map(|(_, at)| us(all.percentile_ns(at) as f64));
+    writeln!(page, "    {:<4} {}", "lat", columns(numbers))
+}
+
+/// Nanoseconds as microseconds with three decimals.
+fn us(ns: f64) -> String {
+    format!("{:.3}", ns / 1e3)
+}
+
+fn columns<const N: usize>(cells: [impl AsRef<str>; N]) -> String {
+    let padded: Vec<String> = cells.iter().map(|cell| format!("{:>11}", cell.as_ref())).collect();
+    padded.join(" ")
+}
+
+fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
+    let mean = breakdown.mean();
+    let around: Vec<(&str, Around)> =
+        AROUND.into_iter().filter_map(|(name, at)| Some((name, breakdown.around(at)?))).collect();
+    let widest = breakdown.names().iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let width = widest.max("unexplained".len());
+    let row = |page: &mut dyn Write, name: &str, of: &dyn Fn(&Shares) -> f64| {
+        let share = if mean.total_ps > 0.0 { of(&mean) * 100.0 / mean.total_ps } else { 0.0 };
+        write!(page, "      {name:<width$} {:>11} {share:>6.1}%", us(of(&mean) / 1e3))?;
+        for (_, around) in &around {
+            write!(page, " {:>11}", us(of(&around.shares) / 1e3))?;
+        }
+        writeln!(page)
+    };
+    write!(page, "    {:<1$} {2:>11} {3:>7}", "where it went, us", width + 2, "mean", "share")?;
+    for (name, _) in &around {
+        write!(page, " {:>11}", format!("near {name}"))?;
+    }
+    writeln!(page)?;
+    for (at, name) in breakdown.names().iter().enumerate() {
+        // A stage in which nothing was spent says nothing, and this world may not even have it.
+        if mean.stages_ps[at] == 0.0 {
+            continue;
+        }
+        row(page, name, &|shares| shares.stages_ps[at])?;
+    }
+    row(page, "unexplained", &|shares| shares.unexplained_ps)?;
+    row(page, "total", &|shares| shares.total_ps)?;
+    for (name, around) in &around {
+        let Around { from, to, shares } = around;
+        writeln!(page, "      near {name}: the mean of {} ops from {from} to {to}", shares.count)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! What was seen: latencies, rates and where the time went.
+//!
+//! Recording is cheap and allocates nothing but, now and then, room for another half second of the
+//! rate series. Counts and sums are whole numbers, so that merging is exact and in any order;
+//! floats appear only in what is printed.
+
+mod breakdown;
+mod depth;
+mod windows;
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use runtime::Span;
+
+use crate::pattern::OpKind;
+
+pub use breakdown::{Around, Breakdown, Shares};
+pub use depth::{BATCH_LEVELS, Batches, DEPTH_LEVELS, Depths};
+pub use windows::{Series, Windows};
+
+/// The percentiles of a report, in thousandths of a percent: fio's default list.
+pub const PERCENTILES: [u32; 17] = [
+    1_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 80_000, 90_000, 95_000,
+    99_000, 99_500, 99_900, 99_950, 99_990,
+];
+
+/// The longest latency that is told apart: about 18 minutes. Longer ones count as this in the
+/// percentiles; their minimum, maximum and mean are exact.
+const LATENCY_NS_MAX: u64 = 1 << 40;
+/// Percentiles are exact to a thousandth.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Latencies of one kind.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    histogram: Histogram<u64>,
+    count: u64,
+    min_ns: u64,
+    max_ns: u64,
+    sum_ns: u128,
+    squares_ns: u128,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+            .expect("the bounds are constants that make sense");
+        Latencies { histogram, count: 0, min_ns: u64::MAX, max_ns: 0, sum_ns: 0, squares_ns: 0 }
+    }
+}
+
+impl Latencies {
+    /// One more.
+    pub fn record(&mut self, latency: Span) {
+        let ns = latency.as_ns();
+        self.histogram.saturating_record(ns);
+        self.count += 1;
+        self.min_ns = self.min_ns.min(ns);
+        self.max_ns = self.max_ns.max(ns);
+        self.sum_ns += u128::from(ns);
+        self.squares_ns += u128::from(ns) * u128::from(ns);
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The shortest, in nanoseconds; 0 of none.
+    pub fn min_ns(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.min_ns }
+    }
+
+    /// The longest, in nanoseconds.
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The mean, in nanoseconds, for printing.
+    pub fn mean_ns(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum_ns as f64 / self.count as f64 }
+    }
+
+    /// The standard deviation of the sample, in nanoseconds, for printing.
+    pub fn stddev_ns(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        // n * sum of squares - (sum)^2 in whole numbers where they fit: subtracting nearly equal
+        // floats would leave noise.
+        let n = u128::from(self.count);
+        let spread = match (n.checked_mul(self.squares_ns), self.sum_ns.checked_pow(2)) {
+            (Some(squares), Some(square)) => squares.saturating_sub(square) as f64,
+            _ => {
+                let sum = self.sum_ns as f64;
+                (n as f64 * self.squares_ns as f64 - sum * sum).max(0.0)
+            }
+        };
+        (spread / (n as f64 * (n - 1) as f64)).sqrt()
+    }
+
+    /// The latency that this share of all does not exceed, in nanoseconds; the share is in
+    /// thousandths of a percent. Exact to a thousandth, and never above the maximum.
+    pub fn percentile_ns(&self, thousandths: u32) -> u64 {
+        let quantile = f64::from(thousandths) / 100_000.0;
+        self.histogram.value_at_quantile(quantile).min(self.max_ns)
+    }
+
+    /// Each latency that was told apart, in nanoseconds, with its count.
+    pub fn distribution(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.histogram.iter_recorded().map(|step| {
+            (step.value_iterated_to().min(self.max_ns), step.count_since_last_iteration())
+        })
+    }
+
+    /// Takes in what another has seen.
+    pub fn merge(&mut self, other: &Latencies) {
+        self.histogram.add(&other.histogram).expect("both have the same bounds");
+        self.count += other.count;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.sum_ns += other.sum_ns;
+        self.squares_ns += other.squares_ns;
+    }
+}
+
+/// One direction of a job: reads, writes or flushes.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    /// From the moment due, or of submission where none was due, to the completion.
+    pub total: Latencies,
+    /// From the same moment to where the command was handed to the device, if anyone told.
+    pub submission: Latencies,
+    /// From there to the completion, for the same operations.
+    pub completion: Latencies,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Operations that failed. They are in no latency.
+    pub errors: u64,
+    /// Operations and bytes in each half second.
+    pub windows: Windows,
+}
+
+impl Recorder {
+    /// Nothing seen yet.
+    pub fn new() -> Recorder {
+        Recorder::default()
+    }
+
+    /// An operation of `bytes` took `total` and completed `at` after the measurement's beginning.
+    pub fn record(&mut self, at: Span, total: Span, bytes: u32) {
+        self.total.record(total);
+        self.bytes += u64::from(bytes);
+        self.windows.count(at, bytes);
+    }
+
+    /// As [`Recorder::record`], where the part before the submission is known.
+    pub fn record_split(&mut self, at: Span, submission: Span, total: Span, bytes: u32) {
+        self.record(at, total, bytes);
+        self.submission.record(submission);
+        self.completion.record(total.saturating_sub(submission));
+    }
+
+    /// An operation failed.
+    pub fn record_error(&mut self) {
+        self.errors += 1;
+    }
+
+    /// Operations a second over this span, for printing; 0 over none.
+    pub fn iops(&self, over: Span) -> f64 {
+        per_second(self.total.count(), over)
+    }
+
+    /// Bytes a second over this span, for printing; 0 over none.
+    pub fn bytes_per_second(&self, over: Span) -> f64 {
+        per_second(self.bytes, over)
+    }
+
+    /// Takes in what another has seen at the same time.
+    pub fn merge(&mut self, other: &Recorder) {
+        self.total.merge(&other.total);
+        self.submission.merge(&other.submission);
+        self.completion.merge(&other.completion);
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.windows.merge(&other.windows);
+    }
+}
+
+/// Everything seen of a job, or of one of its clones.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Its reads.
+    pub read: Recorder,
+    /// Its writes.
+    pub write: Recorder,
+    /// Its flushes.
+    pub flush: Recorder,
+    /// How many were in flight at each submission.
+    pub depths: Depths,
+    /// How many were submitted at once.
+    pub submitted: Batches,
+    /// How many were completed at once.
+    pub completed: Batches,
+    /// Where the time of each kind went, if anyone told.
+    pub breakdowns: BTreeMap<OpKind, Breakdown>,
+}
+
+impl Seen {
+    /// The recorder of this kind.
+    pub fn of(&self, kind: OpKind) -> &Recorder {
+        match kind {
+            OpKind::Read => &self.read,
+            OpKind::Write => &self.write,
+            OpKind::Flush => &self.flush,
+        }
+    }
+
+    /// As [`Seen::of`], to record.
+    pub fn of_mut(&mut self, kind: OpKind) -> &mut Recorder {
+        match kind {
+            OpKind::Read => &mut self.read,
+            OpKind::Write => &mut self.write,
+            OpKind::Flush => &mut self.flush,
+        }
+    }
+
+    /// Operations of any kind that failed.
+    pub fn errors(&self) -> u64 {
+        self.read.errors + self.write.errors + self.flush.errors
+    }
+
+    /// Takes in what another has seen at the same time.
+    pub fn merge(&mut self, other: &Seen) {
+        for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
+            self.of_mut(kind).merge(other.of(kind));
+        }
+        self.depths.merge(&other.depths);
+        self.submitted.merge(&other.submitted);
+        self.completed.merge(&other.completed);
+        for (kind, breakdown) in &other.breakdowns {
+            match self.breakdowns.get_mut(kind) {
+                Some(mine) => mine.merge(breakdown),
+                None => drop(self.breakdowns.insert(*kind, breakdown.clone())),
+            }
+        }
+    }
+}
+
+fn per_second(count: u64, over: Span) -> f64 {
+    if over == Span::ZERO { 0.0 } else { count as f64 / over.as_s_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(all: &[u64]) -> Latencies {
+        let mut latencies = Latencies::default();
+        all.iter().for_each(|&ns| latencies.record(Span::ns(ns)));
+        latencies
+    }
+
+    #[test]
+    fn a_known_sample_has_its_known_numbers() {
+        let all = of(&[2, 4, 4, 4, 5, 5, 7, 9]);
+        assert_eq!((all.count(), all.min_ns(), all.max_ns()), (8, 2, 9));
+        assert_eq!(all.mean_ns(), 5.0);
+        assert!((all.stddev_ns() - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(all.percentile_ns(50_000), 4);
+        assert_eq!(all.percentile_ns(99_990), 9);
+    }
+
+    #[test]
+    fn nothing_seen_is_zero_everywhere() {
+        let none = Latencies::default();
+        assert_eq!((none.min_ns(), none.max_ns(), none.percentile_ns(50_000)), (0, 0, 0));
+        assert_eq!((none.mean_ns(), none.stddev_ns()), (0.0, 0.0));
+        assert_eq!(Recorder::new().iops(Span::ZERO), 0.0);
+    }
+
+    #[test]
+    fn equal_latencies_do_not_deviate_however_long() {
+        let mut all = Latencies::default();
+        (0..1000).for_each(|_| all.record(Span::s(100_000)));
+        assert_eq!(all.stddev_ns(), 0.0);
+        assert_eq!(all.max_ns(), 100_000_000_000_000, "exact though past the histogram");
+    }
+
+    #[test]
+    fn a_split_adds_up() {
+        let mut recorder = Recorder::new();
+        recorder.record_split(Span::us(20), Span::us(1), Span::us(12), 4096);
+        assert_eq!(recorder.completion.max_ns(), 11_000);
+        assert_eq!((recorder.bytes, recorder.iops(Span::ms(1))), (4096, 1000.0));
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_exact_to_a_thousandth(
+            mut all in prop::collection::vec(1_u64..1 << 39, 1..300),
+            thousandths in 1_u32..=100_000,
+        ) {
+            let latencies = of(&all);
+            all.sort_unstable();
+            let rank = (all.len() as u64 * u64::from(thousandths)).div_ceil(100_000).max(1);
+            let want = all[rank as usize - 1];
+            let got = latencies.percentile_ns(thousandths);
+            prop_assert!(got.abs_diff(want) <= want / 1000 + 1, "{got} for {want}");
+        }
+
+        #[test]
+        fn two_halves_merged_are_the_whole(
+            one in prop::collection::vec(0_u64..1 << 36, 0..50),
+            other in prop::collection::vec(0_u64..1 << 36, 0..50),
+        ) {
+            let mut merged = of(&one);
+            merged.merge(&of(&other));
+            let whole = of(&[one, other].concat());
+            prop_assert_eq!(merged.stddev_ns().to_bits(), whole.stddev_ns().to_bits());
+            prop_assert_eq!(merged.min_ns(), whole.min_ns());
+            prop_assert!(merged.distribution().eq(whole.distribution()));
+        }
+    }
+}

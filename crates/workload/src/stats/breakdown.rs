@@ -1,0 +1,226 @@
+//! Where the time went: named waits that should add up to the latency.
+//!
+//! Sums are kept for every quarter of an octave of the total latency, so that the operations around
+//! any percentile can be broken down too, after the fact and without keeping one of them. What the
+//! stages do not explain is shown as such; it is negative where stages overlap.
+
+use runtime::Span;
+
+use crate::limits::STAGES_MAX;
+
+/// Quarters of an octave in 64 bits.
+const BUCKETS: usize = 4 * 64;
+
+/// One bucket of latencies.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    count: u64,
+    total_ps: u128,
+    stages_ps: [u128; STAGES_MAX],
+}
+
+const EMPTY: Bucket = Bucket { count: 0, total_ps: 0, stages_ps: [0; STAGES_MAX] };
+
+/// Sums of named stages.
+#[derive(Clone, Debug)]
+pub struct Breakdown {
+    names: Vec<&'static str>,
+    buckets: Box<[Bucket]>,
+}
+
+/// The mean breakdown of some operations, in picoseconds each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// How many operations.
+    pub count: u64,
+    /// Their mean latency.
+    pub total_ps: f64,
+    /// The mean of each stage, in the order of the names.
+    pub stages_ps: Vec<f64>,
+    /// What no stage explains; negative where stages overlap.
+    pub unexplained_ps: f64,
+}
+
+/// The operations in the neighbourhood of a percentile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Around {
+    /// The shortest latency of the neighbourhood.
+    pub from: Span,
+    /// The longest.
+    pub to: Span,
+    /// Their mean breakdown.
+    pub shares: Shares,
+}
+
+impl Breakdown {
+    /// Stages of these names, in the order in which they will be given.
+    ///
+    /// # Panics
+    /// If there are more than [`STAGES_MAX`].
+    pub fn new(names: &[&'static str]) -> Breakdown {
+        assert!(names.len() <= STAGES_MAX, "{} stages, of {STAGES_MAX}", names.len());
+        Breakdown { names: names.to_vec(), buckets: vec![EMPTY; BUCKETS].into_boxed_slice() }
+    }
+
+    /// The names.
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// An operation took `total_ps`, of it `stages_ps[k]` in stage `k`. Allocates nothing.
+    ///
+    /// # Panics
+    /// If there is not one value for every name.
+    pub fn record(&mut self, total_ps: u64, stages_ps: &[u64]) {
+        assert_eq!(stages_ps.len(), self.names.len(), "one value for every stage");
+        let bucket = &mut self.buckets[bucket_of(total_ps)];
+        bucket.count += 1;
+        bucket.total_ps += u128::from(total_ps);
+        for (sum, &stage) in bucket.stages_ps.iter_mut().zip(stages_ps) {
+            *sum += u128::from(stage);
+        }
+    }
+
+    /// Takes in what another of the same stages has seen.
+    ///
+    /// # Panics
+    /// If the stages are others.
+    pub fn merge(&mut self, other: &Breakdown) {
+        assert_eq!(self.names, other.names, "only breakdowns of the same stages add up");
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            add(mine, theirs);
+        }
+    }
+
+    /// Over all operations.
+    pub fn mean(&self) -> Shares {
+        let mut all = EMPTY;
+        self.buckets.iter().for_each(|bucket| add(&mut all, bucket));
+        self.shares(&all)
+    }
+
+    /// Over the operations within a quarter of an octave around a percentile, in thousandths of a
+    /// percent. `None` if there are none at all.
+    pub fn around(&self, thousandths: u32) -> Option<Around> {
+        let count: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
+        let rank = (u128::from(count) * u128::from(thousandths)).div_ceil(100_000).max(1);
+        let mut passed = 0_u128;
+        for (at, bucket) in self.buckets.iter().enumerate() {
+            passed += u128::from(bucket.count);
+            if passed >= rank {
+                let (from, to) = (Span(lowest_of(at)), Span(highest_of(at)));
+                return Some(Around { from, to, shares: self.shares(bucket) });
+            }
+        }
+        None
+    }
+
+    fn shares(&self, bucket: &Bucket) -> Shares {
+        let mean =
+            |sum: u128| if bucket.count == 0 { 0.0 } else { sum as f64 / bucket.count as f64 };
+        let stages = &bucket.stages_ps[..self.names.len()];
+        let explained: u128 = stages.iter().sum();
+        let unexplained_ps = if explained <= bucket.total_ps {
+            mean(bucket.total_ps - explained)
+        } else {
+            -mean(explained - bucket.total_ps)
+        };
+        Shares {
+            count: bucket.count,
+            total_ps: mean(bucket.total_ps),
+            stages_ps: stages.iter().map(|&sum| mean(sum)).collect(),
+            unexplained_ps,
+        }
+    }
+}
+
+fn add(mine: &mut Bucket, theirs: &Bucket) {
+    mine.count += theirs.count;
+    mine.total_ps += theirs.total_ps;
+    for (mine, theirs) in mine.stages_ps.iter_mut().zip(theirs.stages_ps) {
+        *mine += theirs;
+    }
+}
+
+/// The octave is the highest bit, the quarter the two bits below it.
+fn bucket_of(ps: u64) -> usize {
+    if ps < 4 {
+        return ps as usize;
+    }
+    let octave = ps.ilog2();
+    (octave * 4) as usize + ((ps >> (octave - 2)) & 3) as usize
+}
+
+fn lowest_of(bucket: usize) -> u64 {
+    match bucket {
+        0..4 => bucket as u64,
+        // No number has its highest bit at 1 and two bits below it.
+        4..8 => 4,
+        _ => (4 | (bucket as u64 % 4)) << (bucket / 4 - 2),
+    }
+}
+
+fn highest_of(bucket: usize) -> u64 {
+    if bucket + 1 == BUCKETS { u64::MAX } else { lowest_of((bucket + 1).max(1)).max(1) - 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_mean_adds_up_and_the_rest_is_unexplained() {
+        let mut breakdown = Breakdown::new(&["link", "media"]);
+        breakdown.record(100, &[10, 80]);
+        breakdown.record(300, &[30, 240]);
+        let mean = breakdown.mean();
+        assert_eq!((mean.count, mean.total_ps), (2, 200.0));
+        assert_eq!(mean.stages_ps, [20.0, 160.0]);
+        assert_eq!(mean.unexplained_ps, 20.0);
+        breakdown.record(100, &[100, 240]);
+        assert_eq!(breakdown.mean().unexplained_ps, -200.0 / 3.0, "stages overlap");
+    }
+
+    #[test]
+    fn the_tail_has_its_own_breakdown() {
+        let mut breakdown = Breakdown::new(&["media", "queue"]);
+        for _ in 0..990 {
+            breakdown.record(50_000_000, &[49_000_000, 0]);
+        }
+        for _ in 0..10 {
+            breakdown.record(900_000_000, &[49_000_000, 850_000_000]);
+        }
+        let median = breakdown.around(50_000).unwrap();
+        assert!(median.from <= Span::us(50) && Span::us(50) <= median.to);
+        assert_eq!((median.shares.count, median.shares.stages_ps[1]), (990, 0.0));
+        let tail = breakdown.around(99_900).unwrap();
+        assert_eq!((tail.shares.count, tail.shares.stages_ps[1]), (10, 850_000_000.0));
+        assert_eq!(breakdown.around(99_000).unwrap(), median, "the 990th of 1,000");
+        assert_eq!(Breakdown::new(&[]).around(50_000), None);
+    }
+
+    #[test]
+    fn merged_is_as_if_recorded_together() {
+        let (mut one, mut other) = (Breakdown::new(&["a"]), Breakdown::new(&["a"]));
+        let mut both = Breakdown::new(&["a"]);
+        for (at, part) in [&mut one, &mut other].into_iter().enumerate() {
+            part.record(1000 << at, &[10]);
+            both.record(1000 << at, &[10]);
+        }
+        one.merge(&other);
+        assert_eq!(one.mean(), both.mean());
+        assert_eq!(one.around(100_000), both.around(100_000));
+    }
+
+    proptest! {
+        #[test]
+        fn every_latency_lies_within_its_bucket(ps: u64, shift in 0_u32..64) {
+            let ps = ps >> shift;
+            let bucket = bucket_of(ps);
+            prop_assert!(lowest_of(bucket) <= ps && ps <= highest_of(bucket), "{ps} in {bucket}");
+            // Neighbours differ by a quarter at most, above the smallest.
+            prop_assert!(ps < 8 || highest_of(bucket) - lowest_of(bucket) <= ps / 4);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Operations and bytes in each half second, fio's default averaging window.
+
+use runtime::Span;
+
+use crate::limits::WINDOWS_MAX;
+
+/// The length of a window.
+const WIDTH: Span = Span::ms(500);
+/// Windows in a second.
+const PER_SECOND: u64 = 2;
+
+/// Counts by window, from the measurement's beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Windows {
+    counts: Vec<Counts>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    ops: u64,
+    bytes: u64,
+}
+
+/// What a series of windows looks like; rates are by the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Series {
+    /// How many whole windows there are.
+    pub samples: u64,
+    /// The least.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation of the sample.
+    pub stddev: f64,
+}
+
+impl Windows {
+    /// An operation completed `at` after the beginning.
+    pub fn count(&mut self, at: Span, bytes: u32) {
+        let window = (at.0 / WIDTH.0) as usize;
+        if window >= WINDOWS_MAX {
+            return;
+        }
+        if window >= self.counts.len() {
+            self.counts.resize(window + 1, Counts::default());
+        }
+        self.counts[window].ops += 1;
+        self.counts[window].bytes += u64::from(bytes);
+    }
+
+    /// Takes in what another has counted at the same time.
+    pub fn merge(&mut self, other: &Windows) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), Counts::default());
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            mine.ops += theirs.ops;
+            mine.bytes += theirs.bytes;
+        }
+    }
+
+    /// Operations a second, over the windows that lie wholly within `over`.
+    pub fn iops(&self, over: Span) -> Series {
+        self.series(over, |counts| counts.ops)
+    }
+
+    /// Bytes a second, over the windows that lie wholly within `over`.
+    pub fn bandwidth(&self, over: Span) -> Series {
+        self.series(over, |counts| counts.bytes)
+    }
+
+    fn series(&self, over: Span, of: impl Fn(&Counts) -> u64) -> Series {
+        // Windows after the last operation were idle, and idle windows count.
+        let whole = ((over.0 / WIDTH.0) as usize).min(WINDOWS_MAX);
+        if whole == 0 {
+            return Series::default();
+        }
+        let seen = self.counts.iter().take(whole).map(&of);
+        let rates = || seen.clone().chain(std::iter::repeat(0)).take(whole).map(|n| n * PER_SECOND);
+        let samples = whole as u64;
+        let mean = rates().map(u128::from).sum::<u128>() as f64 / whole as f64;
+        let spread: f64 = rates().map(|rate| (rate as f64 - mean).powi(2)).sum();
+        Series {
+            samples,
+            min: rates().min().unwrap_or(0),
+            max: rates().max().unwrap_or(0),
+            mean,
+            stddev: if whole < 2 { 0.0 } else { (spread / (whole - 1) as f64).sqrt() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_windows_count_idle_ones_too_and_the_last_part_does_not() {
+        let mut windows = Windows::default();
+        for at in [0, 10, 499, 500, 1_600] {
+            windows.count(Span::ms(at), 4096);
+        }
+        let iops = windows.iops(Span::ms(1_700));
+        assert_eq!((iops.samples, iops.min, iops.max), (3, 0, 6));
+        assert!((iops.mean - 8.0 / 3.0).abs() < 1e-12);
+        assert_eq!(windows.bandwidth(Span::ms(600)).max, 3 * 2 * 4096);
+        assert_eq!(windows.iops(Span::ms(499)), Series::default());
+        assert_eq!(windows.iops(Span::s(3)).samples, 6);
+    }
+
+    #[test]
+    fn what_ran_side_by_side_is_added_up() {
+        let (mut one, mut other) = (Windows::default(), Windows::default());
+        one.count(Span::ms(1), 512);
+        other.count(Span::ms(2), 512);
+        other.count(Span::ms(501), 512);
+        one.merge(&other);
+        assert_eq!((one.iops(Span::s(1)).max, one.iops(Span::s(1)).min), (4, 2));
+    }
+}

@@ -1,0 +1,299 @@
+//! Recorded workloads: what somebody once asked a device for, and when.
+//!
+//! [`Reader`] streams fio's iolog (versions 2 and 3) and MQSim's ASCII traces, a line at a time,
+//! and tells them apart by their first line. [`Extents`] is the first pass, which finds out what a
+//! trace touches; [`Map`] then lays that onto one device; [`Replay`] is the second pass, which
+//! gives the operations. [`Writer`] records an iolog of version 3.
+//!
+//! Times count from the first read, write, flush or trim of the trace. A time that runs backwards
+//! is taken as no time passed, as fio does, and counted.
+
+mod iolog;
+mod map;
+mod mqsim;
+mod replay;
+mod write;
+
+use std::io::{BufRead, Read};
+
+use runtime::Span;
+
+pub use map::{Extent, Extents, Map, Mapping};
+pub use replay::Replay;
+pub use write::Writer;
+
+use crate::limits::{IOLOG_NAME_BYTES_MAX, TRACE_DEVICES_MAX, TRACE_LINE_BYTES_MAX};
+
+/// What a recorded operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TraceKind {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// fsync or fdatasync.
+    Flush,
+    /// Deallocates. Read and counted, but not played: trim is not supported yet.
+    Trim,
+}
+
+/// One recorded operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceOp {
+    /// When, from the first operation of the trace.
+    pub at: Span,
+    /// What.
+    pub kind: TraceKind,
+    /// Where on its own device, in bytes.
+    pub offset_bytes: u64,
+    /// How many bytes; 0 for a flush.
+    pub bytes: u32,
+    /// MQSim's device number, or the iolog's file by order of its `add`.
+    pub device: u32,
+}
+
+/// One mistake in a trace, with its place. Prints as `file:line: what, and what was expected`.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}:{line}: {wrong}")]
+pub struct TraceError {
+    /// The file's name, as given.
+    pub file: String,
+    /// The line, from 1; 0 where it is about the whole.
+    pub line: u64,
+    /// What is wrong there.
+    pub wrong: TraceWrong,
+}
+
+/// A kind of mistake.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum TraceWrong {
+    /// The file could not be read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// A line that no trace has.
+    #[error("the line is longer than {TRACE_LINE_BYTES_MAX} bytes or not text")]
+    Line,
+    /// Nothing in it.
+    #[error("the trace is empty: expected at least one operation")]
+    Empty,
+    /// A first line of no known format.
+    #[error(
+        "{text:?} begins no known trace: expected \"fio version 2 iolog\", \"fio version 3 iolog\" \
+         or five integers (arrival in ns, device, first sector, sectors, type)"
+    )]
+    Format { text: String },
+    /// A line that does not have the form of its format.
+    #[error("{text:?}: expected {expected}")]
+    Fields { text: String, expected: &'static str },
+    /// A number that is not one or does not fit.
+    #[error("{field} {text:?}: expected {expected}")]
+    Number { field: &'static str, text: String, expected: &'static str },
+    /// A file that was not added.
+    #[error("{name:?} was not added: expected a line with \"add\" for it before")]
+    NotAdded { name: String },
+    /// Too many devices.
+    #[error("more than {TRACE_DEVICES_MAX} devices or files")]
+    TooManyDevices,
+    /// A name that an iolog cannot carry.
+    #[error("{name:?}: expected a name without blanks, at most {IOLOG_NAME_BYTES_MAX} bytes")]
+    Name { name: String },
+    /// A trace longer than the clock.
+    #[error("this is more than 213 days after the first operation: expected less")]
+    TooLate,
+    /// More than fits.
+    #[error(
+        "the extents of {devices} devices take {bytes} bytes: expected at most the capacity of \
+         {capacity} bytes; map them modulo the capacity, or take a larger device"
+    )]
+    BeyondCapacity { devices: usize, bytes: u64, capacity: u64 },
+    /// A second pass that differs from the first.
+    #[error("device {device} at {offset} was not there in the first pass: expected the same trace")]
+    Changed { device: u32, offset: u64 },
+    /// An operation too large to be one.
+    #[error("{bytes} bytes at {offset} are more than one operation may have here")]
+    TooLarge { offset: u64, bytes: u64 },
+}
+
+/// What a line says, with its time as the format counts it.
+struct Line {
+    /// Picoseconds on the trace's own clock, which may begin anywhere.
+    time_ps: u128,
+    kind: TraceKind,
+    offset_bytes: u64,
+    bytes: u32,
+    device: u32,
+}
+
+#[derive(Debug)]
+enum Format {
+    Iolog(iolog::Iolog),
+    Mqsim,
+}
+
+/// Streams the operations of a trace. An [`Iterator`]; it ends after the first error.
+#[derive(Debug)]
+pub struct Reader<R> {
+    file: String,
+    lines: Lines<R>,
+    format: Format,
+    /// A first line that already is an operation.
+    pushed_back: Option<String>,
+    first_ps: Option<u128>,
+    last: Span,
+    backwards: u64,
+    ended: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the first line and tells the format by it. `file` is the name that errors show.
+    ///
+    /// # Errors
+    /// If the input cannot be read or is of no known format.
+    pub fn new(file: &str, input: R) -> Result<Reader<R>, TraceError> {
+        let mut lines = Lines { input, line: 0 };
+        let first = loop {
+            match lines.next() {
+                Ok(Some(text)) if text.is_empty() => {}
+                Ok(Some(text)) => break Ok(text),
+                Ok(None) => break Err(TraceWrong::Empty),
+                Err(wrong) => break Err(wrong),
+            }
+        };
+        let wrap = |line, wrong| TraceError { file: file.to_owned(), line, wrong };
+        let text = first.map_err(|wrong| wrap(lines.line.max(1), wrong))?;
+        let (format, pushed_back) = if let Some(iolog) = iolog::Iolog::from_header(&text) {
+            (Format::Iolog(iolog), None)
+        } else if mqsim::looks_like(&text) {
+            (Format::Mqsim, Some(text))
+        } else {
+            let text = text.chars().take(80).collect();
+            return Err(wrap(lines.line, TraceWrong::Format { text }));
+        };
+        Ok(Reader {
+            file: file.to_owned(),
+            lines,
+            format,
+            pushed_back,
+            first_ps: None,
+            last: Span::ZERO,
+            backwards: 0,
+            ended: false,
+        })
+    }
+
+    /// The format in words, with the meaning of its times.
+    pub fn format(&self) -> &'static str {
+        match &self.format {
+            Format::Iolog(iolog) => iolog.name(),
+            Format::Mqsim => "MQSim ASCII (times in ns)",
+        }
+    }
+
+    /// How often time ran backwards so far.
+    pub fn backwards(&self) -> u64 {
+        self.backwards
+    }
+
+    /// The line that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.lines.line
+    }
+
+    fn next_op(&mut self) -> Result<Option<TraceOp>, TraceWrong> {
+        loop {
+            let text = match self.pushed_back.take() {
+                Some(text) => text,
+                None => match self.lines.next()? {
+                    Some(text) => text,
+                    None => return Ok(None),
+                },
+            };
+            if text.is_empty() {
+                continue;
+            }
+            let line = match &mut self.format {
+                Format::Iolog(iolog) => iolog.line(&text)?,
+                Format::Mqsim => Some(mqsim::line(&text)?),
+            };
+            if let Some(line) = line {
+                return self.timed(line).map(Some);
+            }
+        }
+    }
+
+    fn timed(&mut self, line: Line) -> Result<TraceOp, TraceWrong> {
+        let first = *self.first_ps.get_or_insert(line.time_ps);
+        let since = line.time_ps.saturating_sub(first);
+        let at = Span(u64::try_from(since).map_err(|_| TraceWrong::TooLate)?);
+        if at < self.last || line.time_ps < first {
+            self.backwards += 1;
+        }
+        self.last = self.last.max(at);
+        let Line { kind, offset_bytes, bytes, device, .. } = line;
+        Ok(TraceOp { at: self.last, kind, offset_bytes, bytes, device })
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<TraceOp, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let result = self.next_op().map_err(|wrong| TraceError {
+            file: self.file.clone(),
+            line: self.lines.line,
+            wrong,
+        });
+        self.ended = !matches!(result, Ok(Some(_)));
+        result.transpose()
+    }
+}
+
+/// Lines of bounded length, counted from 1.
+#[derive(Debug)]
+struct Lines<R> {
+    input: R,
+    line: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The next line without its end and surrounding blanks, or `None` at the end.
+    fn next(&mut self) -> Result<Option<String>, TraceWrong> {
+        let mut bytes = Vec::new();
+        let limit = TRACE_LINE_BYTES_MAX + 1;
+        let read = self.input.by_ref().take(limit).read_until(b'\n', &mut bytes)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if read as u64 == limit && bytes.last() != Some(&b'\n') {
+            return Err(TraceWrong::Line);
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|_| TraceWrong::Line)?;
+        Ok(Some(text.trim().to_owned()))
+    }
+}
+
+/// A whole decimal number; `expected` says what it may be.
+fn number(field: &'static str, text: &str, expected: &'static str) -> Result<u64, TraceWrong> {
+    // `parse` would also take a leading '+'.
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let value = if digits { text.parse().ok() } else { None };
+    value.ok_or_else(|| TraceWrong::Number { field, text: text.to_owned(), expected })
+}
+
+/// A length in bytes, which must be that of one operation.
+fn length(field: &'static str, text: &str, unit: u64) -> Result<u32, TraceWrong> {
+    const EXPECTED: &str = "a whole number from 1, less than 4 GiB in all";
+    let units = number(field, text, EXPECTED)?;
+    let bytes = units.checked_mul(unit).and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| TraceWrong::Number {
+        field,
+        text: text.to_owned(),
+        expected: EXPECTED,
+    })
+}

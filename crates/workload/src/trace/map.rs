@@ -1,0 +1,295 @@
+//! From the devices or files of a trace to the one device there is.
+
+use std::collections::BTreeMap;
+
+use super::{TraceError, TraceKind, TraceOp, TraceWrong};
+use crate::limits::{TRACE_DEVICES_MAX, TRACE_EXTENT_BYTES};
+use crate::pattern::{Op, OpKind, Target};
+use runtime::Span;
+
+/// How the extents of a trace are laid onto the capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// End to end in order of first appearance; it is an error if they do not fit.
+    #[default]
+    Concatenate,
+    /// End to end, then modulo the capacity: distinct places may become one, and locality within
+    /// a device is kept.
+    Modulo,
+}
+
+/// The part of one device that a trace touches, in whole MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The trace's number for the device.
+    pub device: u32,
+    /// The lowest byte touched, rounded down to 1 MiB.
+    pub from: u64,
+    /// The end of the highest byte touched, rounded up to 1 MiB.
+    pub to: u64,
+}
+
+impl Extent {
+    fn widen(&mut self, op: &TraceOp) {
+        let to = op.offset_bytes.saturating_add(u64::from(op.bytes));
+        self.from = self.from.min(op.offset_bytes / TRACE_EXTENT_BYTES * TRACE_EXTENT_BYTES);
+        // Near 2^64 the rounding itself must not wrap.
+        let rounded = to.checked_next_multiple_of(TRACE_EXTENT_BYTES);
+        self.to = self.to.max(rounded.unwrap_or(u64::MAX));
+    }
+}
+
+/// What a first pass over a trace finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// The devices, in order of first appearance in a read, write or trim.
+    pub devices: Vec<Extent>,
+    /// How many operations of each kind.
+    pub counts: BTreeMap<TraceKind, u64>,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// From the first operation to the last.
+    pub span: Span,
+    index: BTreeMap<u32, usize>,
+}
+
+impl Extents {
+    /// Reads a whole trace.
+    ///
+    /// # Errors
+    /// The trace's first mistake, or that it is empty or has too many devices.
+    pub fn scan(
+        file: &str,
+        ops: impl IntoIterator<Item = Result<TraceOp, TraceError>>,
+    ) -> Result<Extents, TraceError> {
+        let wrap = |wrong| TraceError { file: file.to_owned(), line: 0, wrong };
+        let mut extents = Extents::default();
+        for op in ops {
+            extents.see(&op?).map_err(wrap)?;
+        }
+        if extents.counts.is_empty() {
+            return Err(wrap(TraceWrong::Empty));
+        }
+        Ok(extents)
+    }
+
+    fn see(&mut self, op: &TraceOp) -> Result<(), TraceWrong> {
+        *self.counts.entry(op.kind).or_default() += 1;
+        self.span = self.span.max(op.at);
+        if op.kind == TraceKind::Flush {
+            return Ok(());
+        }
+        if op.kind != TraceKind::Trim {
+            self.bytes = self.bytes.saturating_add(u64::from(op.bytes));
+        }
+        let next = self.devices.len();
+        let at = *self.index.entry(op.device).or_insert(next);
+        if at == next {
+            if next == TRACE_DEVICES_MAX {
+                return Err(TraceWrong::TooManyDevices);
+            }
+            self.devices.push(Extent { device: op.device, from: u64::MAX, to: 0 });
+        }
+        self.devices[at].widen(op);
+        Ok(())
+    }
+
+    /// How many operations of this kind.
+    pub fn count(&self, kind: TraceKind) -> u64 {
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+}
+
+/// Where each place of a trace goes.
+#[derive(Clone, Debug)]
+pub struct Map {
+    mapping: Mapping,
+    target: Target,
+    /// By device: its extent and where that begins in the linear space.
+    places: BTreeMap<u32, (Extent, u128)>,
+    linear_bytes: u128,
+}
+
+impl Map {
+    /// Lays the extents out.
+    ///
+    /// # Errors
+    /// If they are to be concatenated and do not fit.
+    pub fn new(extents: &Extents, mapping: Mapping, target: Target) -> Result<Map, TraceWrong> {
+        let mut places = BTreeMap::new();
+        let mut end = 0_u128;
+        for extent in &extents.devices {
+            places.insert(extent.device, (*extent, end));
+            end += u128::from(extent.to - extent.from);
+        }
+        if mapping == Mapping::Concatenate && end > u128::from(target.capacity_bytes) {
+            return Err(TraceWrong::BeyondCapacity {
+                devices: places.len(),
+                bytes: u64::try_from(end).unwrap_or(u64::MAX),
+                capacity: target.capacity_bytes,
+            });
+        }
+        Ok(Map { mapping, target, places, linear_bytes: end })
+    }
+
+    /// The operation on the one device, or `None` for a trim, which is not played. Offset and end
+    /// are widened to whole blocks.
+    ///
+    /// # Errors
+    /// If the operation lies outside what the first pass saw, or is too large for the device.
+    pub fn op(&self, op: &TraceOp, not_before: Option<Span>) -> Result<Option<Op>, TraceWrong> {
+        let kind = match op.kind {
+            TraceKind::Read => OpKind::Read,
+            TraceKind::Write => OpKind::Write,
+            TraceKind::Trim => return Ok(None),
+            TraceKind::Flush => {
+                let kind = OpKind::Flush;
+                return Ok(Some(Op { kind, offset_bytes: 0, bytes: 0, not_before }));
+            }
+        };
+        let (offset, length) = (op.offset_bytes, u64::from(op.bytes));
+        let known = self.places.get(&op.device).filter(|(extent, _)| {
+            extent.from <= offset && offset.checked_add(length).is_some_and(|end| end <= extent.to)
+        });
+        let Some((extent, base)) = known else {
+            return Err(TraceWrong::Changed { device: op.device, offset });
+        };
+        let block = u128::from(self.target.block_bytes);
+        let capacity = u128::from(self.target.capacity_bytes) / block * block;
+        let linear = base + u128::from(offset - extent.from);
+        let from = linear / block * block;
+        let bytes = (linear + u128::from(length)).next_multiple_of(block) - from;
+        let too_large = TraceWrong::TooLarge { offset, bytes: bytes as u64 };
+        if bytes > capacity {
+            return Err(too_large);
+        }
+        // Wrapped, an operation that would cross the end is moved back to end there.
+        let from = match self.mapping {
+            Mapping::Concatenate => from.min(capacity - bytes),
+            Mapping::Modulo => (from % capacity).min(capacity - bytes),
+        };
+        let Ok(bytes) = u32::try_from(bytes) else { return Err(too_large) };
+        Ok(Some(Op { kind, offset_bytes: from as u64, bytes, not_before }))
+    }
+
+    /// One line about what was mapped where.
+    pub fn summary(&self, file: &str, format: &str, backwards: u64, extents: &Extents) -> String {
+        let count = |kind| extents.count(kind);
+        let folded = match self.mapping {
+            Mapping::Concatenate => "laid end to end".to_owned(),
+            Mapping::Modulo => format!(
+                "laid end to end modulo the capacity of {} bytes",
+                self.target.capacity_bytes
+            ),
+        };
+        let mut line = format!(
+            "{file}: {format}: {} reads, {} writes, {} flushes in {}; {} bytes moved; {} devices \
+             with extents of {} bytes {folded}",
+            count(TraceKind::Read),
+            count(TraceKind::Write),
+            count(TraceKind::Flush),
+            extents.span,
+            extents.bytes,
+            self.places.len(),
+            self.linear_bytes,
+        );
+        if count(TraceKind::Trim) > 0 {
+            line += &format!("; {} trims are left out", count(TraceKind::Trim));
+        }
+        if backwards > 0 {
+            line += &format!("; {backwards} times ran backwards and count as no time");
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn write(device: u32, offset_bytes: u64, bytes: u32) -> TraceOp {
+        TraceOp { at: Span::ZERO, kind: TraceKind::Write, offset_bytes, bytes, device }
+    }
+
+    fn scan(ops: &[TraceOp]) -> Extents {
+        Extents::scan("t", ops.iter().map(|op| Ok(*op))).unwrap()
+    }
+
+    fn target(capacity_bytes: u64) -> Target {
+        Target { capacity_bytes, block_bytes: 4096 }
+    }
+
+    #[test]
+    fn devices_lie_end_to_end_in_order_of_first_appearance() {
+        let ops =
+            [write(9, 5 * MIB + 4096, 4096), write(2, 512, 512), write(9, 7 * MIB - 512, 1024)];
+        let extents = scan(&ops);
+        let extent = |device, from, to| Extent { device, from: from * MIB, to: to * MIB };
+        assert_eq!(extents.devices, [extent(9, 5, 8), extent(2, 0, 1)]);
+        let map = Map::new(&extents, Mapping::Concatenate, target(4 * MIB)).unwrap();
+        let place = |op| map.op(op, None).unwrap().map(|op| (op.offset_bytes, op.bytes));
+        assert_eq!(place(&ops[0]), Some((4096, 4096)));
+        // Half a block is widened to a whole one; a block's border in the middle makes two.
+        assert_eq!(place(&ops[1]), Some((3 * MIB, 4096)));
+        assert_eq!(place(&ops[2]), Some((2 * MIB - 4096, 8192)));
+        let said = Map::new(&extents, Mapping::Concatenate, target(3 * MIB)).unwrap_err();
+        assert!(said.to_string().starts_with("the extents of 2 devices take 4194304 bytes"));
+    }
+
+    #[test]
+    fn modulo_folds_and_stays_inside() {
+        let ops = [write(0, 0, 4096), write(0, 10 * MIB, 4096), write(0, 10 * MIB - 4096, 8192)];
+        let map = Map::new(&scan(&ops), Mapping::Modulo, target(2 * MIB)).unwrap();
+        let place = |op| map.op(op, None).unwrap().unwrap().offset_bytes;
+        assert_eq!(ops.each_ref().map(place), [0, 0, 2 * MIB - 8192]);
+    }
+
+    #[test]
+    fn trims_are_left_out_and_flushes_have_no_place() {
+        let trim = TraceOp { kind: TraceKind::Trim, ..write(0, 0, 4096) };
+        let flush = TraceOp { kind: TraceKind::Flush, ..write(7, 0, 0) };
+        let extents = scan(&[trim, flush]);
+        let map = Map::new(&extents, Mapping::Concatenate, target(MIB)).unwrap();
+        assert_eq!(map.op(&trim, None).unwrap(), None);
+        assert_eq!(map.op(&flush, None).unwrap().unwrap().kind, OpKind::Flush);
+        assert_eq!(
+            map.summary("t", "f", 2, &extents),
+            "t: f: 0 reads, 0 writes, 1 flushes in 0ps; 0 bytes moved; 1 devices with extents of \
+             1048576 bytes laid end to end; 1 trims are left out; 2 times ran backwards and count \
+             as no time"
+        );
+    }
+
+    #[test]
+    fn a_second_pass_that_differs_is_noticed() {
+        let map = Map::new(&scan(&[write(0, 0, 512)]), Mapping::Modulo, target(MIB)).unwrap();
+        assert!(matches!(
+            map.op(&write(0, MIB, 512), None),
+            Err(TraceWrong::Changed { device: 0, offset: MIB })
+        ));
+        assert!(map.op(&write(1, 0, 512), None).is_err());
+        let small = Map::new(&scan(&[write(0, 0, 8192)]), Mapping::Modulo, target(4096)).unwrap();
+        assert!(matches!(small.op(&write(0, 0, 8192), None), Err(TraceWrong::TooLarge { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_trace_its_operations_are_whole_blocks_within_the_capacity(
+            ops in prop::collection::vec(
+                (0_u32..4, 0..u64::MAX / 2, 1_u32..1 << 20).prop_map(|(d, o, b)| write(d, o, b)),
+                1..20,
+            ),
+            capacity in 2 * MIB..1 << 40,
+        ) {
+            let map = Map::new(&scan(&ops), Mapping::Modulo, target(capacity)).unwrap();
+            for op in &ops {
+                let op = map.op(op, None).unwrap().unwrap();
+                prop_assert!(op.bytes.is_multiple_of(4096) && op.offset_bytes.is_multiple_of(4096));
+                prop_assert!(op.offset_bytes + u64::from(op.bytes) <= capacity);
+            }
+        }
+    }
+}

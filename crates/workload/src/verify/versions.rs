@@ -1,0 +1,119 @@
+//! Sets of versions of one block.
+//!
+//! A version counts the writes of a block from 1; 0 means never written. It wraps past 32 bits (to
+//! 1), and a stamp holds only its low bits, so versions are compared by the shorter way round
+//! (RFC 1982, serial number arithmetic). A comparison is wrong only between versions that are half
+//! a circle of writes of one block apart.
+
+use std::fmt;
+
+use crate::limits::STAMP_LBA_BITS;
+
+/// The part of a version that a stamp holds.
+pub const STAMP_VERSION_MASK: u32 = ((1_u64 << (64 - STAMP_LBA_BITS)) - 1) as u32;
+
+/// The version after this one; never 0, in a stamp neither.
+pub fn after(version: u32) -> u32 {
+    let next = version.wrapping_add(1);
+    if next & STAMP_VERSION_MASK == 0 { next.wrapping_add(1) } else { next }
+}
+
+/// Whether `a` came before `b`. Version 0 came before every other.
+pub fn before(a: u32, b: u32) -> bool {
+    match (a, b) {
+        (_, 0) => false,
+        (0, _) => true,
+        _ => (a.wrapping_sub(b) as i32) < 0,
+    }
+}
+
+/// The later of two versions.
+pub fn later(a: u32, b: u32) -> u32 {
+    if before(a, b) { b } else { a }
+}
+
+/// A set of versions, as ranges with both ends included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions(pub Vec<(u32, u32)>);
+
+impl Versions {
+    /// Just this version.
+    pub fn one(version: u32) -> Versions {
+        Versions(vec![(version, version)])
+    }
+
+    /// Every version from `from` to `to`.
+    pub fn range(from: u32, to: u32) -> Versions {
+        Versions(vec![(from, to)])
+    }
+
+    /// Whether a stamp with these low bits of a version may be of the set.
+    pub fn allow(&self, stamped: u32) -> bool {
+        self.0.iter().any(|&(from, to)| range_allows(from, to, stamped))
+    }
+
+    /// Whether a block that was never written is of the set.
+    pub fn allow_unwritten(&self) -> bool {
+        self.0.iter().any(|&(from, _)| from == 0)
+    }
+}
+
+/// Whether `stamped`, the low bits of a version, may be of a range. 0 is never stamped.
+pub fn range_allows(from: u32, to: u32, stamped: u32) -> bool {
+    if stamped == 0 || to == 0 {
+        return false;
+    }
+    let from = from.max(1);
+    let width = to.wrapping_sub(from);
+    let at = stamped.wrapping_sub(from) & STAMP_VERSION_MASK;
+    width >= STAMP_VERSION_MASK || at <= width
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, &(from, to)) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " or " })?;
+            match (from, to) {
+                (0, 0) => write!(f, "zeroes (never written)")?,
+                (0, 1) => write!(f, "zeroes (never written) or version 1")?,
+                (0, to) => write!(f, "zeroes (never written) or version 1 to {to}")?,
+                (from, to) if from == to => write!(f, "version {to}")?,
+                (from, to) => write!(f, "version {from} to {to}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_survives_the_wrap_and_nothing_comes_before_never() {
+        assert!(before(0, 1) && !before(1, 0) && !before(0, 0));
+        assert!(before(u32::MAX, after(u32::MAX)));
+        assert_eq!(after(u32::MAX), 1);
+        assert_eq!(later(u32::MAX, 1), 1);
+        assert_eq!(later(0, u32::MAX), u32::MAX);
+        // The low bits are never all zero: that would look unwritten.
+        assert_eq!(after(STAMP_VERSION_MASK), STAMP_VERSION_MASK + 2);
+    }
+
+    #[test]
+    fn a_range_holds_its_ends_and_no_more() {
+        let set = Versions(vec![(3, 3), (7, 9)]);
+        let held: Vec<u32> = (0..12).filter(|&version| set.allow(version)).collect();
+        assert_eq!(held, [3, 7, 8, 9]);
+        assert!(!set.allow_unwritten() && Versions::range(0, 4).allow_unwritten());
+        assert!(!Versions::one(0).allow(0) && !Versions::one(0).allow(1));
+        assert!(Versions::range(0, 4).allow(1) && !Versions::range(0, 4).allow(5));
+    }
+
+    #[test]
+    fn a_range_across_a_stamps_wrap_holds() {
+        let end = STAMP_VERSION_MASK;
+        let set = Versions::range(end - 1, end + 2);
+        assert!(set.allow(end - 1) && set.allow(end) && set.allow(1) && !set.allow(2));
+    }
+}

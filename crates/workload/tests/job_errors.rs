@@ -1,0 +1,125 @@
+//! Golden: what a mistake in a job file makes the parser say, word for word.
+
+use workload::job::parse;
+
+fn said(text: &str) -> String {
+    parse("a.fio", text).expect_err(text).to_string()
+}
+
+/// A line of a section, and what is said of it.
+const VALUES: &[(&str, &str)] = &[
+    (
+        "bs=4x",
+        "bs=4x: \"x\" is not a unit of size; expected bytes, or read,write, as in 4k or 4k,8k",
+    ),
+    ("bs", "bs: it has no value; expected bytes, or read,write, as in 4k or 4k,8k"),
+    (
+        "bs=4k,4k,4k,4k",
+        "bs=4k,4k,4k,4k: 4 parts where at most three are allowed; expected bytes, or \
+             read,write, as in 4k or 4k,8k",
+    ),
+    ("bs=0", "bs=0: 0 is less than 1; expected bytes, or read,write, as in 4k or 4k,8k"),
+    (
+        "rw=trim",
+        "rw=trim: trim is not supported yet; expected one of read, write, randread, \
+             randwrite, rw, readwrite, randrw",
+    ),
+    (
+        "rw=randread:8",
+        "rw=randread:8: the offset modifier after ':' is not supported yet; expected one of \
+             read, write, randread, randwrite, rw, readwrite, randrw",
+    ),
+    ("iodepth=0", "iodepth=0: 0 is less than 1; expected a whole number from 1"),
+    ("rwmixread=101", "rwmixread=101: 101 is more than 100; expected a whole number from 0 to 100"),
+    (
+        "runtime=10y",
+        "runtime=10y: \"y\" is not a unit of time; expected a time, in seconds where it names \
+             no unit, as in 10, 500ms or 2m",
+    ),
+    (
+        "size=101%",
+        "size=101%: 101 is more than 100; expected bytes or a percentage from 1% to 100%, as \
+             in 4g or 25%",
+    ),
+    (
+        "norandommap=yes",
+        "norandommap=yes: \"yes\" is neither 1 nor 0; expected 1 or 0, or the bare key",
+    ),
+    (
+        "bssplit=4k/60:8k/30",
+        "bssplit=4k/60:8k/30: the percentages add to 90, not 100; expected \
+             size/percent:size/percent, or read,write lists, as in 4k/60:64k/40",
+    ),
+    (
+        "random_distribution=zipf:1.2",
+        "random_distribution=zipf:1.2: zipf is not supported, because places are drawn in \
+             integers only: give the same skew as zones; expected random, \
+             zoned:ACCESS%/SIZE%:... or zoned_abs:ACCESS%/BYTES:..., as in zoned:80/20:20/80",
+    ),
+    (
+        "random_distribution=zoned:60/50:40/40",
+        "random_distribution=zoned:60/50:40/40: the sizes of the zones add to 90%, not 100%; \
+             expected random, zoned:ACCESS%/SIZE%:... or zoned_abs:ACCESS%/BYTES:..., as in \
+             zoned:80/20:20/80",
+    ),
+    (
+        "verify=pattern",
+        "verify=pattern: a fixed pattern cannot show stale or misplaced data; expected 0, \
+             none, null, or any of fio's checksums, as in crc32c",
+    ),
+    (
+        "rate_process=bursty",
+        "rate_process=bursty: \"bursty\" is neither; expected linear or poisson",
+    ),
+    (
+        "verify_backlog=8",
+        "verify_backlog is not supported: every read is checked as it happens: give rw=randrw \
+             with verify",
+    ),
+    ("iodpeth=8", "unknown key \"iodpeth\": did you mean \"iodepth\"?"),
+    ("qwertyuiop=8", "unknown key \"qwertyuiop\": expected a key of a fio job file"),
+    (
+        "include other.fio",
+        "\"include\" is not supported: expected the included settings themselves",
+    ),
+    (
+        "size=${SIZE}",
+        "size=${SIZE}: environment variables are not expanded: expected the value itself",
+    ),
+    ("time_based", "time_based: needs runtime=, which says when to stop"),
+    ("replay_no_stall=1", "replay_no_stall: needs read_iolog=, which says what to play"),
+];
+
+#[test]
+fn a_mistake_in_a_value_says_where_and_what_was_expected() {
+    for (line, want) in VALUES {
+        assert_eq!(said(&format!("[j]\n{line}\n")), format!("a.fio:2: {want}"), "{line}");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_structure_says_where_and_what_was_expected() {
+    for (text, want) in [
+        ("", "a.fio:1: no job: expected at least one section [name] besides [global]"),
+        (
+            "[global]\nbs=4k\n",
+            "a.fio:1: no job: expected at least one section [name] besides [global]",
+        ),
+        (
+            "bs=4k\n[j]\n",
+            "a.fio:1: \"bs\" stands before any section: expected [global] or [name] above it",
+        ),
+        ("[j\nbs=4k\n", "a.fio:1: \"[j\" is not a section header: expected [name]"),
+        ("[]\n", "a.fio:1: \"[]\" is not a section header: expected [name]"),
+    ] {
+        assert_eq!(said(text), want, "{text:?}");
+    }
+}
+
+#[test]
+fn every_mistake_is_said_once_and_in_order() {
+    let text = "[global]\nbs=4x\n[one]\nrw=reed\n[two]\niodepth=none\n";
+    let lines = said(text);
+    let starts: Vec<&str> = lines.lines().map(|line| &line[..13]).collect();
+    assert_eq!(starts, ["a.fio:2: bs=4", "a.fio:4: rw=r", "a.fio:6: iode"]);
+}

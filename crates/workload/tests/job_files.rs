@@ -1,0 +1,99 @@
+//! Whole job files: what is meant by them.
+
+use runtime::Span;
+use workload::job::{Amount, BlockSizes, Direction, Distribution, RateProcess, parse};
+
+#[test]
+fn globals_hold_for_what_follows_and_a_section_has_the_last_word() {
+    let file = parse(
+        "a.fio",
+        "; steady state\n[global]\nioengine=libaio\nbs=4k\niodepth=32 # deep\nruntime=10\n\
+         [fill]\nrw=write\nbs=128k\nsize=50%\n[global]\nrw=randread\n[read]\nstonewall\n\
+         numjobs=4\ntime_based=1\noffset_increment=1g\n[again]\niodepth=1\n",
+    )
+    .unwrap();
+    let [fill, read, again] = &file.jobs[..] else { panic!("three jobs: {file:?}") };
+    assert_eq!(
+        (fill.name.as_str(), fill.direction, fill.random),
+        ("fill", Direction::Write, false)
+    );
+    assert_eq!(fill.block_size.write, BlockSizes::One(128 << 10));
+    assert_eq!((fill.size, fill.iodepth), (Some(Amount::Percent(50)), 32));
+    assert!(read.random && read.wait_for_previous && read.time_based);
+    assert_eq!((read.numjobs, read.runtime), (4, Some(Span::s(10))));
+    assert_eq!(read.offset_increment, Amount::Bytes(1 << 30));
+    assert!(again.random && !again.wait_for_previous);
+    assert_eq!((again.iodepth, again.line), (1, 18));
+    assert_eq!(again.options, [("iodepth".to_owned(), "1".to_owned())]);
+    assert_eq!(read.options[0], ("stonewall".to_owned(), "1".to_owned()));
+    assert_eq!(file.globals.len(), 5);
+    let notes: Vec<String> = file.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["a.fio:3: ioengine: the driver is chosen by the plan's interface"]);
+}
+
+#[test]
+fn each_direction_has_its_own_sizes_rates_and_zones() {
+    let file = parse(
+        "a.fio",
+        "[j]\nrw=randrw\nbssplit=4k/50:1k/:32k/,8k/100\nrate_iops=100,\nrate_process=poisson\n\
+         random_distribution=zoned:80/20:20/80,100/100\nfdatasync=3\n",
+    )
+    .unwrap();
+    let job = &file.jobs[0];
+    let split = BlockSizes::Split(vec![(4096, 50), (1024, 25), (32 << 10, 25)]);
+    assert_eq!(job.block_size.read, split);
+    assert_eq!(job.block_size.write, BlockSizes::Split(vec![(8192, 100)]));
+    assert_eq!((job.rate_iops.read, job.rate_iops.write), (Some(100), None));
+    assert_eq!(job.rate_process, RateProcess::Poisson);
+    assert_eq!(job.distribution.read, Distribution::Zoned(vec![(80, 20), (20, 80)]));
+    assert_eq!(job.distribution.write, Distribution::Zoned(vec![(100, 100)]));
+    assert_eq!(job.flush_every, 3);
+}
+
+#[test]
+fn every_size_of_a_percentage_list_with_blanks_gets_its_share() {
+    let file = parse("a.fio", "[j]\nbssplit=4k/:8k/:16k/\n").unwrap();
+    let split = BlockSizes::Split(vec![(4096, 34), (8192, 33), (16384, 33)]);
+    assert_eq!(file.jobs[0].block_size.read, split);
+}
+
+#[test]
+fn a_checksum_asks_for_stamps_and_says_so() {
+    let file = parse("a.fio", "[j]\nrw=randwrite\nverify=crc32c\nverify_fatal=1\n").unwrap();
+    let verify = file.jobs[0].verify;
+    assert!(verify.on && verify.read_back && verify.fatal);
+    assert!(file.notes[0].to_string().starts_with("a.fio:3: verify: contents are checked by"));
+}
+
+#[test]
+fn a_batch_is_never_larger_than_the_depth() {
+    for (batch, want) in [("0", 8), ("4", 4), ("64", 8)] {
+        let text = format!("[j]\niodepth=8\niodepth_batch_submit={batch}\n");
+        assert_eq!(parse("a.fio", &text).unwrap().jobs[0].iodepth_batch, want);
+    }
+}
+
+#[test]
+fn a_recording_may_have_several_files() {
+    let text = "[j]\nread_iolog=a.log:b.log\nreplay_time_scale=200\nreplay_no_stall=0\n";
+    let trace = parse("a.fio", text).unwrap().jobs.remove(0).trace.unwrap();
+    assert_eq!(trace.paths, ["a.log", "b.log"]);
+    assert_eq!((trace.no_stall, trace.time_scale_percent), (false, 200));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(
+        text in "(\\[[a-z]{0,3}\\]?\n|[a-z_]{0,8}=?[ -~é]{0,12}\n){0,8}",
+    ) {
+        let _ = parse("a.fio", &text);
+    }
+
+    #[test]
+    fn no_value_of_a_known_key_makes_the_parser_panic(
+        at in 0..workload::job::KEYS.len(),
+        value in "[0-9a-z%:/,.-]{0,16}",
+    ) {
+        let _ = parse("a.fio", &format!("[j]\n{}={value}\n", workload::job::KEYS[at].name));
+    }
+}

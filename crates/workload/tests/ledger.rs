@@ -1,0 +1,303 @@
+//! What a read may find: with writes in flight, after flushes and after a power cut. The device of
+//! the property test is a block that applies its writes at moments of its own choosing.
+
+use proptest::prelude::*;
+use workload::verify::{FlushTicket, Ledger, Mismatch, Stamps, WriteTicket};
+
+const BLOCK: u32 = 512;
+
+struct World {
+    stamps: Stamps,
+    ledger: Ledger,
+}
+
+fn world() -> World {
+    World { stamps: Stamps::new(3), ledger: Ledger::new(10_000) }
+}
+
+impl World {
+    fn contents(&self, lba: u64, version: u32) -> Vec<u8> {
+        let mut block = vec![0; BLOCK as usize];
+        if version > 0 {
+            self.stamps.fill(&mut block, lba, BLOCK, version);
+        }
+        block
+    }
+
+    fn read(&self, lba: u64, version: u32) -> Result<(), Mismatch> {
+        let block = self.contents(lba, version);
+        let read = self.ledger.start_read(lba, 1);
+        self.ledger.check_read(&read, &self.stamps, &block, BLOCK, false)
+    }
+
+    /// Which of the versions up to 9 a read may find.
+    fn allowed(&self, lba: u64) -> Vec<u32> {
+        (0..10).filter(|&version| self.read(lba, version).is_ok()).collect()
+    }
+
+    fn write(&mut self, lba: u64) -> u32 {
+        let write = self.ledger.start_write(lba, 1);
+        let version = write.version;
+        self.ledger.finish_write(write, false);
+        version
+    }
+
+    fn flush(&mut self) {
+        let flush = self.ledger.start_flush();
+        self.ledger.finish_flush(flush);
+    }
+}
+
+#[test]
+fn a_block_holds_zeroes_then_what_was_last_acknowledged() {
+    let mut world = world();
+    assert_eq!(world.allowed(5), [0]);
+    world.write(5);
+    world.write(5);
+    assert_eq!(world.allowed(5), [2]);
+    assert_eq!(world.allowed(6), [0]);
+    assert_eq!(world.ledger.uncertain(), 0);
+    let said = world.read(5, 1).unwrap_err().to_string();
+    assert_eq!(said, "LBA 5: stale or early: holds version 1: expected version 2");
+}
+
+#[test]
+fn a_write_in_flight_may_or_may_not_be_seen() {
+    let mut world = world();
+    world.write(5);
+    let write = world.ledger.start_write(5, 1);
+    assert_eq!(world.allowed(5), [1, 2]);
+    world.ledger.finish_write(write, false);
+    assert_eq!(world.allowed(5), [2]);
+}
+
+#[test]
+fn a_read_may_find_whatever_was_submitted_until_it_completed() {
+    let mut world = world();
+    world.write(5);
+    let read = world.ledger.start_read(5, 1);
+    world.write(5);
+    let late = world.ledger.start_write(5, 1);
+    let allowed: Vec<u32> = (0..6)
+        .filter(|&version| {
+            let block = world.contents(5, version);
+            world.ledger.check_read(&read, &world.stamps, &block, BLOCK, false).is_ok()
+        })
+        .collect();
+    assert_eq!(allowed, [1, 2, 3]);
+    world.ledger.finish_write(late, false);
+}
+
+#[test]
+fn writes_that_overlap_in_time_leave_either_until_a_later_one_ends() {
+    let mut world = world();
+    let one = world.ledger.start_write(5, 1);
+    let two = world.ledger.start_write(5, 1);
+    world.ledger.finish_write(two, false);
+    assert_eq!(world.allowed(5), [1, 2]);
+    world.ledger.finish_write(one, false);
+    assert_eq!(world.allowed(5), [1, 2], "their order is the device's affair");
+    // The third begins after the first two have ended, so it rules them out.
+    assert_eq!(world.write(5), 3);
+    assert_eq!(world.allowed(5), [3]);
+    assert_eq!(world.ledger.uncertain(), 0);
+}
+
+#[test]
+fn a_failed_write_may_have_happened() {
+    let mut world = world();
+    world.write(5);
+    let write = world.ledger.start_write(5, 1);
+    world.ledger.fail_write(write);
+    assert_eq!(world.allowed(5), [1, 2]);
+    world.write(5);
+    assert_eq!(world.allowed(5), [3]);
+}
+
+#[test]
+fn after_a_power_cut_the_last_flushed_version_or_a_later_one_is_there() {
+    let mut world = world();
+    world.write(5);
+    world.write(5);
+    world.flush();
+    world.write(5);
+    let in_flight = world.ledger.start_write(5, 1);
+    world.write(6);
+    world.write(7);
+    world.flush();
+    world.ledger.power_cut();
+    drop(in_flight);
+    // Version 3 was acknowledged before the second flush.
+    assert_eq!(world.allowed(5), [3, 4]);
+    assert_eq!(world.allowed(6), [1]);
+    world.write(6);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(6), [1, 2]);
+    assert_eq!(world.allowed(7), [1], "what is durable stays");
+    assert_eq!(world.allowed(8), [0]);
+}
+
+#[test]
+fn a_flush_covers_what_was_acknowledged_before_its_submission() {
+    let mut world = world();
+    world.write(5);
+    let flush = world.ledger.start_flush();
+    world.write(5);
+    world.ledger.finish_flush(flush);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [1, 2]);
+}
+
+#[test]
+fn a_later_flush_covers_an_earlier_one_and_a_failed_one_covers_nothing() {
+    let mut one = world();
+    one.write(5);
+    let _earlier: FlushTicket = one.ledger.start_flush();
+    one.flush();
+    one.ledger.power_cut();
+    assert_eq!(one.allowed(5), [1]);
+
+    let mut other = world();
+    other.write(5);
+    let flush = other.ledger.start_flush();
+    other.ledger.fail_flush(flush);
+    other.ledger.power_cut();
+    assert_eq!(other.allowed(5), [0, 1]);
+
+    let mut third = world();
+    third.write(5);
+    let failing = third.ledger.start_flush();
+    let good = third.ledger.start_flush();
+    third.ledger.fail_flush(failing);
+    third.ledger.finish_flush(good);
+    third.ledger.power_cut();
+    assert_eq!(third.allowed(5), [1]);
+}
+
+#[test]
+fn a_durable_write_needs_no_flush() {
+    let mut world = world();
+    let write = world.ledger.start_write(5, 1);
+    world.ledger.finish_write(write, true);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [1]);
+}
+
+#[test]
+fn what_was_found_after_a_power_cut_stays() {
+    let mut world = world();
+    for _ in 0..3 {
+        world.write(5);
+    }
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [0, 1, 2, 3]);
+    let found = world.contents(5, 2);
+    world.ledger.settle(5, &world.stamps, &found, false);
+    assert_eq!(world.allowed(5), [2]);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [2, 3], "a version that was seen once is durable");
+    assert_eq!(world.write(5), 4);
+    assert_eq!(world.allowed(5), [4]);
+}
+
+#[test]
+fn one_write_of_many_blocks_has_one_version_above_all_of_theirs() {
+    let mut world = world();
+    world.write(6);
+    world.write(6);
+    let write = world.ledger.start_write(4, 4);
+    assert_eq!(write.version, 3);
+    world.ledger.finish_write(write, false);
+    assert_eq!((world.allowed(4), world.allowed(6)), (vec![3], vec![3]));
+}
+
+#[test]
+fn what_was_written_can_be_walked() {
+    let mut world = world();
+    for lba in [3, 4, 5, 4096, 9_999] {
+        world.write(lba);
+    }
+    let mut runs = Vec::new();
+    let mut from = 0;
+    while let Some((lba, blocks)) = world.ledger.next_written(from, 2) {
+        runs.push((lba, blocks));
+        from = lba + u64::from(blocks);
+    }
+    assert_eq!(runs, [(3, 2), (5, 1), (4096, 1), (9_999, 1)]);
+}
+
+#[test]
+#[should_panic(expected = "lost in a power cut")]
+fn a_ticket_from_before_a_power_cut_is_void() {
+    let mut world = world();
+    let write = world.ledger.start_write(5, 1);
+    world.ledger.power_cut();
+    world.ledger.finish_write(write, false);
+}
+
+/// A device with one block, a volatile cache and no hurry.
+#[derive(Default)]
+struct Device {
+    /// Submitted and not yet applied.
+    pending: Vec<u32>,
+    cache: u32,
+    media: u32,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever a correct device does, it is never blamed; and where the ledger is certain, nothing
+    /// but what the device holds is allowed.
+    #[test]
+    fn a_correct_device_is_never_blamed(
+        steps in prop::collection::vec((0_u8..8, any::<u16>()), 1..60),
+    ) {
+        let mut world = world();
+        let mut device = Device::default();
+        let mut in_flight: Vec<WriteTicket> = Vec::new();
+        for (step, pick) in steps {
+            let pick = usize::from(pick);
+            match step {
+                0 | 1 => {
+                    let write = world.ledger.start_write(5, 1);
+                    device.pending.push(write.version);
+                    in_flight.push(write);
+                }
+                2 if !device.pending.is_empty() => {
+                    let at = pick % device.pending.len();
+                    device.cache = device.pending.remove(at);
+                }
+                3 | 4 if !in_flight.is_empty() => {
+                    let write = in_flight.remove(pick % in_flight.len());
+                    // It must be applied before it is acknowledged.
+                    if let Some(at) = device.pending.iter().position(|&v| v == write.version) {
+                        device.cache = device.pending.remove(at);
+                    }
+                    world.ledger.finish_write(write, false);
+                }
+                5 => device.media = device.cache,
+                6 => {
+                    device.media = device.cache;
+                    world.flush();
+                }
+                7 if pick % 4 == 0 => {
+                    world.ledger.power_cut();
+                    in_flight.clear();
+                    device.pending.clear();
+                    device.cache = device.media;
+                }
+                _ => {}
+            }
+            prop_assert_eq!(world.read(5, device.cache), Ok(()));
+            if world.ledger.uncertain() == 0 && device.cache > 0 {
+                prop_assert!(world.read(5, device.cache - 1).is_err());
+                prop_assert!(world.read(5, device.cache + 1).is_err());
+            }
+            if step == 7 && pick % 8 == 0 {
+                let found = world.contents(5, device.cache);
+                world.ledger.settle(5, &world.stamps, &found, false);
+            }
+        }
+    }
+}
