@@ -1,0 +1,184 @@
+//! What is typed, and who does it.
+
+mod bench;
+mod papers;
+mod run;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::plan::{self, Plan};
+use machine::serve;
+
+/// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
+#[derive(Parser)]
+#[command(name = "doorbell", version)]
+struct Typed {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run fio job files and recordings, live and simulated, and say where the time went
+    Run(run::Run),
+    /// Repeat a simulated run exactly, and print its event log's digest
+    Replay(run::Replay),
+    /// Serve a live device to other processes, over shared memory or as a PCI function
+    Serve {
+        /// A plan: a built-in name or a file
+        plan: String,
+        #[command(flatten)]
+        doors: Doors,
+        /// Which host interface
+        #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
+        interface: InterfaceName,
+        #[command(flatten)]
+        sets: Sets,
+    },
+    /// Check plans, and print what follows from them
+    Check {
+        /// Plans: built-in names or files
+        #[arg(required = true)]
+        plans: Vec<String>,
+        #[command(flatten)]
+        sets: Sets,
+    },
+    /// List the built-in plans
+    Plans,
+    /// List the job-file keys: honoured, noted, refused
+    Keys,
+    /// Print figures and tables of papers beside what this code gives
+    Papers {
+        /// Only this paper
+        name: Option<String>,
+    },
+    /// Measure this machine: the core-to-core round trip, and NVMe beside it
+    Bench(bench::Bench),
+}
+
+/// Where to listen.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Doors {
+    /// To `doorbell run --socket`, over shared memory: the path of a Unix socket
+    #[arg(long, value_name = "SOCKET")]
+    shm: Option<PathBuf>,
+    /// To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD
+    #[arg(long, value_name = "SOCKET")]
+    vfio_user: Vec<PathBuf>,
+}
+
+/// Values set beside the plan.
+#[derive(Args, Clone)]
+struct Sets {
+    /// Set a key of the plan, as in link.lanes=8
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_and_value)]
+    sets: Vec<(String, String)>,
+}
+
+/// An interface by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum InterfaceName {
+    /// NVM Express
+    Nvme,
+    /// DC Express for reads, NVM Express for all else
+    Dcx,
+}
+
+impl InterfaceName {
+    fn word(self) -> &'static str {
+        match self {
+            InterfaceName::Nvme => Nvme::NAME,
+            InterfaceName::Dcx => Dcx::NAME,
+        }
+    }
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?}: expected KEY=VALUE, as in link.lanes=8")),
+    }
+}
+
+impl Sets {
+    fn open(&self, plan: &str) -> Result<Plan, String> {
+        let sets: Vec<_> = self.sets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        Plan::open(plan, &sets).map_err(|errors| errors.to_string())
+    }
+}
+
+/// Does what was typed. Failures go to standard error, one a line, and make the exit code 1.
+pub(crate) fn main() -> ExitCode {
+    match perform(Typed::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("doorbell: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True if all went well, false if what went wrong has been said.
+fn perform(command: Command) -> Result<bool, String> {
+    match command {
+        Command::Run(typed) => run::run(&typed),
+        Command::Replay(typed) => run::replay(&typed),
+        Command::Serve { plan, doors, interface, sets } => {
+            serve(&sets.open(&plan)?, &doors, interface)
+        }
+        Command::Check { plans, sets } => check(&plans, &sets),
+        Command::Plans => {
+            for (name, text) in plan::built_in() {
+                let plan = Plan::parse(text, name).map_err(|errors| errors.to_string())?;
+                println!("{name:<20} {}", plan.about);
+            }
+            Ok(true)
+        }
+        Command::Keys => {
+            print!("{}", workload::job::help());
+            Ok(true)
+        }
+        Command::Papers { name } => papers::papers(name.as_deref()),
+        Command::Bench(typed) => bench::bench(&typed),
+    }
+}
+
+fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, String> {
+    match interface {
+        InterfaceName::Nvme => serve_as::<Nvme>(plan, doors),
+        InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
+    }
+}
+
+fn serve_as<I: Interface>(plan: &Plan, doors: &Doors) -> Result<bool, String> {
+    // Whether anybody listens to what is said here does not matter to those who are served.
+    let say = |socket: &Path, what: &str| {
+        let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", socket.display());
+    };
+    let served = match &doors.shm {
+        Some(socket) => serve::over_shared_memory::<I>(plan, socket, |what| say(socket, what)),
+        None => serve::over_vfio_user::<I>(plan, &doors.vfio_user, say),
+    };
+    served.map_err(|error| error.to_string())?;
+    Ok(true)
+}
+
+fn check(plans: &[String], sets: &Sets) -> Result<bool, String> {
+    let mut good = true;
+    for plan in plans {
+        match sets.open(plan) {
+            Ok(plan) => println!("{}", plan.report()),
+            Err(errors) => {
+                eprintln!("{errors}");
+                good = false;
+            }
+        }
+    }
+    Ok(good)
+}

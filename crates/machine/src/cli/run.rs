@@ -1,0 +1,470 @@
+//! `doorbell run` and `doorbell replay`.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::plan::Plan;
+use machine::work::Work;
+use machine::world::{self, Options, Outcome};
+use runtime::{Entry, Log};
+use serde_json::{Value, json};
+use workload::report::{JobReport, Report};
+use workload::trace::Mapping;
+
+use super::{InterfaceName, Sets};
+
+#[derive(Args)]
+pub(super) struct Run {
+    /// fio job files and recordings (fio iolog, MQSim ASCII)
+    #[arg(required = true, value_name = "JOB|TRACE")]
+    files: Vec<PathBuf>,
+    /// A plan: a built-in name or a file
+    #[arg(long, default_value = "live")]
+    plan: String,
+    /// Which world
+    #[arg(long, value_enum, default_value_t = World::Both)]
+    world: World,
+    /// Which host interface
+    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
+    interface: InterfaceName,
+    /// The seed of all chance, instead of the plan's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How the devices or files of a recording are laid onto the SSD
+    #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
+    map: Lay,
+    /// Live: use the device of the process that listens at this socket
+    #[arg(long, value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Live: use the NVMe function of the vfio-user server that listens at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with = "socket")]
+    vfio_user: Option<PathBuf>,
+    /// Live: use the PCI function at this address, which Linux's vfio-pci has (as root, or with rights to
+    /// its group)
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["socket", "vfio_user"])]
+    vfio: Option<String>,
+    /// Live: reset the controller so many times under the work
+    #[arg(long, default_value_t = 0)]
+    resets: u32,
+    /// Write fio's JSON into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Simulated: write the event log into this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+#[derive(Args)]
+pub(super) struct Replay {
+    /// The job file or recording that was run
+    #[arg(value_name = "JOB|TRACE")]
+    file: PathBuf,
+    /// The plan that it was run with
+    #[arg(long)]
+    plan: String,
+    /// The seed that it was run with
+    #[arg(long)]
+    seed: u64,
+    /// The host interface that it was run with
+    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
+    interface: InterfaceName,
+    /// How a recording was laid onto the SSD
+    #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
+    map: Lay,
+    /// Write the event log into this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum World {
+    /// On real memory, as fast as it goes
+    Live,
+    /// In virtual time
+    Sim,
+    /// One after the other
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Lay {
+    /// End to end; they must fit
+    Concatenate,
+    /// End to end, then modulo the capacity
+    Modulo,
+}
+
+impl From<Lay> for Mapping {
+    fn from(lay: Lay) -> Mapping {
+        match lay {
+            Lay::Concatenate => Mapping::Concatenate,
+            Lay::Modulo => Mapping::Modulo,
+        }
+    }
+}
+
+/// Where a live run's device is.
+#[derive(Clone, Copy)]
+enum Device<'a> {
+    /// In this process, on a thread of its own.
+    Thread,
+    /// Behind this socket, over shared memory.
+    Shared(&'a Path),
+    /// Behind this socket, a PCI function over vfio-user.
+    VfioUser(&'a Path),
+    /// A PCI function at this address, through VFIO.
+    Vfio(&'a str),
+}
+
+/// One file in one world.
+struct Once<'a> {
+    plan: &'a Plan,
+    work: &'a Work,
+    interface: InterfaceName,
+    simulated: bool,
+    /// Live: where the device is.
+    device: Device<'a>,
+    resets: u32,
+    /// What `doorbell replay` is to be told behind the file's name, to do it again.
+    again: &'a str,
+}
+
+impl Run {
+    fn device(&self) -> Device<'_> {
+        match (&self.socket, &self.vfio_user, &self.vfio) {
+            (Some(socket), ..) => Device::Shared(socket),
+            (None, Some(socket), _) => Device::VfioUser(socket),
+            (None, None, Some(address)) => Device::Vfio(address),
+            (None, None, None) => Device::Thread,
+        }
+    }
+}
+
+pub(super) fn run(typed: &Run) -> Result<bool, String> {
+    let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
+    // Made before the first run: a long one must not end in a report that cannot be written.
+    let mut json = typed.json.as_ref().map(create).transpose()?;
+    let mut again = again(&typed.plan, plan.run.seed, typed.map, &typed.sets);
+    if typed.interface != InterfaceName::Nvme {
+        again += &format!(" --interface {}", typed.interface.word());
+    }
+    let (mut good, mut reports) = (true, Vec::new());
+    for file in &typed.files {
+        let work = Work::load(file, typed.map.into()).map_err(|error| error.to_string())?;
+        for simulated in [false, true] {
+            let wanted = match typed.world {
+                World::Live => !simulated,
+                World::Sim => simulated,
+                World::Both => true,
+            };
+            if !wanted {
+                continue;
+            }
+            let (device, resets) = (typed.device(), typed.resets);
+            let interface = typed.interface;
+            let once = Once {
+                plan: &plan,
+                work: &work,
+                interface,
+                simulated,
+                device,
+                resets,
+                again: &again,
+            };
+            let log =
+                typed.log.as_ref().filter(|_| simulated).map(Digest::into_file).transpose()?;
+            let outcome = once.run(log.as_ref())?;
+            good &= once.tell(&outcome);
+            if let Some(log) = log {
+                log.finish(&typed.plan, plan.run.seed)?;
+            }
+            reports.push(once.report(outcome).to_json());
+        }
+    }
+    if let (Some(file), Some(path)) = (&mut json, &typed.json) {
+        let value = if reports.len() == 1 { reports.remove(0) } else { Value::Array(reports) };
+        let text = format!("{value:#}\n");
+        let written = file.write_all(text.as_bytes());
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(good)
+}
+
+pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
+    let plan = seeded(&typed.sets, &typed.plan, Some(typed.seed))?;
+    let work = Work::load(&typed.file, typed.map.into()).map_err(|error| error.to_string())?;
+    let again = again(&typed.plan, typed.seed, typed.map, &typed.sets);
+    let once = Once {
+        plan: &plan,
+        work: &work,
+        interface: typed.interface,
+        simulated: true,
+        device: Device::Thread,
+        resets: 0,
+        again: &again,
+    };
+    let log = match &typed.log {
+        Some(path) => Digest::into_file(path)?,
+        None => Digest::default(),
+    };
+    let outcome = once.run(Some(&log))?;
+    let good = once.tell(&outcome);
+    log.finish(&typed.plan, typed.seed)?;
+    Ok(good)
+}
+
+fn create(path: &PathBuf) -> Result<File, String> {
+    File::create(path).map_err(|error| format!("{}: cannot be written: {error}", path.display()))
+}
+
+/// The arguments that repeat a run, quoted for a shell.
+fn again(plan: &str, seed: u64, map: Lay, sets: &Sets) -> String {
+    let mut line = format!("--plan {plan} --seed {seed}");
+    if map == Lay::Modulo {
+        line += " --map modulo";
+    }
+    for (key, value) in &sets.sets {
+        line += &format!(" --set '{}={}'", key, value.replace('\'', "'\\''"));
+    }
+    line
+}
+
+fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
+    let mut sets = sets.clone();
+    sets.sets.extend(seed.map(|seed| ("run.seed".into(), seed.to_string())));
+    sets.open(plan)
+}
+
+impl Once<'_> {
+    fn run(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        match self.interface {
+            InterfaceName::Nvme => self.run_on::<Nvme>(log),
+            InterfaceName::Dcx => self.run_on::<Dcx>(log),
+        }
+    }
+
+    fn run_on<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        let progress = Arc::new(AtomicU64::new(0));
+        let options = Options {
+            log: log.map_or(Log::Off, Digest::log),
+            progress: progress.clone(),
+            resets: self.resets,
+            ..Options::default()
+        };
+        let watch = Watch::begin(&self.work.file.display().to_string(), progress);
+        let (plan, work) = (self.plan, self.work);
+        let outcome = match (self.simulated, self.device) {
+            (true, _) => world::simulate::<I>(plan, work, options),
+            (false, Device::Thread) => world::live_in_threads::<I>(plan, work, options),
+            (false, Device::Shared(socket)) => {
+                world::live_over_socket::<I>(plan, work, options, socket)
+            }
+            (false, Device::VfioUser(socket)) => {
+                world::live_over_vfio_user::<I>(plan, work, options, socket)
+            }
+            (false, Device::Vfio(address)) => {
+                world::live_over_vfio::<I>(plan, work, options, address)
+            }
+        };
+        drop(watch);
+        outcome.map_err(|error| error.to_string())
+    }
+
+    fn world(&self) -> &'static str {
+        match (self.simulated, self.device) {
+            (true, _) => "simulated",
+            (false, Device::Thread) => "live, two threads",
+            (false, Device::Shared(_)) => "live, two processes",
+            (false, Device::VfioUser(_)) => "live, over vfio-user",
+            (false, Device::Vfio(_)) => "live, over VFIO",
+        }
+    }
+
+    /// Prints what was seen; false if anything went wrong.
+    fn tell(&self, outcome: &Outcome) -> bool {
+        let file = self.work.file.display();
+        let (world, plan) = (self.world(), &self.plan.name);
+        println!("== {file}, {world}, plan {plan}, {}", self.interface.word());
+        for note in self.work.notes.iter().chain(&outcome.notes) {
+            println!("note: {note}");
+        }
+        if self.resets > 0 {
+            println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
+        }
+        let mut good = true;
+        for (job, ran) in &outcome.jobs {
+            for message in &ran.messages {
+                eprintln!("error: {message}");
+            }
+            if ran.errors() > 0 {
+                eprintln!("error: {}: {} errors in all", job.name, ran.errors());
+                good = false;
+            }
+            if ran.blocks_verified > 0 {
+                println!("{}: {} blocks verified", job.name, ran.blocks_verified);
+            }
+        }
+        if !good && self.simulated {
+            eprintln!("to repeat: doorbell replay {file} {}", self.again);
+        }
+        print!("{}", self.jobs(outcome));
+        good
+    }
+
+    fn jobs(&self, outcome: &Outcome) -> Report {
+        let jobs = outcome.jobs.iter().map(|(job, ran)| JobReport {
+            name: job.name.clone(),
+            description: job.description.clone(),
+            error: if ran.errors() > 0 { 5 } else { 0 },
+            measured: ran.measured,
+            elapsed: ran.elapsed,
+            options: job.options.clone(),
+            seen: ran.seen.clone(),
+            ..JobReport::default()
+        });
+        Report { jobs: jobs.collect(), ..Report::default() }
+    }
+
+    fn report(&self, outcome: Outcome) -> Report {
+        // A simulated run repeats byte for byte, its report too.
+        let now =
+            || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
+        let busy = outcome.busy.as_ref().map(|busy| {
+            json!({
+                "of_ps": busy.of.0,
+                "link_up_ps": busy.up.0,
+                "link_down_ps": busy.down.0,
+                "cores_ps": busy.cores.iter().map(|core| core.0).collect::<Vec<_>>(),
+            })
+        });
+        Report {
+            version: env!("CARGO_PKG_VERSION").into(),
+            unix_ms: if self.simulated { 0 } else { now() },
+            notes: self.work.notes.iter().chain(&outcome.notes).cloned().collect(),
+            world: json!({
+                "world": self.world(),
+                "interface": self.interface.word(),
+                "timed_events": outcome.timed_events,
+                "busy": busy,
+            }),
+            plan: json!({
+                "name": self.plan.name,
+                "origin": self.plan.origin,
+                "seed": self.plan.run.seed,
+                "sources": self.plan.sources,
+            }),
+            ..self.jobs(&outcome)
+        }
+    }
+}
+
+/// The event log of a run: its lines counted and digested, and written where one asks for it.
+#[derive(Clone, Default)]
+struct Digest(Rc<RefCell<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    path: Option<PathBuf>,
+    file: Option<BufWriter<File>>,
+    failed: Option<std::io::Error>,
+    count: u64,
+    digest: u64,
+    line: String,
+}
+
+impl Digest {
+    fn into_file(path: &PathBuf) -> Result<Digest, String> {
+        let file = create(path)?;
+        let digest = Digest::default();
+        digest.0.borrow_mut().file = Some(BufWriter::new(file));
+        digest.0.borrow_mut().path = Some(path.clone());
+        Ok(digest)
+    }
+
+    fn log(&self) -> Log {
+        let lines = self.0.clone();
+        Log::To(Rc::new(move |entry| lines.borrow_mut().put(entry)))
+    }
+
+    fn finish(&self, plan: &str, seed: u64) -> Result<(), String> {
+        let mut lines = self.0.borrow_mut();
+        let flushed = lines.file.as_mut().map_or(Ok(()), |file| file.flush());
+        if let Some(error) = lines.failed.take().or(flushed.err()) {
+            let path = lines.path.as_ref().map_or(String::new(), |path| path.display().to_string());
+            return Err(format!("{path}: the event log is not whole: {error}"));
+        }
+        let (count, digest) = (lines.count, lines.digest);
+        println!("event log: {count} lines, digest {digest:016x} (plan {plan}, seed {seed})");
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn put(&mut self, entry: &Entry) {
+        use std::fmt::Write as _;
+        self.line.clear();
+        let _ = writeln!(self.line, "{entry}");
+        self.count += 1;
+        // FNV-1a, of the text itself: what two runs agree on is what a reader would see.
+        self.digest =
+            self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
+                (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        if let Some(file) = &mut self.file
+            && self.failed.is_none()
+        {
+            self.failed = file.write_all(self.line.as_bytes()).err();
+        }
+    }
+}
+
+/// Shows how far a run has come, where somebody watches.
+struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    fn begin(what: &str, progress: Arc<AtomicU64>) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        if !std::io::stderr().is_terminal() {
+            return Watch { stop, thread: None };
+        }
+        let (what, stopped) = (what.to_owned(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let style = ProgressStyle::with_template("{spinner} {msg} {pos} operations, {elapsed}");
+            let bar = ProgressBar::new_spinner().with_style(style.expect("a template of ours"));
+            bar.set_message(what);
+            while !stopped.load(Ordering::Relaxed) {
+                bar.set_position(progress.load(Ordering::Relaxed));
+                bar.tick();
+                std::thread::park_timeout(Duration::from_millis(200));
+            }
+            bar.finish_and_clear();
+        });
+        Watch { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

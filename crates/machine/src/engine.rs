@@ -1,0 +1,511 @@
+//! The engine: keeps a job's operations in flight against a disk, and notes what it sees.
+//!
+//! One engine runs one clone of a job. Its operations come from a pattern or a recording; as many
+//! tasks as the job's depth take them, one after the other. An operation with an intended arrival is
+//! timed from that moment, so that what waits behind others is not forgotten.
+
+use std::cell::{Cell, RefCell};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bus::{Buffer, Cost, HostPort};
+use host::{BlockDevice, IoError, Kind};
+use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
+use wire::Lba;
+use workload::job::Job;
+use workload::pattern::{Op, OpKind, Ops};
+use workload::stats::{Breakdown, Seen};
+use workload::trace::TraceError;
+use workload::verify::{Ledger, ReadTicket, Stamps};
+
+/// Errors of one run that are kept with their text.
+const ERRORS_KEPT: usize = 20;
+/// Verified blocks read back with one operation, bytes.
+const READ_BACK_BYTES: u32 = 128 * 1024;
+
+/// Where operations come from.
+pub enum Source {
+    /// A pattern of a job file.
+    Pattern(Box<Ops>),
+    /// A recording.
+    Recorded(Box<dyn Iterator<Item = Result<Op, TraceError>>>),
+}
+
+impl Source {
+    /// The next operation; what it says of a recording that makes no sense goes to `failed`.
+    fn next(&mut self, failed: impl FnOnce(TraceError)) -> Option<Op> {
+        match self {
+            Source::Pattern(ops) => ops.next(),
+            Source::Recorded(ops) => ops.next()?.map_err(failed).ok(),
+        }
+    }
+
+    fn stop(&mut self) {
+        match self {
+            Source::Pattern(ops) => ops.stop(),
+            Source::Recorded(ops) => *ops = Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// What one clone of a job has seen.
+#[derive(Default)]
+pub struct Ran {
+    /// Latencies, counts and where the time went.
+    pub seen: Seen,
+    /// From the first operation to the end of the last, without the ramp.
+    pub measured: Span,
+    /// The same, with the ramp and the start's delay.
+    pub elapsed: Span,
+    /// The sum of the times that operations were in flight, from submission to completion: what
+    /// Little's law counts with.
+    pub in_flight: Span,
+    /// The first failures, in words.
+    pub messages: Vec<String>,
+    /// Failures that no operation could be blamed for: a recording that ends in nonsense.
+    pub failures: u64,
+    /// Blocks whose contents were checked.
+    pub blocks_verified: u64,
+}
+
+impl Ran {
+    /// Operations that failed or came back wrong, and whatever else went wrong.
+    pub fn errors(&self) -> u64 {
+        self.seen.errors() + self.failures
+    }
+
+    /// Takes in what another clone of the job has seen at the same time.
+    pub fn merge(&mut self, other: &Ran) {
+        self.seen.merge(&other.seen);
+        self.measured = self.measured.max(other.measured);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.in_flight += other.in_flight;
+        let room = ERRORS_KEPT.saturating_sub(self.messages.len());
+        self.messages.extend(other.messages.iter().take(room).cloned());
+        self.failures += other.failures;
+        self.blocks_verified += other.blocks_verified;
+    }
+
+    fn say(&mut self, message: String) {
+        // What all places of a job's depth say alike is said once.
+        if self.messages.len() < ERRORS_KEPT && self.messages.last() != Some(&message) {
+            self.messages.push(message);
+        }
+    }
+
+    /// Something went wrong that no operation can be blamed for.
+    pub fn fail(&mut self, message: String) {
+        self.failures += 1;
+        self.say(message);
+    }
+}
+
+/// What verification needs: shared by all clones that use one disk.
+pub struct Checks {
+    /// Which versions a read may find.
+    pub ledger: RefCell<Ledger>,
+    /// What a block of this run looks like.
+    pub stamps: Stamps,
+    /// The medium keeps nothing but stamps.
+    pub stamps_only: bool,
+}
+
+/// A layer of software above the driver, as a cost of the plan: the kernel's block layer, fio itself.
+#[derive(Clone, Copy)]
+pub struct Layer {
+    /// What it costs.
+    pub cost: Cost,
+    /// Its place in the list of stages.
+    pub stage: usize,
+}
+
+/// What an engine is made of.
+pub struct Setup<D, P> {
+    /// What it runs against.
+    pub disk: D,
+    /// Where its software costs are spent.
+    pub port: P,
+    /// What it runs.
+    pub job: Job,
+    /// How long it waits before the first.
+    pub start_delay: Span,
+    /// Verification, if the job asks for it.
+    pub checks: Option<Rc<Checks>>,
+    /// Software above the driver.
+    pub layers: Vec<Layer>,
+    /// The stages of this world.
+    pub stages: &'static [&'static str],
+    /// The place of "arrival wait" among them.
+    pub arrival_stage: Option<usize>,
+    /// Counts operations, for whoever watches.
+    pub progress: Arc<AtomicU64>,
+}
+
+struct Engine<D, P> {
+    rt: Rt,
+    setup: Setup<D, P>,
+    source: RefCell<Source>,
+    ran: RefCell<Ran>,
+    start: Cell<Time>,
+    in_flight: Cell<u32>,
+    workers: Cell<u32>,
+    ended: Signal,
+    stopped: Cell<bool>,
+    block_bytes: u32,
+}
+
+/// When an operation ended, and how long it took.
+struct Done {
+    at: Time,
+    /// From its intended arrival.
+    total: Span,
+    /// Of that, before it was begun.
+    late: Span,
+}
+
+/// Where an operation's time went: the software above the driver, then its commands' journeys.
+struct Went {
+    stages: [u64; STAGES_MAX],
+    /// Every command of it was followed.
+    followed: bool,
+    /// Something was added since the last beginning.
+    used: bool,
+}
+
+impl Went {
+    fn new() -> Went {
+        Went { stages: [0; STAGES_MAX], followed: true, used: false }
+    }
+
+    /// For the next operation.
+    fn begin(&mut self) {
+        self.followed = true;
+        if std::mem::take(&mut self.used) {
+            self.stages = [0; STAGES_MAX];
+        }
+    }
+
+    /// One more of its commands has ended.
+    fn add_journey(&mut self, rt: &Rt) {
+        let followed = rt.add_journey_to(&mut self.stages);
+        self.used |= followed;
+        self.followed &= followed;
+    }
+
+    fn add(&mut self, stage: usize, span: Span) {
+        self.stages[stage] += span.0;
+        self.used = true;
+    }
+}
+
+/// Runs one clone of a job to its end.
+pub async fn run<D, P>(rt: &Rt, source: Source, setup: Setup<D, P>) -> Ran
+where
+    D: BlockDevice + Clone + 'static,
+    P: HostPort,
+{
+    let begun = rt.now();
+    rt.sleep(setup.start_delay).await;
+    let depth = setup.job.iodepth.max(1);
+    let block_bytes = setup.disk.geometry().block_bytes;
+    let engine = Rc::new(Engine {
+        rt: rt.clone(),
+        ran: RefCell::new(Ran { seen: blank(setup.stages), ..Ran::default() }),
+        source: RefCell::new(source),
+        start: Cell::new(rt.now()),
+        in_flight: Cell::new(0),
+        workers: Cell::new(depth),
+        ended: Signal::default(),
+        stopped: Cell::new(false),
+        block_bytes,
+        setup,
+    });
+    for _ in 0..depth {
+        rt.spawn(engine.clone().work());
+    }
+    while engine.workers.get() > 0 {
+        let version = engine.ended.version();
+        engine.ended.changed(rt, version).await;
+    }
+    let (ended, ramp) = (rt.now(), engine.setup.job.ramp_time);
+    engine.read_back().await;
+    let mut ran = engine.ran.take();
+    ran.measured = ended.since(engine.start.get()).saturating_sub(ramp);
+    ran.elapsed = ended.since(begun);
+    ran
+}
+
+fn blank(stages: &[&'static str]) -> Seen {
+    let kinds = [OpKind::Read, OpKind::Write, OpKind::Flush];
+    let breakdowns = kinds.map(|kind| (kind, Breakdown::new(stages))).into();
+    Seen { breakdowns, ..Seen::default() }
+}
+
+impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
+    /// The life of one place in the job's depth.
+    async fn work(self: Rc<Self>) {
+        match self.buffer() {
+            Ok(buffer) => self.take_operations(buffer).await,
+            Err(error) => self.ran.borrow_mut().fail(error),
+        }
+        self.workers.set(self.workers.get() - 1);
+        self.ended.notify(&self.rt);
+    }
+
+    fn buffer(&self) -> Result<Buffer, String> {
+        let sizes = &self.setup.job.block_size;
+        let mut bytes = sizes.read.max().max(sizes.write.max());
+        if self.setup.job.trace.is_some() {
+            bytes = bytes.max(self.setup.disk.geometry().transfer_bytes_max);
+        }
+        let bytes = bytes.max(self.block_bytes) as usize;
+        let buffer = self.setup.disk.buffer(bytes);
+        buffer
+            .map_err(|error| format!("{}: a buffer for an operation: {error}", self.setup.job.name))
+    }
+
+    async fn take_operations(&self, buffer: Buffer) {
+        let (mut scratch, mut ticket, mut went) = (Vec::new(), ReadTicket::default(), Went::new());
+        let mut now = self.rt.now();
+        while let Some(op) = self.next(now) {
+            // Noting the last operation and choosing this one is nobody's latency.
+            now = self.rt.now();
+            let arrival = op.not_before.map_or(now, |after| self.start.get() + after);
+            if arrival > now {
+                self.rt.sleep_until(arrival).await;
+                now = self.rt.now();
+            }
+            let late = now.since(arrival);
+            self.in_flight.set(self.in_flight.get() + 1);
+            self.ran.borrow_mut().seen.depths.note(self.in_flight.get());
+            went.begin();
+            self.above(&mut went).await;
+            let part = buffer.part(0, op.bytes as usize);
+            let result = {
+                // Pinned where it lies: it is not moved for every operation.
+                let perform = self.perform(&op, part, &mut scratch, &mut ticket, &mut went);
+                pin!(perform).await
+            };
+            self.in_flight.set(self.in_flight.get() - 1);
+            now = self.rt.now();
+            let done = Done { at: now, total: now.since(arrival), late };
+            self.note(&op, result, done, &mut went);
+            if self.setup.job.thinktime > Span::ZERO {
+                self.rt.sleep(self.setup.job.thinktime).await;
+                now = self.rt.now();
+            }
+        }
+    }
+
+    fn next(&self, now: Time) -> Option<Op> {
+        if self.stopped.get() {
+            return None;
+        }
+        let limit = self.setup.job.runtime.map(|runtime| runtime + self.setup.job.ramp_time);
+        if limit.is_some_and(|limit| now.since(self.start.get()) >= limit) {
+            self.source.borrow_mut().stop();
+        }
+        self.source.borrow_mut().next(|error| {
+            self.stopped.set(true);
+            self.ran.borrow_mut().fail(error.to_string());
+        })
+    }
+
+    /// The software above the driver takes its time; by stage.
+    async fn above(&self, went: &mut Went) {
+        for layer in &self.setup.layers {
+            let before = self.rt.now();
+            self.setup.port.spend(layer.cost).await;
+            went.add(layer.stage, self.rt.now().since(before));
+        }
+    }
+
+    async fn perform(
+        &self,
+        op: &Op,
+        buffer: Buffer,
+        scratch: &mut Vec<u8>,
+        ticket: &mut ReadTicket,
+        went: &mut Went,
+    ) -> Result<(), String> {
+        let disk = &self.setup.disk;
+        let lba = op.offset_bytes / u64::from(self.block_bytes);
+        let blocks = op.bytes / self.block_bytes;
+        let checks = self.setup.checks.as_deref();
+        match op.kind {
+            OpKind::Read => {
+                if let Some(checks) = checks {
+                    checks.ledger.borrow().start_read_again(ticket, lba, blocks);
+                }
+                let (buffer, result) = pin!(self.read(lba, buffer, went)).await;
+                result?;
+                checks.map_or(Ok(()), |checks| self.check(checks, ticket, &buffer, scratch))
+            }
+            OpKind::Write => {
+                let Some(checks) = checks else { return self.write(lba, buffer, went).await };
+                let write = checks.ledger.borrow_mut().start_write(lba, blocks);
+                scratch.resize(op.bytes as usize, 0);
+                checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
+                buffer.copy_in(0, scratch);
+                let result = self.write(lba, buffer, went).await;
+                let mut ledger = checks.ledger.borrow_mut();
+                match result {
+                    Ok(()) => ledger.finish_write(write, false),
+                    Err(_) => ledger.fail_write(write),
+                }
+                result
+            }
+            OpKind::Flush => {
+                let flush = checks.map(|checks| checks.ledger.borrow_mut().start_flush());
+                let result = disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
+                went.add_journey(&self.rt);
+                if let (Some(checks), Some(flush)) = (checks, flush) {
+                    let mut ledger = checks.ledger.borrow_mut();
+                    match result {
+                        Ok(()) => ledger.finish_flush(flush),
+                        Err(_) => ledger.fail_flush(flush),
+                    }
+                }
+                result
+            }
+        }
+    }
+
+    /// Reads, in as many commands as the disk needs for it.
+    async fn read(
+        &self,
+        lba: u64,
+        buffer: Buffer,
+        went: &mut Went,
+    ) -> (Buffer, Result<(), String>) {
+        for (offset, bytes) in self.parts(&buffer) {
+            let at = Lba(lba + offset as u64 / u64::from(self.block_bytes));
+            let read = pin!(self.setup.disk.read(at, buffer.part(offset, bytes)));
+            let (_, result) = read.await;
+            went.add_journey(&self.rt);
+            if let Err(error) = result {
+                return (buffer, Err(self.failed(OpKind::Read, error)));
+            }
+        }
+        (buffer, Ok(()))
+    }
+
+    async fn write(&self, lba: u64, buffer: Buffer, went: &mut Went) -> Result<(), String> {
+        for (offset, bytes) in self.parts(&buffer) {
+            let at = Lba(lba + offset as u64 / u64::from(self.block_bytes));
+            let write = pin!(self.setup.disk.write(at, buffer.part(offset, bytes), false));
+            let (_, result) = write.await;
+            went.add_journey(&self.rt);
+            result.map_err(|error| self.failed(OpKind::Write, error))?;
+        }
+        Ok(())
+    }
+
+    /// What is said of a failed command. Behind a device that is gone there is nothing left to ask for.
+    fn failed(&self, kind: OpKind, error: IoError) -> String {
+        if matches!(error.kind, Kind::Gone | Kind::Closed) {
+            self.stopped.set(true);
+        }
+        match kind {
+            OpKind::Read => format!("read: {error}"),
+            OpKind::Write => format!("write: {error}"),
+            // Its error says so itself.
+            OpKind::Flush => error.to_string(),
+        }
+    }
+
+    fn parts(&self, buffer: &Buffer) -> impl Iterator<Item = (usize, usize)> + use<D, P> {
+        let (bytes, most) =
+            (buffer.bytes(), self.setup.disk.geometry().transfer_bytes_max as usize);
+        (0..bytes.div_ceil(most)).map(move |n| (n * most, most.min(bytes - n * most)))
+    }
+
+    fn check(
+        &self,
+        checks: &Checks,
+        ticket: &ReadTicket,
+        buffer: &Buffer,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        scratch.resize(buffer.bytes(), 0);
+        buffer.copy_out(0, scratch);
+        let blocks = buffer.bytes() as u64 / u64::from(self.block_bytes);
+        self.ran.borrow_mut().blocks_verified += blocks;
+        let ledger = checks.ledger.borrow();
+        let found = ledger.check_read(
+            ticket,
+            &checks.stamps,
+            scratch,
+            self.block_bytes,
+            checks.stamps_only,
+        );
+        found.map_err(|mismatch| {
+            if self.setup.job.verify.fatal {
+                self.stopped.set(true);
+            }
+            format!("verify: {mismatch}")
+        })
+    }
+
+    fn note(&self, op: &Op, result: Result<(), String>, done: Done, went: &mut Went) {
+        // All engines of a world run on one thread, and whoever watches only looks: no locked addition.
+        let progress = self.setup.progress.load(Ordering::Relaxed);
+        self.setup.progress.store(progress + 1, Ordering::Relaxed);
+        let since = done.at.since(self.start.get());
+        let ramp = self.setup.job.ramp_time;
+        let mut ran = self.ran.borrow_mut();
+        ran.in_flight += done.total.saturating_sub(done.late);
+        if let Err(message) = result {
+            ran.seen.of_mut(op.kind).record_error();
+            ran.say(format!("{}: {message}", self.setup.job.name));
+            return;
+        }
+        if since < ramp {
+            return;
+        }
+        let at = since.saturating_sub(ramp);
+        ran.seen.of_mut(op.kind).record(at, done.total, op.bytes);
+        if !went.followed {
+            return;
+        }
+        if let Some(arrival) = self.setup.arrival_stage {
+            went.add(arrival, done.late);
+        }
+        if let Some(breakdown) = ran.seen.breakdowns.get_mut(&op.kind) {
+            breakdown.record(done.total.0, &went.stages[..self.setup.stages.len()]);
+        }
+    }
+
+    /// Reads back what was written, if the job asks for it.
+    async fn read_back(&self) {
+        let Some(checks) = self.setup.checks.clone() else { return };
+        if !self.setup.job.verify.read_back {
+            return;
+        }
+        let most = READ_BACK_BYTES / self.block_bytes;
+        let (mut from, mut ticket, mut scratch) = (0, ReadTicket::default(), Vec::new());
+        let buffer = match self.setup.disk.buffer(READ_BACK_BYTES as usize) {
+            Ok(buffer) => buffer,
+            Err(error) => return self.ran.borrow_mut().fail(format!("read back: {error}")),
+        };
+        loop {
+            let next = checks.ledger.borrow().next_written(from, most);
+            let Some((lba, blocks)) = next else { return };
+            checks.ledger.borrow().start_read_again(&mut ticket, lba, blocks);
+            let part = buffer.part(0, (blocks * self.block_bytes) as usize);
+            let mut went = Went::new();
+            let (part, result) = self.read(lba, part, &mut went).await;
+            let result = result.and_then(|()| self.check(&checks, &ticket, &part, &mut scratch));
+            if let Err(message) = result {
+                let message = format!("{}: read back: {message}", self.setup.job.name);
+                self.ran.borrow_mut().fail(message);
+                if self.stopped.get() {
+                    return;
+                }
+            }
+            from = lba + u64::from(blocks);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! PCI functions: what each interface's device says of itself in its configuration space.
+
+use std::ops::Range;
+
+use bus::vfio_user::{Function, limits::VECTORS};
+use wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS};
+use wire::pci::{Bar, Identity, MsixTable};
+use wire::pcie::Generation;
+
+use crate::plan::Plan;
+
+/// Vendor and device as the configuration space has them. Assumed: numbers that nobody has been assigned,
+/// so that no driver takes the function for a product with quirks.
+pub(crate) const VENDOR: u16 = 0x0db1;
+/// See [`VENDOR`].
+const DEVICE: u16 = 0x0001;
+/// Mass storage, non-volatile memory, NVM Express (PCI code and ID assignment 1.11, 1.2).
+const CLASS: u32 = 0x01_0802;
+/// The window of the vectors' table.
+const MSIX_BAR: u8 = 4;
+/// The registers before the doorbells that a host may write.
+const WRITABLE: &[Range<u32>] = &[CC..CC + 4, AQA..AQA + 4, ASQ..ASQ + 8, ACQ..ACQ + 8];
+
+/// An NVMe controller (NVMe over PCIe 1.0, 3.1): its registers are reached by messages, its doorbells
+/// may be mapped.
+pub(crate) fn nvme(plan: &Plan, register_bytes: u32) -> Function {
+    let generation = Generation::ALL.iter().position(|g| *g == plan.link.generation);
+    // BAR0 bits 13:4 are reserved: the window has 16 KiB at least.
+    let bytes = register_bytes.next_power_of_two().max(16 << 10);
+    Function {
+        identity: Identity {
+            vendor: VENDOR,
+            device: DEVICE,
+            class: CLASS,
+            revision: 1,
+            bars: [
+                Some(Bar { number: 0, bytes, wide: true }),
+                Some(Bar { number: MSIX_BAR.into(), bytes: 4096, wide: false }),
+            ],
+            msix: MsixTable { vectors: VECTORS, bar: MSIX_BAR, table: 0, pending: 2048 },
+            link_generation: generation.expect("all are listed") as u8 + 1,
+            link_lanes: plan.link.lanes,
+            serial: u64::from_le_bytes(*b"doorbell"),
+        },
+        register_bytes,
+        mapped_from: DOORBELLS,
+        writable: WRITABLE,
+    }
+}

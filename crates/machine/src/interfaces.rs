@@ -1,0 +1,343 @@
+//! The interfaces that there are: for each, which device front end answers which driver.
+//!
+//! To add one, write its modules in `wire`, `device` and `host`, and its row here.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use bus::vfio_user::Function;
+use bus::{DevicePort, HostPort};
+use device::{dcx as dcx_front, nvme as front};
+use host::{BlockDevice, InitError};
+use host::{dcx as dcx_driver, nvme as driver};
+use media::Media;
+
+use crate::function;
+use crate::plan::{self, Completion, DcxTags, Doorbell, Plan};
+
+/// One host interface, both ends of it.
+pub trait Interface: 'static {
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// What its breakdown consists of, in the order of a request's life. Every stage that the bus, the
+    /// medium, the front end or the driver marks is among them.
+    const STAGES: &'static [&'static str];
+    /// Its driver.
+    type Driver<P: HostPort>: Driver<P>;
+
+    /// Whether the plan's machine has it.
+    ///
+    /// # Errors
+    /// What the plan lacks.
+    fn check(_: &Plan) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The register window that its device needs, bytes.
+    fn register_bytes(plan: &Plan) -> u32;
+
+    /// The PCI function that its device is to a host in another process; none, if it is none.
+    fn function(plan: &Plan) -> Option<Function> {
+        let _ = plan;
+        None
+    }
+
+    /// The queue numbers that its driver's journeys have, for a host with so many queues.
+    fn journey_queues(queues: u32) -> u32 {
+        queues + 1
+    }
+
+    /// Starts the device's end.
+    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
+
+    /// Starts the driver, with one queue for each of `ports`: each on its own core.
+    fn connect<P: HostPort>(
+        ports: Vec<P>,
+        plan: &Plan,
+    ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
+}
+
+/// A driver that runs.
+pub trait Driver<P: HostPort> {
+    /// What a caller reads and writes.
+    type Disk: BlockDevice + Clone + 'static;
+
+    /// The disk, by its queue of this number; queues are used in turn.
+    fn disk(&self, number: usize) -> Self::Disk;
+
+    /// Resets the device, with whatever is in flight.
+    fn reset(&self) -> impl Future<Output = Result<(), String>>;
+
+    /// Leaves the device in order.
+    fn stop(&self) -> impl Future<Output = Result<(), String>>;
+}
+
+/// NVM Express: queues in host memory, doorbells, completion entries.
+pub struct Nvme;
+
+/// The NVMe driver and its queues.
+pub struct NvmeDriver<P: HostPort> {
+    controller: driver::Controller<P>,
+    queues: Vec<Rc<driver::Queue<P>>>,
+}
+
+impl Interface for Nvme {
+    const NAME: &'static str = "nvme";
+    const STAGES: &'static [&'static str] = &[
+        "arrival wait",
+        "benchmark",
+        "system call",
+        "block driver",
+        "slot wait",
+        "core wait",
+        "submit",
+        "doorbell",
+        "fetch",
+        "dispatch",
+        "device processor wait",
+        "parse",
+        "prp list",
+        "host read",
+        "media wait",
+        "media",
+        "link wait",
+        "data transfer",
+        "completion queue full",
+        "post completion",
+        "completion",
+        "poll",
+        "interrupt",
+        "context switch",
+        "complete",
+    ];
+    type Driver<P: HostPort> = NvmeDriver<P>;
+
+    fn register_bytes(plan: &Plan) -> u32 {
+        options(plan).register_bytes()
+    }
+
+    fn function(plan: &Plan) -> Option<Function> {
+        Some(function::nvme(plan, Nvme::register_bytes(plan)))
+    }
+
+    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
+        front::Controller::start(port, medium, options(plan));
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
+        let wanted = driver::Options {
+            queues: ports.len() as u16,
+            timeout: plan.host.timeout,
+            retries: plan.host.retries,
+            ..driver::Options::default()
+        };
+        let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
+        let mut queues = Vec::new();
+        for (number, port) in ports.into_iter().enumerate() {
+            let queue = queue_options(plan, number as u16);
+            queues.push(controller.queue_on(&port, queue).await?);
+        }
+        Ok(NvmeDriver { controller, queues })
+    }
+}
+
+impl<P: HostPort> Driver<P> for NvmeDriver<P> {
+    type Disk = Rc<driver::Queue<P>>;
+
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.queues[number % self.queues.len()].clone()
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.controller.reset().await.map_err(|error| error.to_string())
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.controller.shutdown().await.map_err(|error| error.to_string())
+    }
+}
+
+/// DC Express: polled queues and vanishing tags for reads; NVMe, on the same device, for all else.
+pub struct Dcx;
+
+/// The driver of DC Express and its queues, over those of NVMe.
+pub struct DcxDriver<P: HostPort> {
+    nvme: NvmeDriver<P>,
+    dcx: dcx_driver::Driver<P>,
+    queues: Vec<Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>>,
+}
+
+impl Interface for Dcx {
+    const NAME: &'static str = "dcx";
+    const STAGES: &'static [&'static str] = &[
+        "arrival wait",
+        "benchmark",
+        "system call",
+        "block driver",
+        "slot wait",
+        "tag retry",
+        "core wait",
+        "mark",
+        "submit",
+        "pickup",
+        "doorbell",
+        "fetch",
+        "dispatch",
+        "device processor wait",
+        "parse",
+        "prp list",
+        "host read",
+        "tag wait",
+        "media wait",
+        "media",
+        "link wait",
+        "data transfer",
+        "completion queue full",
+        "post completion",
+        "arrival",
+        "completion",
+        "poll",
+        "interrupt",
+        "context switch",
+        "complete",
+    ];
+    type Driver<P: HostPort> = DcxDriver<P>;
+
+    fn check(plan: &Plan) -> Result<(), String> {
+        match plan.dcx {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{}: interface dcx: found no table [dcx], expected one: plans/dc-express.toml has it",
+                plan.origin
+            )),
+        }
+    }
+
+    fn register_bytes(plan: &Plan) -> u32 {
+        let front = dcx_options(plan);
+        (front.block + front.block_bytes()).next_multiple_of(4096)
+    }
+
+    /// Those of NVMe, and behind them its own.
+    fn journey_queues(queues: u32) -> u32 {
+        2 * queues + 1
+    }
+
+    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
+        let rt = port.rt().clone();
+        let tagged = match dcx_of(plan).tags {
+            // A medium that cannot be read promises nothing; the driver's tags are random then.
+            DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, medium.clone(), grain)
+                .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, medium)),
+            DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, medium),
+        };
+        let tagged = Rc::new(tagged);
+        front::Controller::start(port.clone(), tagged.clone(), options(plan));
+        dcx_front::Front::start(port, tagged, dcx_options(plan));
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
+        let nvme = Nvme::connect(ports.clone(), plan).await?;
+        let block = dcx_options(plan).block;
+        let dcx = dcx_driver::Driver::start(&ports[0], block, &nvme.queues[0]).await?;
+        let mut queues = Vec::new();
+        for (number, port) in (0..).zip(&ports) {
+            let options = dcx_queue_options(plan, number, ports.len() as u16);
+            let beneath = nvme.queues[usize::from(number)].clone();
+            queues.push(dcx.queue_on(port, beneath, options).await?);
+        }
+        Ok(DcxDriver { nvme, dcx, queues })
+    }
+}
+
+impl<P: HostPort> Driver<P> for DcxDriver<P> {
+    type Disk = Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>;
+
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.queues[number % self.queues.len()].clone()
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.dcx.reset().await.map_err(|error| error.to_string())?;
+        self.nvme.reset().await
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.dcx.stop().await.map_err(|error| error.to_string())?;
+        self.nvme.stop().await
+    }
+}
+
+fn dcx_of(plan: &Plan) -> plan::Dcx {
+    plan.dcx.expect("checked before the world is built")
+}
+
+fn dcx_options(plan: &Plan) -> dcx_front::Options {
+    let (device, dcx) = (&plan.device, dcx_of(plan));
+    dcx_front::Options {
+        block: options(plan).register_bytes(),
+        // Each has a poller of its own: no more than the host will use.
+        queues: plan.host.queues as u16,
+        entries_log2: (2 * plan.host.queue_depth + 1).ilog2() as u8,
+        slots: device.command_slots.max(plan.host.queues) as u16,
+        fetch_max: dcx.fetch_max,
+        anticipate: dcx.anticipate,
+        sleep_after: dcx.sleep_after.unwrap_or(u32::MAX),
+        transfer_bytes_max: device.mdts_bytes as u32,
+        relaxed_ordering: plan.relaxed_ordering,
+        journeys_from: plan.host.queues as u16 + 1,
+    }
+}
+
+fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::QueueOptions {
+    let dcx = dcx_of(plan);
+    dcx_driver::QueueOptions {
+        depth: plan.host.queue_depth as u16,
+        completion: match plan.host.completion {
+            Completion::Polled => driver::Completion::Polled,
+            // Behind those of the admin queue and NVMe's queues.
+            Completion::Interrupt => driver::Completion::Interrupt { vector: queues + 1 + number },
+        },
+        tags: match dcx.tags {
+            DcxTags::Random(bits) => dcx_driver::Tags::Random { bits, seed: plan.run.seed },
+            DcxTags::Device(_) => dcx_driver::Tags::Device { seed: plan.run.seed },
+        },
+        max_latency: dcx.max_latency,
+        retries: plan.host.retries,
+        timeout: plan.host.timeout,
+        may_sleep: dcx.sleep_after.is_some(),
+        writes: dcx.writes,
+        journeys: plan.host.queues as u16 + 1 + number,
+    }
+}
+
+fn options(plan: &Plan) -> front::Options {
+    let device = &plan.device;
+    front::Options {
+        pci_vendors: (function::VENDOR, function::VENDOR),
+        slots: device.command_slots as u16,
+        fetchers: device.fetchers as u16,
+        fetch_max: device.fetch_max,
+        io_queues: device.queues as u16,
+        queue_entries_max: device.queue_entries,
+        transfer_bytes_max: device.mdts_bytes as u32,
+        arbitration_burst: device.arbitration_burst,
+        relaxed_ordering: plan.relaxed_ordering,
+    }
+}
+
+fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
+    driver::QueueOptions {
+        depth: plan.host.queue_depth as u16,
+        completion: match plan.host.completion {
+            Completion::Polled => driver::Completion::Polled,
+            // Vector 0 is the admin queue's.
+            Completion::Interrupt => driver::Completion::Interrupt { vector: number + 1 },
+        },
+        doorbell: match plan.host.doorbell {
+            Doorbell::Each => driver::Doorbell::Each,
+            Doorbell::Batched => driver::Doorbell::Batched,
+        },
+        ..driver::QueueOptions::default()
+    }
+}

@@ -1,0 +1,420 @@
+//! Reading a plan's tables: every key asked for once, every error noted and none the last.
+//!
+//! A reading function asks for all keys of its table, whatever it finds, and puts them together
+//! only where all of them were good. So one pass tells everything that is wrong.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+
+use runtime::Span;
+
+use super::Sourced;
+use super::document::{At, Document, Entries, Node, What};
+use super::errors::{PlanError, PlanErrors, did_you_mean};
+use super::units::{UnitError, parse_rate, parse_size, parse_span, span_text};
+
+/// The source of a value that was given beside the plan.
+const SET_SOURCE: &str = "assumed: given by --set";
+
+/// Whether a value must say where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A cost, a latency, a timing: `{ value = ..., source = "..." }`.
+    Due,
+    /// How something is configured: a plain value, or one with its source.
+    Welcome,
+}
+
+/// A document while it is read.
+pub(super) struct Reader {
+    document: Document,
+    errors: RefCell<Vec<PlanError>>,
+    sources: RefCell<Vec<Sourced>>,
+}
+
+/// A table while it is read.
+pub(super) struct Fields<'r> {
+    reader: &'r Reader,
+    path: String,
+    entries: &'r Entries,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl Reader {
+    pub(super) fn new(document: Document) -> Reader {
+        Reader { document, errors: RefCell::default(), sources: RefCell::default() }
+    }
+
+    /// The table that the text is.
+    pub(super) fn root(&self) -> Fields<'_> {
+        let What::Table(entries) = &self.document.root.what else {
+            unreachable!("a document is a table")
+        };
+        self.fields(String::new(), entries)
+    }
+
+    fn fields<'r>(&'r self, path: String, entries: &'r Entries) -> Fields<'r> {
+        Fields { reader: self, path, entries, asked: RefCell::default() }
+    }
+
+    /// Notes an error about the value of this path, or about what should hold it.
+    pub(super) fn error(&self, path: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.error_at(self.document.find(path), path, found.into(), expected.into());
+    }
+
+    fn error_at(&self, at: At, path: &str, found: String, expected: String) {
+        let (place, key) = (self.document.place(at), path.to_owned());
+        self.errors.borrow_mut().push(PlanError { place, key, found, expected });
+    }
+
+    /// The sources of what was read, if nothing was wrong.
+    pub(super) fn finish(self, origin: &str) -> Result<Vec<Sourced>, PlanErrors> {
+        let errors = self.errors.into_inner();
+        if errors.is_empty() {
+            Ok(self.sources.into_inner())
+        } else {
+            Err(PlanErrors::sorted(origin, errors))
+        }
+    }
+}
+
+impl<'r> Fields<'r> {
+    /// The path of a key of this table.
+    pub(super) fn path(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Notes an error about the value of this key.
+    pub(super) fn error(&self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.reader.error(&self.path(key), found, expected);
+    }
+
+    /// Whether the key is there; it may be.
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.ask(key).is_some()
+    }
+
+    fn ask(&self, key: &'static str) -> Option<&'r Node> {
+        if !self.asked.borrow().contains(&key) {
+            self.asked.borrow_mut().push(key);
+        }
+        self.entries.get(key).map(|entry| &entry.node)
+    }
+
+    fn demand(&self, key: &'static str, expected: &str) -> Option<&'r Node> {
+        let node = self.ask(key);
+        if node.is_none() {
+            self.error(key, "nothing", expected);
+        }
+        node
+    }
+
+    /// A table that has to be there.
+    pub(super) fn table(&self, key: &'static str) -> Option<Fields<'r>> {
+        let expected = format!("the table [{}]", self.path(key));
+        let node = self.demand(key, &expected)?;
+        self.as_table(node, self.path(key))
+    }
+
+    fn as_table(&self, node: &'r Node, path: String) -> Option<Fields<'r>> {
+        match &node.what {
+            What::Table(entries) => Some(self.reader.fields(path, entries)),
+            _ => {
+                self.reader.error(&path, node.in_words(), "a table");
+                None
+            }
+        }
+    }
+
+    /// The tables of an array that need not be there.
+    pub(super) fn tables(&self, key: &'static str) -> Vec<Fields<'r>> {
+        let Some(node) = self.ask(key) else { return Vec::new() };
+        let What::Array(items) = &node.what else {
+            self.error(key, node.in_words(), format!("tables [[{}]]", self.path(key)));
+            return Vec::new();
+        };
+        let paths = (0..).map(|index| self.path(&format!("{key}.{index}")));
+        items.iter().zip(paths).filter_map(|(item, path)| self.as_table(item, path)).collect()
+    }
+
+    /// The value of a key, with its source noted.
+    fn value(&self, key: &'static str, source: Source, expected: &str) -> Option<&'r Node> {
+        let due = format!("{{ value = ..., source = \"...\" }} whose value is {expected}");
+        let whole = if source == Source::Due { &due } else { expected };
+        let node = self.demand(key, whole)?;
+        match &node.what {
+            What::Table(entries) => self.sourced(key, entries, expected),
+            _ if matches!(node.at, At::Set(_)) => {
+                self.note(key, node, SET_SOURCE);
+                Some(node)
+            }
+            _ if source == Source::Due => {
+                self.error(key, format!("{} without a source", node.in_words()), whole);
+                None
+            }
+            _ => Some(node),
+        }
+    }
+
+    /// What `{ value = ..., source = "..." }` holds.
+    fn sourced(&self, key: &'static str, entries: &'r Entries, expected: &str) -> Option<&'r Node> {
+        let fields = self.reader.fields(self.path(key), entries);
+        let value = fields.demand("value", expected);
+        let source = fields.text("source", "where the value comes from, or \"assumed\" and why");
+        fields.done();
+        let (value, source) = (value?, source?);
+        let set = |key| matches!(entries[key].node.at, At::Set(_));
+        let source = if set("value") && !set("source") { SET_SOURCE.to_owned() } else { source };
+        self.note(key, value, &source);
+        Some(value)
+    }
+
+    fn note(&self, key: &'static str, value: &Node, source: &str) {
+        let after = source.strip_prefix("assumed");
+        let assumed = after.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        self.reader.sources.borrow_mut().push(Sourced {
+            key: self.path(key),
+            value: value.listed(),
+            source: source.to_owned(),
+            assumed,
+        });
+    }
+
+    /// A text with something in it.
+    pub(super) fn text(&self, key: &'static str, expected: &str) -> Option<String> {
+        let node = self.demand(key, expected)?;
+        match &node.what {
+            What::Text(text) if !text.trim().is_empty() => Some(text.clone()),
+            _ => {
+                self.error(key, node.in_words(), expected);
+                None
+            }
+        }
+    }
+
+    /// True or false.
+    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
+        let expected = "true or false";
+        let node = self.value(key, Source::Welcome, expected)?;
+        match node.what {
+            What::Boolean(value) => Some(value),
+            _ => {
+                self.error(key, node.in_words(), expected);
+                None
+            }
+        }
+    }
+
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
+        let words: Vec<_> = of.iter().map(|(word, _)| format!("{word:?}")).collect();
+        let expected = words.join(" or ");
+        let node = self.value(key, Source::Welcome, &expected)?;
+        let meant = match &node.what {
+            What::Text(text) => of.iter().find(|(word, _)| word == text),
+            _ => None,
+        };
+        if meant.is_none() {
+            self.error(key, node.in_words(), expected);
+        }
+        meant.map(|(_, choice)| *choice)
+    }
+
+    /// A whole number in this range.
+    pub(super) fn number(
+        &self,
+        key: &'static str,
+        source: Source,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        self.number_where(key, source, |n| range.contains(&n), &expected)
+    }
+
+    /// A whole number that is good.
+    pub(super) fn number_where(
+        &self,
+        key: &'static str,
+        source: Source,
+        good: impl Fn(u64) -> bool,
+        expected: &str,
+    ) -> Option<u64> {
+        let node = self.value(key, source, expected)?;
+        let number = match node.what {
+            What::Integer(Some(n), _) => u64::try_from(n).ok().filter(|n| good(*n)),
+            _ => None,
+        };
+        if number.is_none() {
+            self.error(key, node.in_words(), expected);
+        }
+        number
+    }
+
+    /// A whole number or, since 64 bits are more than TOML has, one in a text: `"0x1_0000_0000"`.
+    pub(super) fn address(
+        &self,
+        key: &'static str,
+        good: impl Fn(u64) -> bool,
+        expected: &str,
+    ) -> Option<u64> {
+        let node = self.value(key, Source::Welcome, expected)?;
+        let address = match &node.what {
+            What::Integer(Some(n), _) => u64::try_from(*n).ok(),
+            What::Text(text) => {
+                let hex = text.strip_prefix("0x").map(|digits| digits.replace('_', ""));
+                // `from_str_radix` would take a sign.
+                hex.filter(|digits| !digits.starts_with('+'))
+                    .and_then(|digits| u64::from_str_radix(&digits, 16).ok())
+            }
+            _ => None,
+        };
+        let address = address.filter(|address| good(*address));
+        if address.is_none() {
+            self.error(key, node.in_words(), expected);
+        }
+        address
+    }
+
+    /// A quantity with a unit that is good.
+    fn quantity(
+        &self,
+        key: &'static str,
+        source: Source,
+        parse: impl Fn(&str) -> Result<u64, UnitError>,
+        good: impl Fn(u64) -> bool,
+        expected: &str,
+    ) -> Option<u64> {
+        let node = self.value(key, source, expected)?;
+        let found = match &node.what {
+            What::Text(text) => match parse(text) {
+                Ok(quantity) if good(quantity) => return Some(quantity),
+                Ok(_) => node.in_words(),
+                Err(error) => format!("{}, which {error}", node.in_words()),
+            },
+            What::Integer(..) | What::Other(_) => format!("{}, without a unit", node.in_words()),
+            _ => node.in_words(),
+        };
+        self.error(key, found, expected);
+        None
+    }
+
+    /// A size in bytes that is good.
+    pub(super) fn size(
+        &self,
+        key: &'static str,
+        source: Source,
+        good: impl Fn(u64) -> bool,
+        expected: &str,
+    ) -> Option<u64> {
+        self.quantity(key, source, parse_size, good, expected)
+    }
+
+    /// A span in this range.
+    pub(super) fn span(
+        &self,
+        key: &'static str,
+        source: Source,
+        range: RangeInclusive<Span>,
+    ) -> Option<Span> {
+        let (low, high) = (span_text(*range.start()), span_text(*range.end()));
+        let expected = format!("a span from {low} to {high}, such as \"110 ns\"");
+        let parse = |text: &str| parse_span(text).map(|span| span.0);
+        let good = |ps| range.contains(&Span(ps));
+        self.quantity(key, source, parse, good, &expected).map(Span)
+    }
+
+    /// A cost: what something takes each time, at most a second.
+    pub(super) fn cost(&self, key: &'static str) -> Option<Span> {
+        self.span(key, Source::Due, Span::ZERO..=Span::s(1))
+    }
+
+    /// A rate of at least one and at most 10^13 bytes a second.
+    pub(super) fn rate(&self, key: &'static str, source: Source) -> Option<u64> {
+        let expected = "a rate from 1 B/s to 10 TB/s, such as \"2 GB/s\"";
+        self.quantity(key, source, parse_rate, |n| (1..=10_000_000_000_000).contains(&n), expected)
+    }
+
+    /// Says which keys nobody asked for. Comes last: only then is it known what there may be.
+    pub(super) fn done(self) {
+        let asked = self.asked.borrow();
+        for (key, entry) in self.entries {
+            if asked.contains(&key.as_str()) {
+                continue;
+            }
+            let mut expected = format!("one of {}", asked.join(", "));
+            if let Some(meant) = did_you_mean(key, &asked) {
+                expected.push_str(&format!(": did you mean {meant}?"));
+            }
+            let found = "an unknown key".to_owned();
+            self.reader.error_at(entry.key_at, &self.path(key), found, expected);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(text: &str, sets: &[(&str, &str)]) -> Reader {
+        Reader::new(Document::parse(text, "p.toml", sets).unwrap())
+    }
+
+    #[test]
+    fn a_source_is_noted_and_assumed_is_a_word() {
+        let text = "a = { value = \"1 ns\", source = \"a table\" }\n\
+            b = { value = \"2 ns\", source = \"assumed\" }\n\
+            c = { value = \"3 ns\", source = \"assumed: why\" }\n\
+            d = { value = \"4 ns\", source = \"assumedly a table\" }\n\
+            e = 5\n";
+        let reader = reader(text, &[]);
+        let root = reader.root();
+        for (key, ns) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
+            assert_eq!(root.cost(key), Some(Span::ns(ns)));
+        }
+        assert_eq!(root.number("e", Source::Welcome, 0..=9), Some(5));
+        root.done();
+        let sources = reader.finish("p.toml").unwrap();
+        let assumed: Vec<_> = sources.iter().map(|s| (s.key.as_str(), s.assumed)).collect();
+        assert_eq!(assumed, [("a", false), ("b", true), ("c", true), ("d", false)]);
+        assert_eq!((sources[0].value.as_str(), sources[0].source.as_str()), ("1 ns", "a table"));
+    }
+
+    #[test]
+    fn what_is_set_has_no_other_source_than_that() {
+        let text = "a = { value = \"1 ns\", source = \"a table\" }\n\
+            b = { value = \"2 ns\", source = \"a table\" }\nc = 3\n";
+        let sets = [
+            ("a", "7 ns"),
+            ("b.value", "8 ns"),
+            ("c", "9"),
+            ("d", "{ value = \"10 ns\", source = \"mine\" }"),
+        ];
+        let reader = reader(text, &sets);
+        let root = reader.root();
+        assert_eq!(root.cost("a"), Some(Span::ns(7)));
+        assert_eq!(root.cost("b"), Some(Span::ns(8)));
+        assert_eq!(root.number("c", Source::Welcome, 0..=9), Some(9));
+        assert_eq!(root.cost("d"), Some(Span::ns(10)));
+        let sources = reader.finish("p.toml").unwrap();
+        let said: Vec<_> = sources.iter().map(|s| s.source.as_str()).collect();
+        assert_eq!(said, [SET_SOURCE, SET_SOURCE, SET_SOURCE, "mine"]);
+        assert!(sources[0].assumed && !sources[3].assumed);
+    }
+
+    #[test]
+    fn addresses_are_integers_or_hexadecimal_text() {
+        let text = "a = \"0x1_0000_0000\"\nb = 4096\nc = \"12\"\nd = \"0x\"\ne = \"0x+1\"\n\
+            f = \"0xffff_ffff_ffff_ffff\"\ng = -1\n";
+        let reader = reader(text, &[]);
+        let root = reader.root();
+        let address = |key| root.address(key, |_| true, "an address");
+        assert_eq!(address("a"), Some(1 << 32));
+        assert_eq!(address("b"), Some(4096));
+        assert_eq!(address("f"), Some(u64::MAX));
+        for key in ["c", "d", "e", "g"] {
+            assert_eq!(address(key), None, "{key}");
+        }
+        let said = reader.finish("p.toml").unwrap_err();
+        assert_eq!(said.errors.len(), 4);
+    }
+}

@@ -1,0 +1,126 @@
+//! The table `[medium]`: what the device keeps its data in, and how long that takes.
+
+use std::path::PathBuf;
+
+use media::contents::{Backing, CAPACITY_BYTES_MAX, Keep, Spec};
+use media::{Pace, Timing};
+use runtime::Span;
+
+use super::fields::{Fields, Source::Due, Source::Welcome};
+use super::units::size_text;
+
+/// The medium.
+#[derive(Clone, Debug)]
+pub struct Medium {
+    /// What it is made of.
+    pub kind: MediumKind,
+    /// How much it holds, what of it is kept, and where.
+    pub contents: Spec,
+    /// How it keeps time in the live world. In virtual time it always takes that of its model.
+    pub pace: MediumPace,
+    /// The times of its model. Always there if the pace is modelled.
+    pub timing: Option<Timing>,
+}
+
+/// What a medium is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediumKind {
+    /// Dynamic memory.
+    Dram,
+    /// Phase change memory.
+    Pcm,
+}
+
+/// How a medium keeps time in the live world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediumPace {
+    /// As its model says.
+    Modelled,
+    /// As fast as the data go.
+    Immediate,
+}
+
+impl Medium {
+    /// The pace in the live world.
+    pub fn live_pace(&self) -> Pace {
+        match (self.pace, &self.timing) {
+            (MediumPace::Modelled, Some(timing)) => Pace::Modelled(timing.clone()),
+            _ => Pace::Immediate,
+        }
+    }
+}
+
+/// Reads the medium.
+pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
+    let kind = fields.choice("kind", &[("dram", MediumKind::Dram), ("pcm", MediumKind::Pcm)]);
+    let blocks = |bytes| bytes == 512 || bytes == 4096;
+    let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
+    let capacity_bytes = capacity_bytes(&fields, block_bytes);
+    let keep = fields.choice("keep", &[("everything", Keep::Everything), ("stamps", Keep::Stamps)]);
+    let backing = backing(&fields, keep);
+    let pace = fields.choice(
+        "pace",
+        &[("modelled", MediumPace::Modelled), ("immediate", MediumPace::Immediate)],
+    );
+    let timing = if fields.has("timing") {
+        fields.table("timing").and_then(timing).map(Some)
+    } else if pace == Some(MediumPace::Modelled) {
+        let expected = "the table [medium.timing], since medium.pace is \"modelled\"";
+        fields.error("timing", "nothing", expected);
+        None
+    } else {
+        Some(None)
+    };
+    fields.done();
+    let contents = Spec {
+        capacity_bytes: capacity_bytes?,
+        block_bytes: block_bytes? as u32,
+        keep: keep?,
+        backing: backing?,
+    };
+    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing? })
+}
+
+fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> {
+    // A bad block size has been told; then a capacity is as good as its smallest block.
+    let block_bytes = block_bytes.unwrap_or(512);
+    let good =
+        |bytes: u64| bytes.is_multiple_of(block_bytes) && (1..=CAPACITY_BYTES_MAX).contains(&bytes);
+    let expected = format!("whole blocks of {}, at least one, up to 1 PiB", size_text(block_bytes));
+    fields.size("capacity", Welcome, good, &expected)
+}
+
+/// Where the contents are: in memory, or in a file at a path as it is written.
+fn backing(fields: &Fields<'_>, keep: Option<Keep>) -> Option<Backing> {
+    if !fields.has("file") {
+        return Some(Backing::Memory);
+    }
+    let path = fields.text("file", "the path of a raw image")?;
+    if keep == Some(Keep::Stamps) {
+        let expected = "no file, or medium.keep = \"everything\": a raw image has every byte";
+        fields.error("file", format!("{path:?}"), expected);
+        return None;
+    }
+    Some(Backing::File(PathBuf::from(path)))
+}
+
+fn timing(fields: Fields<'_>) -> Option<Timing> {
+    let channels = fields.number("channels", Due, 1..=64);
+    let banks = fields.number("banks", Due, 1..=1024);
+    let rows = |bytes: u64| bytes.is_power_of_two() && (64..=1 << 20).contains(&bytes);
+    let row_bytes = fields.size("row", Due, rows, "a power of two from \"64 B\" to \"1 MiB\"");
+    let first_byte = fields.span("first_byte", Due, Span::ZERO..=Span::s(1));
+    let next_row = fields.span("next_row", Due, Span::ZERO..=Span::s(1));
+    let bytes_per_s = fields.rate("bandwidth", Due);
+    let write_factor = fields.number("write_factor", Due, 1..=1_000_000);
+    fields.done();
+    Some(Timing {
+        channels: channels? as u32,
+        banks: banks? as u32,
+        row_bytes: row_bytes? as u32,
+        first_byte: first_byte?,
+        next_row: next_row?,
+        bytes_per_s: bytes_per_s?,
+        write_factor: write_factor?,
+    })
+}

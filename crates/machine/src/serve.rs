@@ -1,0 +1,224 @@
+//! Devices that other processes drive.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bus::live;
+use bus::vfio_user::{self, DeviceEnd, Ended, Function, Sharing, Why};
+use media::contents::Backing;
+use media::{Banked, Contents};
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
+
+use crate::interfaces::Interface;
+use crate::plan::Plan;
+use crate::work::Work;
+use crate::world::{Options, Outcome, RunError, contents, drive, journeys, until};
+
+/// Serves a device to one host process after another over shared memory, until `stop` says so.
+/// Contents live as long as the server, and longer in a file.
+///
+/// # Errors
+/// If there is no listening at this socket, or no medium.
+pub fn over_shared_memory<I: Interface>(
+    plan: &Plan,
+    socket: &Path,
+    mut connected: impl FnMut(&str),
+) -> Result<(), RunError> {
+    I::check(plan).map_err(RunError)?;
+    let server = live::Server::bind(socket).map_err(RunError::of)?;
+    let mut contents = Some(contents(plan)?);
+    loop {
+        connected("waiting for a host");
+        let (shared, mut client) = match server.accept(I::register_bytes(plan)) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // A bad client is its own fault; the next may be better.
+                connected(&error.to_string());
+                continue;
+            }
+        };
+        connected("a host has connected");
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let kept = contents.take().expect("given back by the last host's device");
+        let medium = Rc::new(Banked::new(&rt, kept, plan.medium.live_pace()));
+        I::start(shared.device(&rt), medium.clone(), plan);
+        match client.welcome() {
+            Ok(()) => rt.block_on(until(&rt, || client.is_gone())),
+            Err(error) => connected(&error.to_string()),
+        }
+        rt.drop_tasks();
+        contents = Some(into_contents(medium));
+        connected("the host has gone");
+    }
+}
+
+fn into_contents(medium: Rc<Banked>) -> Contents {
+    let medium = Rc::try_unwrap(medium).ok().expect("the device's tasks are gone");
+    medium.into_contents()
+}
+
+/// The plan for the SSD behind the socket of this number, counted from zero: an image file has one owner,
+/// so that from the second on a number is added to its name.
+fn plan_of(plan: &Plan, number: usize) -> Plan {
+    let mut plan = plan.clone();
+    if let Backing::File(path) = &mut plan.medium.contents.backing
+        && number > 0
+    {
+        let mut name = path.clone().into_os_string();
+        name.push(format!(".{}", number + 1));
+        *path = PathBuf::from(name);
+    }
+    plan
+}
+
+/// Serves an SSD behind each socket to one vfio-user client after another. Each has contents of its own,
+/// which live as long as the server, and longer in a file.
+///
+/// # Errors
+/// If there is no listening at one of the sockets, or no medium, or the interface is no PCI function.
+pub fn over_vfio_user<I: Interface>(
+    plan: &Plan,
+    sockets: &[PathBuf],
+    say: impl Fn(&Path, &str) + Sync,
+) -> Result<(), RunError> {
+    I::check(plan).map_err(RunError)?;
+    let Some(function) = I::function(plan) else {
+        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
+    };
+    let mut served = Vec::new();
+    for (number, socket) in sockets.iter().enumerate() {
+        let plan = plan_of(plan, number);
+        let server = vfio_user::Server::bind(socket).map_err(RunError::of)?;
+        served.push((socket, server, contents(&plan)?, plan));
+    }
+    std::thread::scope(|scope| {
+        for (socket, server, contents, plan) in served {
+            let (function, say) = (&function, &say);
+            scope.spawn(move || {
+                serve_socket::<I>(&plan, &server, function, contents, |what| say(socket, what));
+            });
+        }
+    });
+    Err(RunError("every socket's thread has ended".into()))
+}
+
+/// One client after another. While there is none, nothing runs.
+fn serve_socket<I: Interface>(
+    plan: &Plan,
+    server: &vfio_user::Server,
+    function: &Function,
+    mut contents: Contents,
+    say: impl Fn(&str),
+) {
+    loop {
+        say("waiting for a client");
+        let mut session = match server.accept(function) {
+            Ok(session) => session,
+            Err(error) => {
+                // A bad client is its own fault; the next may be better.
+                say(&error.to_string());
+                continue;
+            }
+        };
+        say("a client has connected");
+        let end = session.device_end();
+        let (kept, ended) = std::thread::scope(|scope| {
+            let device = scope.spawn(move || device::<I>(plan, end, contents));
+            let ended = session.run(server);
+            (device.join(), ended)
+        });
+        match ended {
+            Ended::Gone => say("the client has gone"),
+            Ended::LetGo(why) => say(&format!("the client was let go: {why}")),
+            Ended::Device => say("the device has ended"),
+        }
+        match kept {
+            Ok(kept) => contents = kept,
+            // What it knew of its contents died with it.
+            Err(_) => {
+                return say("the device's thread has panicked: nobody is served here any more");
+            }
+        }
+    }
+}
+
+/// The life of a device for one client: from reset to reset, until the client has gone.
+fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut contents: Contents) -> Contents {
+    let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let mut port = end.port(&rt);
+    loop {
+        let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
+        I::start(port.clone(), medium.clone(), plan);
+        let why = rt.block_on(port.attend());
+        rt.drop_tasks();
+        contents = into_contents(medium);
+        match why {
+            Why::Left => return contents,
+            Why::Reset => {
+                rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                port = port.begin_anew(&rt);
+            }
+        }
+    }
+}
+
+/// Runs work live over vfio-user with both ends on this thread, for counting instructions: only what is
+/// said over the socket has threads of its own.
+///
+/// # Errors
+/// As for any run, and if there is no socket to be had.
+pub fn in_one_thread<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    let Some(function) = I::function(plan) else {
+        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
+    };
+    let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
+    let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    std::thread::scope(|scope| {
+        let (give, take) = std::sync::mpsc::channel();
+        scope.spawn(|| {
+            let accepted = server.accept(&function).map(|mut session| {
+                let _ = give.send(session.device_end());
+                session
+            });
+            drop(give);
+            accepted.map(|session| session.run(&server))
+        });
+        let connecting = scope.spawn(|| vfio_user::connect(&socket, bytes, base, Sharing::Mapped));
+        let Ok(end) = take.recv() else {
+            return Err(RunError("the client and its server do not understand each other".into()));
+        };
+        let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+        let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
+        // A client resets the device before it uses it: the executor is then another.
+        let (mut rt, mut contents) = (executor(), contents(plan)?);
+        let mut port = end.port(&rt);
+        loop {
+            let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
+            I::start(port.clone(), medium.clone(), plan);
+            let connected = until(&rt, || connecting.is_finished());
+            if let Either::Second(()) = rt.block_on(race(port.attend(), connected)) {
+                break;
+            }
+            rt.drop_tasks();
+            contents = into_contents(medium);
+            rt = executor();
+            port = port.begin_anew(&rt);
+        }
+        let connection = connecting.join().expect("connecting does not panic");
+        let host = connection.map_err(RunError::of)?.host(&rt);
+        let work = drive::<I, _>(&rt, plan, work, &options, |_| host.clone());
+        let ran = match rt.block_on(race(work, port.attend())) {
+            Either::First(told) => told,
+            Either::Second(_) => Err(RunError("the device was told to stop".into())),
+        };
+        rt.drop_tasks();
+        // The socket's threads end when nobody holds either end.
+        drop((host, port));
+        ran.map(Outcome::of)
+    })
+}

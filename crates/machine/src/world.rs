@@ -1,0 +1,490 @@
+//! Worlds: a device and a host, put together from a plan, in virtual time or live.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bus::HostPort;
+use bus::link::Way;
+use bus::live::{self, Shared};
+use bus::sim::{SimBus, SimHost, SimSpec};
+use bus::vfio;
+use bus::vfio_user::{self, Sharing};
+use host::BlockDevice;
+use media::contents::{Backing, Keep};
+use media::{Banked, Contents, Pace};
+use runtime::{Dice, Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
+use workload::job::Job;
+use workload::pattern::Target;
+use workload::verify::{Ledger, Stamps};
+
+use crate::engine::{self, Checks, Layer, Ran, Setup};
+use crate::interfaces::{Driver, Interface};
+use crate::plan::{Completion, Plan};
+use crate::work::{Prepared, Work, verifies};
+
+/// How long a live world may take to stop, once it was asked to.
+const STOP_POLL: Span = Span::ms(2);
+/// How long a device works between resets that one asks for.
+const BETWEEN_RESETS: Span = Span::ms(5);
+/// Costs of software above the driver, outermost first.
+const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
+
+/// What a run is told beside its plan and its work.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// The event log of a simulated run.
+    pub log: Log,
+    /// Picks ready tasks at random, by this seed: whatever the results, they must be right.
+    pub shuffle: Option<u64>,
+    /// Counts operations.
+    pub progress: Arc<AtomicU64>,
+    /// Live: resets the device this many times while the work goes on.
+    pub resets: u32,
+    /// Somebody else may have written to the device: what this run has not is not verified.
+    pub contents_unknown: bool,
+}
+
+/// What a run gave.
+pub struct Outcome {
+    /// What each job has seen, its clones together.
+    pub jobs: Vec<(Job, Ran)>,
+    /// Lines about recordings and what else is worth knowing.
+    pub notes: Vec<String>,
+    /// Resets that were completed under the work.
+    pub resets: u32,
+    /// Timed events of the whole run; none live.
+    pub timed_events: Option<u64>,
+    /// How busy the link was each way, up first, and each core; none live.
+    pub busy: Option<Busy>,
+}
+
+impl Outcome {
+    /// Of a live run.
+    pub(crate) fn of(told: Told) -> Outcome {
+        let Told { jobs, notes, resets } = told;
+        Outcome { jobs, notes, resets, timed_events: None, busy: None }
+    }
+}
+
+/// How long the parts of a simulated world were busy.
+pub struct Busy {
+    /// The whole run.
+    pub of: Span,
+    /// The link towards the host.
+    pub up: Span,
+    /// The link towards the device.
+    pub down: Span,
+    /// TLPs that went each way, up first.
+    pub tlps: (u64, u64),
+    /// Each host core.
+    pub cores: Vec<Span>,
+}
+
+/// Why a run did not come to its end. Prints what, and what was expected.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RunError(pub String);
+
+impl RunError {
+    pub(crate) fn of(error: impl std::fmt::Display) -> RunError {
+        RunError(error.to_string())
+    }
+}
+
+/// Runs work in virtual time.
+pub fn simulate<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    I::check(plan).map_err(RunError)?;
+    let journeys = journeys::<I>(plan, 0);
+    let rt = Rt::simulated(Some(journeys), options.log.clone());
+    if let Some(seed) = options.shuffle {
+        rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+    }
+    let bus = SimBus::new(&rt, sim_spec::<I>(plan));
+    let pace = plan.simulated_pace().map_err(RunError::of)?;
+    let medium = medium(&rt, plan, pace)?;
+    I::start(bus.device(), Rc::new(medium), plan);
+    let ports = |number| bus.host(number as u32 % plan.host.cores);
+    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, ports));
+    let busy = Busy {
+        of: rt.now().since(runtime::Time::ZERO),
+        up: bus.link_busy(Way::Up),
+        down: bus.link_busy(Way::Down),
+        tlps: (bus.link_tlps(Way::Up), bus.link_tlps(Way::Down)),
+        cores: (0..plan.host.cores).map(|core| bus.core_busy(core)).collect(),
+    };
+    let timed_events = rt.timed_events();
+    rt.drop_tasks();
+    let Told { jobs, notes, resets } = ran?;
+    Ok(Outcome { jobs, notes, resets, timed_events: Some(timed_events), busy: Some(busy) })
+}
+
+/// A device and a connected driver in virtual time, for who speaks to the driver without an engine.
+///
+/// # Errors
+/// The plan lacks what the interface needs, or the driver could not be started.
+pub fn in_virtual_time<I: Interface, T>(
+    plan: &Plan,
+    log: Log,
+    body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
+) -> Result<T, RunError> {
+    I::check(plan).map_err(RunError)?;
+    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
+    let bus = SimBus::new(&rt, sim_spec::<I>(plan));
+    let pace = plan.simulated_pace().map_err(RunError::of)?;
+    I::start(bus.device(), Rc::new(medium(&rt, plan, pace)?), plan);
+    let done = rt.block_on(async {
+        let driver = I::connect(vec![bus.host(0)], plan).await.map_err(RunError::of)?;
+        Ok(body(&rt, &bus, driver).await)
+    });
+    rt.drop_tasks();
+    done
+}
+
+fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
+    let mut spec = plan.sim_spec();
+    spec.register_bytes = I::register_bytes(plan);
+    // What another interface of the plan's would spend has no stage here.
+    spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name));
+    spec
+}
+
+/// Runs work live with both ends on this thread, in turns: nobody waits for another core, so that what is
+/// counted or measured is the program's own work.
+pub fn live_in_one_thread<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    let shared = shared::<I>(plan)?;
+    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+    let medium = medium(&rt, plan, plan.medium.live_pace())?;
+    I::start(shared.device(&rt), Rc::new(medium), plan);
+    let host = shared.host(&rt);
+    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone()));
+    rt.drop_tasks();
+    ran.map(Outcome::of)
+}
+
+pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
+    I::check(plan).map_err(RunError)?;
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    Shared::between_threads(bytes, base, I::register_bytes(plan))
+        .map_err(|error| RunError(format!("memory for host and device: {error}")))
+}
+
+/// Runs work live: the device on a thread of its own, the host on this one.
+pub fn live_in_threads<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    let shared = shared::<I>(plan)?;
+    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    std::thread::scope(|scope| {
+        let (device_shared, device_journeys) = (shared.clone(), journeys.clone());
+        let (device_stop, device_started) = (stop.clone(), started.clone());
+        let device = std::thread::Builder::new().name("device".into());
+        let device = device.spawn_scoped(scope, move || {
+            let rt = Rt::live(&STD_CLOCK, Some(device_journeys), Log::Off);
+            let medium = medium(&rt, plan, plan.medium.live_pace())?;
+            I::start(device_shared.device(&rt), Rc::new(medium), plan);
+            device_started.store(true, Ordering::Release);
+            rt.block_on(until(&rt, || device_stop.load(Ordering::Acquire)));
+            rt.drop_tasks();
+            Ok::<(), RunError>(())
+        });
+        let device =
+            device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
+        let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+        let host = shared.host(&rt);
+        let device_died = || device.is_finished();
+        let watched = host.clone();
+        let ran = rt.block_on(async {
+            let watch = async {
+                until(&rt, device_died).await;
+                watched.mark_gone();
+                core::future::pending::<()>().await;
+            };
+            let run = async {
+                // A device that failed to start says why when it is joined.
+                until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
+                drive::<I, _>(&rt, plan, work, &options, |_| host.clone()).await
+            };
+            match race(run, watch).await {
+                Either::First(ran) => ran,
+                Either::Second(()) => unreachable!("the watch never ends"),
+            }
+        });
+        rt.drop_tasks();
+        stop.store(true, Ordering::Release);
+        match device.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(RunError("the device's thread has panicked".into())),
+        }
+        ran.map(Outcome::of)
+    })
+}
+
+/// Runs work live against a device in another process, which listens at a socket.
+pub fn live_over_socket<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    socket: &Path,
+) -> Result<Outcome, RunError> {
+    I::check(plan).map_err(RunError)?;
+    let (shared, mut client) =
+        live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
+            .map_err(RunError::of)?;
+    over_bus::<I, _>(plan, work, options, |rt| {
+        let host = shared.host(rt);
+        let watched = host.clone();
+        let is_gone = move || {
+            let gone = client.is_gone();
+            if gone {
+                watched.mark_gone();
+            }
+            gone
+        };
+        (host, Box::new(is_gone))
+    })
+}
+
+/// Runs work live against the vfio-user server that listens at a socket.
+pub fn live_over_vfio_user<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    socket: &Path,
+) -> Result<Outcome, RunError> {
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+    let connection = connection.map_err(RunError::of)?;
+    over_bus::<I, _>(plan, work, options, |rt| {
+        let host = connection.host(rt);
+        let watched = host.clone();
+        (host, Box::new(move || watched.is_gone()))
+    })
+}
+
+/// Runs work live over a bus to another process: its host's end, and whether the device is gone, which
+/// is asked now and then.
+fn over_bus<I: Interface, P: HostPort>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    bus: impl FnOnce(&Rt) -> (P, Box<dyn FnMut() -> bool>),
+) -> Result<Outcome, RunError> {
+    // The device's marks are in the other process: the breakdown shows its part as one.
+    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let options = Options { contents_unknown: true, ..options };
+    let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+    let (host, mut is_gone) = bus(&rt);
+    let ran = rt.block_on(async {
+        let watch = async {
+            until(&rt, &mut is_gone).await;
+            core::future::pending::<()>().await;
+        };
+        let run = drive::<I, _>(&rt, plan, work, &options, |_| host.clone());
+        match race(run, watch).await {
+            Either::First(ran) => ran,
+            Either::Second(()) => unreachable!("the watch never ends"),
+        }
+    });
+    rt.drop_tasks();
+    ran.map(Outcome::of)
+}
+
+/// Runs work live on a PCI function that Linux's VFIO has, by its address.
+pub fn live_over_vfio<I: Interface>(
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+    address: &str,
+) -> Result<Outcome, RunError> {
+    let Some(ours) = I::function(plan) else {
+        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
+    };
+    let wanted = vfio::Wanted {
+        class: ours.identity.class,
+        memory_bytes: plan.host.memory_bytes as usize,
+        memory_base: plan.host.memory_base,
+        vectors: match plan.host.completion {
+            Completion::Polled => 0,
+            // One for each queue, and the first for the admin queue.
+            Completion::Interrupt => queues(plan, work) as u16 + 1,
+        },
+    };
+    let function = vfio::Function::open(address, &wanted).map_err(RunError::of)?;
+    over_bus::<I, _>(plan, work, options, |rt| {
+        let host = function.host(rt);
+        let watched = host.clone();
+        (host, Box::new(move || watched.is_gone()))
+    })
+}
+
+pub(crate) async fn until(rt: &Rt, mut done: impl FnMut() -> bool) {
+    while !done() {
+        rt.sleep(STOP_POLL).await;
+    }
+}
+
+/// I/O queues that a host makes: no more than can be in use.
+fn queues(plan: &Plan, work: &Work) -> usize {
+    work.clones_at_once().min(plan.host.queues as usize)
+}
+
+pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
+    let queues = I::journey_queues(plan.host.queues);
+    Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
+}
+
+pub(crate) fn contents(plan: &Plan) -> Result<Contents, RunError> {
+    Contents::new(plan.medium.contents.clone()).map_err(RunError::of)
+}
+
+pub(crate) fn medium(rt: &Rt, plan: &Plan, pace: Pace) -> Result<Banked, RunError> {
+    Ok(Banked::new(rt, contents(plan)?, pace))
+}
+
+/// What a host has to tell of its run.
+pub(crate) struct Told {
+    jobs: Vec<(Job, Ran)>,
+    notes: Vec<String>,
+    resets: u32,
+}
+
+/// Connects the driver, runs the work, and leaves the device in order.
+pub(crate) async fn drive<I: Interface, P: HostPort>(
+    rt: &Rt,
+    plan: &Plan,
+    work: &Work,
+    options: &Options,
+    port: impl Fn(usize) -> P,
+) -> Result<Told, RunError> {
+    let ports = (0..queues(plan, work)).map(&port).collect();
+    let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
+    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port);
+    let mut told = match options.resets {
+        0 => work.await?,
+        times => under_resets::<I, P>(rt, &driver, times, work).await?,
+    };
+    if let Err(error) = driver.stop().await
+        && let Some((_, ran)) = told.jobs.last_mut()
+    {
+        ran.fail(format!("shutdown: {error}"));
+    }
+    Ok(told)
+}
+
+/// Work, with resets of the device under it.
+async fn under_resets<I: Interface, P: HostPort>(
+    rt: &Rt,
+    driver: &I::Driver<P>,
+    times: u32,
+    work: impl Future<Output = Result<Told, RunError>>,
+) -> Result<Told, RunError> {
+    let done = Cell::new(0);
+    let resets = async {
+        while done.get() < times {
+            rt.sleep(BETWEEN_RESETS).await;
+            driver.reset().await?;
+            done.set(done.get() + 1);
+        }
+        core::future::pending::<Result<(), String>>().await
+    };
+    match race(work, resets).await {
+        Either::First(ran) => ran.map(|told| Told { resets: done.get(), ..told }),
+        Either::Second(failed) => {
+            Err(RunError(format!("reset under I/O: {}", failed.unwrap_err())))
+        }
+    }
+}
+
+async fn run_groups<I: Interface, P: HostPort>(
+    rt: &Rt,
+    plan: &Plan,
+    work: &Work,
+    options: &Options,
+    driver: &I::Driver<P>,
+    port: &impl Fn(usize) -> P,
+) -> Result<Told, RunError> {
+    let geometry = driver.disk(0).geometry();
+    let target = Target {
+        capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
+        block_bytes: geometry.block_bytes,
+    };
+    let unknown = options.contents_unknown || plan.medium.contents.backing != Backing::Memory;
+    let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
+    let checks = verifies(&work.jobs).then(|| {
+        Rc::new(Checks {
+            ledger: RefCell::new(ledger(geometry.blocks)),
+            stamps: Stamps::new(plan.run.seed),
+            stamps_only: plan.medium.contents.keep == Keep::Stamps,
+        })
+    });
+    let (mut jobs, mut notes) = (Vec::new(), Vec::new());
+    for group in work.groups() {
+        let results = Rc::new(RefCell::new(Vec::new()));
+        let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
+        let mut number = 0;
+        for (index, job) in group.iter().enumerate() {
+            for clone in 0..job.numjobs {
+                let prepared =
+                    work.source(job, clone, plan.run.seed, target).map_err(RunError::of)?;
+                let Prepared { source, start_delay, summary } = prepared;
+                notes.extend(summary);
+                let port = port(number);
+                let setup = Setup {
+                    disk: driver.disk(number),
+                    layers: layers::<I, P>(plan, &port),
+                    port,
+                    job: job.clone(),
+                    start_delay,
+                    checks: checks.clone().filter(|_| job.verify.on),
+                    stages: I::STAGES,
+                    arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
+                    progress: options.progress.clone(),
+                };
+                number += 1;
+                left.1.set(left.1.get() + 1);
+                let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
+                rt.clone().spawn(async move {
+                    let ran = engine::run(&rt, source, setup).await;
+                    results.borrow_mut().push((index, ran));
+                    left.1.set(left.1.get() - 1);
+                    left.0.notify(&rt);
+                });
+            }
+        }
+        while left.1.get() > 0 {
+            left.0.changed(rt, left.0.version()).await;
+        }
+        let mut merged: Vec<Ran> = group.iter().map(|_| Ran::default()).collect();
+        results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
+        jobs.extend(group.iter().cloned().zip(merged));
+    }
+    Ok(Told { jobs, notes, resets: 0 })
+}
+
+/// The software above the driver that the plan gives a cost.
+fn layers<I: Interface, P: HostPort>(plan: &Plan, port: &P) -> Vec<Layer> {
+    LAYERS
+        .iter()
+        .filter(|name| plan.host.costs.iter().any(|c| c.name == **name && c.span > Span::ZERO))
+        .map(|name| Layer {
+            cost: port.cost(name),
+            stage: I::STAGES.iter().position(|stage| *stage == *name).expect("a stage of its own"),
+        })
+        .collect()
+}

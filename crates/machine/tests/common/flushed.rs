@@ -1,0 +1,93 @@
+//! What was flushed before a device was killed is there afterwards: a driver that writes and flushes until
+//! its device is gone, and one that looks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use host::BlockDevice;
+use runtime::{Rt, Span};
+use wire::Lba;
+use workload::verify::{Ledger, Stamps};
+
+const BLOCK_BYTES: u32 = 512;
+/// Blocks of one write.
+const BLOCKS: u32 = 8;
+/// Writes that have their place on the device.
+const PLACES: u64 = 512;
+const WRITERS: u64 = 8;
+/// Blocks that are written.
+pub const ALL_BLOCKS: u64 = PLACES * BLOCKS as u64;
+
+/// Writers, one of them also flushing, until the device is gone; the server is killed on the way.
+pub async fn write_until_killed<D: BlockDevice + 'static>(
+    rt: Rt,
+    disk: Rc<D>,
+    ledger: Rc<RefCell<Ledger>>,
+    kill_after: u64,
+    mut kill: impl FnMut(),
+) -> u64 {
+    let (acknowledged, flushed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let left = Rc::new(Cell::new(WRITERS));
+    for writer in 0..WRITERS {
+        let (disk, ledger) = (disk.clone(), ledger.clone());
+        let (acknowledged, flushed, left) = (acknowledged.clone(), flushed.clone(), left.clone());
+        rt.spawn(async move {
+            let stamps = Stamps::new(1);
+            let mut bytes = vec![0; (BLOCKS * BLOCK_BYTES) as usize];
+            let mut buffer = disk.buffer(bytes.len()).expect("host memory");
+            for round in writer.. {
+                // Each has places of its own, met in another order every time round.
+                let place = (round * 37 % (PLACES / WRITERS)) * WRITERS + writer;
+                let lba = place * u64::from(BLOCKS);
+                let write = ledger.borrow_mut().start_write(lba, BLOCKS);
+                stamps.fill(&mut bytes, lba, BLOCK_BYTES, write.version);
+                buffer.copy_in(0, &bytes);
+                let (back, result) = disk.write(Lba(lba), buffer, false).await;
+                buffer = back;
+                // What was in flight when the device died may or may not have been written.
+                if result.is_err() {
+                    ledger.borrow_mut().fail_write(write);
+                    break;
+                }
+                ledger.borrow_mut().finish_write(write, false);
+                acknowledged.set(acknowledged.get() + 1);
+                if writer == 0 && round % 16 == 0 {
+                    let flush = ledger.borrow_mut().start_flush();
+                    if disk.flush().await.is_err() {
+                        ledger.borrow_mut().fail_flush(flush);
+                        break;
+                    }
+                    ledger.borrow_mut().finish_flush(flush);
+                    flushed.set(flushed.get() + 1);
+                }
+            }
+            left.set(left.get() - 1);
+        });
+    }
+    let mut killed = false;
+    while left.get() > 0 {
+        rt.sleep(Span::us(100)).await;
+        if !killed && acknowledged.get() >= kill_after {
+            killed = true;
+            kill();
+        }
+    }
+    flushed.get()
+}
+
+/// Reads every block: it must hold what the ledger allows. Whatever it holds, it holds from then on.
+pub async fn check_all<D: BlockDevice>(disk: D, ledger: Rc<RefCell<Ledger>>, when: &str) {
+    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    let mut buffer = disk.buffer(bytes.len()).expect("host memory");
+    for lba in 0..ALL_BLOCKS {
+        let ticket = ledger.borrow().start_read(lba, 1);
+        let (back, result) = disk.read(Lba(lba), buffer).await;
+        buffer = back;
+        result.expect("the device reads again");
+        buffer.copy_out(0, &mut bytes);
+        let stamps = Stamps::new(1);
+        let checked = ledger.borrow().check_read(&ticket, &stamps, &bytes, BLOCK_BYTES, false);
+        checked.unwrap_or_else(|mismatch| panic!("{when}: {mismatch}"));
+        ledger.borrow_mut().settle(lba, &stamps, &bytes, false);
+    }
+}

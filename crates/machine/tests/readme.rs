@@ -1,0 +1,221 @@
+//! What the pages say the program prints, it prints.
+//!
+//! A fence ```` ```console ```` holds commands after `$ `, each followed by what it prints. Every command
+//! is run here, from the root, with the binary of this build; `cargo run --release --` stands for it too.
+//! A line `...` leaves out any number of lines; all others are compared, one by one. Of what is measured
+//! in the live world (and by `bench`) only the words are compared, never the numbers.
+//!
+//! `DOORBELL_BLESS=1` puts the simulated numbers of this build into the pages, `DOORBELL_BLESS=live` those
+//! of the live runs too.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Pages whose commands are run.
+const PAGES: &[&str] =
+    &["README.md", "ARCHITECTURE.md", "docs/README.md", "docs/testing.md", "docs/vfio-user.md"];
+
+/// A README that is longer is not read.
+const README_LINES_MAX: usize = 150;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// One command of a page, and the lines that follow it.
+struct Example {
+    /// Where its `$ ` stands, counted from zero.
+    line: usize,
+    command: String,
+    /// Where its output is shown: the lines of the page.
+    shown: std::ops::Range<usize>,
+}
+
+/// The examples of a page, fence by fence: a server that one of them starts lives as long as its fence.
+fn fences(page: &str) -> Vec<Vec<Example>> {
+    let lines: Vec<&str> = page.lines().collect();
+    let (mut fences, mut open): (Vec<Vec<Example>>, bool) = (Vec::new(), false);
+    for (number, line) in lines.iter().enumerate() {
+        match (*line, open) {
+            ("```console", false) => {
+                fences.push(Vec::new());
+                open = true;
+            }
+            ("```", true) => open = false,
+            (_, true) => {
+                let fence = fences.last_mut().expect("a fence is open");
+                if let Some(command) = line.strip_prefix("$ ") {
+                    let shown = number + 1..number + 1;
+                    fence.push(Example { line: number, command: command.to_owned(), shown });
+                } else {
+                    let example = fence.last_mut();
+                    let example = example.unwrap_or_else(|| panic!("{line:?} follows no command"));
+                    example.shown.end = number + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(!open, "a console fence is not closed");
+    fences
+}
+
+/// A shell for the command, in which `doorbell` is the binary of this build.
+fn shell(command: &str) -> Command {
+    let typed = match command.strip_prefix("cargo run --release -- ") {
+        Some(arguments) => format!("doorbell {arguments}"),
+        None => command.to_owned(),
+    };
+    assert!(typed.starts_with("doorbell "), "{command:?}: a console fence runs doorbell");
+    let binary = Path::new(env!("CARGO_BIN_EXE_doorbell"));
+    let folder = binary.parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec {typed}")).current_dir(root()).env("PATH", path);
+    shell.stdin(Stdio::null()).stdout(Stdio::piped());
+    shell
+}
+
+/// A server that ends with the fence.
+struct Server(Child);
+
+impl Server {
+    /// Starts it, and waits until it says something: then it listens.
+    fn start(command: &str) -> Server {
+        let mut child = shell(command).spawn().expect("a shell");
+        let mut line = String::new();
+        let said = child.stdout.take().expect("a pipe");
+        let mut said = BufReader::new(said);
+        said.read_line(&mut line).expect("text");
+        assert!(!line.is_empty(), "{command:?} ended without a word");
+        // The rest is read too, or the server would break its pipe.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Server(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().expect("our own child");
+        self.0.wait().expect("our own child");
+    }
+}
+
+/// The words of a line: what stays when the numbers change.
+fn words(line: &str) -> String {
+    let word = |token: &&str| !token.contains(|c: char| c.is_ascii_digit());
+    line.split_whitespace().filter(word).collect::<Vec<_>>().join(" ")
+}
+
+/// What of a page has to change, by line.
+type Changes = Vec<(usize, String)>;
+
+/// Compares what a page shows with what was printed.
+fn compare(page: &str, example: &Example, printed: &str, bless_live: bool, changes: &mut Changes) {
+    let (shown, printed): (Vec<&str>, Vec<&str>) =
+        (page.lines().collect(), printed.lines().collect());
+    let command = &example.command;
+    let mut live = [" bench", "--world live"].iter().any(|mark| command.contains(mark));
+    let (mut at, mut skipping) = (0, false);
+    for number in example.shown.clone() {
+        let line = shown[number];
+        if line.trim() == "..." {
+            skipping = true;
+            continue;
+        }
+        let found = match skipping {
+            true => printed[at..].iter().position(|p| words(p) == words(line)).map(|n| at + n),
+            false => printed.get(at).filter(|p| words(p) == words(line)).map(|_| at),
+        };
+        let Some(found) = found else {
+            let next = printed.get(at).copied().unwrap_or("nothing more");
+            panic!("line {}: {command:?} prints no line like\n{line}\nbut\n{next}", number + 1);
+        };
+        if line.starts_with("== ") {
+            live = line.contains(", live, ");
+        }
+        if printed[found] != line && (!live || bless_live) {
+            changes.push((number, printed[found].to_owned()));
+        }
+        (at, skipping) = (found + 1, false);
+    }
+    assert!(
+        example.shown.is_empty() || skipping || at == printed.len(),
+        "line {}: {command:?} goes on with\n{}",
+        example.line + 1,
+        printed[at.min(printed.len() - 1)]
+    );
+}
+
+#[test]
+fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
+    let bless = std::env::var("DOORBELL_BLESS").unwrap_or_default();
+    // Where the examples put what they write.
+    fs::create_dir_all(root().join("target")).expect("a folder");
+    for name in PAGES {
+        let path = root().join(name);
+        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut changes = Changes::new();
+        for fence in fences(&page) {
+            let mut servers = Vec::new();
+            for example in fence {
+                if let Some(command) = example.command.strip_suffix(" &") {
+                    servers.push(Server::start(command));
+                    continue;
+                }
+                let done = shell(&example.command).output().expect("a shell");
+                let at = format!("{name}:{}: {}", example.line + 1, example.command);
+                assert!(done.status.success(), "{at}: {:?}", done.status);
+                println!("{at}: runs");
+                let printed = String::from_utf8(done.stdout).expect("text");
+                compare(&page, &example, &printed, bless == "live", &mut changes);
+            }
+        }
+        if bless.is_empty() {
+            let told: Vec<_> =
+                changes.iter().map(|(line, now)| format!("{name}:{}: {now}", line + 1)).collect();
+            let told = told.join("\n");
+            assert!(changes.is_empty(), "what is printed now; DOORBELL_BLESS=1 takes it:\n{told}");
+        } else {
+            let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
+            changes.into_iter().for_each(|(line, now)| lines[line] = now);
+            fs::write(&path, lines.join("\n") + "\n").expect("a page that can be written");
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_short_and_the_pages_have_what_they_link() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let lines = readme.lines().count();
+    assert!(lines <= README_LINES_MAX, "README.md has {lines} lines, at most {README_LINES_MAX}");
+    for name in PAGES.iter().chain(&["CHANGELOG.md", "docs/costs.md", "docs/jobs.md"]) {
+        let path = root().join(name);
+        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let file = target.split('#').next().unwrap_or_default();
+            let there = file.is_empty() || path.with_file_name("").join(file).exists();
+            assert!(there, "{name}: the link to {target:?} leads nowhere");
+        }
+    }
+}
+
+#[test]
+fn a_shown_line_is_compared_with_the_one_that_is_printed() {
+    let page = "```console\n$ doorbell x --world sim\na 1\n...\nc 3\n```\n";
+    let fence = fences(page).remove(0);
+    let mut changes = Changes::new();
+    compare(page, &fence[0], "a 1\nb 2\nc 4\n", false, &mut changes);
+    assert_eq!(changes, [(4, "c 4".to_owned())]);
+    let missing = std::panic::catch_unwind(|| {
+        compare(page, &fences(page)[0][0], "a 1\nb 2\n", false, &mut Changes::new());
+    });
+    assert!(missing.is_err(), "a line that is not printed");
+    let longer = std::panic::catch_unwind(|| {
+        compare(page, &fences(page)[0][0], "a 1\nc 3\nd 4\n", false, &mut Changes::new());
+    });
+    assert!(longer.is_err(), "lines that are not shown");
+}
