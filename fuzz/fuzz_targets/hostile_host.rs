@@ -1,0 +1,25 @@
+//! A hostile host whose decisions are the fuzzer's bytes: the interpreter of the controller's own tests.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/device/tests/nvme/raw/mod.rs"]
+mod raw;
+
+use raw::choice::Bytes;
+use raw::script::{Script, touches_guarded};
+use raw::world::{Setup, World};
+
+fuzz_target!(|data: &[u8]| {
+    let mut bytes = Bytes(data);
+    let setup = Setup::drawn(&mut bytes);
+    setup.run(async |mut w: World| {
+        let mut script = Script::new(&mut w.raw, bytes, w.setup.block_bytes);
+        script.recover(|| false, true).await;
+        w.medium.written.borrow_mut().clear();
+        while !script.is_over() {
+            script.step().await;
+        }
+        script.recover(|| touches_guarded(&w.medium.written.borrow()), true).await;
+    });
+});

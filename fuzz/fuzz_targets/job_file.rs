@@ -1,0 +1,18 @@
+//! A fio job file of any text: sense or errors, each of which prints with its line.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let lines = text.lines().count().max(1);
+    match workload::job::parse("fuzz.fio", text) {
+        Ok(file) => assert!(!file.jobs.is_empty()),
+        Err(errors) => {
+            assert!(!errors.0.is_empty());
+            for error in &errors.0 {
+                assert!((1..=lines).contains(&(error.line as usize)), "{error}");
+                assert!(error.to_string().starts_with("fuzz.fio:"));
+            }
+        }
+    }
+});

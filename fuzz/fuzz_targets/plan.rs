@@ -1,0 +1,16 @@
+//! A plan of any text: sense or errors; and a plan of sense gives a bus that can be made.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use machine::plan::Plan;
+
+fuzz_target!(|text: &str| {
+    match Plan::parse(text, "fuzz.toml") {
+        Ok(plan) => {
+            assert!(!plan.report().is_empty());
+            let spec = plan.sim_spec();
+            assert!(spec.cores > 0 && spec.register_bytes.is_multiple_of(4));
+        }
+        Err(errors) => assert!(errors.to_string().contains("fuzz.toml")),
+    }
+});

@@ -1,0 +1,76 @@
+//! A vfio-user client whose messages are the fuzzer's bytes, against a server and its controller in this
+//! process: no input makes either panic, or leaves a command without an answer.
+#![no_main]
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use machine::interfaces::Nvme;
+use machine::plan::Plan;
+use machine::serve;
+
+#[path = "../../crates/machine/tests/vfio_user/raw.rs"]
+#[allow(dead_code, reason = "a fuzzer says what it likes and keeps no books")]
+mod raw;
+
+use raw::{Raw, eventfd, file, send_with};
+use wire::vfio_user::Header;
+use zerocopy::IntoBytes;
+
+/// Where the server listens, from the first input on.
+static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
+    let socket = std::env::temp_dir().join(format!("doorbell-fuzz-{}", std::process::id()));
+    let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
+    let plan = Plan::open("live", &sets).expect("a plan of ours");
+    let listens = socket.clone();
+    std::thread::spawn(move || serve::over_vfio_user::<Nvme>(&plan, &[listens], |_, _| ()));
+    while UnixStream::connect(&socket).is_err() {
+        std::thread::yield_now();
+    }
+    socket
+});
+
+/// Takes a byte; zero when there are none.
+fn byte(data: &mut &[u8]) -> u8 {
+    let Some((first, rest)) = data.split_first() else { return 0 };
+    *data = rest;
+    *first
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut data = data;
+    let mut raw = Raw::connect(&SOCKET);
+    if greet(&raw.socket).is_err() {
+        return;
+    }
+    let (memory, counter) = (file(1 << 16), eventfd(0));
+    while !data.is_empty() {
+        // What is asked, whether a reply is wanted and what comes beside it, how long it is.
+        let (command, how, bytes) = (byte(&mut data), byte(&mut data), byte(&mut data));
+        let (payload, rest) = data.split_at(usize::from(bytes).min(data.len()));
+        data = rest;
+        let mut header = Header::command(command.into(), (command % 20).into(), payload.len());
+        header.flags = u32::from(how & 0x10).into();
+        let message = [header.as_bytes(), payload].concat();
+        let fds = match how & 3 {
+            1 => vec![memory.as_fd()],
+            2 => vec![counter.as_fd()],
+            _ => vec![],
+        };
+        if send_with(&raw.socket, &message, &fds).is_err() {
+            break;
+        }
+    }
+    // Whatever was said: the server answers to the end, or closes.
+    let _ = raw.socket.shutdown(std::net::Shutdown::Write);
+    while raw.receive().is_some() {}
+});
+
+/// The first message, as any client sends it.
+fn greet(socket: &UnixStream) -> std::io::Result<()> {
+    let header = Header::command(0, 1, 4);
+    send_with(socket, &[header.as_bytes(), &[0, 0, 1, 0]].concat(), &[])
+}
