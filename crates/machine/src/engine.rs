@@ -141,6 +141,29 @@ pub struct Setup<D, P> {
     pub arrival_stage: Option<usize>,
     /// Counts operations, for whoever watches.
     pub progress: Arc<AtomicU64>,
+    /// Holds the work up, if somebody is to keep step with it.
+    pub hold: Option<Rc<Hold>>,
+}
+
+/// A mark in the work beyond which nothing is begun until it is moved.
+#[derive(Default)]
+pub struct Hold {
+    operations: Cell<u64>,
+    moved: Signal,
+}
+
+impl Hold {
+    /// Moves the mark: as soon as so many operations have ended, no more are begun.
+    pub fn move_to(&self, rt: &Rt, operations: u64) {
+        self.operations.set(operations);
+        self.moved.notify(rt);
+    }
+
+    async fn passed(&self, rt: &Rt, progress: &AtomicU64) {
+        while progress.load(Ordering::Relaxed) >= self.operations.get() {
+            self.moved.changed(rt, self.moved.version()).await;
+        }
+    }
 }
 
 struct Engine<D, P> {
@@ -270,6 +293,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         let (mut scratch, mut ticket, mut went) = (Vec::new(), ReadTicket::default(), Went::new());
         let mut now = self.rt.now();
         while let Some(op) = self.next(now) {
+            if let Some(hold) = &self.setup.hold {
+                hold.passed(&self.rt, &self.setup.progress).await;
+            }
             // Noting the last operation and choosing this one is nobody's latency.
             now = self.rt.now();
             let arrival = op.not_before.map_or(now, |after| self.start.get() + after);

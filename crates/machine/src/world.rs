@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 
 use bus::HostPort;
 use bus::link::Way;
@@ -20,15 +21,18 @@ use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
-use crate::engine::{self, Checks, Layer, Ran, Setup};
+use crate::engine::{self, Checks, Hold, Layer, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::{Completion, Plan};
 use crate::work::{Prepared, Work, verifies};
 
 /// How long a live world may take to stop, once it was asked to.
 const STOP_POLL: Span = Span::ms(2);
-/// How long a device works between resets that one asks for.
-const BETWEEN_RESETS: Span = Span::ms(5);
+/// Operations that end between resets that one asks for.
+const BETWEEN_RESETS: u64 = 64;
+/// Operations that may end before a reset does that is due. Counted, so that resets come under the work on a
+/// machine of any speed.
+const DURING_RESET: u64 = 128;
 /// Costs of software above the driver, outermost first.
 const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
@@ -41,7 +45,7 @@ pub struct Options {
     pub shuffle: Option<u64>,
     /// Counts operations.
     pub progress: Arc<AtomicU64>,
-    /// Live: resets the device this many times while the work goes on.
+    /// Live: resets the device this many times under the work, each time 64 more operations have ended.
     pub resets: u32,
     /// Somebody else may have written to the device: what this run has not is not verified.
     pub contents_unknown: bool,
@@ -374,10 +378,11 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
 ) -> Result<Told, RunError> {
     let ports = (0..queues(plan, work)).map(&port).collect();
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
-    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port);
-    let mut told = match options.resets {
-        0 => work.await?,
-        times => under_resets::<I, P>(rt, &driver, times, work).await?,
+    let hold = (options.resets > 0).then(Rc::<Hold>::default);
+    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port, hold.as_ref());
+    let mut told = match &hold {
+        None => work.await?,
+        Some(hold) => under_resets::<I, P>(rt, &driver, options, hold, work).await?,
     };
     if let Err(error) = driver.stop().await
         && let Some((_, ran)) = told.jobs.last_mut()
@@ -391,16 +396,27 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
 async fn under_resets<I: Interface, P: HostPort>(
     rt: &Rt,
     driver: &I::Driver<P>,
-    times: u32,
+    options: &Options,
+    hold: &Hold,
     work: impl Future<Output = Result<Told, RunError>>,
 ) -> Result<Told, RunError> {
-    let done = Cell::new(0);
+    let (done, progress) = (Cell::new(0), &options.progress);
     let resets = async {
-        while done.get() < times {
-            rt.sleep(BETWEEN_RESETS).await;
+        while done.get() < options.resets {
+            let due = progress.load(Ordering::Relaxed) + BETWEEN_RESETS;
+            hold.move_to(rt, due + DURING_RESET);
+            core::future::poll_fn(|cx| {
+                if progress.load(Ordering::Relaxed) >= due {
+                    return Poll::Ready(());
+                }
+                rt.poll_again(cx, false);
+                Poll::Pending
+            })
+            .await;
             driver.reset().await?;
             done.set(done.get() + 1);
         }
+        hold.move_to(rt, u64::MAX);
         core::future::pending::<Result<(), String>>().await
     };
     match race(work, resets).await {
@@ -418,21 +434,14 @@ async fn run_groups<I: Interface, P: HostPort>(
     options: &Options,
     driver: &I::Driver<P>,
     port: &impl Fn(usize) -> P,
+    hold: Option<&Rc<Hold>>,
 ) -> Result<Told, RunError> {
     let geometry = driver.disk(0).geometry();
     let target = Target {
         capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
         block_bytes: geometry.block_bytes,
     };
-    let unknown = options.contents_unknown || plan.medium.contents.backing != Backing::Memory;
-    let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
-    let checks = verifies(&work.jobs).then(|| {
-        Rc::new(Checks {
-            ledger: RefCell::new(ledger(geometry.blocks)),
-            stamps: Stamps::new(plan.run.seed),
-            stamps_only: plan.medium.contents.keep == Keep::Stamps,
-        })
-    });
+    let checks = verifies(&work.jobs).then(|| Rc::new(checks(plan, options, geometry.blocks)));
     let (mut jobs, mut notes) = (Vec::new(), Vec::new());
     for group in work.groups() {
         let results = Rc::new(RefCell::new(Vec::new()));
@@ -455,6 +464,7 @@ async fn run_groups<I: Interface, P: HostPort>(
                     stages: I::STAGES,
                     arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
                     progress: options.progress.clone(),
+                    hold: hold.cloned(),
                 };
                 number += 1;
                 left.1.set(left.1.get() + 1);
@@ -475,6 +485,17 @@ async fn run_groups<I: Interface, P: HostPort>(
         jobs.extend(group.iter().cloned().zip(merged));
     }
     Ok(Told { jobs, notes, resets: 0 })
+}
+
+/// What verified jobs share: one device, one ledger.
+fn checks(plan: &Plan, options: &Options, blocks: u64) -> Checks {
+    let unknown = options.contents_unknown || plan.medium.contents.backing != Backing::Memory;
+    let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
+    Checks {
+        ledger: RefCell::new(ledger(blocks)),
+        stamps: Stamps::new(plan.run.seed),
+        stamps_only: plan.medium.contents.keep == Keep::Stamps,
+    }
 }
 
 /// The software above the driver that the plan gives a cost.

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bus::live::{self, LiveHost};
 use common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
@@ -18,9 +18,6 @@ use machine::interfaces::{Driver, Interface, Nvme};
 use machine::plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK, Span};
 use workload::verify::Ledger;
-
-/// How long anything may take that is not a run of its own.
-const BOUND: Duration = Duration::from_secs(20);
 
 fn heavy() -> bool {
     std::env::var_os("DOORBELL_HEAVY").is_some()
@@ -38,14 +35,17 @@ const SETS: [&str; 8] = [
     "host.retries=100",
 ];
 
-/// Reads and writes of 512 B to 1 MiB, 128 at once, in a region of their own, for a while.
-fn verified(folder: &Folder, name: &str, offset: &str, seconds: u32) -> PathBuf {
+/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
+fn verified(folder: &Folder, ios: u32) -> PathBuf {
     let text = format!(
-        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\noffset={offset}\n\
-         size=16m\nfsync=64\nverify=crc32c\ntime_based=1\nruntime={seconds}\n"
+        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
+         io_size=1t\nnorandommap=1\nnumber_ios={ios}\nfsync=64\nverify=crc32c\n"
     );
-    folder.file(name, &text)
+    folder.file("mixed.fio", &text)
 }
+
+/// More than any machine does before it is told to stop.
+const ENDLESS: u32 = 1_000_000_000;
 
 /// A serving process. Killed when dropped.
 struct Server {
@@ -118,15 +118,14 @@ fn resets(said: &Said) -> u32 {
 #[test]
 fn every_block_is_right_across_two_processes_and_under_resets() {
     let folder = Folder::new("resets");
-    let (seconds, times) = if heavy() { (30, 100) } else { (2, 10) };
-    let job = verified(&folder, "mixed.fio", "0", seconds);
+    let (ios, times) = if heavy() { (200_000, 100) } else { (4_000, 10) };
+    let job = verified(&folder, ios);
     let image = folder.path("image");
     for image in [None, Some(image.as_path())] {
         let mut server = Server::start(&folder, image);
         let run = said(&mut client(&folder, &job, &["--resets", &times.to_string()]));
         assert_clean(&run);
-        // On a machine with other things to do, not all of them come before the work is done.
-        assert!(2 * resets(&run) >= times, "{}", run.out);
+        assert_eq!(resets(&run), times, "{}", run.out);
         server.says("a host has connected");
         server.says("the host has gone");
         assert!(server.lives());
@@ -136,16 +135,14 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
 #[test]
 fn a_host_whose_device_is_killed_says_so_and_ends() {
     let folder = Folder::new("killed");
-    let job = verified(&folder, "mixed.fio", "0", 600);
+    let job = verified(&folder, ENDLESS);
     let mut server = Server::start(&folder, None);
     let mut command = client(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     server.says("a host has connected");
     std::thread::sleep(Duration::from_millis(700));
     server.kill();
-    let killed = Instant::now();
     let output = running.wait_with_output().expect("the host ends");
-    assert!(killed.elapsed() < BOUND, "it took {:?}", killed.elapsed());
     assert_eq!(output.status.code(), Some(1));
     let err = String::from_utf8_lossy(&output.stderr);
     // On a busy machine the device may die before the driver has begun its work.
@@ -159,7 +156,7 @@ fn a_host_whose_device_is_killed_says_so_and_ends() {
 fn a_device_whose_host_is_killed_serves_the_next() {
     let folder = Folder::new("next");
     let mut server = Server::start(&folder, None);
-    let job = verified(&folder, "long.fio", "0", 600);
+    let job = verified(&folder, ENDLESS);
     for _ in 0..3 {
         let mut killed =
             client(&folder, &job, &[]).stdout(Stdio::null()).spawn().expect("the host starts");
@@ -170,7 +167,7 @@ fn a_device_whose_host_is_killed_serves_the_next() {
         server.says("the host has gone");
         server.says("waiting for a host");
     }
-    let job = verified(&folder, "mixed.fio", "0", 1);
+    let job = verified(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     server.says("a host has connected");
     server.says("the host has gone");
@@ -181,7 +178,7 @@ fn a_device_whose_host_is_killed_serves_the_next() {
 fn a_second_verified_run_on_the_same_device_is_clean() {
     let folder = Folder::new("again");
     let _server = Server::start(&folder, None);
-    let job = verified(&folder, "mixed.fio", "0", 1);
+    let job = verified(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
     assert_clean(&said(&mut client(&folder, &job, &[])));
 }

@@ -10,15 +10,19 @@ use alloc::vec::Vec;
 use crate::rt::{Rt, TaskId, WallClock};
 use crate::time::{Span, Time};
 
-/// With a timer further off than this, the clock is read once in many passes: they take less.
+/// With a timer further off than this, the clock is read once in many turns: they take less. Turns and not
+/// passes, as one that is full of work may take long.
 const FAR: Span = Span::us(200);
-const PASSES_BETWEEN_CLOCK_READS: u32 = 64;
+const TURNS_BETWEEN_CLOCK_READS: u32 = 128;
 
 /// Who has been patient is asked once in so many passes, unless all have.
 const PATIENT_EVERY: u32 = 32;
 
 /// Looks in a turn of one who waits alone.
 const LOOKS_ALONE: u32 = 16;
+
+/// Waits of a pass that may end as soon as they begin: more than any pass has that ends by itself.
+const LUCK_OF_A_PASS: u32 = 256;
 
 /// Looks in a row that find nothing, before the clock says how to pass idle time.
 const LOOKS_UNTIL_IDLE: u32 = 1_000;
@@ -35,6 +39,7 @@ pub(crate) struct Pass {
     /// Who has a turn once in a while.
     patient: Vec<TaskId>,
     until_patient: u32,
+    /// Turns until the clock is read.
     until_clock_read: u32,
     /// The next timer's moment when the clock was last read.
     next_timer: Time,
@@ -82,10 +87,12 @@ impl Pass {
         if self.ready > 0 {
             self.ready -= 1;
             if let Some(id) = rt.next_ready() {
+                self.until_clock_read = self.until_clock_read.saturating_sub(1);
                 return Some(id);
             }
             self.ready = 0;
         }
+        self.until_clock_read = self.until_clock_read.saturating_sub(1);
         let id = self.asked.get(self.next).copied();
         self.next += usize::from(id.is_some());
         id
@@ -110,7 +117,6 @@ impl Rt {
         let progress = self.0.progress.replace(false) || !self.0.ready.borrow().is_empty();
         let mut pass = self.0.pass.borrow_mut();
         pass.idle = if progress { 0 } else { pass.idle.saturating_add(self.looks()) };
-        pass.until_clock_read -= 1;
         // A timer armed since the clock was last read may be near.
         let read = pass.until_clock_read == 0 || self.0.next_timer.get() < pass.next_timer;
         let idle = pass.idle;
@@ -127,6 +133,7 @@ impl Rt {
         let alone = pass.ready == 0 && pass.asked.len() == 1 && pass.until_clock_read > 1;
         let alone = alone && idle < LOOKS_UNTIL_IDLE;
         self.0.looks.set(if alone { LOOKS_ALONE } else { 1 });
+        self.0.luck.set(LUCK_OF_A_PASS);
     }
 
     /// Fires what is due, and decides when to read the clock again.
@@ -142,6 +149,6 @@ impl Rt {
         self.0.next_timer.set(next);
         let mut pass = self.0.pass.borrow_mut();
         pass.next_timer = next;
-        pass.until_clock_read = if next.since(now) > FAR { PASSES_BETWEEN_CLOCK_READS } else { 1 };
+        pass.until_clock_read = if next.since(now) > FAR { TURNS_BETWEEN_CLOCK_READS } else { 1 };
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Core {
     pub next_timer: Cell<Time>,
     /// See [`Rt::looks`].
     pub looks: Cell<u32>,
+    /// See [`Rt::goes_on`].
+    pub luck: Cell<u32>,
     current: Cell<TaskId>,
     /// A task is being polled from inside another: see [`Rt::hand_over`].
     handed_over: Cell<bool>,
@@ -143,6 +145,7 @@ impl Rt {
             timers: RefCell::new(Timers::new()),
             next_timer: Cell::new(Time::NEVER),
             looks: Cell::new(1),
+            luck: Cell::new(0),
             current: Cell::new(OUTSIDE),
             handed_over: Cell::new(false),
             journey: Cell::new(NO_JOURNEY),
@@ -284,6 +287,15 @@ impl Rt {
     #[inline]
     pub fn looks(&self) -> u32 {
         self.0.looks.get()
+    }
+
+    /// Whether a wait that finds at once what it waits for may go on in its turn. Not for ever: whoever
+    /// is lucky again and again would keep all others from theirs, watchdogs among them.
+    #[inline]
+    pub fn goes_on(&self) -> bool {
+        let left = self.0.luck.get();
+        self.0.luck.set(left.saturating_sub(1));
+        left > 0
     }
 
     /// Tells the idle back-off that something happened in this pass.

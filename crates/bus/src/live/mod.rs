@@ -378,12 +378,19 @@ const PASSES_OF_A_FETCH: u32 = 4 * PASSES_UNTIL_PATIENT;
 /// Asks in pass after pass until there is an answer.
 #[inline]
 pub(crate) async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T {
-    let mut passes = 0_u32;
+    let (mut passes, mut held) = (0_u32, None);
     poll_fn(|cx| {
+        if let Some(found) = held.take() {
+            return Poll::Ready(found);
+        }
         for _ in 0..rt.looks() {
             if let Some(found) = check() {
                 rt.progress();
-                return Poll::Ready(found);
+                if passes > 0 || rt.goes_on() {
+                    return Poll::Ready(found);
+                }
+                held = Some(found);
+                break;
             }
         }
         passes = passes.saturating_add(1);

@@ -18,7 +18,8 @@ const WRITERS: u64 = 8;
 /// Blocks that are written.
 pub const ALL_BLOCKS: u64 = PLACES * BLOCKS as u64;
 
-/// Writers, one of them also flushing, until the device is gone; the server is killed on the way.
+/// Writers, one of them also flushing, until the device is gone; the server is killed on the way, after so
+/// many writes and at least one flush.
 pub async fn write_until_killed<D: BlockDevice + 'static>(
     rt: Rt,
     disk: Rc<D>,
@@ -67,7 +68,7 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
     let mut killed = false;
     while left.get() > 0 {
         rt.sleep(Span::us(100)).await;
-        if !killed && acknowledged.get() >= kill_after {
+        if !killed && acknowledged.get() >= kill_after && flushed.get() > 0 {
             killed = true;
             kill();
         }

@@ -20,10 +20,6 @@ use crate::common::{Folder, plan};
 use crate::serving::Server;
 use crate::work::driven;
 
-/// How long a side may take to notice that the other has gone, and to be ready for the next: many times
-/// what it takes, as the machine may have other things to do.
-const BOUND: Duration = Duration::from_secs(20);
-
 fn dice(part: &str) -> (u64, Dice) {
     let seed = asked("DOORBELL_SEED", 1);
     (seed, Dice::for_part(seed, part))
@@ -52,7 +48,6 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
         });
         // Every writer has been told, and has ended.
         let noticed = killed.expect("it was killed").elapsed();
-        assert!(noticed < BOUND, "{when}: {noticed:?}");
         longest = longest.max(noticed);
         ledger.borrow_mut().power_cut();
 
@@ -136,7 +131,6 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
         let last = last.unwrap_or_else(|| panic!("{when}: the client ended by itself"));
         server.has_said_that_it_waits();
         let noticed = killed.elapsed();
-        assert!(noticed < BOUND, "{when}: {noticed:?}");
         longest = longest.max(noticed);
         next = driven(&plan, &server.socket, Sharing::Mapped, async |_, driver| {
             let newest = newest(driver.disk(0), last, &when).await;
