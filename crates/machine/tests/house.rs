@@ -151,7 +151,7 @@ fn functions_fit_a_screen() {
                 head.split_whitespace().any(|word| word == "fn") && !head.starts_with("//")
             });
             match &open {
-                None if begins && !line.trim_end().ends_with(';') => {
+                None if begins && !line.trim_end().ends_with([';', '}']) => {
                     open = Some((number, indent, line.trim().to_owned()));
                 }
                 Some((from, at, name)) if indent == *at && line.trim() == "}" => {
