@@ -1,19 +1,23 @@
 //! Recorded workloads: what somebody once asked a device for, and when.
 //!
-//! [`Reader`] streams fio's iolog (versions 2 and 3) and MQSim's ASCII traces, a line at a time,
-//! and tells them apart by their first line. [`Extents`] is the first pass, which finds out what a
+//! [`Reader`] streams fio's iolog (versions 2 and 3), blkparse's text, the CSV of Microsoft Research
+//! Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII traces, a line at a time, and tells them apart by
+//! their first line. [`Extents`] is the first pass, which finds out what a
 //! trace touches; [`Map`] then lays that onto one device; [`Replay`] is the second pass, which
 //! gives the operations. [`Writer`] records an iolog of version 3.
 //!
 //! Times count from the first read, write, flush or trim of the trace. A time that runs backwards
 //! is taken as no time passed, as fio does, and counted.
 
+mod blkparse;
+mod csv;
 mod iolog;
 mod map;
 mod mqsim;
 mod replay;
 mod write;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
 use runtime::Span;
@@ -48,7 +52,7 @@ pub struct TraceOp {
     pub offset_bytes: u64,
     /// How many bytes; 0 for a flush.
     pub bytes: u32,
-    /// MQSim's device number, or the iolog's file by order of its `add`.
+    /// MQSim's device number; in other formats, files, disks and devices by order of appearance.
     pub device: u32,
 }
 
@@ -80,8 +84,9 @@ pub enum TraceWrong {
     Empty,
     /// A first line of no known format.
     #[error(
-        "{text:?} begins no known trace: expected \"fio version 2 iolog\", \"fio version 3 iolog\" \
-         or five integers (arrival in ns, device, first sector, sectors, type)"
+        "{text:?} begins no known trace: expected \"fio version 2 iolog\", \"fio version 3 iolog\", \
+         blkparse's text, MSR Cambridge CSV, \"version,time,op,size,lbn\" (vSCSI CSV), or five numbers \
+         (arrival, device, first sector, sectors, type)"
     )]
     Format { text: String },
     /// A line that does not have the form of its format.
@@ -129,7 +134,33 @@ struct Line {
 #[derive(Debug)]
 enum Format {
     Iolog(iolog::Iolog),
-    Mqsim,
+    Blkparse(blkparse::Blkparse),
+    Msr(csv::Msr),
+    Vscsi,
+    Ascii(mqsim::Dialect),
+}
+
+/// Devices by their names, in order of appearance.
+#[derive(Debug, Default)]
+struct Devices(BTreeMap<String, u32>);
+
+impl Devices {
+    /// The number of a device, which is a new one if its name is.
+    fn number(&mut self, name: &str) -> Result<u32, TraceWrong> {
+        if let Some(known) = self.known(name) {
+            return Ok(known);
+        }
+        let next = self.0.len();
+        if next == TRACE_DEVICES_MAX {
+            return Err(TraceWrong::TooManyDevices);
+        }
+        self.0.insert(name.to_owned(), next as u32);
+        Ok(next as u32)
+    }
+
+    fn known(&self, name: &str) -> Option<u32> {
+        self.0.get(name).copied()
+    }
 }
 
 /// Streams the operations of a trace. An [`Iterator`]; it ends after the first error.
@@ -165,8 +196,14 @@ impl<R: BufRead> Reader<R> {
         let text = first.map_err(|wrong| wrap(lines.line.max(1), wrong))?;
         let (format, pushed_back) = if let Some(iolog) = iolog::Iolog::from_header(&text) {
             (Format::Iolog(iolog), None)
-        } else if mqsim::looks_like(&text) {
-            (Format::Mqsim, Some(text))
+        } else if let Some(dialect) = mqsim::looks_like(&text) {
+            (Format::Ascii(dialect), Some(text))
+        } else if blkparse::Blkparse::looks_like(&text) {
+            (Format::Blkparse(blkparse::Blkparse::default()), Some(text))
+        } else if let Some(header) = csv::Msr::looks_like(&text) {
+            (Format::Msr(csv::Msr::default()), (!header).then_some(text))
+        } else if csv::is_vscsi(&text) {
+            (Format::Vscsi, None)
         } else {
             let text = text.chars().take(80).collect();
             return Err(wrap(lines.line, TraceWrong::Format { text }));
@@ -187,7 +224,11 @@ impl<R: BufRead> Reader<R> {
     pub fn format(&self) -> &'static str {
         match &self.format {
             Format::Iolog(iolog) => iolog.name(),
-            Format::Mqsim => "MQSim ASCII (times in ns)",
+            Format::Blkparse(_) => "blkparse text (times in s)",
+            Format::Msr(_) => "MSR Cambridge CSV (times in 100 ns)",
+            Format::Vscsi => "vSCSI CSV (times in s)",
+            Format::Ascii(mqsim::Dialect::Mqsim) => "MQSim ASCII (times in ns)",
+            Format::Ascii(mqsim::Dialect::Disksim) => "DiskSim ASCII (times in ms)",
         }
     }
 
@@ -215,7 +256,10 @@ impl<R: BufRead> Reader<R> {
             }
             let line = match &mut self.format {
                 Format::Iolog(iolog) => iolog.line(&text)?,
-                Format::Mqsim => Some(mqsim::line(&text)?),
+                Format::Blkparse(blkparse) => blkparse.line(&text)?,
+                Format::Msr(msr) => Some(msr.line(&text)?),
+                Format::Vscsi => csv::vscsi(&text)?,
+                Format::Ascii(dialect) => Some(mqsim::line(*dialect, &text)?),
             };
             if let Some(line) = line {
                 return self.timed(line).map(Some);

@@ -24,7 +24,8 @@ use super::{InterfaceName, Sets};
 
 #[derive(Args)]
 pub(super) struct Run {
-    /// fio job files and recordings (fio iolog, MQSim ASCII)
+    /// fio job files and recordings (fio iolog, blkparse text, MSR or vSCSI CSV, MQSim or DiskSim
+    /// ASCII)
     #[arg(required = true, value_name = "JOB|TRACE")]
     files: Vec<PathBuf>,
     /// A plan: a built-in name or a file

@@ -6,10 +6,7 @@
 //! nothing (fio 3.33's own replay takes it as milliseconds from its start instead). Actions on
 //! files (`add`, `open`, `close`) take no part but that a file must be added before its use.
 
-use std::collections::BTreeMap;
-
-use super::{Line, TraceKind, TraceWrong, length, number};
-use crate::limits::TRACE_DEVICES_MAX;
+use super::{Devices, Line, TraceKind, TraceWrong, length, number};
 
 const MICROSECOND_PS: u128 = 1_000_000;
 /// The manual: "Everything below 100 is discarded."
@@ -30,7 +27,7 @@ pub struct Iolog {
     timed: bool,
     /// Version 2: the sum of the waits so far.
     waited_us: u64,
-    files: BTreeMap<String, u32>,
+    files: Devices,
 }
 
 impl Iolog {
@@ -41,7 +38,7 @@ impl Iolog {
             HEADER_V3 => true,
             _ => return None,
         };
-        Some(Iolog { timed, waited_us: 0, files: BTreeMap::new() })
+        Some(Iolog { timed, waited_us: 0, files: Devices::default() })
     }
 
     /// In words.
@@ -62,7 +59,7 @@ impl Iolog {
             time_us = number("time", fields.remove(0), "a whole number of microseconds")?;
         }
         match fields[..] {
-            [name, "add"] => self.add(name).map(|()| None),
+            [name, "add"] => self.files.number(name).map(|_| None),
             [name, "open" | "close"] => self.device(name).map(|_| None),
             [_, "wait", wait, ..] if !self.timed && fields.len() <= 4 => {
                 let wait = number("wait", wait, "a whole number of microseconds")?;
@@ -93,17 +90,8 @@ impl Iolog {
         }
     }
 
-    fn add(&mut self, name: &str) -> Result<(), TraceWrong> {
-        let next = self.files.len();
-        if next == TRACE_DEVICES_MAX && !self.files.contains_key(name) {
-            return Err(TraceWrong::TooManyDevices);
-        }
-        self.files.entry(name.to_owned()).or_insert(next as u32);
-        Ok(())
-    }
-
     fn device(&self, name: &str) -> Result<u32, TraceWrong> {
-        let device = self.files.get(name).copied();
+        let device = self.files.known(name);
         device.ok_or_else(|| TraceWrong::NotAdded { name: name.to_owned() })
     }
 }

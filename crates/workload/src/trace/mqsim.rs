@@ -1,6 +1,8 @@
-//! MQSim's ASCII traces: `arrival device start_sector sectors type`, one request a line.
+//! MQSim's and DiskSim's ASCII traces: `arrival device start_sector sectors type`, one request a line.
 //!
-//! Arrival in nanoseconds, sectors of 512 bytes, type 0 for a write and 1 for a read. The device
+//! Sectors of 512 bytes, type 0 for a write and 1 for a read. MQSim's arrival is in whole nanoseconds,
+//! DiskSim's in milliseconds with a point ("The DiskSim Simulation Environment", version 4.0, "Input
+//! traces"), and its type is a set of flags in hexadecimal, of which bit 0 says that it reads. The device
 //! number is a disk of the recorded machine: where one SSD is to take them all, [`super::Map`] lays
 //! the disks end to end in order of first appearance. Arrivals are absolute in the file and count
 //! from the first one here.
@@ -9,29 +11,84 @@ use super::{Line, TraceKind, TraceWrong, length, number};
 
 const SECTOR_BYTES: u64 = 512;
 const NANOSECOND_PS: u128 = 1_000;
+const MILLISECOND_PS: u128 = 1_000_000_000;
 const EXPECTED: &str = "five integers: arrival in ns, device, first sector, sectors, type";
+const EXPECTED_DISKSIM: &str = "five numbers: arrival in ms, device, first sector, sectors, flags";
 
-/// Whether a first line could be one of these.
-pub fn looks_like(text: &str) -> bool {
-    let mut fields = text.split_ascii_whitespace();
-    fields.clone().count() == 5 && fields.all(|field| field.bytes().all(|b| b.is_ascii_digit()))
+/// Whose trace it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Arrivals in whole nanoseconds.
+    Mqsim,
+    /// Arrivals in milliseconds, with a point.
+    Disksim,
+}
+
+/// Whose a first line could be.
+pub fn looks_like(text: &str) -> Option<Dialect> {
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    let digits = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
+    match fields[..] {
+        [arrival, ref rest @ ..] if rest.len() == 4 => match arrival.split_once('.') {
+            None if fields.iter().all(digits) => Some(Dialect::Mqsim),
+            Some((ms, part)) if [&ms, &part].into_iter().chain(&rest[..3]).all(digits) => {
+                Some(Dialect::Disksim)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Dialect {
+    /// Picoseconds until an arrival.
+    fn time_ps(self, text: &str) -> Result<u128, TraceWrong> {
+        if self == Dialect::Mqsim {
+            let ns = number("arrival", text, "a whole number")?;
+            return Ok(u128::from(ns) * NANOSECOND_PS);
+        }
+        const MS: &str = "milliseconds, with at most nine digits behind a point";
+        let (ms, part) = text.split_once('.').unwrap_or((text, "0"));
+        let wrong = || TraceWrong::Number { field: "arrival", text: text.to_owned(), expected: MS };
+        if part.len() > 9 {
+            return Err(wrong());
+        }
+        let part = number("arrival", &format!("{part:0<9}"), MS).map_err(|_| wrong())?;
+        let ms = number("arrival", ms, MS).map_err(|_| wrong())?;
+        Ok(u128::from(ms) * MILLISECOND_PS + u128::from(part))
+    }
+
+    fn kind(self, text: &str) -> Result<TraceKind, TraceWrong> {
+        let flags = u32::from_str_radix(text, 16).ok();
+        match (self, text, flags) {
+            (Dialect::Mqsim, "0", _) => Ok(TraceKind::Write),
+            (Dialect::Mqsim, "1", _) => Ok(TraceKind::Read),
+            (Dialect::Disksim, _, Some(flags)) if flags & 1 == 0 => Ok(TraceKind::Write),
+            (Dialect::Disksim, _, Some(_)) => Ok(TraceKind::Read),
+            (Dialect::Mqsim, ..) => {
+                let (field, expected) = ("type", "0 for a write or 1 for a read");
+                Err(TraceWrong::Number { field, text: text.to_owned(), expected })
+            }
+            (Dialect::Disksim, ..) => {
+                let (field, expected) = ("flags", "a hexadecimal number, odd for a read");
+                Err(TraceWrong::Number { field, text: text.to_owned(), expected })
+            }
+        }
+    }
 }
 
 /// One request.
-pub fn line(text: &str) -> Result<Line, TraceWrong> {
+pub fn line(dialect: Dialect, text: &str) -> Result<Line, TraceWrong> {
+    let expected = match dialect {
+        Dialect::Mqsim => EXPECTED,
+        Dialect::Disksim => EXPECTED_DISKSIM,
+    };
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let [arrival, device, sector, sectors, kind] = fields[..] else {
-        return Err(TraceWrong::Fields { text: text.to_owned(), expected: EXPECTED });
+        return Err(TraceWrong::Fields { text: text.to_owned(), expected });
     };
     let whole = "a whole number";
-    let kind = match kind {
-        "0" => TraceKind::Write,
-        "1" => TraceKind::Read,
-        _ => {
-            let (field, expected) = ("type", "0 for a write or 1 for a read");
-            return Err(TraceWrong::Number { field, text: kind.to_owned(), expected });
-        }
-    };
+    let kind = dialect.kind(kind)?;
     let too_far = |text: &str| TraceWrong::Number {
         field: "first sector",
         text: text.to_owned(),
@@ -44,7 +101,7 @@ pub fn line(text: &str) -> Result<Line, TraceWrong> {
         .ok_or_else(|| too_far(sector))?;
     let device = number("device", device, "a whole number of at most 32 bits")?;
     Ok(Line {
-        time_ps: u128::from(number("arrival", arrival, whole)?) * NANOSECOND_PS,
+        time_ps: dialect.time_ps(arrival)?,
         kind,
         offset_bytes,
         bytes,
@@ -72,6 +129,29 @@ mod tests {
         let second = reader.next().unwrap().unwrap();
         assert_eq!((second.at, second.kind), (Span::us(315), TraceKind::Read));
         assert!(reader.next().is_none());
+    }
+
+    #[test]
+    fn disksim_counts_milliseconds_and_has_flags() {
+        let text = "0.5 0 1000 8 1\n0.750001 1 2000 16 0\n12.0 0 8 8 f9\n";
+        let reader = Reader::new("t", text.as_bytes()).unwrap();
+        assert_eq!(reader.format(), "DiskSim ASCII (times in ms)");
+        let ops: Vec<_> = reader.collect::<Result<_, _>>().unwrap();
+        assert_eq!(ops[1].at, Span::ns(250_001));
+        assert_eq!(ops[2].at, Span::us(11_500));
+        let kinds: Vec<_> = ops.iter().map(|op| op.kind).collect();
+        assert_eq!(kinds, [TraceKind::Read, TraceKind::Write, TraceKind::Read]);
+        for (line, want) in [
+            ("1.0 0 8 8", "expected five numbers: arrival in ms"),
+            ("1.0000000001 0 8 8 1", "arrival \"1.0000000001\": expected milliseconds"),
+            ("1.x 0 8 8 1", "arrival \"1.x\": expected milliseconds"),
+            ("1.0 0 8 8 g", "flags \"g\": expected a hexadecimal number"),
+        ] {
+            let input = format!("{text}{line}\n");
+            let said = Reader::new("t", input.as_bytes()).unwrap().last().unwrap().unwrap_err();
+            assert!(said.to_string().starts_with("t:4: "), "{said}");
+            assert!(said.to_string().contains(want), "{said}");
+        }
     }
 
     #[test]

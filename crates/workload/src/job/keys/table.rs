@@ -217,7 +217,8 @@ pub const KEYS: &[Key] = &[
         &[],
         "play these recordings",
         does(
-            "paths with ':' between them; fio iolog v2 or v3, or MQSim ASCII",
+            "paths with ':' between them; fio iolog v2 or v3, blkparse text, MSR Cambridge or vSCSI \
+             (CloudPhysics) CSV, MQSim or DiskSim ASCII",
             "a.log:b.log",
             set::read_iolog,
         ),
