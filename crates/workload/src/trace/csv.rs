@@ -2,8 +2,9 @@
 //! collected them.
 //!
 //! *MSR* (Narayanan, Donnelly and Rowstron, "Write Off-Loading: Practical Power Management for Enterprise
-//! Storage", FAST 2008; the traces' own README): `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`,
-//! the time in ticks of 100 ns since 1601, offset and size in bytes. A line with these names may come first.
+//! Storage", FAST 2008; the traces' own README):
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, the time in ticks of 100 ns since 1601,
+//! offset and size in bytes. A line with these names may come first.
 //! What the recorded disk took to answer is not played: ours answers.
 //!
 //! *vSCSI*: a first line `version,time,op,size,lbn`, the time in whole seconds, the SCSI operation code in
