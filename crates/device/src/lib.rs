@@ -1,8 +1,9 @@
 //! The SSD: one front end per host interface, over a medium and a bus port.
 //!
 //! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
-//! first, [`dcx`] stands beside it.
+//! first, [`dcx`] stands beside it. [`faults`] says what goes wrong on purpose.
 
 pub mod dcx;
+pub mod faults;
 mod lent;
 pub mod nvme;

@@ -1,18 +1,18 @@
 //! Devices that other processes drive.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use bus::live;
 use bus::vfio_user::{self, DeviceEnd, Ended, Function, Sharing, Why};
+use media::Contents;
 use media::contents::Backing;
-use media::{Banked, Contents};
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
+use crate::device::{self, Device, contents};
 use crate::interfaces::Interface;
 use crate::plan::Plan;
 use crate::work::Work;
-use crate::world::{Options, Outcome, RunError, contents, drive, journeys, until};
+use crate::world::{Options, Outcome, RunError, drive, journeys, until};
 
 /// Serves a device to one host process after another over shared memory, until `stop` says so.
 /// Contents live as long as the server, and longer in a file.
@@ -24,7 +24,7 @@ pub fn over_shared_memory<I: Interface>(
     socket: &Path,
     mut connected: impl FnMut(&str),
 ) -> Result<(), RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let server = live::Server::bind(socket).map_err(RunError::of)?;
     let mut contents = Some(contents(plan)?);
     loop {
@@ -40,21 +40,19 @@ pub fn over_shared_memory<I: Interface>(
         connected("a host has connected");
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let kept = contents.take().expect("given back by the last host's device");
-        let medium = Rc::new(Banked::new(&rt, kept, plan.medium.live_pace()));
-        I::start(shared.device(&rt), medium.clone(), plan);
+        let pace = plan.medium.live_pace();
+        let device = Device::start::<I, _>(shared.device(&rt), kept, pace, plan);
         match client.welcome() {
-            Ok(()) => rt.block_on(until(&rt, || client.is_gone())),
+            Ok(()) => rt.block_on(until(&rt, || client.is_gone() || device.is_down())),
             Err(error) => connected(&error.to_string()),
         }
         rt.drop_tasks();
-        contents = Some(into_contents(medium));
+        for (name, struck) in device.fault_counts() {
+            connected(&format!("fault {name}: struck {struck} times"));
+        }
+        contents = Some(device.into_contents());
         connected("the host has gone");
     }
-}
-
-fn into_contents(medium: Rc<Banked>) -> Contents {
-    let medium = Rc::try_unwrap(medium).ok().expect("the device's tasks are gone");
-    medium.into_contents()
 }
 
 /// The plan for the SSD behind the socket of this number, counted from zero: an image file has one owner,
@@ -81,7 +79,7 @@ pub fn over_vfio_user<I: Interface>(
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let Some(function) = I::function(plan) else {
         return Err(RunError(format!("{} is not a PCI function", I::NAME)));
     };
@@ -147,14 +145,13 @@ fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut contents: Contents) -> 
     let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut port = end.port(&rt);
     loop {
-        let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
-        I::start(port.clone(), medium.clone(), plan);
-        let why = rt.block_on(port.attend());
+        let device = Device::start::<I, _>(port.clone(), contents, plan.medium.live_pace(), plan);
+        let why = rt.block_on(race(port.attend(), device.link_down(&rt)));
         rt.drop_tasks();
-        contents = into_contents(medium);
+        contents = device.into_contents();
         match why {
-            Why::Left => return contents,
-            Why::Reset => {
+            Either::First(Why::Left) | Either::Second(()) => return contents,
+            Either::First(Why::Reset) => {
                 rt = Rt::live(&STD_CLOCK, None, Log::Off);
                 port = port.begin_anew(&rt);
             }
@@ -198,14 +195,14 @@ pub fn in_one_thread<I: Interface>(
         let (mut rt, mut contents) = (executor(), contents(plan)?);
         let mut port = end.port(&rt);
         loop {
-            let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
-            I::start(port.clone(), medium.clone(), plan);
+            let pace = plan.medium.live_pace();
+            let device = Device::start::<I, _>(port.clone(), contents, pace, plan);
             let connected = until(&rt, || connecting.is_finished());
             if let Either::Second(()) = rt.block_on(race(port.attend(), connected)) {
                 break;
             }
             rt.drop_tasks();
-            contents = into_contents(medium);
+            contents = device.into_contents();
             rt = executor();
             port = port.begin_anew(&rt);
         }

@@ -14,12 +14,12 @@ use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use host::BlockDevice;
 use media::contents::{Backing, Keep};
-use media::{Banked, Contents, Pace};
 use runtime::{Dice, Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
+use crate::device::{self, Device};
 use crate::engine::{self, Checks, Layer, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::{Completion, Plan};
@@ -59,13 +59,19 @@ pub struct Outcome {
     pub timed_events: Option<u64>,
     /// How busy the link was each way, up first, and each core; none live.
     pub busy: Option<Busy>,
+    /// How often each fault of the plan has struck; nothing, where the device is in another process.
+    pub faults: Vec<(String, u64)>,
 }
 
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
+        Outcome::with_faults(told, Vec::new())
+    }
+
+    pub(crate) fn with_faults(told: Told, faults: Vec<(String, u64)>) -> Outcome {
         let Told { jobs, notes, resets } = told;
-        Outcome { jobs, notes, resets, timed_events: None, busy: None }
+        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults }
     }
 }
 
@@ -100,16 +106,14 @@ pub fn simulate<I: Interface>(
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let journeys = journeys::<I>(plan, 0);
     let rt = Rt::simulated(Some(journeys), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
     }
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let pace = plan.simulated_pace().map_err(RunError::of)?;
-    let medium = medium(&rt, plan, pace)?;
-    I::start(bus.device(), Rc::new(medium), plan);
+    let device = simulated_device::<I>(&rt, &bus, plan)?;
     let ports = |number| bus.host(number as u32 % plan.host.cores);
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, ports));
     let busy = Busy {
@@ -121,8 +125,22 @@ pub fn simulate<I: Interface>(
     };
     let timed_events = rt.timed_events();
     rt.drop_tasks();
-    let Told { jobs, notes, resets } = ran?;
-    Ok(Outcome { jobs, notes, resets, timed_events: Some(timed_events), busy: Some(busy) })
+    let outcome = Outcome::with_faults(ran?, device.fault_counts());
+    Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
+}
+
+/// A device on a modelled bus.
+fn simulated_device<I: Interface>(rt: &Rt, bus: &SimBus, plan: &Plan) -> Result<Device, RunError> {
+    let pace = plan.simulated_pace().map_err(RunError::of)?;
+    let device = Device::start::<I, _>(bus.device(), device::contents(plan)?, pace, plan);
+    if let Some(faults) = device.faults().cloned() {
+        let (rt, bus) = (rt.clone(), bus.clone());
+        rt.clone().spawn(async move {
+            faults.link_down(&rt).await;
+            bus.take_link_down();
+        });
+    }
+    Ok(device)
 }
 
 /// A device and a connected driver in virtual time, for who speaks to the driver without an engine.
@@ -134,11 +152,10 @@ pub fn in_virtual_time<I: Interface, T>(
     log: Log,
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let pace = plan.simulated_pace().map_err(RunError::of)?;
-    I::start(bus.device(), Rc::new(medium(&rt, plan, pace)?), plan);
+    let _device = simulated_device::<I>(&rt, &bus, plan)?;
     let done = rt.block_on(async {
         let driver = I::connect(vec![bus.host(0)], plan).await.map_err(RunError::of)?;
         Ok(body(&rt, &bus, driver).await)
@@ -165,16 +182,23 @@ pub fn live_in_one_thread<I: Interface>(
     let shared = shared::<I>(plan)?;
     let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
     let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-    let medium = medium(&rt, plan, plan.medium.live_pace())?;
-    I::start(shared.device(&rt), Rc::new(medium), plan);
+    let (contents, pace) = (device::contents(plan)?, plan.medium.live_pace());
+    let device = Device::start::<I, _>(shared.device(&rt), contents, pace, plan);
     let host = shared.host(&rt);
+    if let Some(faults) = device.faults().cloned() {
+        let (rt, host) = (rt.clone(), host.clone());
+        rt.clone().spawn(async move {
+            faults.link_down(&rt).await;
+            host.mark_gone();
+        });
+    }
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone()));
     rt.drop_tasks();
-    ran.map(Outcome::of)
+    ran.map(|told| Outcome::with_faults(told, device.fault_counts()))
 }
 
 pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     Shared::between_threads(bytes, base, I::register_bytes(plan))
         .map_err(|error| RunError(format!("memory for host and device: {error}")))
@@ -195,12 +219,13 @@ pub fn live_in_threads<I: Interface>(
         let device = std::thread::Builder::new().name("device".into());
         let device = device.spawn_scoped(scope, move || {
             let rt = Rt::live(&STD_CLOCK, Some(device_journeys), Log::Off);
-            let medium = medium(&rt, plan, plan.medium.live_pace())?;
-            I::start(device_shared.device(&rt), Rc::new(medium), plan);
+            let (contents, pace) = (device::contents(plan)?, plan.medium.live_pace());
+            let device = Device::start::<I, _>(device_shared.device(&rt), contents, pace, plan);
             device_started.store(true, Ordering::Release);
-            rt.block_on(until(&rt, || device_stop.load(Ordering::Acquire)));
+            let is_over = || device_stop.load(Ordering::Acquire) || device.is_down();
+            rt.block_on(until(&rt, is_over));
             rt.drop_tasks();
-            Ok::<(), RunError>(())
+            Ok(device.fault_counts())
         });
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
@@ -226,12 +251,11 @@ pub fn live_in_threads<I: Interface>(
         });
         rt.drop_tasks();
         stop.store(true, Ordering::Release);
-        match device.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(error),
+        let faults = match device.join() {
+            Ok(faults) => faults?,
             Err(_) => return Err(RunError("the device's thread has panicked".into())),
-        }
-        ran.map(Outcome::of)
+        };
+        ran.map(|told| Outcome::with_faults(told, faults))
     })
 }
 
@@ -347,14 +371,6 @@ fn queues(plan: &Plan, work: &Work) -> usize {
 pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
     let queues = I::journey_queues(plan.host.queues);
     Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
-}
-
-pub(crate) fn contents(plan: &Plan) -> Result<Contents, RunError> {
-    Contents::new(plan.medium.contents.clone()).map_err(RunError::of)
-}
-
-pub(crate) fn medium(rt: &Rt, plan: &Plan, pace: Pace) -> Result<Banked, RunError> {
-    Ok(Banked::new(rt, contents(plan)?, pace))
 }
 
 /// What a host has to tell of its run.

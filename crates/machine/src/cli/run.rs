@@ -1,6 +1,7 @@
 //! `doorbell run` and `doorbell replay`.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -304,6 +305,9 @@ impl Once<'_> {
         if self.resets > 0 {
             println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
         }
+        for (name, struck) in &outcome.faults {
+            println!("fault {name}: struck {struck} times");
+        }
         let mut good = true;
         for (job, ran) in &outcome.jobs {
             for message in &ran.messages {
@@ -359,6 +363,7 @@ impl Once<'_> {
                 "interface": self.interface.word(),
                 "timed_events": outcome.timed_events,
                 "busy": busy,
+                "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
             }),
             plan: json!({
                 "name": self.plan.name,

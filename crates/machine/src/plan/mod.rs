@@ -20,6 +20,7 @@ mod dcx;
 mod device;
 mod document;
 mod errors;
+mod faults;
 mod fields;
 mod figures;
 mod host;
@@ -32,6 +33,7 @@ pub mod units;
 
 use std::path::Path;
 
+use ::device::faults::Fault;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimSpec};
 use media::Pace;
@@ -71,6 +73,8 @@ pub struct Plan {
     pub dcx: Option<Dcx>,
     /// How it is run.
     pub run: Run,
+    /// What goes wrong on purpose.
+    pub faults: Vec<Fault>,
     /// Every value that came with a source, in the order in which they are read.
     pub sources: Vec<Sourced>,
     /// Where the plan came from, as errors name it.
@@ -223,6 +227,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let speaks_dcx = root.has("dcx");
     let dcx = if speaks_dcx { root.table("dcx").and_then(dcx::read) } else { None };
     let run = root.table("run").and_then(read_run);
+    let faults = faults::read(&root);
     root.done();
     if let Some(host) = &host {
         host::check_place(reader, host);
@@ -241,6 +246,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         medium: medium?,
         dcx: if speaks_dcx { Some(dcx?) } else { None },
         run: run?,
+        faults: faults?,
         sources: Vec::new(),
         origin: origin.to_owned(),
     })

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use ::device::faults::When;
 use media::contents::{Backing, Keep};
 use runtime::Span;
 
@@ -23,6 +24,7 @@ impl Plan {
         self.write_host(out)?;
         self.write_device(out)?;
         self.write_medium(out)?;
+        self.write_faults(out)?;
         let (assumed, known): (Vec<_>, Vec<_>) = self.sources.iter().partition(|s| s.assumed);
         write_sources(out, "from a source", &known)?;
         write_sources(out, "assumed", &assumed)
@@ -48,6 +50,21 @@ impl Plan {
         line(out, "4 KiB to the host", span_text(figures.write_4k))?;
         line(out, "64 B from the host", span_text(figures.read_64))?;
         line(out, "a register", span_text(figures.read_register))?;
+        writeln!(out)
+    }
+
+    fn write_faults(&self, out: &mut String) -> fmt::Result {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "faults: {}", self.faults.len())?;
+        for fault in &self.faults {
+            let when = match &fault.when {
+                When::At(after) => format!("after {}", span_text(*after)),
+                When::Commands(_) => "at commands".to_owned(),
+            };
+            line(out, &fault.name, format_args!("{} {when}", fault.what.word()))?;
+        }
         writeln!(out)
     }
 
