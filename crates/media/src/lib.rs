@@ -6,6 +6,7 @@
 pub mod contents;
 
 mod banked;
+pub mod nand;
 
 use core::fmt;
 use core::future::Future;
