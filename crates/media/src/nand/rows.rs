@@ -129,7 +129,7 @@ mod tests {
             rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
         }
         let packed = rows.pack(&mut Vec::new());
-        assert_eq!(packed.stride, 3, "the low bytes: {:?}", packed.columns);
+        assert_eq!(packed.stride, 4, "the low bytes: {:?}", packed.columns);
         assert_eq!(packed.unpack(20, 100).bytes, rows.bytes);
         let mut middle = [0; 6];
         packed.copy(5, 7, &mut middle);
