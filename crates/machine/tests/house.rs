@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime", &[]),
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
+    ("ftl", &["runtime"]),
     ("device", &["wire", "runtime", "bus", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
@@ -34,7 +35,7 @@ const ONLY_IN: &[(&str, &str)] = &[
 ];
 
 /// Rooms whose decisions must not depend on hash order, and which do not print.
-const QUIET_ROOMS: &[&str] = &["wire", "runtime", "bus", "media", "device", "host", "workload"];
+const QUIET_ROOMS: &[&str] = &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"];
 
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;

@@ -7,6 +7,7 @@ pub mod contents;
 
 mod banked;
 mod faulty;
+pub mod nand;
 
 use core::fmt;
 use core::future::Future;
