@@ -23,6 +23,7 @@ mod errors;
 mod faults;
 mod fields;
 mod figures;
+mod flash;
 mod host;
 mod link;
 mod medium;
@@ -46,6 +47,7 @@ use document::{Document, TEXT_MAX};
 pub use errors::{Place, PlanError, PlanErrors};
 use fields::{Fields, Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
+pub use flash::{Flash, Start};
 pub use host::{Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
 pub use medium::{Medium, MediumKind, MediumPace};
 
