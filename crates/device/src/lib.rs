@@ -4,6 +4,8 @@
 //! first, [`dcx`] stands beside it. [`faults`] says what goes wrong on purpose.
 
 pub mod dcx;
+pub mod drive;
 pub mod faults;
+pub mod flash;
 mod lent;
 pub mod nvme;

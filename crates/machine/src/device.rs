@@ -3,24 +3,62 @@
 
 use std::rc::Rc;
 
-use ::device::faults::Faults;
+use ::device::drive::Drive;
+use ::device::faults::{Faults, Hook};
+use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
-use media::{Banked, Contents, Faulty, Media, Pace};
-use runtime::Rt;
+use ftl::{Cache, Options, Stats};
+use media::nand::{Nand, Spec};
+use media::{Banked, Contents, Faulty, Media};
+use runtime::{Rt, Span};
 
 use crate::interfaces::Interface;
-use crate::plan::Plan;
+use crate::plan::{Flash, MediumPace, Plan, Start};
+use crate::precondition;
 use crate::world::RunError;
+
+/// Which clock a device runs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Virtual time: its medium takes the time of its model.
+    Virtual,
+    /// The wall's: as the plan says.
+    Wall,
+}
+
+/// What a medium holds while no device has it.
+pub enum Kept {
+    /// Blocks of memory or of an image.
+    Blocks(Contents),
+    /// Flash.
+    Flash(Box<KeptFlash>),
+}
+
+/// Flash without a device.
+pub struct KeptFlash {
+    remains: Remains,
+    label: Vec<u8>,
+}
 
 /// A device that runs, in the tasks of its executor.
 pub struct Device {
-    medium: Rc<Banked>,
+    medium: Medium,
     faults: Option<Rc<Faults>>,
+    rt: Rt,
 }
 
-/// The contents of a plan's medium, as they are before its first device.
-pub(crate) fn contents(plan: &Plan) -> Result<Contents, RunError> {
-    Contents::new(plan.medium.contents.clone()).map_err(RunError::of)
+enum Medium {
+    Banked(Rc<Banked>),
+    Flash { drive: Rc<Drive<Chips>>, chips: Rc<Chips> },
+}
+
+/// What flash and its software have done.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashSeen {
+    /// The software.
+    pub software: Stats,
+    /// The chips.
+    pub chips: flash::Counts,
 }
 
 /// What the interface and the plan ask of each other is there.
@@ -29,25 +67,112 @@ pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
     if !plan.faults.is_empty() && !I::FAULTS {
         let (origin, name) = (&plan.origin, I::NAME);
         let expected = "none: faults strike no commands of this interface";
-        return Err(RunError(format!(
-            "{origin}: faults: found some, expected {expected} ({name})"
-        )));
+        return Err(RunError(format!("{origin}: faults: found some, expected {expected} ({name})")));
     }
     Ok(())
 }
 
+/// The software of a plan's flash.
+pub(crate) fn software(plan: &Plan, flash: &Flash) -> Options {
+    Options { seed: plan.run.seed, ..flash.software.clone() }
+}
+
+/// Chips of a plan, switched on.
+pub(crate) fn chips(
+    rt: &Rt,
+    flash: &Flash,
+    remains: Remains,
+    modelled: bool,
+) -> Result<Rc<Chips>, RunError> {
+    let options = flash::Options {
+        timing: modelled.then(|| flash.timing.clone()),
+        protected_buffer: flash.software.cache == Cache::Protected,
+    };
+    Ok(Rc::new(Chips::new(rt, remains, options).map_err(RunError::of)?))
+}
+
+impl Kept {
+    /// What a plan's medium holds before its first device: what its file says, or what it has been
+    /// through.
+    ///
+    /// # Errors
+    /// The file can't be used, or there is no room.
+    pub fn new(plan: &Plan) -> Result<Kept, RunError> {
+        let Some(flash) = &plan.medium.flash else {
+            let contents = Contents::new(plan.medium.contents.clone()).map_err(RunError::of)?;
+            return Ok(Kept::Blocks(contents));
+        };
+        let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
+        if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
+            let (nand, label) = Nand::load_from(path).map_err(RunError::of)?;
+            if nand.spec() != &spec {
+                let path = path.display();
+                let expected = "those of the plan, its seed included";
+                return Err(RunError(format!("{path}: found other chips, expected {expected}")));
+            }
+            return Ok(Kept::flash(nand, label));
+        }
+        let nand = Nand::new(spec).map_err(RunError::of)?;
+        match flash.start {
+            Start::Fresh => Ok(Kept::flash(nand, Vec::new())),
+            start => precondition::to(plan, flash, nand, start),
+        }
+    }
+
+    pub(crate) fn flash(remains: impl Into<Remains>, label: Vec<u8>) -> Kept {
+        Kept::Flash(Box::new(KeptFlash { remains: remains.into(), label }))
+    }
+
+    /// Writes flash into its file, if the plan has one.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn save(&self, plan: &Plan) -> Result<(), RunError> {
+        let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+        match (self, path) {
+            (Kept::Flash(kept), Some(path)) => {
+                kept.remains.nand().save(path, &kept.label).map_err(RunError::of)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Device {
-    /// A device with these contents, at this port.
+    /// A device with this medium, at this port.
+    ///
+    /// # Errors
+    /// The medium can't be used as the plan says.
     pub fn start<I: Interface, P: DevicePort>(
         port: P,
-        contents: Contents,
-        pace: Pace,
+        kept: Kept,
+        clock: Clock,
         plan: &Plan,
-    ) -> Device {
+    ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let medium = Rc::new(Banked::new(&rt, contents, pace));
-        let faults = start_on::<I, P, _>(&rt, port, medium.clone(), plan);
-        Device { medium, faults }
+        let (medium, faults) = match kept {
+            Kept::Blocks(contents) => {
+                let pace = match clock {
+                    Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
+                    Clock::Wall => plan.medium.live_pace(),
+                };
+                let medium = Rc::new(Banked::new(&rt, contents, pace));
+                let faults = start_on::<I, P, _>(&rt, port, medium.clone(), plan);
+                (Medium::Banked(medium), faults)
+            }
+            Kept::Flash(kept) => {
+                let flash = plan.medium.flash.as_ref().expect("flash comes from a plan of flash");
+                let pace = plan.medium.pace;
+                let modelled = clock == Clock::Virtual || pace == MediumPace::Modelled;
+                let KeptFlash { remains, label } = *kept;
+                let chips = chips(&rt, flash, remains, modelled)?;
+                let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+                let drive = Drive::start(&rt, chips.clone(), software, keep, label);
+                let faults = start_on::<I, P, _>(&rt, port, drive.clone(), plan);
+                (Medium::Flash { drive, chips }, faults)
+            }
+        };
+        Ok(Device { medium, faults, rt })
     }
 
     /// Its faults, if the plan has any.
@@ -60,9 +185,19 @@ impl Device {
         self.faults.as_ref().map_or_else(Vec::new, |faults| faults.counts())
     }
 
+    /// What its flash has done; none: it is none, or was never mounted.
+    pub fn flash_seen(&self) -> Option<FlashSeen> {
+        match &self.medium {
+            Medium::Banked(_) => None,
+            Medium::Flash { drive, chips } => {
+                let software = drive.mounted()?.stats();
+                Some(FlashSeen { software, chips: chips.counts() })
+            }
+        }
+    }
+
     /// Whether its link has gone down.
     pub(crate) fn is_down(&self) -> bool {
-        use ::device::faults::Hook;
         self.faults.as_ref().is_some_and(Hook::is_down)
     }
 
@@ -74,13 +209,71 @@ impl Device {
         }
     }
 
-    /// Its contents, for another device, once its tasks have been dropped.
+    /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
+    /// holds.
+    pub(crate) fn switch_off(self) -> Kept {
+        if let Medium::Flash { drive, .. } = &self.medium
+            && !self.faults.is_some()
+        {
+            // What can't be made durable is lost, as it would be in any SSD.
+            let _ = self.rt.block_on(drive.flush());
+        }
+        self.cut()
+    }
+
+    /// Takes its power away, now. Gives what its medium holds then.
     ///
     /// # Panics
-    /// If its tasks are still there.
-    pub(crate) fn into_contents(self) -> Contents {
-        let medium = Rc::try_unwrap(self.medium).ok().expect("the device's tasks are gone");
-        medium.into_contents()
+    /// If something outside its executor holds a part of it.
+    pub fn cut(self) -> Kept {
+        self.rt.drop_tasks();
+        const HELD: &str = "the device's tasks are gone";
+        match self.medium {
+            Medium::Banked(medium) => {
+                Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+            }
+            Medium::Flash { drive, chips } => {
+                let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
+                let chips = Rc::try_unwrap(chips).ok().expect(HELD);
+                Kept::flash(chips.cut(), label)
+            }
+        }
+    }
+}
+
+impl FlashSeen {
+    /// In words, a line each.
+    pub fn lines(&self, elapsed: Span) -> Vec<String> {
+        let (software, chips) = (&self.software, &self.chips);
+        let counters = &software.counters;
+        let mut lines = Vec::new();
+        if let Some(amplification) = counters.write_amplification_per_mille() {
+            let collector = counters.collector_share_per_mille().unwrap_or(0);
+            lines.push(format!(
+                "flash: write amplification {}.{:03}: of {} units programmed {}.{} % by the collector",
+                amplification / 1000,
+                amplification % 1000,
+                counters.programmed_units
+                    + counters.copied_units
+                    + counters.meta_units
+                    + counters.padding_units,
+                collector / 10,
+                collector % 10,
+            ));
+        }
+        lines.push(format!(
+            "flash: {} of {} units hold data, {} can be written before anything is collected",
+            software.mapped_units, software.good_units, software.left_units
+        ));
+        lines.push(format!(
+            "flash: superblocks erased {} to {} times, {} erased and {} collected in {elapsed}",
+            software.erases_least, software.erases_most, counters.erased, counters.collected
+        ));
+        lines.push(format!(
+            "flash: pages sensed {} times, {} again; {} programmed, {} failures, {} blocks retired",
+            chips.senses, chips.retries, chips.programs, chips.failures, counters.retired
+        ));
+        lines
     }
 }
 

@@ -8,7 +8,7 @@ use host::BlockDevice;
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
 use wire::Lba;
 
-use crate::device::{self, Device};
+use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::Plan;
 use crate::world::{self, RunError};
@@ -75,9 +75,8 @@ pub fn driver_costs<I: Interface>(
 ) -> Result<DriverCosts, RunError> {
     let shared = world::shared::<I>(plan)?;
     let (rt, device) = (live(), live());
-    let contents = device::contents(plan)?;
-    let (port, pace) = (shared.device(&device), plan.medium.live_pace());
-    let _device = Device::start::<I, _>(port, contents, pace, plan);
+    let port = shared.device(&device);
+    let _device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;

@@ -19,7 +19,7 @@ use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
-use crate::device::{self, Device};
+use crate::device::{self, Clock, Device, FlashSeen, Kept};
 use crate::engine::{self, Checks, Layer, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::{Completion, Plan};
@@ -61,17 +61,21 @@ pub struct Outcome {
     pub busy: Option<Busy>,
     /// How often each fault of the plan has struck; nothing, where the device is in another process.
     pub faults: Vec<(String, u64)>,
+    /// What the flash has done, if there is any and the device is not in another process.
+    pub flash: Option<FlashSeen>,
 }
 
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
-        Outcome::with_faults(told, Vec::new())
+        let Told { jobs, notes, resets } = told;
+        let (faults, flash) = (Vec::new(), None);
+        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash }
     }
 
-    pub(crate) fn with_faults(told: Told, faults: Vec<(String, u64)>) -> Outcome {
-        let Told { jobs, notes, resets } = told;
-        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults }
+    /// With what its device has to tell.
+    fn beside(told: Told, device: Tale) -> Outcome {
+        Outcome { faults: device.faults, flash: device.flash, ..Outcome::of(told) }
     }
 }
 
@@ -124,15 +128,32 @@ pub fn simulate<I: Interface>(
         cores: (0..plan.host.cores).map(|core| bus.core_busy(core)).collect(),
     };
     let timed_events = rt.timed_events();
-    rt.drop_tasks();
-    let outcome = Outcome::with_faults(ran?, device.fault_counts());
+    let tale = Tale::of(&device);
+    leave(device, plan)?;
+    let outcome = Outcome::beside(ran?, tale);
     Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
+}
+
+/// What a device has to tell of its run.
+struct Tale {
+    faults: Vec<(String, u64)>,
+    flash: Option<FlashSeen>,
+}
+
+impl Tale {
+    fn of(device: &Device) -> Tale {
+        Tale { faults: device.fault_counts(), flash: device.flash_seen() }
+    }
+}
+
+/// Switches a device off, and keeps its state where the plan says.
+fn leave(device: Device, plan: &Plan) -> Result<(), RunError> {
+    device.switch_off().save(plan)
 }
 
 /// A device on a modelled bus.
 fn simulated_device<I: Interface>(rt: &Rt, bus: &SimBus, plan: &Plan) -> Result<Device, RunError> {
-    let pace = plan.simulated_pace().map_err(RunError::of)?;
-    let device = Device::start::<I, _>(bus.device(), device::contents(plan)?, pace, plan);
+    let device = Device::start::<I, _>(bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
     if let Some(faults) = device.faults().cloned() {
         let (rt, bus) = (rt.clone(), bus.clone());
         rt.clone().spawn(async move {
@@ -182,8 +203,7 @@ pub fn live_in_one_thread<I: Interface>(
     let shared = shared::<I>(plan)?;
     let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
     let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-    let (contents, pace) = (device::contents(plan)?, plan.medium.live_pace());
-    let device = Device::start::<I, _>(shared.device(&rt), contents, pace, plan);
+    let device = Device::start::<I, _>(shared.device(&rt), Kept::new(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     if let Some(faults) = device.faults().cloned() {
         let (rt, host) = (rt.clone(), host.clone());
@@ -193,8 +213,9 @@ pub fn live_in_one_thread<I: Interface>(
         });
     }
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone()));
-    rt.drop_tasks();
-    ran.map(|told| Outcome::with_faults(told, device.fault_counts()))
+    let tale = Tale::of(&device);
+    leave(device, plan)?;
+    ran.map(|told| Outcome::beside(told, tale))
 }
 
 pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
@@ -219,13 +240,14 @@ pub fn live_in_threads<I: Interface>(
         let device = std::thread::Builder::new().name("device".into());
         let device = device.spawn_scoped(scope, move || {
             let rt = Rt::live(&STD_CLOCK, Some(device_journeys), Log::Off);
-            let (contents, pace) = (device::contents(plan)?, plan.medium.live_pace());
-            let device = Device::start::<I, _>(device_shared.device(&rt), contents, pace, plan);
+            let port = device_shared.device(&rt);
+            let device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
             device_started.store(true, Ordering::Release);
             let is_over = || device_stop.load(Ordering::Acquire) || device.is_down();
             rt.block_on(until(&rt, is_over));
-            rt.drop_tasks();
-            Ok(device.fault_counts())
+            let tale = Tale::of(&device);
+            leave(device, plan)?;
+            Ok(tale)
         });
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
@@ -251,11 +273,11 @@ pub fn live_in_threads<I: Interface>(
         });
         rt.drop_tasks();
         stop.store(true, Ordering::Release);
-        let faults = match device.join() {
-            Ok(faults) => faults?,
+        let tale = match device.join() {
+            Ok(tale) => tale?,
             Err(_) => return Err(RunError("the device's thread has panicked".into())),
         };
-        ran.map(|told| Outcome::with_faults(told, faults))
+        ran.map(|told| Outcome::beside(told, tale))
     })
 }
 

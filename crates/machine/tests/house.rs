@@ -12,10 +12,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
     ("ftl", &["runtime"]),
-    ("device", &["wire", "runtime", "bus", "media"]),
+    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
-    ("machine", &["wire", "runtime", "bus", "media", "device", "host", "workload"]),
+    ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"]),
 ];
 
 /// The only files that may hold `unsafe`.

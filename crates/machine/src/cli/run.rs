@@ -308,6 +308,10 @@ impl Once<'_> {
         for (name, struck) in &outcome.faults {
             println!("fault {name}: struck {struck} times");
         }
+        if let Some(flash) = &outcome.flash {
+            let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed).max().unwrap_or_default();
+            flash.lines(elapsed).iter().for_each(|line| println!("{line}"));
+        }
         let mut good = true;
         for (job, ran) in &outcome.jobs {
             for message in &ran.messages {

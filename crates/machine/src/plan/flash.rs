@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use ftl::{Cache, Choice, Options, Shape};
+use ftl::policy::Choice;
+use ftl::{Cache, Options, Shape};
 use media::contents::Keep;
 use media::nand::{Errors, Geometry, Profile, Spec, Timing};
-use runtime::Span;
 
 use super::fields::{Fields, Source::Welcome};
 use super::units::size_text;
@@ -42,20 +42,6 @@ impl Flash {
     /// Bytes that the host sees.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.software.units) * u64::from(self.spec.geometry.unit_bytes)
-    }
-
-    /// Chips that take no time.
-    pub fn timeless(&self) -> Timing {
-        Timing {
-            read: [Span::ZERO; 4],
-            program: [Span::ZERO; 4],
-            erase: Span::ZERO,
-            command: Span::ZERO,
-            bytes_per_s: u64::MAX,
-            decode: Span::ZERO,
-            suspend: None,
-            ..self.timing.clone()
-        }
     }
 }
 

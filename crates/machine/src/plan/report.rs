@@ -109,6 +109,7 @@ impl Plan {
         let kind = match medium.kind {
             MediumKind::Dram => "DRAM",
             MediumKind::Pcm => "PCM",
+            MediumKind::Flash => "flash",
         };
         let kept = match contents.keep {
             Keep::Everything => "every byte kept",
@@ -133,6 +134,19 @@ impl Plan {
             line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
             line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
             line(out, "a write", format_args!("{} reads", timing.write_factor))?;
+        }
+        if let Some(flash) = &medium.flash {
+            let geometry = &flash.spec.geometry;
+            let (dies, channels) = (geometry.all_dies(), geometry.channels);
+            line(out, "chips", format_args!("{}, {dies} dies on {channels} channels", flash.profile))?;
+            let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
+            let page = size_text(geometry.page_bytes.into());
+            let layout = format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
+            line(out, "a die", layout)?;
+            line(out, "all of it", size_text(geometry.bytes()))?;
+            let buffer = u64::from(flash.software.slots) * u64::from(geometry.unit_bytes);
+            let cache = format!("{:?}", flash.software.cache).to_lowercase();
+            line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))?;
         }
         if let Some(span) = self.figures().medium_4k {
             line(out, "4 KiB, first byte", span_text(span))?;
