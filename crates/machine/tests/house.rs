@@ -12,7 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
     ("ftl", &["runtime"]),
-    ("device", &["wire", "runtime", "bus", "media"]),
+    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
     ("machine", &["wire", "runtime", "bus", "media", "device", "host", "workload"]),
