@@ -89,6 +89,22 @@ impl Nand {
         Ok(())
     }
 
+    /// Keeps a unit of a programmed page whole, if the one that it was copied from is.
+    ///
+    /// # Errors
+    /// As [`Nand::keep_whole`].
+    pub fn copy_whole(&mut self, from: (PageAt, u32), to: (PageAt, u32)) -> Result<(), Error> {
+        self.check(to.0)?;
+        if to.0.page >= u32::from(self.blocks[to.0.block as usize].next) {
+            return Err(Error::Range { at: to.0 });
+        }
+        if let Some(bytes) = self.whole.get(&from).cloned() {
+            self.blocks[to.0.block as usize].flags |= WHOLE;
+            self.whole.insert(to, bytes);
+        }
+        Ok(())
+    }
+
     /// Erases a block.
     ///
     /// # Errors
@@ -148,24 +164,34 @@ impl Nand {
         }
         let block = &mut self.blocks[at.block as usize];
         block.reads = block.reads.saturating_add(1);
-        if at.page >= u32::from(block.next) {
-            // A failed or half-done erase has left cells that are neither.
-            let erased = block.flags & HALF_ERASED == 0;
-            return Ok(if erased { Sense::Erased } else { Sense::Uncorrectable });
-        }
-        let harmed = block.flags & HARMED != 0;
         if let Held::Stored = block.held {
             self.load(at.block)?;
         }
-        let wear = self.wear(at.block);
+        Ok(self.judge(at, units, step))
+    }
+
+    /// What a read would find now, without one.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    #[inline]
+    pub fn judge(&self, at: PageAt, units: u128, step: u32) -> Sense {
+        let block = &self.blocks[at.block as usize];
+        if at.page >= u32::from(block.next) {
+            // A failed or half-done erase has left cells that are neither.
+            let erased = block.flags & HALF_ERASED == 0;
+            return if erased { Sense::Erased } else { Sense::Uncorrectable };
+        }
         let errors = &self.spec.errors;
-        let mut rate = errors.rate(wear, self.tables.cells[at.page as usize].kind, step);
-        if harmed && let Some(harm) = self.harm.get(&at) {
+        let kind = self.tables.cells[at.page as usize].kind;
+        let mut rate = errors.rate(self.wear(at.block), kind, step);
+        if block.flags & HARMED != 0
+            && let Some(harm) = self.harm.get(&at)
+        {
             rate = rate.saturating_add(*harm).min(HOPELESS);
         }
         let most = self.worst(at, units, rate);
-        let good = most <= errors.corrects;
-        Ok(if good { Sense::Good { errors: most } } else { Sense::Uncorrectable })
+        if most <= errors.corrects { Sense::Good { errors: most } } else { Sense::Uncorrectable }
     }
 
     /// Bit errors in the worst of the codewords of these units.

@@ -14,12 +14,12 @@ impl Nand {
     /// Impact of Power Loss on Flash Memory", Tseng, Grupp and Swanson, DAC 2011).
     ///
     /// # Errors
-    /// [`Error::Order`]: it was not the last page programmed in its block. Nothing has changed.
+    /// [`Error::Order`]: it was not of the last operation on its block. Nothing has changed.
     ///
     /// # Panics
     /// If there is no such block.
     pub fn tear_program(&mut self, at: PageAt, done: u32) -> Result<(), Error> {
-        self.check_last(at)?;
+        self.check_last(at, self.spec.geometry.group)?;
         let mut dice = self.torn(at);
         // A cell that has not moved reads right in half the cases: every second bit of the data is the
         // one that it began with.
@@ -28,8 +28,13 @@ impl Nand {
         self.harm(at, rate / 2 + dice.below(rate / 2 + 1));
         let place = self.cells(at.page);
         let first = u32::from(place.word_line) * self.spec.geometry.cell.bits();
+        let group = at.page - at.page % self.spec.geometry.group;
         for kind in 0..u32::from(place.kind) {
             let page = self.tables.pages[(first + kind) as usize];
+            if u32::from(page) >= group {
+                // It was to be programmed by the same operation.
+                continue;
+            }
             // From every eighth bit to nothing that could be noticed.
             let rate = HOPELESS >> (2 + dice.below(12));
             self.harm(PageAt { page: page.into(), ..at }, rate);
@@ -40,12 +45,12 @@ impl Nand {
     /// The program of this page, which [`Nand::program`] did, had not begun when the power was lost.
     ///
     /// # Errors
-    /// As [`Nand::tear_program`].
+    /// [`Error::Order`]: it was not the last page programmed in its block. Nothing has changed.
     ///
     /// # Panics
     /// If there is no such block.
     pub fn undo_program(&mut self, at: PageAt) -> Result<(), Error> {
-        self.check_last(at)?;
+        self.check_last(at, 1)?;
         if let Held::Stored = self.blocks[at.block as usize].held {
             self.load(at.block)?;
         }
@@ -57,14 +62,12 @@ impl Nand {
         Ok(())
     }
 
-    fn check_last(&self, at: PageAt) -> Result<(), Error> {
+    /// Whether the page is one of the last so many that were programmed.
+    fn check_last(&self, at: PageAt, pages: u32) -> Result<(), Error> {
         self.check(at)?;
         let next = u32::from(self.blocks[at.block as usize].next);
-        if at.page + 1 == next {
-            Ok(())
-        } else {
-            Err(Error::Order { at, next: self.next_page(at.block) })
-        }
+        let last = at.page < next && next <= at.page + pages;
+        if last { Ok(()) } else { Err(Error::Order { at, next: self.next_page(at.block) }) }
     }
 
     /// An erase of this block, which has not been done yet, loses its power after `done` parts of
