@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::layout::NONE;
 use crate::pages::META;
+use crate::state::{CHUNK, NUMBER};
 
 /// What becomes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,11 @@ const EMPTY: Slot = Slot {
     before: NONE,
     after: NONE,
 };
+
+/// Whether one looks for this in the buffer: data, and parts of the map. Of notes of trims each is new.
+fn is_found(logical: u32) -> bool {
+    logical & META == 0 || logical & !NUMBER == CHUNK
+}
 
 /// All slots. Those in use stand in a list in the order of their numbers.
 pub(crate) struct Buffer {
@@ -136,7 +142,7 @@ impl Buffer {
     }
 
     fn put(&mut self, at: u32, logical: u32, order: u64) {
-        let older = if logical & META == 0 { self.index.insert(logical, at) } else { NONE };
+        let older = if is_found(logical) { self.index.insert(logical, at) } else { NONE };
         let before = self.newest;
         *self.slot(at) =
             Slot { logical, order, phase: Phase::Pending, dead: false, older, before, after: NONE };
@@ -176,7 +182,7 @@ impl Buffer {
             self.forget(at);
             return true;
         }
-        if logical & META == 0 && self.index.get(logical) != Some(at) {
+        if is_found(logical) && self.index.get(logical) != Some(at) {
             let mut newer = self.index.get(logical).expect("a newer version");
             while self.slots[newer as usize].older != at {
                 newer = self.slots[newer as usize].older;
@@ -247,7 +253,7 @@ impl Buffer {
     fn forget(&mut self, at: u32) {
         self.unlink(at);
         let Slot { logical, older, .. } = self.slots[at as usize];
-        if logical & META == 0 {
+        if is_found(logical) {
             let first = self.index.get(logical).expect("in the index");
             if first == at {
                 match older {

@@ -158,8 +158,12 @@ impl<P: Pages> Inner<P> {
 const READY: u32 = 4;
 
 impl State {
-    pub fn collector_stream(&self) -> Stream {
-        if self.options.separate_streams { Stream::Collector } else { Stream::Host }
+    /// Where the collector writes: with the host, where it has no superblock of its own and there is none
+    /// to be had, as after programs that have failed.
+    fn collector_stream(&mut self) -> Stream {
+        let own = self.options.separate_streams
+            && (self.supers.clean > 0 || self.supers.peek(Stream::Collector).is_some());
+        if own { Stream::Collector } else { Stream::Host }
     }
 
     fn next_step(&mut self) -> Step {
@@ -168,7 +172,8 @@ impl State {
             return Step::Wait;
         }
         let ready = self.weed_out();
-        let row = self.supers.peek(self.collector_stream());
+        let stream = self.collector_stream();
+        let row = self.supers.peek(stream);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
@@ -275,7 +280,7 @@ impl State {
     fn is_flying(&self, logical: u32) -> bool {
         match holds(logical) {
             Holds::Data { logical, .. } => self.buffer.is_flying(logical),
-            Holds::Chunk(_) => self.chunks_waiting > 0,
+            Holds::Chunk(_) => self.buffer.is_flying(logical),
             _ => false,
         }
     }

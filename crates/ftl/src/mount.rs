@@ -94,12 +94,15 @@ impl<P: Pages> Inner<P> {
         } else {
             found.sort_unstable();
         }
-        self.state.borrow_mut().chunks.copy_from_slice(&root.chunks_of(&self.state.borrow()));
+        self.state.borrow_mut().take_chunks(&root);
         self.find_meta(&found);
         if !self.load_chunks(&root).await {
             return false;
         }
-        let trims = self.trims(kept).await;
+        // What was trimmed before the checkpoint began is in the map already; it may have been written
+        // since, in rows that need not be looked at, while the collector has moved the note.
+        let mut trims = self.trims(kept).await;
+        trims.retain(|trim| trim.before >= root.from);
         self.replay(&found, &trims);
         true
     }

@@ -61,12 +61,6 @@ impl Root {
         known.is_some_and(|known| known.filled != 0 && known.opened == opened)
     }
 
-    pub fn chunks_of(&self, state: &State) -> Vec<u32> {
-        let mut chunks = self.chunks.clone();
-        chunks.resize(state.chunks.len(), NONE);
-        chunks
-    }
-
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.from.to_le_bytes());
@@ -408,6 +402,13 @@ impl State {
         let one = &mut self.supers.all[superblock as usize];
         one.erases = known.erases;
         self.supers.most_erases = self.supers.most_erases.max(known.erases);
+    }
+
+    /// Where the root says that the parts of the map lie.
+    pub fn take_chunks(&mut self, root: &Root) {
+        for (chunk, at) in self.chunks.iter_mut().zip(&root.chunks) {
+            *chunk = *at;
+        }
     }
 
     fn is_checkpoint_due(&self) -> bool {

@@ -400,7 +400,8 @@ impl State {
 
     /// Opens a superblock for a stream, if it may have one. The last belongs to the collector.
     pub fn open_for(&mut self, stream: Stream, last: bool) -> Option<(Spot, u32)> {
-        if self.supers.free <= u32::from(!last) {
+        let kept = 1 + u32::from(self.supers.refreshing > 0);
+        if self.supers.free <= if last { 0 } else { kept } {
             self.refuse();
             return None;
         }
