@@ -14,6 +14,8 @@ pub const STAGES: &[&str] = &["mount", "buffer wait", "flush"];
 /// Bytes that are remembered of a block where only stamps are.
 const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;
 
+static ZEROS: [u8; 4096] = [0; 4096];
+
 fn of_flash(error: Error) -> MediaError {
     match error {
         Error::Range => MediaError::Range,
@@ -90,6 +92,22 @@ impl<P: Pages> Drive<P> {
         self.mounted.get()?.as_ref().ok()
     }
 
+    /// Lends the zeros that lie between two runs: whoever reads has other bytes there before.
+    fn zeros(&self, from: u32, to: u32, put: &mut dyn FnMut(u32, &[u8])) {
+        let (most, step) = match self.keep {
+            Keep::Everything => (ZEROS.len() as u32, ZEROS.len() as u32),
+            Keep::Stamps => (STAMP_BYTES, self.options.block_bytes),
+        };
+        let mut at = match self.keep {
+            Keep::Everything => from,
+            Keep::Stamps => from.next_multiple_of(step),
+        };
+        while at < to {
+            put(at, &ZEROS[..most.min(to - at) as usize]);
+            at += step;
+        }
+    }
+
     /// What is kept beside the blocks, once nobody uses the drive any more.
     pub fn into_label(self) -> Vec<u8> {
         self.label.into_inner()
@@ -122,7 +140,15 @@ impl<P: Pages> Media for Drive<P> {
 
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         let software = self.mounted().ok_or(MediaError::Unreadable)?;
-        software.lend(at.block, at.blocks, put).map_err(of_flash)
+        let mut seen = 0;
+        let lent = software.lend(at.block, at.blocks, &mut |offset, run| {
+            self.zeros(seen, offset, put);
+            put(offset, run);
+            seen = offset + run.len() as u32;
+        });
+        lent.map_err(of_flash)?;
+        self.zeros(seen, at.blocks * self.options.block_bytes, put);
+        Ok(())
     }
 
     /// Returns when the data are in the write buffer, or on flash where a power cut would lose them
