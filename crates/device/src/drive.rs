@@ -46,7 +46,13 @@ struct Stages {
 
 impl<P: Pages> Drive<P> {
     /// Takes flash into use, new or as a power cut has left it. `label` is what was kept beside it.
-    pub fn start(rt: &Rt, pages: Rc<P>, options: Options, keep: Keep, label: Vec<u8>) -> Rc<Drive<P>> {
+    pub fn start(
+        rt: &Rt,
+        pages: Rc<P>,
+        options: Options,
+        keep: Keep,
+        label: Vec<u8>,
+    ) -> Rc<Drive<P>> {
         let drive = Rc::new(Drive {
             rt: rt.clone(),
             options,

@@ -122,7 +122,8 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         for die in 0..self.layout.shape.dies {
             let mut bad = state.supers.doomed(superblock, die);
-            bad |= erases.iter().filter(|one| one.blocks.die == die).fold(0, |all, e| all | e.failed);
+            bad |=
+                erases.iter().filter(|one| one.blocks.die == die).fold(0, |all, e| all | e.failed);
             for plane in (0..self.layout.shape.planes).filter(|plane| bad >> plane & 1 != 0) {
                 self.pages.mark_bad(Page { die, plane, block: superblock, page: 0 });
                 state.counters.retired += 1;
@@ -177,9 +178,7 @@ impl State {
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
-        let free = row.is_none_or(|(spot, _)| {
-            self.queues[spot.die as usize].jobs.len() < QUEUE
-        });
+        let free = row.is_none_or(|(spot, _)| self.queues[spot.die as usize].jobs.len() < QUEUE);
         if ready >= room {
             return if free { self.row_or_wait(row) } else { Step::Wait };
         }
@@ -251,7 +250,9 @@ impl State {
         let Some((victim, mut cursor)) = self.collection.victim else { return };
         let end = self.supers.range(victim).1;
         let room = self.layout.row_units as usize;
-        while found.len() + self.collection.gathered.len() < room.max(self.collection.gathered.len() + 1) {
+        while found.len() + self.collection.gathered.len()
+            < room.max(self.collection.gathered.len() + 1)
+        {
             match self.supers.next_valid(cursor, end) {
                 Some(at) => {
                     found.push(at);
@@ -294,8 +295,7 @@ impl State {
                 return true;
             }
             let lost = logical & META == 0 && logical & LOST != 0;
-            let from =
-                if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
+            let from = if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
             job.units.push(Unit { logical: *logical, from });
             job.from.push(*at);
             self.supers.all[self.layout.superblock(*at) as usize].copies += 1;
@@ -340,7 +340,8 @@ impl State {
         if supers.clean >= READY || supers.clean == supers.free {
             return None;
         }
-        let doubtful = supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
+        let doubtful =
+            supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
         let one = &mut supers.all[doubtful];
         one.phase = Phase::Victim;
         supers.free -= 1;

@@ -160,9 +160,8 @@ impl Supers {
     }
 
     fn recount(&mut self, superblock: u32) {
-        let planes: u32 = (0..self.layout.shape.dies)
-            .map(|die| self.members(superblock, die).count_ones())
-            .sum();
+        let planes: u32 =
+            (0..self.layout.shape.dies).map(|die| self.members(superblock, die).count_ones()).sum();
         self.all[superblock as usize].units = planes * self.layout.plane_units * self.layout.groups;
     }
 

@@ -67,7 +67,9 @@ pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
     if !plan.faults.is_empty() && !I::FAULTS {
         let (origin, name) = (&plan.origin, I::NAME);
         let expected = "none: faults strike no commands of this interface";
-        return Err(RunError(format!("{origin}: faults: found some, expected {expected} ({name})")));
+        return Err(RunError(format!(
+            "{origin}: faults: found some, expected {expected} ({name})"
+        )));
     }
     Ok(())
 }
@@ -116,6 +118,18 @@ impl Kept {
         match flash.start {
             Start::Fresh => Ok(Kept::flash(nand, Vec::new())),
             start => precondition::to(plan, flash, nand, start),
+        }
+    }
+
+    /// Flash in the same state, for as little memory as they do not share; what a buffer holds beside it is
+    /// left out.
+    ///
+    /// # Panics
+    /// If it is no flash.
+    pub(crate) fn fork(&self) -> Kept {
+        match self {
+            Kept::Blocks(_) => panic!("only flash can be forked"),
+            Kept::Flash(kept) => Kept::flash(kept.remains.nand().fork(), kept.label.clone()),
         }
     }
 

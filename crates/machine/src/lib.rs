@@ -23,6 +23,7 @@ pub mod interfaces;
 pub mod measure;
 pub mod papers;
 pub mod plan;
+pub mod power_cuts;
 mod precondition;
 pub mod serve;
 pub mod work;

@@ -185,7 +185,7 @@ pub fn in_virtual_time<I: Interface, T>(
     done
 }
 
-fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
+pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = I::register_bytes(plan);
     // What another interface of the plan's would spend has no stage here.

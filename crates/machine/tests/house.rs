@@ -35,7 +35,8 @@ const ONLY_IN: &[(&str, &str)] = &[
 ];
 
 /// Rooms whose decisions must not depend on hash order, and which do not print.
-const QUIET_ROOMS: &[&str] = &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"];
+const QUIET_ROOMS: &[&str] =
+    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"];
 
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;

@@ -237,10 +237,7 @@ fn again(plan: &str, seed: u64, map: Lay, sets: &Sets) -> String {
     if map == Lay::Modulo {
         line += " --map modulo";
     }
-    for (key, value) in &sets.sets {
-        line += &format!(" --set '{}={}'", key, value.replace('\'', "'\\''"));
-    }
-    line
+    line + &sets.typed()
 }
 
 fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {

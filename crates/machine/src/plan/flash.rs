@@ -59,7 +59,11 @@ pub(super) fn shape(geometry: &Geometry) -> Shape {
 }
 
 /// Reads the table, for blocks of so many bytes, of which this is kept.
-pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>, keep: Option<Keep>) -> Option<Flash> {
+pub(super) fn read(
+    fields: Fields<'_>,
+    block_bytes: Option<u64>,
+    keep: Option<Keep>,
+) -> Option<Flash> {
     let known: Vec<_> = Profile::all().into_iter().map(|one| (one.name, one.name)).collect();
     let profile = fields.choice("profile", &known).and_then(Profile::named);
     let geometry = profile.as_ref().and_then(|profile| geometry(&fields, profile));
@@ -126,7 +130,11 @@ fn software(
     let spare = fields.number("spare_per_mille", Welcome, 1..=1000);
     let cache = fields.choice(
         "cache",
-        &[("volatile", Cache::Volatile), ("protected", Cache::Protected), ("through", Cache::Through)],
+        &[
+            ("volatile", Cache::Volatile),
+            ("protected", Cache::Protected),
+            ("through", Cache::Through),
+        ],
     );
     let sized = |bytes: u64| (4096..=1 << 32).contains(&bytes);
     let buffer = fields.size("buffer", Welcome, sized, "a size from \"4 KiB\" to \"4 GiB\"");
@@ -157,7 +165,11 @@ fn software(
     let least = shape.row_units(u32::MAX >> (32 - shape.planes));
     if slots < least {
         let row = size_text(u64::from(least) * u64::from(shape.unit_bytes));
-        fields.error("buffer", size_text(buffer?), format!("at least {row}, what one program writes"));
+        fields.error(
+            "buffer",
+            size_text(buffer?),
+            format!("at least {row}, what one program writes"),
+        );
         return None;
     }
     Some(Options {

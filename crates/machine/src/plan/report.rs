@@ -138,10 +138,15 @@ impl Plan {
         if let Some(flash) = &medium.flash {
             let geometry = &flash.spec.geometry;
             let (dies, channels) = (geometry.all_dies(), geometry.channels);
-            line(out, "chips", format_args!("{}, {dies} dies on {channels} channels", flash.profile))?;
+            line(
+                out,
+                "chips",
+                format_args!("{}, {dies} dies on {channels} channels", flash.profile),
+            )?;
             let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
             let page = size_text(geometry.page_bytes.into());
-            let layout = format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
+            let layout =
+                format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
             line(out, "a die", layout)?;
             line(out, "all of it", size_text(geometry.bytes()))?;
             let buffer = u64::from(flash.software.slots) * u64::from(geometry.unit_bytes);
