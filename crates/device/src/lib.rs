@@ -1,8 +1,12 @@
 //! The SSD: one front end per host interface, over a medium and a bus port.
 //!
 //! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
-//! first, [`dcx`] stands beside it.
+//! first, [`dcx`] stands beside it. [`faults`] says what goes wrong on purpose. [`flash`] is what a
+//! translation layer runs on, and [`drive`] the medium that comes of both.
 
 pub mod dcx;
+pub mod drive;
+pub mod faults;
+pub mod flash;
 mod lent;
 pub mod nvme;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
+use device::faults::{Faults, Hook, Perfect};
 use device::{dcx as dcx_front, nvme as front};
 use host::{BlockDevice, InitError};
 use host::{dcx as dcx_driver, nvme as driver};
@@ -49,6 +50,20 @@ pub trait Interface: 'static {
 
     /// Starts the device's end.
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
+
+    /// Whether a plan's faults can strike its commands.
+    const FAULTS: bool = false;
+
+    /// Starts the device's end with faults. Where they can strike no commands, a world is not built.
+    fn start_faulty<P: DevicePort, M: Media>(
+        port: P,
+        medium: Rc<M>,
+        plan: &Plan,
+        faults: &Rc<Faults>,
+    ) {
+        let _ = faults;
+        Self::start(port, medium, plan);
+    }
 
     /// Starts the driver, with one queue for each of `ports`: each on its own core.
     fn connect<P: HostPort>(
@@ -96,8 +111,16 @@ impl Interface for Nvme {
         "dispatch",
         "device processor wait",
         "parse",
+        "fault",
         "prp list",
         "host read",
+        "mount",
+        "buffer wait",
+        "flush",
+        "die wait",
+        "die",
+        "channel wait",
+        "channel",
         "media wait",
         "media",
         "link wait",
@@ -122,6 +145,17 @@ impl Interface for Nvme {
 
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
         front::Controller::start(port, medium, options(plan));
+    }
+
+    const FAULTS: bool = true;
+
+    fn start_faulty<P: DevicePort, M: Media>(
+        port: P,
+        medium: Rc<M>,
+        plan: &Plan,
+        faults: &Rc<Faults>,
+    ) {
+        front::Controller::start_with(port, medium, options(plan), faults.clone());
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
@@ -185,9 +219,17 @@ impl Interface for Dcx {
         "dispatch",
         "device processor wait",
         "parse",
+        "fault",
         "prp list",
         "host read",
         "tag wait",
+        "mount",
+        "buffer wait",
+        "flush",
+        "die wait",
+        "die",
+        "channel wait",
+        "channel",
         "media wait",
         "media",
         "link wait",
@@ -224,16 +266,18 @@ impl Interface for Dcx {
     }
 
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        let rt = port.rt().clone();
-        let tagged = match dcx_of(plan).tags {
-            // A medium that cannot be read promises nothing; the driver's tags are random then.
-            DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, medium.clone(), grain)
-                .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, medium)),
-            DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, medium),
-        };
-        let tagged = Rc::new(tagged);
-        front::Controller::start(port.clone(), tagged.clone(), options(plan));
-        dcx_front::Front::start(port, tagged, dcx_options(plan));
+        start_dcx(port, medium, plan, Perfect);
+    }
+
+    const FAULTS: bool = true;
+
+    fn start_faulty<P: DevicePort, M: Media>(
+        port: P,
+        medium: Rc<M>,
+        plan: &Plan,
+        faults: &Rc<Faults>,
+    ) {
+        start_dcx(port, medium, plan, faults.clone());
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
@@ -266,6 +310,25 @@ impl<P: HostPort> Driver<P> for DcxDriver<P> {
         self.dcx.stop().await.map_err(|error| error.to_string())?;
         self.nvme.stop().await
     }
+}
+
+fn start_dcx<P: DevicePort, M: Media, H: Hook + Clone>(
+    port: P,
+    medium: Rc<M>,
+    plan: &Plan,
+    hook: H,
+) {
+    let rt = port.rt().clone();
+    let tagged = match dcx_of(plan).tags {
+        // A medium that cannot be read promises nothing; the driver's tags are random then.
+        DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, medium.clone(), grain)
+            .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, medium)),
+        DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, medium),
+    };
+    let tagged = Rc::new(tagged);
+    let nvme = options(plan);
+    front::Controller::start_with(port.clone(), tagged.clone(), nvme, hook.clone());
+    dcx_front::Front::start_with(port, tagged, dcx_options(plan), hook);
 }
 
 fn dcx_of(plan: &Plan) -> plan::Dcx {

@@ -16,12 +16,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod device;
 pub mod engine;
 mod function;
 pub mod interfaces;
 pub mod measure;
 pub mod papers;
 pub mod plan;
+pub mod power_cuts;
+mod precondition;
 pub mod serve;
 pub mod work;
 pub mod world;

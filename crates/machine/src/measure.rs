@@ -1,7 +1,6 @@
 //! What this program costs on this machine: the round trip between two cores, and the driver's own work.
 
 use std::future::{Future, poll_fn};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
@@ -9,6 +8,7 @@ use host::BlockDevice;
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
 use wire::Lba;
 
+use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::Plan;
 use crate::world::{self, RunError};
@@ -75,8 +75,8 @@ pub fn driver_costs<I: Interface>(
 ) -> Result<DriverCosts, RunError> {
     let shared = world::shared::<I>(plan)?;
     let (rt, device) = (live(), live());
-    let medium = world::medium(&device, plan, plan.medium.live_pace())?;
-    I::start(shared.device(&device), Rc::new(medium), plan);
+    let port = shared.device(&device);
+    let _device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;

@@ -1,18 +1,17 @@
 //! Devices that other processes drive.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use bus::live;
 use bus::vfio_user::{self, DeviceEnd, Ended, Function, Sharing, Why};
 use media::contents::Backing;
-use media::{Banked, Contents};
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
+use crate::device::{self, Clock, Device, Kept};
 use crate::interfaces::Interface;
 use crate::plan::Plan;
 use crate::work::Work;
-use crate::world::{Options, Outcome, RunError, contents, drive, journeys, until};
+use crate::world::{Options, Outcome, RunError, drive, journeys, until};
 
 /// Serves a device to one host process after another over shared memory, until `stop` says so.
 /// Contents live as long as the server, and longer in a file.
@@ -24,9 +23,9 @@ pub fn over_shared_memory<I: Interface>(
     socket: &Path,
     mut connected: impl FnMut(&str),
 ) -> Result<(), RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let server = live::Server::bind(socket).map_err(RunError::of)?;
-    let mut contents = Some(contents(plan)?);
+    let mut kept = Some(Kept::new(plan)?);
     loop {
         connected("waiting for a host");
         let (shared, mut client) = match server.accept(I::register_bytes(plan)) {
@@ -39,36 +38,43 @@ pub fn over_shared_memory<I: Interface>(
         };
         connected("a host has connected");
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-        let kept = contents.take().expect("given back by the last host's device");
-        let medium = Rc::new(Banked::new(&rt, kept, plan.medium.live_pace()));
-        I::start(shared.device(&rt), medium.clone(), plan);
+        let held = kept.take().expect("given back by the last host's device");
+        let device = Device::start::<I, _>(shared.device(&rt), held, Clock::Wall, plan)?;
         match client.welcome() {
-            Ok(()) => rt.block_on(until(&rt, || client.is_gone())),
+            Ok(()) => rt.block_on(until(&rt, || client.is_gone() || device.is_down())),
             Err(error) => connected(&error.to_string()),
         }
-        rt.drop_tasks();
-        contents = Some(into_contents(medium));
+        for (name, struck) in device.fault_counts() {
+            connected(&format!("fault {name}: struck {struck} times"));
+        }
+        let left = device.switch_off();
+        left.save(plan)?;
+        kept = Some(left);
         connected("the host has gone");
     }
 }
 
-fn into_contents(medium: Rc<Banked>) -> Contents {
-    let medium = Rc::try_unwrap(medium).ok().expect("the device's tasks are gone");
-    medium.into_contents()
-}
-
-/// The plan for the SSD behind the socket of this number, counted from zero: an image file has one owner,
+/// The plan for the SSD behind the socket of this number, counted from zero: a file has one owner,
 /// so that from the second on a number is added to its name.
 fn plan_of(plan: &Plan, number: usize) -> Plan {
     let mut plan = plan.clone();
     if let Backing::File(path) = &mut plan.medium.contents.backing
         && number > 0
     {
-        let mut name = path.clone().into_os_string();
-        name.push(format!(".{}", number + 1));
-        *path = PathBuf::from(name);
+        *path = numbered(path, number);
+    }
+    if let Some(path) = plan.medium.flash.as_mut().and_then(|flash| flash.state.as_mut())
+        && number > 0
+    {
+        *path = numbered(path, number);
     }
     plan
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", number + 1));
+    PathBuf::from(name)
 }
 
 /// Serves an SSD behind each socket to one vfio-user client after another. Each has contents of its own,
@@ -81,7 +87,7 @@ pub fn over_vfio_user<I: Interface>(
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let Some(function) = I::function(plan) else {
         return Err(RunError(format!("{} is not a PCI function", I::NAME)));
     };
@@ -89,13 +95,13 @@ pub fn over_vfio_user<I: Interface>(
     for (number, socket) in sockets.iter().enumerate() {
         let plan = plan_of(plan, number);
         let server = vfio_user::Server::bind(socket).map_err(RunError::of)?;
-        served.push((socket, server, contents(&plan)?, plan));
+        served.push((socket, server, Kept::new(&plan)?, plan));
     }
     std::thread::scope(|scope| {
-        for (socket, server, contents, plan) in served {
+        for (socket, server, kept, plan) in served {
             let (function, say) = (&function, &say);
             scope.spawn(move || {
-                serve_socket::<I>(&plan, &server, function, contents, |what| say(socket, what));
+                serve_socket::<I>(&plan, &server, function, kept, |what| say(socket, what));
             });
         }
     });
@@ -107,7 +113,7 @@ fn serve_socket<I: Interface>(
     plan: &Plan,
     server: &vfio_user::Server,
     function: &Function,
-    mut contents: Contents,
+    mut kept: Kept,
     say: impl Fn(&str),
 ) {
     loop {
@@ -122,8 +128,8 @@ fn serve_socket<I: Interface>(
         };
         say("a client has connected");
         let end = session.device_end();
-        let (kept, ended) = std::thread::scope(|scope| {
-            let device = scope.spawn(move || device::<I>(plan, end, contents));
+        let (left, ended) = std::thread::scope(|scope| {
+            let device = scope.spawn(move || device::<I>(plan, end, kept));
             let ended = session.run(server);
             (device.join(), ended)
         });
@@ -132,8 +138,9 @@ fn serve_socket<I: Interface>(
             Ended::LetGo(why) => say(&format!("the client was let go: {why}")),
             Ended::Device => say("the device has ended"),
         }
-        match kept {
-            Ok(kept) => contents = kept,
+        match left {
+            Ok(Ok(left)) => kept = left,
+            Ok(Err(error)) => return say(&error.to_string()),
             // What it knew of its contents died with it.
             Err(_) => {
                 return say("the device's thread has panicked: nobody is served here any more");
@@ -143,18 +150,19 @@ fn serve_socket<I: Interface>(
 }
 
 /// The life of a device for one client: from reset to reset, until the client has gone.
-fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut contents: Contents) -> Contents {
+fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut kept: Kept) -> Result<Kept, RunError> {
     let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut port = end.port(&rt);
     loop {
-        let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
-        I::start(port.clone(), medium.clone(), plan);
-        let why = rt.block_on(port.attend());
-        rt.drop_tasks();
-        contents = into_contents(medium);
+        let device = Device::start::<I, _>(port.clone(), kept, Clock::Wall, plan)?;
+        let why = rt.block_on(race(port.attend(), device.link_down(&rt)));
+        kept = device.switch_off();
         match why {
-            Why::Left => return contents,
-            Why::Reset => {
+            Either::First(Why::Left) | Either::Second(()) => {
+                kept.save(plan)?;
+                return Ok(kept);
+            }
+            Either::First(Why::Reset) => {
                 rt = Rt::live(&STD_CLOCK, None, Log::Off);
                 port = port.begin_anew(&rt);
             }
@@ -195,17 +203,15 @@ pub fn in_one_thread<I: Interface>(
         let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
         let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
         // A client resets the device before it uses it: the executor is then another.
-        let (mut rt, mut contents) = (executor(), contents(plan)?);
+        let (mut rt, mut kept) = (executor(), Kept::new(plan)?);
         let mut port = end.port(&rt);
         loop {
-            let medium = Rc::new(Banked::new(&rt, contents, plan.medium.live_pace()));
-            I::start(port.clone(), medium.clone(), plan);
+            let device = Device::start::<I, _>(port.clone(), kept, Clock::Wall, plan)?;
             let connected = until(&rt, || connecting.is_finished());
             if let Either::Second(()) = rt.block_on(race(port.attend(), connected)) {
                 break;
             }
-            rt.drop_tasks();
-            contents = into_contents(medium);
+            kept = device.switch_off();
             rt = executor();
             port = port.begin_anew(&rt);
         }

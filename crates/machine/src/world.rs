@@ -15,12 +15,12 @@ use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use host::BlockDevice;
 use media::contents::{Backing, Keep};
-use media::{Banked, Contents, Pace};
 use runtime::{Dice, Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
+use crate::device::{self, Clock, Device, FlashSeen, Kept};
 use crate::engine::{self, Checks, Hold, Layer, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::{Completion, Plan};
@@ -63,13 +63,23 @@ pub struct Outcome {
     pub timed_events: Option<u64>,
     /// How busy the link was each way, up first, and each core; none live.
     pub busy: Option<Busy>,
+    /// How often each fault of the plan has struck; nothing, where the device is in another process.
+    pub faults: Vec<(String, u64)>,
+    /// What the flash has done, if there is any and the device is not in another process.
+    pub flash: Option<FlashSeen>,
 }
 
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
         let Told { jobs, notes, resets } = told;
-        Outcome { jobs, notes, resets, timed_events: None, busy: None }
+        let (faults, flash) = (Vec::new(), None);
+        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash }
+    }
+
+    /// With what its device has to tell.
+    fn beside(told: Told, device: Tale) -> Outcome {
+        Outcome { faults: device.faults, flash: device.flash, ..Outcome::of(told) }
     }
 }
 
@@ -104,16 +114,14 @@ pub fn simulate<I: Interface>(
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let journeys = journeys::<I>(plan, 0);
     let rt = Rt::simulated(Some(journeys), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
     }
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let pace = plan.simulated_pace().map_err(RunError::of)?;
-    let medium = medium(&rt, plan, pace)?;
-    I::start(bus.device(), Rc::new(medium), plan);
+    let device = simulated_device::<I>(&rt, &bus, plan)?;
     let ports = |number| bus.host(number as u32 % plan.host.cores);
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, ports));
     let busy = Busy {
@@ -124,9 +132,40 @@ pub fn simulate<I: Interface>(
         cores: (0..plan.host.cores).map(|core| bus.core_busy(core)).collect(),
     };
     let timed_events = rt.timed_events();
-    rt.drop_tasks();
-    let Told { jobs, notes, resets } = ran?;
-    Ok(Outcome { jobs, notes, resets, timed_events: Some(timed_events), busy: Some(busy) })
+    let tale = Tale::of(&device);
+    leave(device, plan)?;
+    let outcome = Outcome::beside(ran?, tale);
+    Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
+}
+
+/// What a device has to tell of its run.
+struct Tale {
+    faults: Vec<(String, u64)>,
+    flash: Option<FlashSeen>,
+}
+
+impl Tale {
+    fn of(device: &Device) -> Tale {
+        Tale { faults: device.fault_counts(), flash: device.flash_seen() }
+    }
+}
+
+/// Switches a device off, and keeps its state where the plan says.
+fn leave(device: Device, plan: &Plan) -> Result<(), RunError> {
+    device.switch_off().save(plan)
+}
+
+/// A device on a modelled bus.
+fn simulated_device<I: Interface>(rt: &Rt, bus: &SimBus, plan: &Plan) -> Result<Device, RunError> {
+    let device = Device::start::<I, _>(bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
+    if let Some(faults) = device.faults().cloned() {
+        let (rt, bus) = (rt.clone(), bus.clone());
+        rt.clone().spawn(async move {
+            faults.link_down(&rt).await;
+            bus.take_link_down();
+        });
+    }
+    Ok(device)
 }
 
 /// A device and a connected driver in virtual time, for who speaks to the driver without an engine.
@@ -138,11 +177,10 @@ pub fn in_virtual_time<I: Interface, T>(
     log: Log,
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let pace = plan.simulated_pace().map_err(RunError::of)?;
-    I::start(bus.device(), Rc::new(medium(&rt, plan, pace)?), plan);
+    let _device = simulated_device::<I>(&rt, &bus, plan)?;
     let done = rt.block_on(async {
         let driver = I::connect(vec![bus.host(0)], plan).await.map_err(RunError::of)?;
         Ok(body(&rt, &bus, driver).await)
@@ -151,7 +189,7 @@ pub fn in_virtual_time<I: Interface, T>(
     done
 }
 
-fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
+pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = I::register_bytes(plan);
     // What another interface of the plan's would spend has no stage here.
@@ -169,16 +207,23 @@ pub fn live_in_one_thread<I: Interface>(
     let shared = shared::<I>(plan)?;
     let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
     let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-    let medium = medium(&rt, plan, plan.medium.live_pace())?;
-    I::start(shared.device(&rt), Rc::new(medium), plan);
+    let device = Device::start::<I, _>(shared.device(&rt), Kept::new(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
+    if let Some(faults) = device.faults().cloned() {
+        let (rt, host) = (rt.clone(), host.clone());
+        rt.clone().spawn(async move {
+            faults.link_down(&rt).await;
+            host.mark_gone();
+        });
+    }
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone()));
-    rt.drop_tasks();
-    ran.map(Outcome::of)
+    let tale = Tale::of(&device);
+    leave(device, plan)?;
+    ran.map(|told| Outcome::beside(told, tale))
 }
 
 pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
-    I::check(plan).map_err(RunError)?;
+    device::check::<I>(plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     Shared::between_threads(bytes, base, I::register_bytes(plan))
         .map_err(|error| RunError(format!("memory for host and device: {error}")))
@@ -199,12 +244,14 @@ pub fn live_in_threads<I: Interface>(
         let device = std::thread::Builder::new().name("device".into());
         let device = device.spawn_scoped(scope, move || {
             let rt = Rt::live(&STD_CLOCK, Some(device_journeys), Log::Off);
-            let medium = medium(&rt, plan, plan.medium.live_pace())?;
-            I::start(device_shared.device(&rt), Rc::new(medium), plan);
+            let port = device_shared.device(&rt);
+            let device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
             device_started.store(true, Ordering::Release);
-            rt.block_on(until(&rt, || device_stop.load(Ordering::Acquire)));
-            rt.drop_tasks();
-            Ok::<(), RunError>(())
+            let is_over = || device_stop.load(Ordering::Acquire) || device.is_down();
+            rt.block_on(until(&rt, is_over));
+            let tale = Tale::of(&device);
+            leave(device, plan)?;
+            Ok(tale)
         });
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
@@ -230,12 +277,11 @@ pub fn live_in_threads<I: Interface>(
         });
         rt.drop_tasks();
         stop.store(true, Ordering::Release);
-        match device.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(error),
+        let tale = match device.join() {
+            Ok(tale) => tale?,
             Err(_) => return Err(RunError("the device's thread has panicked".into())),
-        }
-        ran.map(Outcome::of)
+        };
+        ran.map(|told| Outcome::beside(told, tale))
     })
 }
 
@@ -351,14 +397,6 @@ fn queues(plan: &Plan, work: &Work) -> usize {
 pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
     let queues = I::journey_queues(plan.host.queues);
     Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
-}
-
-pub(crate) fn contents(plan: &Plan) -> Result<Contents, RunError> {
-    Contents::new(plan.medium.contents.clone()).map_err(RunError::of)
-}
-
-pub(crate) fn medium(rt: &Rt, plan: &Plan, pace: Pace) -> Result<Banked, RunError> {
-    Ok(Banked::new(rt, contents(plan)?, pace))
 }
 
 /// What a host has to tell of its run.

@@ -11,10 +11,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime", &[]),
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
-    ("device", &["wire", "runtime", "bus", "media"]),
+    ("ftl", &["runtime"]),
+    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
-    ("machine", &["wire", "runtime", "bus", "media", "device", "host", "workload"]),
+    ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"]),
 ];
 
 /// The only files that may hold `unsafe`.
@@ -34,7 +35,8 @@ const ONLY_IN: &[(&str, &str)] = &[
 ];
 
 /// Rooms whose decisions must not depend on hash order, and which do not print.
-const QUIET_ROOMS: &[&str] = &["wire", "runtime", "bus", "media", "device", "host", "workload"];
+const QUIET_ROOMS: &[&str] =
+    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"];
 
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;

@@ -14,8 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Pages whose commands are run.
-const PAGES: &[&str] =
-    &["README.md", "ARCHITECTURE.md", "docs/README.md", "docs/testing.md", "docs/vfio-user.md"];
+const PAGES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "docs/README.md",
+    "docs/faults.md",
+    "docs/testing.md",
+    "docs/vfio-user.md",
+];
 
 /// A README that is longer is not read.
 const README_LINES_MAX: usize = 150;

@@ -1,11 +1,13 @@
 //! What a device keeps its data in: contents, and the time that reaching them takes.
 //!
 //! A medium knows blocks, banks and bytes; it knows neither commands nor the bus. [`contents`] remember
-//! without any time; [`Banked`] gives them that of DRAM or PCM.
+//! without any time; [`Banked`] gives them that of DRAM or PCM; [`Faulty`] spoils any of them.
 
 pub mod contents;
 
 mod banked;
+mod faulty;
+pub mod nand;
 
 use core::fmt;
 use core::future::Future;
@@ -14,6 +16,7 @@ use runtime::Time;
 
 pub use banked::{Banked, Pace, STAGES, Timing};
 pub use contents::Contents;
+pub use faulty::{Faulty, Flip, Harm, flipped};
 
 /// What is written where nothing better is known: some blocks at a time, of every size there is.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];

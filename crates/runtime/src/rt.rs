@@ -89,6 +89,9 @@ pub(crate) struct Core {
     handed_over: Cell<bool>,
     journey: Cell<u32>,
     timed_events: Cell<u64>,
+    /// Whoever waits for this one is woken before the next.
+    watched_event: Cell<u64>,
+    event_watcher: Cell<TaskId>,
     pub progress: Cell<bool>,
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
@@ -150,6 +153,8 @@ impl Rt {
             handed_over: Cell::new(false),
             journey: Cell::new(NO_JOURNEY),
             timed_events: Cell::new(0),
+            watched_event: Cell::new(u64::MAX),
+            event_watcher: Cell::new(OUTSIDE),
             progress: Cell::new(false),
             shuffled: Cell::new(false),
             shuffle: RefCell::new(None),
@@ -177,6 +182,20 @@ impl Rt {
     /// How many timers have fired: the timed events of a simulated run.
     pub fn timed_events(&self) -> u64 {
         self.0.timed_events.get()
+    }
+
+    /// Waits, in virtual time, until so many timers have fired in all and everything that they woke has
+    /// had its turn: before the next one fires. One task at a time may wait so.
+    pub async fn after_events(&self, events: u64) {
+        core::future::poll_fn(|_| {
+            if self.timed_events() >= events {
+                return Poll::Ready(());
+            }
+            self.0.watched_event.set(events);
+            self.0.event_watcher.set(self.0.current.get());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Starts a task that runs until it ends or the executor is dropped.
@@ -435,6 +454,11 @@ impl Rt {
         loop {
             if let Some(id) = self.next_ready() {
                 return id;
+            }
+            if self.0.timed_events.get() >= self.0.watched_event.get() {
+                self.0.watched_event.set(u64::MAX);
+                self.wake(self.0.event_watcher.get());
+                continue;
             }
             let fired = self.0.timers.borrow_mut().fire(Time::NEVER);
             let Some((at, parked)) = fired else {

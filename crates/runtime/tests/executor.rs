@@ -386,3 +386,24 @@ fn who_is_patient_is_asked_too() {
         }
     });
 }
+
+#[test]
+fn a_world_can_be_stopped_between_any_two_timed_events() {
+    for events in 0..=6 {
+        let (rt, turns) = (world(), Rc::new(Cell::new(0)));
+        for task in 0..2 {
+            let (rt, turns) = (rt.clone(), turns.clone());
+            rt.clone().spawn(async move {
+                for step in 1..=3 {
+                    // The second task's timers fire at the same moments as the first's, behind them.
+                    rt.sleep_until(Time::ZERO + Span::ns(10 * step)).await;
+                    turns.set(turns.get() + 1 + 100 * task);
+                }
+            });
+        }
+        rt.block_on(rt.after_events(events));
+        let (first, second) = (events.div_ceil(2), events / 2);
+        assert_eq!(turns.get(), first + 101 * second, "after {events}");
+        assert_eq!((rt.timed_events(), ns(rt.now())), (events, 10 * first));
+    }
+}

@@ -1,7 +1,7 @@
 //! What commands do: read, write, fence.
 
 use bus::{Carry, DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
-use media::{Extent, Media, MediaError};
+use media::{Extent, Flip, Media, MediaError, flipped};
 use runtime::{Rt, Time};
 use wire::BusAddr;
 use wire::dcx::command::{Access, Command, Request};
@@ -12,6 +12,7 @@ use super::Front;
 use super::queue::Queue;
 use super::slot::Job;
 use super::tagged::Tagged;
+use crate::faults::Hook;
 
 fn of_dma(error: DmaError) -> Code {
     match error {
@@ -35,6 +36,8 @@ struct Blocks<'a, M> {
     at: Extent,
     /// How many of their bytes.
     bytes: u32,
+    /// A bit that turns over on their way.
+    flip: Option<Flip>,
 }
 
 impl<M: Media> Payload for Blocks<'_, M> {
@@ -43,17 +46,28 @@ impl<M: Media> Payload for Blocks<'_, M> {
             let length = run.len().min(self.bytes.saturating_sub(offset) as usize);
             put(offset, &run[..length]);
         };
-        self.media.runs(self.at, cut).map_err(|_| Unreadable)
+        let flipped = match &self.flip {
+            None => self.media.runs(self.at, cut),
+            Some(flip) => {
+                flipped(std::slice::from_ref(flip), |lent| self.media.runs(self.at, lent), cut)
+            }
+        };
+        flipped.map_err(|_| Unreadable)
     }
 }
 
-impl<P: DevicePort, M: Media> Front<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// One command, from fetched to ended.
     pub(super) async fn execute(&self, number: u16, job: Job) {
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
+        let struck = match request {
+            Ok(request) if H::ON => Box::pin(self.struck(queue, number, &request)).await,
+            _ => None,
+        };
         let done = match request {
+            _ if struck.is_some() => struck.expect("just looked at"),
             Ok(Request { command: Command::Read { access, tag_version }, .. }) => {
                 self.read(queue, number, access, tag_version).await.map(|()| None)
             }
@@ -68,6 +82,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         };
         if let Some(code) = done.unwrap_or_else(Some) {
             self.port.spend(self.costs.post).await;
+            if H::ON {
+                self.before_report(queue, number, &request).await;
+            }
             self.report(queue, entry.number(), entry.slot(), code);
         }
         let is_read = matches!(request, Ok(Request { command: Command::Read { .. }, .. }));
@@ -75,7 +92,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             // What comes next comes after the report.
             queue.drop_command(&self.rt, false);
         }
-        if let Some(open) = queue.open.get().filter(|open| open.signals) {
+        if H::ON && self.hook.is_silent(queue.number + 1, entry.slot()) {
+            self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
+        } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
         }
     }
@@ -88,7 +107,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         access: Access,
         tag_version: u32,
     ) -> Result<(), Code> {
-        let mut under_way = UnderWay { rt: &self.rt, queue, begun: false, ended: false };
+        let mut under_way = UnderWay::new(&self.rt, queue);
         let (to, at) = self.judge(access)?;
         self.port.prefetch(to);
         let _reader = match tag_version {
@@ -128,7 +147,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let split = timed.then(|| {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
-        let blocks = Blocks { media: &*self.media, at, bytes: to.bytes };
+        let flip = if H::ON { self.spoiled(number, at, to.bytes) } else { None };
+        let blocks = Blocks { media: &*self.media, at, bytes: to.bytes, flip };
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
@@ -187,6 +207,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         };
         self.port.read(&[from], data, carry).await.map_err(of_dma)?;
         self.rt.mark(self.stages.transfer);
+        if H::ON
+            && let Some(flip) = self.spoiled(number, at, from.bytes)
+        {
+            data[flip.byte as usize] ^= flip.bits;
+        }
         self.media.write(at, data).await.map_err(of_media)?;
         if fua {
             self.media.flush().await.map_err(of_media)?;
@@ -239,11 +264,22 @@ fn whole_packets(to: Segment, bytes: u32, packet_bytes: Option<u32>) -> u32 {
 }
 
 /// A read that the pace counts, until it ends.
-struct UnderWay<'a> {
+pub(super) struct UnderWay<'a> {
     rt: &'a Rt,
     queue: &'a Queue,
     begun: bool,
     ended: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    pub fn new(rt: &'a Rt, queue: &'a Queue) -> UnderWay<'a> {
+        UnderWay { rt, queue, begun: false, ended: false }
+    }
+
+    /// It is under way still: somebody else counts it.
+    pub fn go_on(mut self) {
+        self.ended = true;
+    }
 }
 
 impl Drop for UnderWay<'_> {
@@ -255,12 +291,12 @@ impl Drop for UnderWay<'_> {
 }
 
 /// The turn to send, given back when dropped.
-struct Turn<'a, P: DevicePort, M: Media> {
-    front: &'a Front<P, M>,
+struct Turn<'a, P: DevicePort, M: Media, H: Hook> {
+    front: &'a Front<P, M, H>,
     sender: Option<super::Sender>,
 }
 
-impl<P: DevicePort, M: Media> Drop for Turn<'_, P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Drop for Turn<'_, P, M, H> {
     fn drop(&mut self) {
         if let Some(sender) = self.sender.take() {
             self.front.sender.give(&self.front.rt, sender);

@@ -12,6 +12,7 @@
 //! NVMe controller on the same port and medium, in a register block of its own.
 
 mod control;
+mod faulty;
 mod intervals;
 mod io;
 mod pace;
@@ -30,6 +31,7 @@ use media::Media;
 use runtime::{Pool, Rt, Signal, Stage};
 use wire::dcx::registers::block_bytes;
 
+use crate::faults::{Hook, Perfect};
 pub use intervals::Intervals;
 pub use pace::{Next, Pace};
 use queue::Queue;
@@ -75,10 +77,11 @@ pub const COSTS: &[&str] = &["parse", "post completion"];
 pub const STAGES: &[&str] = &["pickup", "dispatch", "tag wait", "link wait", "data transfer"];
 
 /// The front end. Made by [`Front::start`]; lives in its tasks.
-pub struct Front<P, M> {
+pub struct Front<P, M, H = Perfect> {
     rt: Rt,
     port: P,
     media: Rc<Tagged<M>>,
+    hook: H,
     options: Options,
     queues: Vec<Queue>,
     slots: Vec<Slot>,
@@ -98,6 +101,8 @@ struct Sender;
 struct Stages {
     pickup: Stage,
     dispatch: Stage,
+    /// None where there are no faults.
+    fault: Option<Stage>,
     turn: Stage,
     transfer: Stage,
 }
@@ -136,6 +141,16 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// # Panics
     /// If the options make no sense: the plan's check comes first.
     pub fn start(port: P, media: Rc<Tagged<M>>, options: Options) -> Rc<Front<P, M>> {
+        Front::start_with(port, media, options, Perfect)
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+    /// As [`start`](Front::start), with faults.
+    ///
+    /// # Panics
+    /// As [`start`](Front::start).
+    pub fn start_with(port: P, media: Rc<Tagged<M>>, options: Options, hook: H) -> Rc<Self> {
         assert!(options.queues > 0 && options.slots >= options.queues && options.fetch_max > 0);
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
         let rt = port.rt().clone();
@@ -148,6 +163,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             stages: Stages {
                 pickup: rt.stage("pickup"),
                 dispatch: rt.stage("dispatch"),
+                fault: H::ON.then(|| rt.stage("fault")),
                 turn: rt.stage("link wait"),
                 transfer: rt.stage("data transfer"),
             },
@@ -156,6 +172,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             rt,
             port,
             media,
+            hook,
             options,
         });
         front.publish_read_only();

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::pace::Pace;
 use super::{Front, Options};
+use crate::faults::Hook;
 
 /// A queue, as its registers said when it was enabled.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +122,7 @@ impl Open {
     }
 }
 
-impl<P: DevicePort, M: Media> Front<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// What a queue's registers say, if it makes sense.
     pub(super) fn read_registers(&self, queue: &Queue, control: Control) -> Option<Open> {
         let group = &queue.group;
@@ -154,6 +155,12 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// Reports how a command ended.
     pub(super) fn report(&self, queue: &Queue, command: u32, slot: u16, code: Code) {
         let Some(open) = queue.open.get() else { return };
+        if H::ON {
+            if self.hook.is_down() {
+                return;
+            }
+            self.hook.posted(&self.rt, queue.number + 1);
+        }
         let number = queue.reported.get().wrapping_add(1);
         queue.reported.set(number);
         self.rt.log("device", "reported", u64::from(slot), u64::from(code.bits()));

@@ -12,6 +12,7 @@ use runtime::{Rt, TaskId};
 use wire::dcx::command::Entry;
 
 use super::Front;
+use crate::faults::{Effect, Hook};
 use crate::lent::Lent;
 
 /// A command, copied out of host memory once.
@@ -32,6 +33,8 @@ pub(super) struct Slot {
     cut: Cell<bool>,
     /// Room that is kept from command to command.
     data: RefCell<Vec<u8>>,
+    /// What strikes the command when it has been carried out. Not looked at where there are no faults.
+    pub after: Cell<Effect>,
 }
 
 impl Slot {
@@ -83,7 +86,7 @@ impl Slot {
     }
 }
 
-impl<P: DevicePort, M: Media> Front<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// The life of a slot: one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];

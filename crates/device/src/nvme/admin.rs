@@ -15,12 +15,13 @@ use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
 use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
+use crate::faults::Hook;
 
 /// Bytes of the entries of either kind of queue.
 const SQE_BYTES: u32 = size_of::<Sqe>() as u32;
 const CQE_BYTES: u32 = size_of::<Cqe>() as u32;
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// One command of the admin queue, from parsed to done.
     pub(super) async fn admin(&self, number: u16, sqe: &Sqe) -> Outcome {
         let request = match admin::parse(sqe) {

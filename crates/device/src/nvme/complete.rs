@@ -8,6 +8,7 @@ use wire::{BusAddr, QueueId};
 use zerocopy::IntoBytes;
 
 use super::Controller;
+use crate::faults::Hook;
 
 /// Whether a completion queue has a place.
 pub(super) enum Room {
@@ -27,7 +28,7 @@ pub(super) struct Place {
     sq_head: u16,
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Posts a completion, when its queue has room for it.
     pub(super) async fn complete(&self, qid: QueueId, cqe: Cqe) {
         self.port.spend(self.costs.post).await;
@@ -94,9 +95,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Posts a completion into its place, and its interrupt behind it.
     pub(super) fn post(&self, qid: QueueId, cqe: Cqe, place: Place) {
         let cqe = cqe.with_queue(qid, place.sq_head).with_phase(place.phase);
+        if H::ON {
+            if self.hook.is_down() {
+                return;
+            }
+            self.hook.posted(&self.rt, qid.0);
+        }
         self.rt.log("device", "completed", u64::from(qid.0), u64::from(cqe.cid.get()));
         if self.port.publish(place.at, cqe.as_bytes(), false).is_err() {
             self.fail("posting a completion", place.at.0);
+        } else if H::ON && self.hook.is_silent(qid.0, cqe.cid.get()) {
+            self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
         } else if let Some(vector) = place.vector {
             self.port.interrupt(vector);
         }

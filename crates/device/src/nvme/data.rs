@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use super::Controller;
+use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Entries of a PRP list that are read with one request.
@@ -46,7 +47,7 @@ impl<M: Media> Payload for Blocks<'_, M> {
     }
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Where a command's data lie in host memory, into the slot's list. Lists are read, once.
     pub(super) async fn locate(
         &self,

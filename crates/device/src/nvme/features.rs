@@ -13,6 +13,7 @@ use super::Controller;
 use super::data::of_media;
 use super::identify::NAMESPACE;
 use super::{KELVIN, VECTORS};
+use crate::faults::Hook;
 
 /// What Set Features has set. A reset brings the defaults back.
 pub(super) struct Features {
@@ -115,7 +116,7 @@ fn vector_bit(vector: u16) -> Result<u64, Status> {
     if vector < VECTORS { Ok(1 << vector) } else { Err(Status::INVALID_FIELD) }
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn set_feature(&self, nsid: Nsid, set: SetFeatures) -> Result<u32, Status> {
         if set.save {
             return Err(Status::FEATURE_NOT_SAVEABLE);

@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 use super::queue::Burst;
 use super::slot::Job;
 use super::{Controller, QueueKind};
+use crate::faults::Hook;
 
 /// Bytes of a submission queue entry.
 const ENTRY: usize = size_of::<Sqe>();
@@ -29,7 +30,7 @@ enum Noticed {
     Commands(Burst),
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// The life of a fetcher. One at a time watches the registers; whoever has noticed something leaves
     /// the watch to the next while it waits for what it fetches.
     pub(super) async fn fetch(self: Rc<Self>) {

@@ -11,6 +11,7 @@ use wire::nvme::status::Status;
 use super::Controller;
 use super::data::of_media;
 use super::identify::NAMESPACE;
+use crate::faults::Hook;
 
 /// SES: no erase asked for, and an erase of user data. Erasing by forgetting a key is not offered (FNA).
 const ERASES: [u8; 2] = [0, 1];
@@ -24,7 +25,7 @@ impl Drop for Formatting<'_> {
     }
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Afterwards every block reads as zeros, whichever erase was asked for, and the blocks have the
     /// length of the format, for good. What is in flight in the meantime may come before or after; a
     /// reset in the middle leaves some blocks erased and others not, and the format as it was.

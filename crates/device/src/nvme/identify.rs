@@ -13,6 +13,7 @@ use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX};
+use crate::faults::Hook;
 
 /// The one namespace.
 pub(super) const NAMESPACE: Nsid = Nsid(1);
@@ -27,7 +28,7 @@ const DEALLOCATED_IS_ZERO: u8 = 1;
 const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
 const EUI64: [u8; 8] = *b"doorbell";
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// The structure that is asked for.
     pub(super) fn identify(
         &self,

@@ -8,12 +8,13 @@ use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{self, Access, Command};
 use wire::nvme::status::Status;
 
-use super::data::{Blocks, of_dma, of_media, part_of};
+use super::data::{of_dma, of_media, part_of};
 use super::identify::NAMESPACE;
 use super::{Controller, PIECE_BYTES};
+use crate::faults::Hook;
 use crate::lent::Lent;
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// One command of an I/O queue, from parsed to done, with what its completion says besides.
     pub(super) async fn io(&self, number: u16, sqe: &Sqe) -> (Status, u32) {
         // Looked at where it lies, here and below: what was just written in parts is slow to move whole.
@@ -62,7 +63,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         for (offset, at) in self.pieces(extent) {
             part_of(&slot.segments.borrow(), offset, at.blocks * self.media.block_bytes(), &mut to);
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            let blocks = Blocks { media: &*self.media, at };
+            let blocks = self.sent(number, extent, at);
             self.port.write(&to, &blocks, posting, ready).await.map_err(of_dma)?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
@@ -83,6 +84,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let into = &mut buffer[..bytes as usize];
             self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
+            self.received(number, extent, at, into);
             self.media.write(at, into).await.map_err(|error| self.failed(error))?;
         }
         self.make_durable(access.fua).await?;
@@ -160,7 +162,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Blocks in pieces: the offset in their data, and the blocks.
-    pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M> {
+    pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M, H> {
         let block_bytes = self.media.block_bytes();
         let most = PIECE_BYTES / block_bytes;
         (0..of.blocks.div_ceil(most)).map(move |piece| {

@@ -15,6 +15,7 @@ mod complete;
 mod control;
 mod data;
 mod errors;
+mod faulty;
 mod features;
 mod fetch;
 mod format;
@@ -37,6 +38,7 @@ use wire::nvme::event::AsyncEvent;
 use wire::nvme::registers::{Cc, Csts};
 use wire::{CommandId, QueueId};
 
+use crate::faults::{Hook, Perfect};
 use errors::ErrorLog;
 use features::Features;
 pub use limits::*;
@@ -99,10 +101,11 @@ pub const COSTS: &[&str] = &["parse", "post completion"];
 pub const STAGES: &[&str] = &["doorbell", "fetch", "dispatch", "prp list", "completion queue full"];
 
 /// The controller. Made by [`Controller::start`]; lives in its tasks.
-pub struct Controller<P, M> {
+pub struct Controller<P, M, H = Perfect> {
     rt: Rt,
     port: P,
     media: Rc<M>,
+    hook: H,
     namespace: Namespace,
     options: Options,
     /// CSTS. The register shows it; the host may write there what it likes.
@@ -168,6 +171,8 @@ struct Counters {
 struct Stages {
     doorbell: Stage,
     fetch: Stage,
+    /// None where there are no faults.
+    fault: Option<Stage>,
     dispatch: Stage,
     prp_list: Stage,
     transfer: Stage,
@@ -185,6 +190,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// # Panics
     /// If the options make no sense: the plan's check comes first.
     pub fn start(port: P, media: Rc<M>, options: Options) -> Rc<Controller<P, M>> {
+        Controller::start_with(port, media, options, Perfect)
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// As [`start`](Controller::start), with faults.
+    ///
+    /// # Panics
+    /// As [`start`](Controller::start).
+    pub fn start_with(port: P, media: Rc<M>, options: Options, hook: H) -> Rc<Self> {
         assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
         assert!(options.io_queues > 0, "at least one pair of I/O queues");
         assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
@@ -216,6 +231,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
+                fault: H::ON.then(|| rt.stage("fault")),
                 dispatch: rt.stage("dispatch"),
                 prp_list: rt.stage("prp list"),
                 transfer: rt.stage("data transfer"),
@@ -226,6 +242,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             port,
             namespace: Namespace::of(&*media),
             media,
+            hook,
             options,
         });
         controller.publish_read_only();
@@ -237,6 +254,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             controller.rt.spawn(controller.clone().fetch());
         }
         controller.rt.spawn(controller.clone().control());
+        if H::ON {
+            controller.rt.spawn(controller.clone().stop_when_fatal());
+        }
         controller
     }
 

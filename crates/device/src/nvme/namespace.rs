@@ -9,6 +9,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
 use super::Controller;
+use crate::faults::Hook;
 
 /// A block of this many bytes, as a power of two, is offered beside the medium's own.
 const LARGE_LOG2: u8 = 12;
@@ -41,7 +42,7 @@ impl Namespace {
     }
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Bytes of a block of the namespace.
     pub(super) fn lba_bytes(&self) -> u32 {
         self.namespace.units.get() * self.media.block_bytes()

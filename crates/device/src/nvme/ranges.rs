@@ -12,9 +12,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::data::of_dma;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
+use crate::faults::Hook;
 use crate::lent::Lent;
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Zeros, written as any data are, or blocks taken back if the host leaves it open (DEAC).
     pub(super) async fn write_zeroes(
         &self,

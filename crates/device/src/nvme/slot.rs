@@ -15,6 +15,7 @@ use wire::{CommandId, QueueId};
 use zerocopy::little_endian::U64;
 
 use super::{Controller, QueueKind};
+use crate::faults::{Effect, Hook};
 
 /// A command, copied out of host memory once.
 #[derive(Clone, Copy)]
@@ -48,6 +49,8 @@ pub(super) struct Slot {
     pub list: RefCell<Vec<U64>>,
     pub data: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
+    /// What strikes the command when it has been carried out. Not looked at where there are no faults.
+    pub after: Cell<Effect>,
 }
 
 impl Slot {
@@ -110,7 +113,7 @@ pub(super) enum Outcome {
     Held,
 }
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// The life of a slot: one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];
@@ -124,6 +127,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 Err(Cut::Silently) => None,
             };
             if let Some(Outcome::Done(status, result)) = outcome {
+                if H::ON {
+                    let _ =
+                        slot.or_cut(Box::pin(self.before_completion(number, &job)).as_mut()).await;
+                }
                 slot.only_silently();
                 slot.completing.set(true);
                 self.quiet.notify(&self.rt);
@@ -141,10 +148,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     async fn execute(&self, number: u16, job: &Job) -> Outcome {
         self.port.spend(self.costs.parse).await;
-        let outcome = match QueueKind::of(job.qid) {
+        let struck = if H::ON { Box::pin(self.struck(number, job)).await } else { None };
+        let outcome = match (struck, QueueKind::of(job.qid)) {
+            (Some(outcome), _) => outcome,
             // Boxed, so that it does not make room for itself in the future of every read.
-            QueueKind::Admin => Box::pin(self.admin(number, &job.sqe)).await,
-            QueueKind::Io => {
+            (None, QueueKind::Admin) => Box::pin(self.admin(number, &job.sqe)).await,
+            (None, QueueKind::Io) => {
                 let (status, result) = self.io(number, &job.sqe).await;
                 Outcome::Done(status, result)
             }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod papers;
+mod power_cuts;
 mod run;
 
 use std::io::Write;
@@ -56,6 +57,8 @@ enum Command {
         /// Only this paper
         name: Option<String>,
     },
+    /// Let the power of a flash SSD fail again and again, and check what is left
+    PowerCuts(power_cuts::PowerCuts),
     /// Measure this machine: the core-to-core round trip, and NVMe beside it
     Bench(bench::Bench),
 }
@@ -106,6 +109,14 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl Sets {
+    /// As they were typed, quoted for a shell; each behind a blank.
+    fn typed(&self) -> String {
+        let one = |(key, value): &(String, String)| {
+            format!(" --set '{key}={}'", value.replace('\'', "'\\''"))
+        };
+        self.sets.iter().map(one).collect()
+    }
+
     fn open(&self, plan: &str) -> Result<Plan, String> {
         let sets: Vec<_> = self.sets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         Plan::open(plan, &sets).map_err(|errors| errors.to_string())
@@ -145,6 +156,7 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(true)
         }
         Command::Papers { name } => papers::papers(name.as_deref()),
+        Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
         Command::Bench(typed) => bench::bench(&typed),
     }
 }

@@ -1,6 +1,7 @@
 //! `doorbell run` and `doorbell replay`.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -237,10 +238,7 @@ fn again(plan: &str, seed: u64, map: Lay, sets: &Sets) -> String {
     if map == Lay::Modulo {
         line += " --map modulo";
     }
-    for (key, value) in &sets.sets {
-        line += &format!(" --set '{}={}'", key, value.replace('\'', "'\\''"));
-    }
-    line
+    line + &sets.typed()
 }
 
 fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
@@ -305,6 +303,13 @@ impl Once<'_> {
         if self.resets > 0 {
             println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
         }
+        for (name, struck) in &outcome.faults {
+            println!("fault {name}: struck {struck} times");
+        }
+        if let Some(flash) = &outcome.flash {
+            let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed).max().unwrap_or_default();
+            flash.lines(elapsed).iter().for_each(|line| println!("{line}"));
+        }
         let mut good = true;
         for (job, ran) in &outcome.jobs {
             for message in &ran.messages {
@@ -360,6 +365,7 @@ impl Once<'_> {
                 "interface": self.interface.word(),
                 "timed_events": outcome.timed_events,
                 "busy": busy,
+                "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
             }),
             plan: json!({
                 "name": self.plan.name,

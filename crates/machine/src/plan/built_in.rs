@@ -6,6 +6,7 @@ const PLANS: &[(&str, &str)] = &[
     ("dc-express-linux", include_str!("../../../../plans/dc-express-linux.toml")),
     ("gen4", include_str!("../../../../plans/gen4.toml")),
     ("live", include_str!("../../../../plans/live.toml")),
+    ("small-flash", include_str!("../../../../plans/small-flash.toml")),
 ];
 
 /// The plans in the program: name and text.

@@ -94,6 +94,16 @@ impl<'r> Fields<'r> {
         self.ask(key).is_some()
     }
 
+    /// Whether the key is there and is a table.
+    pub(super) fn has_table(&self, key: &'static str) -> bool {
+        self.ask(key).is_some_and(|node| matches!(node.what, What::Table(_)))
+    }
+
+    /// Whether the key is there and is a number.
+    pub(super) fn has_number(&self, key: &'static str) -> bool {
+        self.ask(key).is_some_and(|node| matches!(node.what, What::Integer(..)))
+    }
+
     fn ask(&self, key: &'static str) -> Option<&'r Node> {
         if !self.asked.borrow().contains(&key) {
             self.asked.borrow_mut().push(key);

@@ -7,6 +7,7 @@ use media::{Pace, Timing};
 use runtime::Span;
 
 use super::fields::{Fields, Source::Due, Source::Welcome};
+use super::flash::{self, Flash};
 use super::units::size_text;
 
 /// The medium.
@@ -18,8 +19,10 @@ pub struct Medium {
     pub contents: Spec,
     /// How it keeps time in the live world. In virtual time it always takes that of its model.
     pub pace: MediumPace,
-    /// The times of its model. Always there if the pace is modelled.
+    /// The times of its model. Always there if the pace is modelled and it is no flash.
     pub timing: Option<Timing>,
+    /// Chips and software, if it is flash.
+    pub flash: Option<Flash>,
 }
 
 /// What a medium is made of.
@@ -29,6 +32,8 @@ pub enum MediumKind {
     Dram,
     /// Phase change memory.
     Pcm,
+    /// NAND flash.
+    Flash,
 }
 
 /// How a medium keeps time in the live world.
@@ -52,16 +57,32 @@ impl Medium {
 
 /// Reads the medium.
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
-    let kind = fields.choice("kind", &[("dram", MediumKind::Dram), ("pcm", MediumKind::Pcm)]);
+    let kinds =
+        [("dram", MediumKind::Dram), ("pcm", MediumKind::Pcm), ("flash", MediumKind::Flash)];
+    let kind = fields.choice("kind", &kinds);
     let blocks = |bytes| bytes == 512 || bytes == 4096;
     let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
-    let capacity_bytes = capacity_bytes(&fields, block_bytes);
     let keep = fields.choice("keep", &[("everything", Keep::Everything), ("stamps", Keep::Stamps)]);
-    let backing = backing(&fields, keep);
     let pace = fields.choice(
         "pace",
         &[("modelled", MediumPace::Modelled), ("immediate", MediumPace::Immediate)],
     );
+    if kind == Some(MediumKind::Flash) {
+        let flash = fields.table("flash").and_then(|table| flash::read(table, block_bytes, keep));
+        fields.done();
+        let (flash, pace) = (flash?, pace?);
+        let contents = Spec {
+            // It follows from the chips.
+            capacity_bytes: flash.capacity_bytes(),
+            block_bytes: block_bytes? as u32,
+            keep: keep?,
+            backing: Backing::Memory,
+        };
+        let kind = MediumKind::Flash;
+        return Some(Medium { kind, contents, pace, timing: None, flash: Some(flash) });
+    }
+    let capacity_bytes = capacity_bytes(&fields, block_bytes);
+    let backing = backing(&fields, keep);
     let timing = if fields.has("timing") {
         fields.table("timing").and_then(timing).map(Some)
     } else if pace == Some(MediumPace::Modelled) {
@@ -78,7 +99,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
         keep: keep?,
         backing: backing?,
     };
-    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing? })
+    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing?, flash: None })
 }
 
 fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> {

@@ -20,8 +20,10 @@ mod dcx;
 mod device;
 mod document;
 mod errors;
+mod faults;
 mod fields;
 mod figures;
+mod flash;
 mod host;
 mod link;
 mod medium;
@@ -32,6 +34,7 @@ pub mod units;
 
 use std::path::Path;
 
+use ::device::faults::Fault;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimSpec};
 use media::Pace;
@@ -44,6 +47,7 @@ use document::{Document, TEXT_MAX};
 pub use errors::{Place, PlanError, PlanErrors};
 use fields::{Fields, Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
+pub use flash::{Flash, Start};
 pub use host::{Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
 pub use medium::{Medium, MediumKind, MediumPace};
 
@@ -71,6 +75,8 @@ pub struct Plan {
     pub dcx: Option<Dcx>,
     /// How it is run.
     pub run: Run,
+    /// What goes wrong on purpose.
+    pub faults: Vec<Fault>,
     /// Every value that came with a source, in the order in which they are read.
     pub sources: Vec<Sourced>,
     /// Where the plan came from, as errors name it.
@@ -223,6 +229,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let speaks_dcx = root.has("dcx");
     let dcx = if speaks_dcx { root.table("dcx").and_then(dcx::read) } else { None };
     let run = root.table("run").and_then(read_run);
+    let faults = faults::read(&root);
     root.done();
     if let Some(host) = &host {
         host::check_place(reader, host);
@@ -241,6 +248,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         medium: medium?,
         dcx: if speaks_dcx { Some(dcx?) } else { None },
         run: run?,
+        faults: faults?,
         sources: Vec::new(),
         origin: origin.to_owned(),
     })

@@ -1,5 +1,6 @@
 //! What is refused, and in which words: every kind of error, with its exact message.
 
+mod faults;
 mod ranges;
 
 use std::path::Path;
@@ -105,6 +106,15 @@ anticipate = true
 sleep_after = 1000
 writes = "polled"
 mark = { value = "5 ns", source = "a table" }
+
+[[faults]]
+name = "slow"
+what = "delay"
+span = "1 us"
+command = "read"
+first_lba = 8
+last_lba = 15
+every = 10
 "#;
 
 /// The plan with its line of `key = ` in `table` replaced, or dropped where `line` is empty.
@@ -252,13 +262,15 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
         "medium.timing",
         "dcx",
         "run",
+        "[faults]",
     ];
     for table in tables {
         let heading = format!("[{table}]\n");
         let text = PLAN.replace(&heading, &format!("{heading}  qqq = 1\n"));
         let before = PLAN.split(&heading).next().unwrap();
         let line = before.matches('\n').count() + 2;
-        let path = table.trim_matches(['[', ']']).replace("hops", "hops.0");
+        let path = table.trim_matches(['[', ']']);
+        let path = path.replace("hops", "hops.0").replace("faults", "faults.0");
         let start = format!("p.toml:{line}:3: {path}.qqq: found an unknown key, expected one of ");
         let said = said(&text);
         assert!(said.starts_with(&start) && said.lines().count() == 1, "{start} in {said}");
@@ -266,7 +278,7 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
     assert_eq!(
         said(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
         "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
-         device, medium, dcx, run: did you mean name?"
+         device, medium, dcx, run, faults: did you mean name?"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use ::device::faults::When;
 use media::contents::{Backing, Keep};
 use runtime::Span;
 
@@ -23,6 +24,7 @@ impl Plan {
         self.write_host(out)?;
         self.write_device(out)?;
         self.write_medium(out)?;
+        self.write_faults(out)?;
         let (assumed, known): (Vec<_>, Vec<_>) = self.sources.iter().partition(|s| s.assumed);
         write_sources(out, "from a source", &known)?;
         write_sources(out, "assumed", &assumed)
@@ -48,6 +50,21 @@ impl Plan {
         line(out, "4 KiB to the host", span_text(figures.write_4k))?;
         line(out, "64 B from the host", span_text(figures.read_64))?;
         line(out, "a register", span_text(figures.read_register))?;
+        writeln!(out)
+    }
+
+    fn write_faults(&self, out: &mut String) -> fmt::Result {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "faults: {}", self.faults.len())?;
+        for fault in &self.faults {
+            let when = match &fault.when {
+                When::At(after) => format!("after {}", span_text(*after)),
+                When::Commands(_) => "at commands".to_owned(),
+            };
+            line(out, &fault.name, format_args!("{} {when}", fault.what.word()))?;
+        }
         writeln!(out)
     }
 
@@ -92,6 +109,7 @@ impl Plan {
         let kind = match medium.kind {
             MediumKind::Dram => "DRAM",
             MediumKind::Pcm => "PCM",
+            MediumKind::Flash => "flash",
         };
         let kept = match contents.keep {
             Keep::Everything => "every byte kept",
@@ -116,6 +134,24 @@ impl Plan {
             line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
             line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
             line(out, "a write", format_args!("{} reads", timing.write_factor))?;
+        }
+        if let Some(flash) = &medium.flash {
+            let geometry = &flash.spec.geometry;
+            let (dies, channels) = (geometry.all_dies(), geometry.channels);
+            line(
+                out,
+                "chips",
+                format_args!("{}, {dies} dies on {channels} channels", flash.profile),
+            )?;
+            let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
+            let page = size_text(geometry.page_bytes.into());
+            let layout =
+                format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
+            line(out, "a die", layout)?;
+            line(out, "all of it", size_text(geometry.bytes()))?;
+            let buffer = u64::from(flash.software.slots) * u64::from(geometry.unit_bytes);
+            let cache = format!("{:?}", flash.software.cache).to_lowercase();
+            line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))?;
         }
         if let Some(span) = self.figures().medium_4k {
             line(out, "4 KiB, first byte", span_text(span))?;

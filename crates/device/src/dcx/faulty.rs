@@ -1,0 +1,128 @@
+//! Where faults meet commands: [`crate::faults`] says what strikes, here it happens. A fence is never
+//! struck. Identifiers are the host's places, and a queue's number counts from 1, as NVMe's do.
+
+use std::future::pending;
+
+use bus::DevicePort;
+use media::{Extent, Flip, Media};
+use runtime::Span;
+use wire::dcx::command::{Access, Command, Request};
+use wire::dcx::report::Code;
+use wire::nvme::opcode::io;
+use wire::nvme::status::Status;
+
+use super::Front;
+use super::io::UnderWay;
+use super::queue::Queue;
+use crate::faults::{Effect, Fate, Hook, Order};
+
+/// The code that says most nearly what a status does: there are fewer of them.
+fn code_of(status: Status, reads: bool) -> Code {
+    match status.kind() {
+        Status::LBA_OUT_OF_RANGE => Code::OUT_OF_RANGE,
+        Status::CAPACITY_EXCEEDED => Code::FULL,
+        Status::DATA_TRANSFER_ERROR => Code::BAD_ADDRESS,
+        _ if reads => Code::UNREADABLE,
+        _ => Code::WRITE_FAULT,
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+    fn order(&self, queue: &Queue, request: &Request) -> Option<(Order, Access)> {
+        let (opcode, access) = match request.command {
+            Command::Read { access, .. } => (io::READ, access),
+            Command::Write { access, .. } => (io::WRITE, access),
+            Command::Fence => return None,
+        };
+        let blocks = access.bytes.div_ceil(self.media.block_bytes());
+        let lbas = Some((access.lba.0, blocks));
+        Some((Order { queue: queue.number + 1, cid: request.slot, opcode, lbas }, access))
+    }
+
+    /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
+    pub(super) async fn struck(
+        &self,
+        queue: &Queue,
+        number: u16,
+        request: &Request,
+    ) -> Option<Result<Option<Code>, Code>> {
+        let (order, access) = self.order(queue, request)?;
+        let slot = &self.slots[usize::from(number)];
+        // What struck a command that was cut is not for the next in its slot.
+        self.hook.spoiled(SLOTS_FROM + number);
+        slot.after.take();
+        let effect = self.hook.begin(&self.rt, &order);
+        if effect == Effect::default() {
+            return None;
+        }
+        // While it is held up the pace counts it, and no longer.
+        let held = order.is_read().then(|| UnderWay::new(&self.rt, queue));
+        if effect.delay > Span::ZERO {
+            self.rt.sleep(effect.delay).await;
+            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+        }
+        match effect.fate {
+            Fate::Works => {}
+            Fate::Fails(status) => return Some(Err(code_of(status, order.is_read()))),
+            Fate::Hangs => pending().await,
+            Fate::IsLost => {
+                self.hook.silence(&order);
+                return Some(Ok(None));
+            }
+        }
+        held.into_iter().for_each(UnderWay::go_on);
+        if let Some(draw) = effect.data {
+            self.hook.spoil(SLOTS_FROM + number, draw);
+        }
+        if effect.silent {
+            self.hook.silence(&order);
+        }
+        slot.after.set(effect);
+        if order.is_read() {
+            self.harm_medium(number, access);
+        }
+        None
+    }
+
+    /// The command has been carried out: whatever strikes it before its report leaves.
+    pub(super) async fn before_report(
+        &self,
+        queue: &Queue,
+        number: u16,
+        request: &Result<Request, Code>,
+    ) {
+        let order = request.as_ref().ok().and_then(|request| self.order(queue, request));
+        let Some((order, access)) = order else { return };
+        self.harm_medium(number, access);
+        let effect = self.slots[usize::from(number)].after.take();
+        if let Some((behind, at_most)) = effect.reorder {
+            self.hook.others(&self.rt, order.queue, behind, at_most).await;
+            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+        }
+    }
+
+    fn harm_medium(&self, number: u16, access: Access) {
+        let slot = &self.slots[usize::from(number)];
+        let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
+        slot.after.set(Effect { medium: None, ..slot.after.get() });
+        let block_bytes = self.media.block_bytes();
+        let blocks = access.bytes.div_ceil(block_bytes);
+        if access.lba.0.checked_add(blocks.into()).is_none_or(|end| end > self.media.blocks()) {
+            return;
+        }
+        let flip = Flip::drawn(draw, blocks, block_bytes, self.media.head());
+        let block = access.lba.0 + u64::from(flip.byte / block_bytes);
+        self.hook.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
+    }
+
+    /// The bit of these data that turns over on their way: of their first `bytes` bytes.
+    pub(super) fn spoiled(&self, number: u16, at: Extent, bytes: u32) -> Option<Flip> {
+        let draw = self.hook.spoiled(SLOTS_FROM + number)?;
+        let block_bytes = self.media.block_bytes();
+        let flip = Flip::drawn(draw, at.blocks, block_bytes, self.media.head());
+        Some(Flip { byte: flip.byte % bytes, ..flip })
+    }
+}
+
+/// The slots of this front end have other numbers than those of the NVMe controller beside it.
+const SLOTS_FROM: u16 = 1 << 15;

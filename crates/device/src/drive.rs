@@ -1,0 +1,195 @@
+//! A medium of flash: the translation layer over chips, as a front end sees it.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use ftl::{Error, Ftl, MountError, Options, Pages};
+use media::contents::{Keep, LABEL_BYTES_MAX};
+use media::{Extent, Head, Media, MediaError};
+use runtime::{Rt, Signal, Stage, Time};
+
+/// The stages that a drive marks, beside those of its chips.
+pub const STAGES: &[&str] = &["mount", "buffer wait", "flush"];
+
+/// Bytes that are remembered of a block where only stamps are.
+const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;
+
+static ZEROS: [u8; 4096] = [0; 4096];
+
+fn of_flash(error: Error) -> MediaError {
+    match error {
+        Error::Range => MediaError::Range,
+        Error::Unreadable => MediaError::Unreadable,
+        _ => MediaError::WriteFault,
+    }
+}
+
+/// Flash as a medium. Its software is mounted when it starts, and whatever is asked of it until then
+/// waits.
+pub struct Drive<P: Pages> {
+    rt: Rt,
+    options: Options,
+    unit_bytes: u32,
+    keep: Keep,
+    /// What the mount gave.
+    mounted: OnceCell<Result<Ftl<P>, MountError>>,
+    has_mounted: Signal,
+    label: RefCell<Vec<u8>>,
+    stages: Stages,
+}
+
+struct Stages {
+    mount: Stage,
+    buffer: Stage,
+    flush: Stage,
+}
+
+impl<P: Pages> Drive<P> {
+    /// Takes flash into use, new or as a power cut has left it. `label` is what was kept beside it.
+    pub fn start(
+        rt: &Rt,
+        pages: Rc<P>,
+        options: Options,
+        keep: Keep,
+        label: Vec<u8>,
+    ) -> Rc<Drive<P>> {
+        let drive = Rc::new(Drive {
+            rt: rt.clone(),
+            options,
+            unit_bytes: pages.shape().unit_bytes,
+            keep,
+            mounted: OnceCell::new(),
+            has_mounted: Signal::default(),
+            label: RefCell::new(label),
+            stages: Stages {
+                mount: rt.stage("mount"),
+                buffer: rt.stage("buffer wait"),
+                flush: rt.stage("flush"),
+            },
+        });
+        let mounting = drive.clone();
+        rt.spawn(async move {
+            let drive = mounting;
+            let mounted = Ftl::mount(&drive.rt, pages, &drive.options).await;
+            drive.rt.log("flash", "mounted", u64::from(mounted.is_ok()), 0);
+            let _ = drive.mounted.set(mounted);
+            drive.has_mounted.notify(&drive.rt);
+            drop(drive);
+        });
+        drive
+    }
+
+    /// Waits until it is mounted.
+    ///
+    /// # Errors
+    /// Why it could not be.
+    pub async fn software(&self) -> Result<&Ftl<P>, MountError> {
+        loop {
+            if let Some(mounted) = self.mounted.get() {
+                return mounted.as_ref().map_err(|error| *error);
+            }
+            self.has_mounted.changed(&self.rt, self.has_mounted.version()).await;
+            self.rt.mark(self.stages.mount);
+        }
+    }
+
+    /// The software, if it is mounted.
+    pub fn mounted(&self) -> Option<&Ftl<P>> {
+        self.mounted.get()?.as_ref().ok()
+    }
+
+    /// Lends the zeros that lie between two runs: whoever reads has other bytes there before.
+    fn zeros(&self, from: u32, to: u32, put: &mut dyn FnMut(u32, &[u8])) {
+        let (most, step) = match self.keep {
+            Keep::Everything => (ZEROS.len() as u32, ZEROS.len() as u32),
+            Keep::Stamps => (STAMP_BYTES, self.options.block_bytes),
+        };
+        let mut at = match self.keep {
+            Keep::Everything => from,
+            Keep::Stamps => from.next_multiple_of(step),
+        };
+        while at < to {
+            put(at, &ZEROS[..most.min(to - at) as usize]);
+            at += step;
+        }
+    }
+
+    /// What is kept beside the blocks, once nobody uses the drive any more.
+    pub fn into_label(self) -> Vec<u8> {
+        self.label.into_inner()
+    }
+}
+
+impl<P: Pages> Media for Drive<P> {
+    fn blocks(&self) -> u64 {
+        let bytes = u64::from(self.options.units) * u64::from(self.unit_bytes);
+        bytes / u64::from(self.options.block_bytes)
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.options.block_bytes
+    }
+
+    fn head(&self) -> Option<Head> {
+        match self.keep {
+            Keep::Everything => None,
+            Keep::Stamps => Some(Head { bytes: STAMP_BYTES, of: self.options.block_bytes }),
+        }
+    }
+
+    /// Senses all of them at once; their bytes then lie in the device's memory, or on no flash at all.
+    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
+        software.read(at.block, at.blocks).await.map_err(of_flash)?;
+        Ok(Time::ZERO)
+    }
+
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        let software = self.mounted().ok_or(MediaError::Unreadable)?;
+        let mut seen = 0;
+        let lent = software.lend(at.block, at.blocks, &mut |offset, run| {
+            self.zeros(seen, offset, put);
+            put(offset, run);
+            seen = offset + run.len() as u32;
+        });
+        lent.map_err(of_flash)?;
+        self.zeros(seen, at.blocks * self.options.block_bytes, put);
+        Ok(())
+    }
+
+    /// Returns when the data are in the write buffer, or on flash where a power cut would lose them
+    /// there.
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.write(at.block, data).await.map_err(of_flash)?;
+        self.rt.mark(self.stages.buffer);
+        Ok(())
+    }
+
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.trim(at.block, at.blocks).await.map_err(of_flash)?;
+        self.rt.mark(self.stages.buffer);
+        Ok(())
+    }
+
+    fn label(&self) -> Option<Vec<u8>> {
+        Some(self.label.borrow().clone())
+    }
+
+    /// A few cells of the controller's own, which no power cut tears.
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        if label.len() > LABEL_BYTES_MAX {
+            return Err(MediaError::WriteFault);
+        }
+        *self.label.borrow_mut() = label.to_vec();
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.flush().await.map_err(of_flash)?;
+        self.rt.mark(self.stages.flush);
+        Ok(())
+    }
+}

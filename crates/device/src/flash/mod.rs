@@ -1,0 +1,446 @@
+//! Flash chips as a device has them: [`media::nand`] with its time, and a write buffer beside it.
+//!
+//! ```text
+//!                       ┌ die ── planes: one operation at a time, or one on several of them
+//!   channel ── wires ───┤
+//!     ▲                 └ die ── a read may stop a program or an erase
+//!     │ in turn
+//!   reads: die, then wires, then decoder      programs: wires, then die      erases: die
+//! ```
+//!
+//! [`Chips`] is what [`ftl::Pages`] asks for. It keeps no rule of the translation layer and breaks none of
+//! flash: what a chip would refuse is the caller's mistake, and panics.
+
+mod buffer;
+mod die;
+mod read;
+mod write;
+
+use std::cell::{Cell, RefCell};
+
+use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Tag, Unit};
+use media::nand::{Error, Nand, PageAt, Sense, TORN_OF, Timing};
+use runtime::{Line, Rt, Span, Waits};
+
+use buffer::Buffer;
+use die::{Die, Work};
+
+/// The stages that chips mark: waiting for a die and its array's work, waiting for a channel and what goes
+/// over it.
+pub const STAGES: &[&str] = &["die wait", "die", "channel wait", "channel"];
+
+/// Spare bytes of a page that its header takes; four for each unit follow.
+pub const HEADER_BYTES: u32 = 12;
+
+const PS_PER_S: u64 = 1_000_000_000_000;
+
+/// How chips keep time, and what their buffer survives.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The times of the model; none: as fast as the data go.
+    pub timing: Option<Timing>,
+    /// What the write buffer holds survives a power cut.
+    pub protected_buffer: bool,
+}
+
+/// Chips on channels, with a write buffer.
+pub struct Chips {
+    rt: Rt,
+    options: Options,
+    shape: Shape,
+    nand: RefCell<Nand>,
+    buffer: RefCell<Buffer>,
+    /// Seconds of the flash's life when these chips were switched on.
+    age_s: u32,
+    channels: Vec<Line>,
+    dies: Vec<RefCell<Die>>,
+    waits: [Waits; 2],
+    room: Room,
+    trouble: RefCell<Option<Error>>,
+    counts: Cell<Counts>,
+}
+
+/// Lists that calls lend from each other.
+#[derive(Default)]
+struct Room {
+    senses: RefCell<Vec<Vec<read::Sensing>>>,
+    erases: RefCell<Vec<Vec<(u32, die::Ticket)>>>,
+    page: RefCell<Vec<u8>>,
+}
+
+/// What chips have done since they were switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages sensed, further tries included.
+    pub senses: u64,
+    /// Further tries.
+    pub retries: u64,
+    /// Parts of reads that could not be corrected.
+    pub uncorrectable: u64,
+    /// Pages programmed.
+    pub programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Pages whose program failed, and blocks whose erase did.
+    pub failures: u64,
+}
+
+/// What is left when the power is gone: the flash, and the buffer if it is protected.
+pub struct Remains {
+    nand: Nand,
+    buffer: Option<Buffer>,
+}
+
+impl Remains {
+    /// The flash.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// The flash alone: what a buffer held beside it is lost.
+    pub fn into_nand(self) -> Nand {
+        self.nand
+    }
+}
+
+impl From<Nand> for Remains {
+    fn from(nand: Nand) -> Remains {
+        Remains { nand, buffer: None }
+    }
+}
+
+impl Chips {
+    /// Switches chips on, all of them idle: new ones, or those of before a power cut.
+    ///
+    /// # Errors
+    /// [`Error::BadSpec`]: a time makes no sense; units or planes are more than 32; the free spare bytes
+    /// of a page do not hold [`HEADER_BYTES`] and four for each unit.
+    pub fn new(rt: &Rt, remains: impl Into<Remains>, options: Options) -> Result<Chips, Error> {
+        let Remains { nand, buffer } = remains.into();
+        let shape = shape_of(&nand)?;
+        if let Some(timing) = &options.timing {
+            timing.check()?;
+        }
+        let waits = |turn, service| Waits { turn: rt.stage(turn), service: rt.stage(service) };
+        let channels = nand.geometry().channels;
+        Ok(Chips {
+            rt: rt.clone(),
+            options,
+            shape,
+            buffer: RefCell::new(buffer.unwrap_or_else(|| Buffer::new(&nand))),
+            age_s: nand.age_s(),
+            nand: RefCell::new(nand),
+            channels: (0..channels).map(|_| Line::default()).collect(),
+            dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
+            waits: [waits("die wait", "die"), waits("channel wait", "channel")],
+            room: Room::default(),
+            trouble: RefCell::new(None),
+            counts: Cell::default(),
+        })
+    }
+
+    /// Looks at the flash as it is now. What is under way has been programmed already, and not yet erased.
+    pub fn with_nand<T>(&self, look: impl FnOnce(&Nand) -> T) -> T {
+        look(&self.nand.borrow())
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// The time for which a channel has been taken so far.
+    ///
+    /// # Panics
+    /// If there is no such channel.
+    pub fn channel_busy(&self, channel: u32) -> Span {
+        self.channels[channel as usize].busy()
+    }
+
+    /// The first error of the file behind the flash, which reads then report as unreadable.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().as_ref().map(ToString::to_string)
+    }
+
+    /// The power is gone, now: what had begun is torn, what had not begun has never been. The same seed and
+    /// the same moment leave the same.
+    pub fn cut(self) -> Remains {
+        let now = self.rt.now();
+        self.come_of_age();
+        let mut nand = self.nand.into_inner();
+        for die in &self.dies {
+            for turn in die.borrow().under_way() {
+                match turn.work {
+                    Work::Read => {}
+                    Work::Program(row) if turn.begin >= now => undo(&mut nand, self.shape, row),
+                    Work::Program(row) if turn.end > now => {
+                        let planes = self.options.timing.as_ref().map_or(0, planes_at_once);
+                        tear(&mut nand, self.shape, row, turn.done_at(now), planes);
+                    }
+                    Work::Program(_) => {}
+                    Work::Erase(_) if turn.begin >= now => {}
+                    Work::Erase(blocks) => {
+                        let planes = self.options.timing.as_ref().map_or(0, planes_at_once);
+                        tear_erase(&mut nand, self.shape, blocks, turn.done_at(now), planes);
+                    }
+                }
+            }
+        }
+        let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
+        Remains { nand, buffer }
+    }
+
+    /// The flash lives on while the clock goes.
+    fn come_of_age(&self) {
+        let seconds = (self.rt.now().0 / PS_PER_S) as u32;
+        self.nand.borrow_mut().age_to(self.age_s.saturating_add(seconds));
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Keeps the first error that is not the chips' own.
+    fn note(&self, error: Error) {
+        self.trouble.borrow_mut().get_or_insert(error);
+    }
+
+    fn at(&self, page: Page) -> PageAt {
+        page_at(self.shape, page)
+    }
+
+    fn channel_of(&self, die: u32) -> &Line {
+        &self.channels[die as usize % self.channels.len()]
+    }
+
+    /// Waits for the end of a turn, which may move on meanwhile, and names the wait.
+    async fn turn_of(&self, die: u32, ticket: die::Ticket) {
+        loop {
+            let turn = self.dies[die as usize].borrow().turn(ticket);
+            let Some(turn) = turn else { return };
+            if turn.end <= self.rt.now() {
+                self.rt.mark_at(self.waits[0].turn, turn.begin);
+                self.rt.mark_at(self.waits[0].service, turn.end);
+                return self.dies[die as usize].borrow_mut().finish(ticket);
+            }
+            self.rt.sleep_until(turn.end).await;
+        }
+    }
+}
+
+/// The planes that one operation reaches; 0: all.
+fn planes_at_once(timing: &Timing) -> u32 {
+    u32::from(!timing.multi_plane)
+}
+
+/// The time of `bytes` bytes on the wires.
+fn on_wires(timing: &Timing, bytes: u64) -> Span {
+    match bytes.checked_mul(PS_PER_S) {
+        Some(ps) => Span(ps.div_ceil(timing.bytes_per_s)),
+        None => {
+            let ps = u128::from(bytes) * u128::from(PS_PER_S);
+            Span(ps.div_ceil(u128::from(timing.bytes_per_s)) as u64)
+        }
+    }
+}
+
+fn page_at(shape: Shape, page: Page) -> PageAt {
+    let good = page.die < shape.dies && page.plane < shape.planes && page.block < shape.blocks;
+    assert!(good && page.page < shape.pages, "there is no {page:?}");
+    PageAt {
+        block: (page.die * shape.planes + page.plane) * shape.blocks + page.block,
+        page: page.page,
+    }
+}
+
+fn shape_of(nand: &Nand) -> Result<Shape, Error> {
+    let geometry = nand.geometry();
+    let shape = Shape {
+        dies: geometry.all_dies(),
+        planes: geometry.planes,
+        blocks: geometry.blocks,
+        pages: geometry.pages(),
+        group: geometry.group,
+        units: geometry.units(),
+        unit_bytes: geometry.unit_bytes,
+    };
+    let refuse =
+        |key, found: u32, expected| Err(Error::BadSpec { key, found: found.into(), expected });
+    if shape.units > 32 {
+        return refuse("units of a page", shape.units, "at most 32");
+    }
+    if geometry.free_bytes < HEADER_BYTES + 4 * shape.units {
+        return refuse("free_bytes", geometry.free_bytes, "12, and 4 for each unit of a page");
+    }
+    Ok(shape)
+}
+
+/// The planes of a mask.
+fn planes_of(planes: u32) -> impl DoubleEndedIterator<Item = u32> + Clone {
+    (0..32).filter(move |plane| planes >> plane & 1 != 0)
+}
+
+/// The pages of a row in a plane.
+fn pages_of(shape: Shape, row: Row, plane: u32) -> impl DoubleEndedIterator<Item = PageAt> + Clone {
+    let (die, block) = (row.blocks.die, row.blocks.block);
+    (row.page..row.page + shape.group)
+        .map(move |page| page_at(shape, Page { die, plane, block, page }))
+}
+
+fn undo(nand: &mut Nand, shape: Shape, row: Row) {
+    for plane in planes_of(row.blocks.planes) {
+        undo_plane(nand, shape, row, plane);
+    }
+}
+
+fn undo_plane(nand: &mut Nand, shape: Shape, row: Row, plane: u32) {
+    for at in pages_of(shape, row, plane).rev() {
+        // A page that could not be programmed, its block being lost with its file, is not there.
+        let _ = nand.undo_program(at);
+    }
+}
+
+/// What `done` parts of a whole operation are of the one on its `place`-th plane of `count`.
+fn share(done: u32, place: usize, count: u32, at_once: u32) -> u32 {
+    if at_once == 0 {
+        return done;
+    }
+    let all = u64::from(done) * u64::from(count);
+    all.saturating_sub(place as u64 * u64::from(TORN_OF)).min(TORN_OF.into()) as u32
+}
+
+fn tear(nand: &mut Nand, shape: Shape, row: Row, done: u32, at_once: u32) {
+    let count = row.blocks.planes.count_ones();
+    for (place, plane) in planes_of(row.blocks.planes).enumerate() {
+        match share(done, place, count, at_once) {
+            TORN_OF => {}
+            0 if at_once == 1 => undo_plane(nand, shape, row, plane),
+            done => pages_of(shape, row, plane).for_each(|at| {
+                // As above.
+                let _ = nand.tear_program(at, done);
+            }),
+        }
+    }
+}
+
+fn tear_erase(nand: &mut Nand, shape: Shape, blocks: ftl::Blocks, done: u32, at_once: u32) {
+    let count = blocks.planes.count_ones();
+    for (place, plane) in planes_of(blocks.planes).enumerate() {
+        let (die, block) = (blocks.die, blocks.block);
+        let PageAt { block, .. } = page_at(shape, Page { die, plane, block, page: 0 });
+        match share(done, place, count, at_once) {
+            0 if at_once == 1 => {}
+            // Whether it failed nobody has been told.
+            TORN_OF => drop(nand.erase(block)),
+            done => nand.tear_erase(block, done).expect("it was good when the erase began"),
+        }
+    }
+}
+
+impl Pages for Chips {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn is_bad(&self, block: Page) -> bool {
+        let at = self.at(Page { page: 0, ..block });
+        self.nand.borrow().is_bad(at.block)
+    }
+
+    fn mark_bad(&self, block: Page) {
+        let at = self.at(Page { page: 0, ..block });
+        self.nand.borrow_mut().mark_bad(at.block);
+    }
+
+    async fn read(&self, parts: &mut [Part]) {
+        self.come_of_age();
+        match &self.options.timing {
+            None => self.read_at_once(parts),
+            Some(timing) => self.read_in_time(timing, parts).await,
+        }
+    }
+
+    async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), ftl::Failed> {
+        self.come_of_age();
+        let failed = self.write_row(row, header, units);
+        if let Some(timing) = &self.options.timing {
+            self.program_time(timing, row).await;
+        }
+        if failed == 0 { Ok(()) } else { Err(ftl::Failed { planes: failed }) }
+    }
+
+    async fn erase(&self, blocks: &mut [ftl::Erase]) {
+        match &self.options.timing {
+            None => blocks.iter_mut().for_each(|erase| self.erase_now(erase)),
+            Some(timing) => self.erase_in_time(timing, blocks).await,
+        }
+    }
+
+    fn header(&self, page: Page) -> Option<Header> {
+        let at = self.at(page);
+        let nand = self.nand.borrow();
+        if !is_readable(&nand, at, 0) {
+            return None;
+        }
+        let mut bytes = [0; HEADER_BYTES as usize];
+        nand.spare(at, 0, &mut bytes).then(|| {
+            let (sequence, erases) = bytes.split_at(8);
+            Header {
+                sequence: u64::from_le_bytes(sequence.try_into().expect("eight bytes")),
+                erases: u32::from_le_bytes(erases.try_into().expect("four bytes")),
+            }
+        })
+    }
+
+    #[inline]
+    fn logical(&self, at: Place) -> u32 {
+        let mut bytes = [0; 4];
+        self.nand.borrow().spare(self.at(at.page), HEADER_BYTES + 4 * at.unit, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn lend(&self, at: Place, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        let (page, nand) = (self.at(at.page), self.nand.borrow());
+        is_readable(&nand, page, 1 << at.unit) && nand.runs(page, at.unit, put)
+    }
+
+    fn slots(&self, count: u32) {
+        self.buffer.borrow_mut().slots(count);
+    }
+
+    fn stage(&self, slot: u32, tag: Tag, offset: u32, data: &[u8]) {
+        self.buffer.borrow_mut().stage(slot, tag, offset, data);
+    }
+
+    fn stage_copy(&self, slot: u32, tag: Tag, from: Option<Place>) {
+        let from = from.map(|place| (self.at(place.page), place.unit));
+        self.buffer.borrow_mut().stage_copy(slot, tag, &self.nand.borrow(), from);
+    }
+
+    fn stage_slot(&self, slot: u32, tag: Tag, from: u32) {
+        self.buffer.borrow_mut().stage_slot(slot, tag, from);
+    }
+
+    fn release(&self, slot: u32) {
+        self.buffer.borrow_mut().release(slot);
+    }
+
+    fn kept(&self, slot: u32) -> Option<Tag> {
+        self.buffer.borrow().tag(slot)
+    }
+
+    fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {
+        self.buffer.borrow().lend(slot, put);
+    }
+
+    fn lay(&self, row: Row, header: Header, logicals: &[u32]) {
+        self.lay_row(row, header, logicals);
+    }
+}
+
+/// Whether a page that was read could be, with as many further tries as there are.
+fn is_readable(nand: &Nand, at: PageAt, units: u128) -> bool {
+    matches!(nand.judge(at, units, nand.spec().errors.retries), Sense::Good { .. })
+}

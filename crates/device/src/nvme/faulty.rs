@@ -1,0 +1,129 @@
+//! Where faults meet commands: [`crate::faults`] says what strikes, here it happens.
+
+use std::future::pending;
+use std::rc::Rc;
+
+use bus::{DevicePort, Payload, Unreadable};
+use media::{Extent, Flip, Media, flipped};
+use runtime::Span;
+
+use super::Controller;
+use super::data::Blocks;
+use super::slot::{Job, Outcome};
+use crate::faults::{Effect, Fate, Hook, Order};
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
+    pub(super) async fn struck(&self, number: u16, job: &Job) -> Option<Outcome> {
+        let order = Order::nvme(job.qid.0, &job.sqe);
+        // What struck a command that was cut is not for the next in its slot.
+        self.hook.spoiled(number);
+        self.slots[usize::from(number)].after.take();
+        let effect = self.hook.begin(&self.rt, &order);
+        if effect == Effect::default() {
+            return None;
+        }
+        if effect.delay > Span::ZERO {
+            self.rt.sleep(effect.delay).await;
+            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+        }
+        match effect.fate {
+            Fate::Works => {}
+            Fate::Fails(status) => return Some(Outcome::Done(status, 0)),
+            Fate::Hangs => pending().await,
+            // Nothing is held, and nothing remembers it: its slot is free.
+            Fate::IsLost => return Some(Outcome::Held),
+        }
+        if let Some(draw) = effect.data {
+            self.hook.spoil(number, draw);
+        }
+        if effect.silent {
+            self.hook.silence(&order);
+        }
+        self.slots[usize::from(number)].after.set(effect);
+        if order.is_read() {
+            self.harm_medium(number, &order);
+        }
+        None
+    }
+
+    /// The command has been carried out: whatever strikes it before its completion leaves.
+    pub(super) async fn before_completion(&self, number: u16, job: &Job) {
+        self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe));
+        let effect = self.slots[usize::from(number)].after.take();
+        if let Some((behind, at_most)) = effect.reorder {
+            self.hook.others(&self.rt, job.qid.0, behind, at_most).await;
+            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+        }
+    }
+
+    /// Turns a bit of the command's blocks over on the medium, if that strikes it and is yet to come.
+    fn harm_medium(&self, number: u16, order: &Order) {
+        let slot = &self.slots[usize::from(number)];
+        let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
+        slot.after.set(Effect { medium: None, ..slot.after.get() });
+        let Some(Ok(extent)) = order.lbas.map(|(lba, blocks)| self.extent(lba, blocks)) else {
+            return;
+        };
+        let (block_bytes, head) = (self.media.block_bytes(), self.media.head());
+        let flip = Flip::drawn(draw, extent.blocks, block_bytes, head);
+        let block = extent.block + u64::from(flip.byte / block_bytes);
+        self.hook.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
+    }
+
+    /// The bit that turns over among these blocks of a command of `of` blocks on their way, if it is
+    /// one of theirs.
+    fn spoiled(&self, number: u16, of: Extent, piece: Extent) -> Option<Flip> {
+        let draw = self.hook.spoiled(number)?;
+        let (block_bytes, head) = (self.media.block_bytes(), self.media.head());
+        let flip = Flip::drawn(draw, of.blocks, block_bytes, head);
+        let before = (piece.block - of.block) as u32 * block_bytes;
+        let here = flip.byte.checked_sub(before).filter(|byte| *byte < piece.blocks * block_bytes);
+        if here.is_none() {
+            // It is for a later piece.
+            self.hook.spoil(number, draw);
+        }
+        here.map(|byte| Flip { byte, ..flip })
+    }
+
+    /// Blocks on their way to the host: part of a read of the blocks `of`.
+    pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Sent<'_, M> {
+        let flip = if H::ON { self.spoiled(number, of, at) } else { None };
+        Sent { blocks: Blocks { media: &*self.media, at }, flip }
+    }
+
+    /// Data that have come from the host: part of a write of the blocks `of`.
+    pub(super) fn received(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
+        if H::ON
+            && let Some(flip) = self.spoiled(number, of, at)
+        {
+            data[flip.byte as usize] ^= flip.bits;
+        }
+    }
+
+    /// Stops the controller when a fault says so.
+    pub(super) async fn stop_when_fatal(self: Rc<Self>) {
+        loop {
+            let fault = self.hook.fatal(&self.rt).await;
+            self.fail("a fault of the plan", fault);
+        }
+    }
+}
+
+/// Blocks on their way to the host, one bit of them perhaps turned over.
+pub(super) struct Sent<'a, M> {
+    blocks: Blocks<'a, M>,
+    flip: Option<Flip>,
+}
+
+impl<M: Media> Payload for Sent<'_, M> {
+    #[inline]
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        let Blocks { media, at } = self.blocks;
+        match &self.flip {
+            None => self.blocks.runs(put),
+            Some(flip) => flipped(std::slice::from_ref(flip), |lent| media.runs(at, lent), put)
+                .map_err(|_| Unreadable),
+        }
+    }
+}

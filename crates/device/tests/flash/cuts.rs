@@ -1,0 +1,191 @@
+//! The power fails at every moment of every operation.
+
+use std::rc::Rc;
+
+use device::flash::{Chips, Options};
+use ftl::{Pages, Seen, Source, Tag, Unit};
+use media::nand::{Nand, Spec, Suspend, Timing};
+use runtime::{Log, Rt, Span};
+
+use super::{chips, erase, fill, header, page, part, row, spec, timing};
+
+/// What the pages of a block of die 0 read as after a cut, by plane, and what can be programmed next.
+fn after(remains: device::flash::Remains) -> (Vec<Vec<Seen>>, Vec<Option<u32>>) {
+    let next = [0, 1].map(|plane| remains.nand().next_page(plane * 8)).to_vec();
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, remains, None);
+    let seen = (0..2).map(|plane| {
+        let mut parts: Vec<_> = (0..12).map(|n| part(page(0, plane, 0, n), 0b11)).collect();
+        rt.block_on(chips.read(&mut parts));
+        parts.iter().map(|part| part.seen).collect()
+    });
+    (seen.collect(), next)
+}
+
+/// Two rows are written and then the operation begins, `ns` before the power fails.
+fn cut(
+    seed: u64,
+    timing: Timing,
+    ns: u64,
+    begin: impl AsyncFnOnce(&Rt, &Chips) + 'static,
+) -> device::flash::Remains {
+    let nand = Nand::new(Spec { seed, ..spec() }).unwrap();
+    let rt = Rt::simulated(None, Log::Off);
+    let untimed = chips(&rt, nand, None);
+    rt.block_on(async {
+        fill(&untimed, row(0, 0, 0b11, 0)).await;
+        fill(&untimed, row(0, 0, 0b11, 3)).await;
+    });
+    let nand = Rc::into_inner(untimed).unwrap().cut();
+    let chips = chips(&rt, nand, Some(timing));
+    let (rt_, chips_) = (rt.clone(), chips.clone());
+    rt.spawn(async move { begin(&rt_, &chips_).await });
+    rt.block_on(rt.sleep(Span::ns(ns)));
+    rt.drop_tasks();
+    Rc::into_inner(chips).expect("nobody else has them").cut()
+}
+
+const GOOD: Seen = Seen::Good { corrected: 0, retries: 0 };
+
+/// Checks the planes after a program of the third row was cut at this moment.
+fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<Vec<Seen>>) {
+    let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
+    let (seen, next) = after(cut(7, timing.clone(), ns, program));
+    assert_eq!((seen.clone(), next.clone()), after(cut(7, timing.clone(), ns, program)));
+    let expected = if ns <= begin { Some(6) } else { Some(9) };
+    assert_eq!(next, [expected; 2], "at {ns} ns");
+    let mut whole = true;
+    for plane in &seen {
+        assert_eq!(plane[..6], [GOOD; 6], "what was written before is there, at {ns} ns");
+        assert_eq!(plane[9..], [Seen::Erased; 3]);
+        for seen in &plane[6..9] {
+            match *seen {
+                Seen::Erased => assert!(ns <= begin, "at {ns} ns"),
+                Seen::Good { .. } => assert!(ns > end - (end - begin) / 10, "at {ns} ns"),
+                Seen::Unreadable => assert!(begin < ns && ns < end, "at {ns} ns"),
+            }
+            whole &= *seen == GOOD;
+        }
+    }
+    (whole, seen)
+}
+
+#[test]
+fn a_program_that_is_cut_has_not_begun_or_is_torn_or_is_done() {
+    for ns in (0..=1_100_000).step_by(20_000).chain([50_920, 50_921, 1_050_919, 1_050_920]) {
+        let (whole, _) = check_program(&timing(), ns, 50_920, 1_050_920);
+        assert_eq!(whole, ns >= 1_050_919, "at {ns} ns");
+    }
+}
+
+#[test]
+fn planes_that_are_programmed_in_turn_are_torn_in_turn() {
+    let single = Timing { multi_plane: false, ..timing() };
+    let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
+    // The first plane is done after 1,050.92 us, when the second begins.
+    for (ns, second) in [(1_050_920, Seen::Erased), (1_060_000, Seen::Unreadable)] {
+        let (seen, next) = after(cut(7, single.clone(), ns, program));
+        assert_eq!(seen[0][6..9], [GOOD; 3]);
+        assert_eq!(seen[1][6..9], [second; 3]);
+        assert_eq!(next, [Some(9), Some(if second == Seen::Erased { 6 } else { 9 })]);
+    }
+    let (seen, _) = after(cut(7, single, 500_000, program));
+    assert_eq!(seen[0][6..9], [Seen::Unreadable; 3]);
+}
+
+#[test]
+fn an_erase_that_is_cut_leaves_nothing_to_rely_on() {
+    let begin = async |_: &Rt, chips: &Chips| chips.erase(&mut [erase(0, 0, 0b11)]).await;
+    for ns in (0..=3_100_000).step_by(100_000).chain([1, 3_000_999, 3_001_000]) {
+        let (seen, next) = after(cut(7, timing(), ns, begin));
+        for plane in seen {
+            match ns {
+                0 => assert_eq!(plane[..6], [GOOD; 6]),
+                3_001_000.. => assert_eq!(plane, [Seen::Erased; 12]),
+                _ => assert!(plane[6..].iter().all(|seen| *seen == Seen::Unreadable), "{ns} ns"),
+            }
+            if (300_000..3_000_000).contains(&ns) {
+                assert_eq!(plane, [Seen::Unreadable; 12], "at {ns} ns");
+            }
+        }
+        let expected = match ns {
+            0 => Some(6),
+            3_001_000.. => Some(0),
+            _ => None,
+        };
+        assert_eq!(next, [expected; 2], "at {ns} ns");
+    }
+}
+
+#[test]
+fn a_program_that_was_stopped_is_torn_by_what_it_had_done() {
+    let us = Span::us;
+    let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most: 1 };
+    let timing = Timing { suspend: Some(suspend), ..timing() };
+    let begin = async |rt: &Rt, chips: &Chips| {
+        let program = async { fill(chips, row(0, 0, 0b11, 6)).await };
+        let read = async {
+            rt.sleep(Span::us(1_000)).await;
+            chips.read(&mut [part(page(0, 0, 1, 0), 1)]).await;
+            std::future::pending::<()>().await;
+        };
+        runtime::race(program, read).await;
+    };
+    // Stopped at 1,000 us after 949.08 of them, under way again at 1,066, done at 1,116.92.
+    let still = after(cut(7, timing.clone(), 1_000_000, begin));
+    for ns in [1_010_000, 1_050_000, 1_066_000] {
+        assert_eq!(after(cut(7, timing.clone(), ns, begin)), still, "nothing is done meanwhile");
+    }
+    let (seen, _) = after(cut(7, timing.clone(), 1_116_000, begin));
+    assert!(seen[0][6..9].iter().all(|seen| matches!(seen, Seen::Good { .. })), "{seen:?}");
+    let (seen, _) = after(cut(7, timing, 1_116_920, begin));
+    assert_eq!(seen[0][6..9], [GOOD; 3]);
+}
+
+#[test]
+fn what_stands_in_line_has_never_been() {
+    let begin = async |rt: &Rt, chips: &Chips| {
+        let first = async { fill(chips, row(0, 0, 0b11, 6)).await };
+        let second = async { fill(chips, row(0, 0, 0b11, 9)).await };
+        let erase = async { chips.erase(&mut [erase(0, 1, 0b11)]).await };
+        runtime::race(first, runtime::race(second, erase)).await;
+        rt.sleep(Span::s(1)).await;
+    };
+    // The first is torn, the second, which would have filled the block, is taken back.
+    let (seen, next) = after(cut(7, timing(), 700_000, begin));
+    assert_eq!(seen[0][6..9], [Seen::Unreadable; 3]);
+    assert_eq!(seen[0][9..], [Seen::Erased; 3]);
+    assert_eq!(next, [Some(9); 2]);
+}
+
+#[test]
+fn the_buffer_is_kept_or_lost_as_the_options_say() {
+    for protected_buffer in [true, false] {
+        let rt = Rt::simulated(None, Log::Off);
+        let options = Options { timing: Some(timing()), protected_buffer };
+        let chips = Chips::new(&rt, Nand::new(spec()).unwrap(), options.clone()).unwrap();
+        chips.slots(2);
+        let tag = Tag { logical: 4, order: 9 };
+        chips.stage(1, tag, 0, &[5; 4096]);
+        let chips = Chips::new(&rt, chips.cut(), options).unwrap();
+        chips.slots(2);
+        assert_eq!(chips.kept(0), None);
+        assert_eq!(chips.kept(1), protected_buffer.then_some(tag));
+        let mut first = 0;
+        chips.lend_slot(1, &mut |_, run| first = run[0]);
+        assert_eq!(first, if protected_buffer { 5 } else { 0 });
+    }
+}
+
+#[test]
+fn flash_ages_while_the_clock_goes() {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
+    rt.block_on(async {
+        let units = [Unit { logical: 1, from: Source::Nothing }; 6];
+        chips.program(row(0, 0, 0b01, 0), header(1), &units).await.unwrap();
+        rt.sleep(Span::s(100)).await;
+        chips.read(&mut [part(page(0, 0, 0, 0), 1)]).await;
+    });
+    assert_eq!(chips.with_nand(|nand| nand.wear(0).age_s), 100);
+}

@@ -1,0 +1,250 @@
+//! When what is over, against schedules worked out by hand.
+//!
+//! The test profile: a command takes 1 us, lower, middle and upper pages take 50, 60 and 70 us to sense and
+//! 200, 300 and 500 us to program, an erase 3,000 us; a unit and its share of the spare bytes are 4,160
+//! bytes, so 4.16 us; a page twice that.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use device::flash::Chips;
+use ftl::{Pages, Part, Seen};
+use media::nand::{Errors, Nand, Spec, Suspend, Timing, YEAR_S};
+use runtime::{Journeys, Log, Rt, Span};
+
+use super::{chips, erase, fill, from, ns, page, part, row, spec, timing, world};
+
+/// Runs the calls, each from its microsecond on; when each was over, in nanoseconds.
+fn run(timing: Timing, calls: &[(u64, Call)]) -> Vec<u64> {
+    let (rt, chips) = world(timing);
+    run_on(&rt, &chips, calls)
+}
+
+#[derive(Clone)]
+enum Call {
+    Read(Vec<Part>),
+    Program(ftl::Row),
+    Erase(Vec<ftl::Erase>),
+}
+
+fn run_on(rt: &Rt, chips: &Rc<Chips>, calls: &[(u64, Call)]) -> Vec<u64> {
+    let ends = Rc::new(RefCell::new(vec![0; calls.len()]));
+    for (number, (us, call)) in calls.iter().cloned().enumerate() {
+        let (rt_, chips, ends) = (rt.clone(), chips.clone(), ends.clone());
+        rt.spawn(async move {
+            let end = from(&rt_, us, || async {
+                match call {
+                    Call::Read(mut parts) => chips.read(&mut parts).await,
+                    Call::Program(row) => fill(&chips, row).await,
+                    Call::Erase(mut blocks) => chips.erase(&mut blocks).await,
+                }
+            });
+            let end = end.await;
+            ends.borrow_mut()[number] = end;
+        });
+    }
+    rt.block_on(rt.sleep(Span::s(1)));
+    ends.take()
+}
+
+fn read(die: u32, plane: u32, number: u32) -> Call {
+    Call::Read(vec![part(page(die, plane, 0, number), 1)])
+}
+
+fn program(die: u32, block: u32, planes: u32) -> Call {
+    Call::Program(row(die, block, planes, 0))
+}
+
+#[test]
+fn a_read_is_a_command_a_sense_and_its_bytes_on_the_wires() {
+    assert_eq!(run(timing(), &[(0, read(0, 0, 0))]), [55_160]);
+    assert_eq!(run(timing(), &[(0, read(0, 0, 1))]), [65_160], "a middle page");
+    assert_eq!(run(timing(), &[(0, read(0, 0, 2))]), [75_160], "an upper page");
+    let both = Call::Read(vec![part(page(0, 0, 0, 0), 0b11)]);
+    assert_eq!(run(timing(), &[(0, both)]), [59_320]);
+    let spare = Call::Read(vec![part(page(0, 0, 0, 0), 0)]);
+    assert_eq!(run(timing(), &[(0, spare)]), [51_064], "64 free spare bytes");
+    let decode = Timing { decode: Span::us(7), ..timing() };
+    assert_eq!(run(decode, &[(0, read(0, 0, 0))]), [62_160]);
+}
+
+#[test]
+fn dies_sense_at_once_and_share_the_wires() {
+    let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0))];
+    assert_eq!(run(timing(), &calls), [55_160, 59_320]);
+    let one = Call::Read(vec![part(page(0, 0, 0, 0), 1), part(page(1, 0, 0, 2), 1)]);
+    assert_eq!(run(timing(), &[(0, one)]), [75_160], "one call, two dies");
+    // Two channels, and neither die waits.
+    let mut two = spec();
+    (two.geometry.channels, two.geometry.dies) = (2, 1);
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, Nand::new(two).unwrap(), Some(timing()));
+    assert_eq!(run_on(&rt, &chips, &calls), [55_160, 55_160]);
+}
+
+#[test]
+fn a_die_senses_the_next_page_while_the_last_is_on_the_wires() {
+    let calls = [(0, read(0, 0, 0)), (0, read(0, 0, 3)), (0, read(0, 0, 6))];
+    assert_eq!(run(timing(), &calls), [55_160, 106_160, 157_160]);
+    // With one register the array stands still until it is empty.
+    let plain = Timing { cache: false, ..timing() };
+    assert_eq!(run(plain.clone(), &calls), [55_160, 110_320, 165_480]);
+    // And waits for the wires too: the other die's page is on them.
+    let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0)), (0, read(1, 0, 3))];
+    assert_eq!(run(plain, &calls), [55_160, 59_320, 59_320 + 51_000 + 4_160]);
+}
+
+#[test]
+fn planes_sense_at_once_if_the_pages_have_the_same_number() {
+    let parts = |number| vec![part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, number), 1)];
+    assert_eq!(run(timing(), &[(0, Call::Read(parts(0)))]), [59_320]);
+    assert_eq!(run(timing(), &[(0, Call::Read(parts(3)))]), [106_160]);
+    let single = Timing { multi_plane: false, ..timing() };
+    assert_eq!(run(single, &[(0, Call::Read(parts(0)))]), [106_160]);
+}
+
+#[test]
+fn a_row_is_loaded_and_then_programmed_in_all_planes() {
+    // Three pages a plane: 24.96 us of wires, and a command.
+    assert_eq!(run(timing(), &[(0, program(0, 0, 0b01))]), [1_025_960]);
+    assert_eq!(run(timing(), &[(0, program(0, 0, 0b11))]), [1_050_920]);
+    let single = Timing { multi_plane: false, ..timing() };
+    assert_eq!(run(single, &[(0, program(0, 0, 0b11))]), [2_050_920]);
+    let two = [(0, program(0, 0, 0b11)), (0, program(1, 0, 0b11))];
+    assert_eq!(run(timing(), &two), [1_050_920, 1_101_840], "the wires in turn");
+}
+
+#[test]
+fn the_next_row_is_loaded_while_the_last_is_programmed() {
+    let calls = [(0, program(0, 0, 0b11)), (0, program(0, 1, 0b11))];
+    assert_eq!(run(timing(), &calls), [1_050_920, 2_050_920]);
+    let plain = Timing { cache: false, ..timing() };
+    assert_eq!(run(plain, &calls), [1_050_920, 2_101_840]);
+}
+
+#[test]
+fn an_erase_takes_its_planes_at_once() {
+    let blocks = |planes| Call::Erase(vec![erase(0, 0, planes)]);
+    assert_eq!(run(timing(), &[(0, blocks(0b01))]), [3_001_000]);
+    assert_eq!(run(timing(), &[(0, blocks(0b11))]), [3_001_000]);
+    let single = Timing { multi_plane: false, ..timing() };
+    assert_eq!(run(single, &[(0, blocks(0b11))]), [6_001_000]);
+    let dies = Call::Erase(vec![erase(0, 0, 1), erase(1, 0, 1), erase(0, 1, 1)]);
+    assert_eq!(run(timing(), &[(0, dies)]), [6_002_000], "two of one die");
+}
+
+#[test]
+fn a_read_waits_for_a_program_unless_its_data_are_still_on_the_way() {
+    let begun = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0))];
+    assert_eq!(run(timing(), &begun), [1_050_920, 1_106_080]);
+    // The array would stand still until 50.92: the read has it from 10 to 61.
+    let early = [(0, program(0, 0, 0b11)), (10, read(0, 0, 0))];
+    assert_eq!(run(timing(), &early), [1_061_000, 65_160]);
+}
+
+fn stoppable(most: u32) -> Timing {
+    let us = Span::us;
+    let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most };
+    Timing { suspend: Some(suspend), ..timing() }
+}
+
+#[test]
+fn a_read_stops_a_program_and_those_that_come_meanwhile_join_it() {
+    // Stopped at 100 after 49.08 us, sensing from 110 to 161, under way again at 166.
+    let one = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0))];
+    assert_eq!(run(stoppable(1), &one), [166_000 + 950_920, 165_160]);
+    let joined = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (120, read(0, 0, 3))];
+    assert_eq!(run(stoppable(1), &joined), [217_000 + 950_920, 165_160, 216_160]);
+    // Once is all that it is stopped; the next waits for its end.
+    let end = 166_000 + 950_920;
+    let late = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (500, read(0, 0, 3))];
+    assert_eq!(run(stoppable(1), &late), [end, 165_160, end + 55_160]);
+    // Twice: at 500 it has done 383.08 us, and is under way again at 566.
+    let twice = [566_000 + 616_920, 165_160, 565_160];
+    assert_eq!(run(stoppable(2), &late), twice);
+}
+
+#[test]
+fn a_read_stops_an_erase_and_what_stands_behind_moves_on() {
+    let erase = Call::Erase(vec![erase(0, 0, 1)]);
+    let calls = [(0, erase), (0, program(0, 1, 0b01)), (1000, read(0, 0, 0))];
+    // Stopped at 1,000, sensing from 1,020 to 1,071, under way again at 1,076 for 2,001 us.
+    assert_eq!(run(stoppable(4), &calls), [3_077_000, 4_077_000, 1_075_160]);
+    // With one register the erase waits until it is empty.
+    let plain = Timing { cache: false, ..stoppable(4) };
+    let (_, end) = (0, 3_077_000 + 4_160);
+    let (load, array) = (25_960, 1_000_000);
+    // The program was to be loaded behind the erase as it was first planned, at 3,026.96.
+    assert_eq!(run(plain, &calls), [end, end.max(3_001_000 + load) + array, 1_075_160]);
+}
+
+#[test]
+fn a_further_try_is_a_read_of_its_own() {
+    let errors = Errors {
+        rated_cycles: 1000,
+        fresh: 10_000_000,
+        aged: 9_000_000_000,
+        codeword_bytes: 1024,
+        corrects: 40,
+        retries: 5,
+        retry_keeps: 25,
+        ..Errors::none()
+    };
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, Nand::new(Spec { errors, ..spec() }).unwrap(), None);
+    rt.block_on(fill(&chips, row(0, 0, 0b11, 0)));
+    let mut nand = Rc::into_inner(chips).unwrap().cut().into_nand();
+    nand.wear_out(0, 1000);
+    nand.age_to(YEAR_S);
+    let rt = Rt::simulated(None, Log::Off);
+    let slow = Timing { decode: Span::us(2), ..timing() };
+    let chips = super::chips(&rt, nand, Some(slow));
+    let seen = rt.block_on(async {
+        // Plane 0 is worn out, plane 1 is not: only the first is tried again.
+        let mut parts = [part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, 0), 1)];
+        chips.read(&mut parts).await;
+        parts.map(|part| part.seen)
+    });
+    assert!(matches!(seen[0], Seen::Good { retries: 1, corrected: 5..=40 }), "{seen:?}");
+    assert!(matches!(seen[1], Seen::Good { retries: 0, .. }), "{seen:?}");
+    assert_eq!(ns(rt.now()), 51_000 + 8_320 + 2_000 + 51_000 + 4_160 + 2_000);
+    let counts = chips.counts();
+    assert_eq!((counts.senses, counts.retries, counts.uncorrectable), (3, 1, 0));
+}
+
+#[test]
+fn every_wait_has_its_name() {
+    let names = &["die wait", "die", "channel wait", "channel"];
+    let rt = Rt::simulated(Some(Journeys::new(1, 4, 0, names)), Log::Off);
+    let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
+    let ends = Rc::new(RefCell::new(Vec::new()));
+    for command in 0..2 {
+        let (rt_, chips, ends) = (rt.clone(), chips.clone(), ends.clone());
+        rt.spawn(async move {
+            rt_.begin_journey(0, command, rt_.now());
+            chips.read(&mut [part(page(0, 0, 0, 3 * u32::from(command)), 0b11)]).await;
+            let done = rt_.finish_journey().unwrap();
+            let stages: Vec<u64> = done.stages[..4].iter().map(|ps| ps / 1000).collect();
+            ends.borrow_mut().push((done.total, stages));
+        });
+    }
+    rt.block_on(rt.sleep(Span::ms(1)));
+    let expected = [
+        (Span::ns(59_320), vec![0, 51_000, 0, 8_320]),
+        (Span::ns(110_320), vec![51_000, 51_000, 0, 8_320]),
+    ];
+    assert_eq!(*ends.borrow(), expected);
+}
+
+#[test]
+fn a_read_is_two_timed_events_and_a_program_is_one() {
+    let (rt, chips) = world(timing());
+    rt.block_on(async {
+        chips.read(&mut [part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, 0), 1)]).await;
+        assert_eq!(rt.timed_events(), 2);
+        fill(&chips, row(0, 0, 0b11, 0)).await;
+        assert_eq!(rt.timed_events(), 3);
+        chips.erase(&mut [erase(0, 1, 0b11)]).await;
+        assert_eq!(rt.timed_events(), 4);
+    });
+}

@@ -1,0 +1,308 @@
+//! The device's end of a world: its medium, its front end and its faults. Of what types it is made is
+//! chosen here, when it is started: a plan without faults has none of their code on its way.
+
+use std::rc::Rc;
+
+use ::device::drive::Drive;
+use ::device::faults::{Faults, Hook};
+use ::device::flash::{self, Chips, Remains};
+use bus::DevicePort;
+use ftl::{Cache, Options, Stats};
+use media::nand::{Nand, Spec};
+use media::{Banked, Contents, Faulty, Media};
+use runtime::{Rt, Span};
+
+use crate::interfaces::Interface;
+use crate::plan::{Flash, MediumPace, Plan, Start};
+use crate::precondition;
+use crate::world::RunError;
+
+/// Which clock a device runs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Virtual time: its medium takes the time of its model.
+    Virtual,
+    /// The wall's: as the plan says.
+    Wall,
+}
+
+/// What a medium holds while no device has it.
+pub enum Kept {
+    /// Blocks of memory or of an image.
+    Blocks(Contents),
+    /// Flash.
+    Flash(Box<KeptFlash>),
+}
+
+/// Flash without a device.
+pub struct KeptFlash {
+    remains: Remains,
+    label: Vec<u8>,
+}
+
+/// A device that runs, in the tasks of its executor.
+pub struct Device {
+    medium: Medium,
+    faults: Option<Rc<Faults>>,
+    rt: Rt,
+}
+
+enum Medium {
+    Banked(Rc<Banked>),
+    Flash { drive: Rc<Drive<Chips>>, chips: Rc<Chips> },
+}
+
+/// What flash and its software have done.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashSeen {
+    /// The software.
+    pub software: Stats,
+    /// The chips.
+    pub chips: flash::Counts,
+}
+
+/// What the interface and the plan ask of each other is there.
+pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
+    I::check(plan).map_err(RunError)?;
+    if !plan.faults.is_empty() && !I::FAULTS {
+        let (origin, name) = (&plan.origin, I::NAME);
+        let expected = "none: faults strike no commands of this interface";
+        return Err(RunError(format!(
+            "{origin}: faults: found some, expected {expected} ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// The software of a plan's flash.
+pub(crate) fn software(plan: &Plan, flash: &Flash) -> Options {
+    Options { seed: plan.run.seed, ..flash.software.clone() }
+}
+
+/// Chips of a plan, switched on.
+pub(crate) fn chips(
+    rt: &Rt,
+    flash: &Flash,
+    remains: Remains,
+    modelled: bool,
+) -> Result<Rc<Chips>, RunError> {
+    let options = flash::Options {
+        timing: modelled.then(|| flash.timing.clone()),
+        protected_buffer: flash.software.cache == Cache::Protected,
+    };
+    Ok(Rc::new(Chips::new(rt, remains, options).map_err(RunError::of)?))
+}
+
+impl Kept {
+    /// What a plan's medium holds before its first device: what its file says, or what it has been
+    /// through.
+    ///
+    /// # Errors
+    /// The file can't be used, or there is no room.
+    pub fn new(plan: &Plan) -> Result<Kept, RunError> {
+        let Some(flash) = &plan.medium.flash else {
+            let contents = Contents::new(plan.medium.contents.clone()).map_err(RunError::of)?;
+            return Ok(Kept::Blocks(contents));
+        };
+        let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
+        if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
+            let (nand, label) = Nand::load_from(path).map_err(RunError::of)?;
+            if nand.spec() != &spec {
+                let path = path.display();
+                let expected = "those of the plan, its seed included";
+                return Err(RunError(format!("{path}: found other chips, expected {expected}")));
+            }
+            return Ok(Kept::flash(nand, label));
+        }
+        let nand = Nand::new(spec).map_err(RunError::of)?;
+        match flash.start {
+            Start::Fresh => Ok(Kept::flash(nand, Vec::new())),
+            start => precondition::to(plan, flash, nand, start),
+        }
+    }
+
+    /// Flash in the same state, for as little memory as they do not share; what a buffer holds beside it is
+    /// left out.
+    ///
+    /// # Panics
+    /// If it is no flash.
+    pub(crate) fn fork(&self) -> Kept {
+        match self {
+            Kept::Blocks(_) => panic!("only flash can be forked"),
+            Kept::Flash(kept) => Kept::flash(kept.remains.nand().fork(), kept.label.clone()),
+        }
+    }
+
+    pub(crate) fn flash(remains: impl Into<Remains>, label: Vec<u8>) -> Kept {
+        Kept::Flash(Box::new(KeptFlash { remains: remains.into(), label }))
+    }
+
+    /// Writes flash into its file, if the plan has one.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn save(&self, plan: &Plan) -> Result<(), RunError> {
+        let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+        match (self, path) {
+            (Kept::Flash(kept), Some(path)) => {
+                kept.remains.nand().save(path, &kept.label).map_err(RunError::of)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device {
+    /// A device with this medium, at this port.
+    ///
+    /// # Errors
+    /// The medium can't be used as the plan says.
+    pub fn start<I: Interface, P: DevicePort>(
+        port: P,
+        kept: Kept,
+        clock: Clock,
+        plan: &Plan,
+    ) -> Result<Device, RunError> {
+        let rt = port.rt().clone();
+        let (medium, faults) = match kept {
+            Kept::Blocks(contents) => {
+                let pace = match clock {
+                    Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
+                    Clock::Wall => plan.medium.live_pace(),
+                };
+                let medium = Rc::new(Banked::new(&rt, contents, pace));
+                let faults = start_on::<I, P, _>(&rt, port, medium.clone(), plan);
+                (Medium::Banked(medium), faults)
+            }
+            Kept::Flash(kept) => {
+                let flash = plan.medium.flash.as_ref().expect("flash comes from a plan of flash");
+                let pace = plan.medium.pace;
+                let modelled = clock == Clock::Virtual || pace == MediumPace::Modelled;
+                let KeptFlash { remains, label } = *kept;
+                let chips = chips(&rt, flash, remains, modelled)?;
+                let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+                let drive = Drive::start(&rt, chips.clone(), software, keep, label);
+                let faults = start_on::<I, P, _>(&rt, port, drive.clone(), plan);
+                (Medium::Flash { drive, chips }, faults)
+            }
+        };
+        Ok(Device { medium, faults, rt })
+    }
+
+    /// Its faults, if the plan has any.
+    pub fn faults(&self) -> Option<&Rc<Faults>> {
+        self.faults.as_ref()
+    }
+
+    /// How often each of its faults has struck.
+    pub fn fault_counts(&self) -> Vec<(String, u64)> {
+        self.faults.as_ref().map_or_else(Vec::new, |faults| faults.counts())
+    }
+
+    /// What its flash has done; none: it is none, or was never mounted.
+    pub fn flash_seen(&self) -> Option<FlashSeen> {
+        match &self.medium {
+            Medium::Banked(_) => None,
+            Medium::Flash { drive, chips } => {
+                let software = drive.mounted()?.stats();
+                Some(FlashSeen { software, chips: chips.counts() })
+            }
+        }
+    }
+
+    /// Whether its link has gone down.
+    pub(crate) fn is_down(&self) -> bool {
+        self.faults.as_ref().is_some_and(Hook::is_down)
+    }
+
+    /// Waits until its link goes down: for ever, where nothing takes it down.
+    pub(crate) async fn link_down(&self, rt: &Rt) {
+        match &self.faults {
+            Some(faults) => faults.link_down(rt).await,
+            None => core::future::pending().await,
+        }
+    }
+
+    /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
+    /// holds.
+    pub(crate) fn switch_off(self) -> Kept {
+        if let Medium::Flash { drive, .. } = &self.medium
+            && !self.faults.is_some()
+        {
+            // What can't be made durable is lost, as it would be in any SSD.
+            let _ = self.rt.block_on(drive.flush());
+        }
+        self.cut()
+    }
+
+    /// Takes its power away, now. Gives what its medium holds then.
+    ///
+    /// # Panics
+    /// If something outside its executor holds a part of it.
+    pub fn cut(self) -> Kept {
+        self.rt.drop_tasks();
+        const HELD: &str = "the device's tasks are gone";
+        match self.medium {
+            Medium::Banked(medium) => {
+                Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+            }
+            Medium::Flash { drive, chips } => {
+                let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
+                let chips = Rc::try_unwrap(chips).ok().expect(HELD);
+                Kept::flash(chips.cut(), label)
+            }
+        }
+    }
+}
+
+impl FlashSeen {
+    /// In words, a line each.
+    pub fn lines(&self, elapsed: Span) -> Vec<String> {
+        let (software, chips) = (&self.software, &self.chips);
+        let counters = &software.counters;
+        let mut lines = Vec::new();
+        if let Some(amplification) = counters.write_amplification_per_mille() {
+            let collector = counters.collector_share_per_mille().unwrap_or(0);
+            lines.push(format!(
+                "flash: write amplification {}.{:03}: of {} units programmed {}.{} % by the collector",
+                amplification / 1000,
+                amplification % 1000,
+                counters.programmed_units
+                    + counters.copied_units
+                    + counters.meta_units
+                    + counters.padding_units,
+                collector / 10,
+                collector % 10,
+            ));
+        }
+        lines.push(format!(
+            "flash: {} of {} units hold data, {} can be written before anything is collected",
+            software.mapped_units, software.good_units, software.left_units
+        ));
+        lines.push(format!(
+            "flash: superblocks erased {} to {} times, {} erased and {} collected in {elapsed}",
+            software.erases_least, software.erases_most, counters.erased, counters.collected
+        ));
+        lines.push(format!(
+            "flash: pages sensed {} times, {} again; {} programmed, {} failures, {} blocks retired",
+            chips.senses, chips.retries, chips.programs, chips.failures, counters.retired
+        ));
+        lines
+    }
+}
+
+fn start_on<I: Interface, P: DevicePort, M: Media>(
+    rt: &Rt,
+    port: P,
+    medium: Rc<M>,
+    plan: &Plan,
+) -> Option<Rc<Faults>> {
+    if plan.faults.is_empty() {
+        I::start(port, medium, plan);
+        return None;
+    }
+    let faults = Faults::start(rt, &plan.faults, plan.run.seed);
+    let medium = Rc::new(Faulty::new(rt, medium, faults.harm.clone()));
+    I::start_faulty(port, medium, plan, &faults);
+    Some(faults)
+}

@@ -1,0 +1,227 @@
+//! The tables `[[faults]]`: what goes wrong on purpose, and when.
+
+use std::ops::RangeInclusive;
+
+use ::device::faults::{FOREVER, Fault, Match, What, When, Which};
+use runtime::Span;
+use wire::nvme::opcode::io;
+use wire::nvme::status::Status;
+
+use super::errors::did_you_mean;
+use super::fields::{Fields, Source::Welcome};
+
+/// The commands of I/O queues, by the words of a plan.
+const COMMANDS: &[(&str, u8)] = &[
+    ("read", io::READ),
+    ("write", io::WRITE),
+    ("flush", io::FLUSH),
+    ("compare", io::COMPARE),
+    ("write-zeroes", io::WRITE_ZEROES),
+    ("dataset-management", io::DATASET_MANAGEMENT),
+    ("copy", io::COPY),
+];
+
+/// The words of what a fault does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Delay,
+    Drop,
+    Hang,
+    Reorder,
+    Status,
+    CorruptData,
+    CorruptMedium,
+    StuckMedium,
+    LostInterrupt,
+    LinkDown,
+    Fatal,
+}
+
+const KINDS: &[(&str, Kind)] = &[
+    ("delay", Kind::Delay),
+    ("drop", Kind::Drop),
+    ("hang", Kind::Hang),
+    ("reorder", Kind::Reorder),
+    ("status", Kind::Status),
+    ("corrupt-data", Kind::CorruptData),
+    ("corrupt-medium", Kind::CorruptMedium),
+    ("stuck-medium", Kind::StuckMedium),
+    ("lost-interrupt", Kind::LostInterrupt),
+    ("link-down", Kind::LinkDown),
+    ("fatal", Kind::Fatal),
+];
+
+/// The longest that anything here may last or lie ahead.
+const LONGEST: Span = Span::s(24 * 3600);
+
+/// Reads all of them. No two have the same name.
+pub(super) fn read(root: &Fields<'_>) -> Option<Vec<Fault>> {
+    let tables = root.tables("faults");
+    let (count, mut faults) = (tables.len(), Vec::<Fault>::new());
+    for (number, table) in tables.into_iter().enumerate() {
+        let Some(fault) = read_one(table) else { continue };
+        if let Some(before) = faults.iter().position(|other| other.name == fault.name) {
+            let expected = format!("a name of its own: faults.{before} has it");
+            root.error(&format!("faults.{number}.name"), format!("{:?}", fault.name), expected);
+        }
+        faults.push(fault);
+    }
+    (faults.len() == count).then_some(faults)
+}
+
+fn read_one(fields: Fields<'_>) -> Option<Fault> {
+    let name = fields.text("name", "the fault's name, by which it is counted");
+    let kind = fields.choice("what", KINDS);
+    let what = kind.map(|kind| what(&fields, kind));
+    let when = kind.map(|kind| when(&fields, kind));
+    fields.done();
+    Some(Fault { name: name?, what: what??, when: when?? })
+}
+
+fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
+    let span = || fields.span("span", Welcome, Span::ps(1)..=LONGEST);
+    Some(match kind {
+        Kind::Delay => What::Delay(span()?),
+        Kind::Drop => What::Drop,
+        Kind::Hang => What::Hang,
+        Kind::Reorder => {
+            let behind = fields.number("behind", Welcome, 1..=1024);
+            let at_most = span();
+            What::Reorder { behind: behind? as u32, at_most: at_most? }
+        }
+        Kind::Status => What::Status(status(fields)?),
+        Kind::CorruptData => What::CorruptData,
+        Kind::CorruptMedium => What::CorruptMedium,
+        Kind::StuckMedium if fields.has("span") => What::StuckMedium(span()?),
+        Kind::StuckMedium => What::StuckMedium(FOREVER),
+        Kind::LostInterrupt => What::LostInterrupt,
+        Kind::LinkDown => What::LinkDown,
+        Kind::Fatal => What::Fatal,
+    })
+}
+
+/// By the specification's name, or by its two numbers; with DNR if `dnr` says so.
+fn status(fields: &Fields<'_>) -> Option<Status> {
+    let dnr = if fields.has("dnr") { fields.boolean("dnr") } else { Some(false) };
+    let status = if fields.has_table("status") {
+        let numbers = fields.table("status")?;
+        let sct = numbers.number("sct", Welcome, 0..=7);
+        let sc = numbers.number("sc", Welcome, 0..=255);
+        numbers.done();
+        let status = Status::from_bits((sct? as u16) << 8 | sc? as u16);
+        if status.is_ok() {
+            fields.error("status", "success", "a status that is no success");
+            return None;
+        }
+        status
+    } else {
+        let names = || Status::NAMED.iter().filter(|(status, _)| !status.is_ok());
+        let expected = "a name of NVMe base 2.0, 3.3.3.2.1, such as \"Write Fault\", or \
+             { sct = ..., sc = ... }";
+        let text = fields.text("status", expected)?;
+        let Some((status, _)) = names().find(|(_, name)| name.eq_ignore_ascii_case(&text)) else {
+            let known: Vec<_> = names().map(|(_, name)| *name).collect();
+            let meant = did_you_mean(&text, &known);
+            let hint = meant.map_or(String::new(), |meant| format!(": did you mean {meant}?"));
+            fields.error("status", format!("{text:?}"), format!("{expected}{hint}"));
+            return None;
+        };
+        *status
+    };
+    Some(if dnr? { status.with_dnr() } else { status })
+}
+
+fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
+    let needs_no_command = matches!(kind, Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
+    if needs_no_command && fields.has("at") {
+        return fields.span("at", Welcome, Span::ZERO..=LONGEST).map(When::At);
+    }
+    let queue = optional(fields, "queue", |key| fields.number(key, Welcome, 0..=63));
+    let opcode = optional(fields, "command", |key| opcode(fields, key));
+    let lbas = lbas(fields, opcode.flatten(), queue.flatten());
+    let time = |key, none| match fields.has(key) {
+        true => fields.span(key, Welcome, Span::ZERO..=LONGEST),
+        false => Some(none),
+    };
+    let (from, until) = (time("from", Span::ZERO), time("until", FOREVER));
+    if let (Some(from), Some(until)) = (from, until)
+        && from >= until
+    {
+        fields.error("until", until.to_string(), format!("more than from, which is {from}"));
+        return None;
+    }
+    let which = which(fields);
+    let times = optional(fields, "times", |key| fields.number(key, Welcome, 1..=1 << 40));
+    Some(When::Commands(Match {
+        opcode: opcode?,
+        queue: queue?.map(|queue| queue as u16),
+        lbas: lbas?,
+        from: from?,
+        until: until?,
+        which: which?,
+        times: times?.unwrap_or(u64::MAX),
+    }))
+}
+
+/// What a key that need not be there says: nothing if what it says makes no sense.
+fn optional<T>(
+    fields: &Fields<'_>,
+    key: &'static str,
+    read: impl FnOnce(&'static str) -> Option<T>,
+) -> Option<Option<T>> {
+    if fields.has(key) { read(key).map(Some) } else { Some(None) }
+}
+
+/// A word for a command of an I/O queue, or a number for any.
+fn opcode(fields: &Fields<'_>, key: &'static str) -> Option<u8> {
+    if fields.has_number(key) {
+        return fields.number(key, Welcome, 0..=255).map(|opcode| opcode as u8);
+    }
+    fields.choice(key, COMMANDS)
+}
+
+fn lbas(
+    fields: &Fields<'_>,
+    opcode: Option<u8>,
+    queue: Option<u64>,
+) -> Option<Option<RangeInclusive<u64>>> {
+    let block = |key, none| match fields.has(key) {
+        true => fields.number(key, Welcome, 0..=i64::MAX as u64),
+        false => Some(none),
+    };
+    let (first, last) = (block("first_lba", 0), block("last_lba", u64::MAX));
+    if !fields.has("first_lba") && !fields.has("last_lba") {
+        return Some(None);
+    }
+    let key = if fields.has("first_lba") { "first_lba" } else { "last_lba" };
+    let names = [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES];
+    if queue == Some(0) || opcode.is_some_and(|opcode| !names.contains(&opcode)) {
+        let expected = "no block, or a command whose entry names blocks: \
+             read, write, compare or write-zeroes";
+        fields.error(key, "blocks", expected);
+        return None;
+    }
+    let (first, last) = (first?, last?);
+    if first > last {
+        let expected = format!("at least first_lba, which is {first}");
+        fields.error("last_lba", last.to_string(), expected);
+        return None;
+    }
+    Some(Some(first..=last))
+}
+
+fn which(fields: &Fields<'_>) -> Option<Which> {
+    let given: Vec<_> =
+        ["nth", "every", "one_in"].into_iter().filter(|key| fields.has(key)).collect();
+    if let [_, second, ..] = given[..] {
+        fields.error(second, "a second way to count", "one of nth, every, one_in");
+        return None;
+    }
+    let count = |key| fields.number(key, Welcome, 1..=1 << 40);
+    match given.first().copied() {
+        None => Some(Which::Each),
+        Some("nth") => count("nth").map(Which::Nth),
+        Some("every") => count("every").map(Which::Every),
+        Some(_) => count("one_in").map(Which::OneIn),
+    }
+}

@@ -1,0 +1,195 @@
+//! The table `[medium.flash]`: which chips, how many, and the flash software on them.
+
+use std::path::PathBuf;
+
+use ftl::policy::Choice;
+use ftl::{Cache, Options, Shape};
+use media::contents::Keep;
+use media::nand::{Errors, Geometry, Profile, Spec, Timing};
+
+use super::fields::{Fields, Source::Welcome};
+use super::units::size_text;
+
+/// Flash, and the software that makes blocks of it.
+#[derive(Clone, Debug)]
+pub struct Flash {
+    /// The name of its chips.
+    pub profile: &'static str,
+    /// The chips, but for their seed, which is the run's.
+    pub spec: Spec,
+    /// Their times.
+    pub timing: Timing,
+    /// The software, but for its seed.
+    pub software: Options,
+    /// What the drive has been through before it is used.
+    pub start: Start,
+    /// Where its state is kept from run to run.
+    pub state: Option<PathBuf>,
+}
+
+/// What a drive has been through before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing.
+    Fresh,
+    /// Every block was written once, in order.
+    Filled,
+    /// Overwritten at random until the collector works at its steady rate.
+    Steady,
+}
+
+impl Flash {
+    /// Bytes that the host sees.
+    pub fn capacity_bytes(&self) -> u64 {
+        u64::from(self.software.units) * u64::from(self.spec.geometry.unit_bytes)
+    }
+}
+
+/// How flash software sees chips of this layout.
+pub(super) fn shape(geometry: &Geometry) -> Shape {
+    Shape {
+        dies: geometry.all_dies(),
+        planes: geometry.planes,
+        blocks: geometry.blocks,
+        pages: geometry.pages(),
+        group: geometry.group,
+        units: geometry.units(),
+        unit_bytes: geometry.unit_bytes,
+    }
+}
+
+/// Reads the table, for blocks of so many bytes, of which this is kept.
+pub(super) fn read(
+    fields: Fields<'_>,
+    block_bytes: Option<u64>,
+    keep: Option<Keep>,
+) -> Option<Flash> {
+    let known: Vec<_> = Profile::all().into_iter().map(|one| (one.name, one.name)).collect();
+    let profile = fields.choice("profile", &known).and_then(Profile::named);
+    let geometry = profile.as_ref().and_then(|profile| geometry(&fields, profile));
+    let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
+    let software = software(&fields, geometry.as_ref(), block_bytes);
+    let start = fields.choice(
+        "start",
+        &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
+    );
+    let state = match fields.has("state") {
+        true => fields.text("state", "the path of a file that keeps the drive's state").map(Some),
+        false => Some(None),
+    };
+    fields.done();
+    let (profile, geometry) = (profile?, geometry?);
+    let errors = if errors? { profile.errors } else { Errors::none() };
+    let spec = Spec { geometry, keep: keep?, block_bytes: block_bytes? as u32, errors, seed: 0 };
+    Some(Flash {
+        profile: profile.name,
+        spec,
+        timing: profile.timing,
+        software: software?,
+        start: start?,
+        state: state?.map(PathBuf::from),
+    })
+}
+
+/// The layout of the named chip, with those numbers that the plan gives in the place of its own.
+fn geometry(fields: &Fields<'_>, profile: &Profile) -> Option<Geometry> {
+    let own = &profile.geometry;
+    let number = |key, own: u32, most: u64| match fields.has(key) {
+        true => fields.number(key, Welcome, 1..=most).map(|n| n as u32),
+        false => Some(own),
+    };
+    let channels = number("channels", own.channels, 64);
+    let packages = number("packages", own.packages, 64);
+    let dies = number("dies", own.dies, 16);
+    let planes = number("planes", own.planes, 16);
+    let blocks = number("blocks", own.blocks, 1 << 20);
+    let word_lines = number("word_lines", own.word_lines, 4096);
+    let geometry = Geometry {
+        channels: channels?,
+        packages: packages?,
+        dies: dies?,
+        planes: planes?,
+        blocks: blocks?,
+        word_lines: word_lines?,
+        ..own.clone()
+    };
+    match geometry.check() {
+        Ok(()) => Some(geometry),
+        Err(error) => {
+            fields.error("blocks", error.to_string(), "a layout that makes sense");
+            None
+        }
+    }
+}
+
+fn software(
+    fields: &Fields<'_>,
+    geometry: Option<&Geometry>,
+    block_bytes: Option<u64>,
+) -> Option<Options> {
+    let spare = fields.number("spare_per_mille", Welcome, 1..=1000);
+    let cache = fields.choice(
+        "cache",
+        &[
+            ("volatile", Cache::Volatile),
+            ("protected", Cache::Protected),
+            ("through", Cache::Through),
+        ],
+    );
+    let sized = |bytes: u64| (4096..=1 << 32).contains(&bytes);
+    let buffer = fields.size("buffer", Welcome, sized, "a size from \"4 KiB\" to \"4 GiB\"");
+    let collector = fields.choice(
+        "collector",
+        &[
+            ("greedy", Choice::Greedy),
+            ("cost-benefit", Choice::CostBenefit),
+            ("sample", Choice::Sample(10)),
+            ("oldest", Choice::Oldest),
+        ],
+    );
+    let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
+    let reserve = optional(fields, "reserve", 2, 2..=64);
+    let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
+    let geometry = geometry?;
+    let shape = shape(geometry);
+    let (spare, reserve) = (spare? as u32, reserve? as u32);
+    // Of a chip that has bad blocks from the factory, so many a plane that more will hardly be met.
+    let bad = geometry.blocks / 50;
+    let units = Options::units_for(&shape, spare, reserve, bad);
+    if units == 0 {
+        let found = format!("chips of {}", size_text(geometry.bytes()));
+        fields.error("blocks", found, "more of them: none are left for data");
+        return None;
+    }
+    let slots = (buffer? / u64::from(shape.unit_bytes)) as u32;
+    let least = shape.row_units(u32::MAX >> (32 - shape.planes));
+    if slots < least {
+        let row = size_text(u64::from(least) * u64::from(shape.unit_bytes));
+        fields.error(
+            "buffer",
+            size_text(buffer?),
+            format!("at least {row}, what one program writes"),
+        );
+        return None;
+    }
+    Some(Options {
+        block_bytes: block_bytes? as u32,
+        units,
+        cache: cache?,
+        slots,
+        separate_streams: streams?,
+        choice: collector?,
+        reserve,
+        wear_spread: wear_spread? as u32,
+        ..Options::new(&shape)
+    })
+}
+
+fn optional(
+    fields: &Fields<'_>,
+    key: &'static str,
+    none: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Option<u64> {
+    if fields.has(key) { fields.number(key, Welcome, range) } else { Some(none) }
+}

@@ -1,0 +1,327 @@
+//! A campaign of power cuts: work runs in virtual time, the power fails between two events, whatever was
+//! under way is torn, a new device takes the flash over, and an oracle outside it says what each block may
+//! hold.
+//!
+//! The oracle is [`workload::verify::Ledger`]. What a completed flush covered, and what was written with
+//! FUA, must be there; any other block may hold an old or a newer version, each of them whole: Identify says
+//! AWUPF 0, that one block is written whole or not at all (NVM command set 1.0, 2.1.4).
+//!
+//! Cuts come in *epochs* of [`EPOCH`], each with a drive of its own and dice of its own, so that any cut can
+//! be repeated with no more than those before it in its epoch.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use bus::sim::SimBus;
+use host::BlockDevice;
+use runtime::{Dice, Either, Log, Rt, race};
+use wire::Lba;
+use workload::verify::{Ledger, Stamps};
+
+use crate::device::{self, Clock, Device, Kept};
+use crate::interfaces::{Driver, Interface, Nvme};
+use crate::plan::Plan;
+use crate::world::{self, RunError};
+
+/// Cuts that one drive goes through.
+pub const EPOCH: u64 = 100;
+
+/// Tasks that write.
+const WRITERS: u64 = 8;
+/// The most blocks of a write.
+const BLOCKS_MAX: u64 = 32;
+/// Timed events of work before a cut, at most.
+const EVENTS_MAX: u64 = 6_000;
+/// As many from the device's start, for cuts that come before work does.
+const EARLY_EVENTS_MAX: u64 = 3_000;
+/// The longest read of a check, bytes.
+const CHECK_BYTES: u32 = 64 * 1024;
+
+/// Which cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The seed of all chance.
+    pub seed: u64,
+    /// The first cut that counts; those before it in its epoch are made again.
+    pub from: u64,
+    /// How many.
+    pub cuts: u64,
+}
+
+/// What a campaign has come through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survived {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Of those, how many came before the device was ready for work.
+    pub early: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Flushes that were acknowledged.
+    pub flushes: u64,
+    /// Blocks that were read and found right.
+    pub blocks: u64,
+    /// Superblocks that were collected.
+    pub collected: u64,
+}
+
+/// What was wrong, and after which cut.
+#[derive(Debug, thiserror::Error)]
+#[error("after cut {cut}: {what}")]
+pub struct Failure {
+    /// The number of the cut.
+    pub cut: u64,
+    /// What was found.
+    pub what: String,
+}
+
+/// Runs it; `progress` is told the number of each cut.
+///
+/// # Errors
+/// The first thing that is wrong.
+///
+/// # Panics
+/// If the plan's medium is no flash: [`check`] comes first.
+pub fn run(
+    plan: &Plan,
+    campaign: Campaign,
+    mut progress: impl FnMut(u64),
+) -> Result<Survived, Failure> {
+    let first = campaign.from / EPOCH;
+    let end = campaign.from + campaign.cuts;
+    let fresh = Kept::new(plan).map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
+    let mut survived = Survived::default();
+    for epoch in first..end.div_ceil(EPOCH) {
+        let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh.fork());
+        for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
+            progress(cut);
+            drive.live(false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
+        }
+        let last = end.min((epoch + 1) * EPOCH) - 1;
+        drive.live(true).map_err(|what| Failure { cut: last, what })?;
+        survived.add(&drive.survived);
+    }
+    Ok(survived)
+}
+
+/// Whether there is anything to cut.
+///
+/// # Errors
+/// What the plan lacks.
+pub fn check(plan: &Plan) -> Result<(), RunError> {
+    device::check::<Nvme>(plan)?;
+    let origin = &plan.origin;
+    if plan.medium.flash.is_none() {
+        let expected = "flash: other media lose nothing with their power";
+        return Err(RunError(format!("{origin}: medium.kind: expected {expected}")));
+    }
+    if !plan.faults.is_empty() {
+        return Err(RunError(format!(
+            "{origin}: faults: found some, expected none beside the cuts"
+        )));
+    }
+    Ok(())
+}
+
+impl Survived {
+    fn add(&mut self, other: &Survived) {
+        self.cuts += other.cuts;
+        self.early += other.early;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.blocks += other.blocks;
+        self.collected += other.collected;
+    }
+}
+
+/// One drive, from cut to cut.
+struct Epoch<'a> {
+    plan: &'a Plan,
+    dice: Dice,
+    ledger: Rc<RefCell<Ledger>>,
+    stamps: Stamps,
+    kept: Option<Kept>,
+    survived: Survived,
+}
+
+impl Epoch<'_> {
+    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Kept) -> Epoch<'_> {
+        let contents = &plan.medium.contents;
+        let blocks = contents.capacity_bytes / u64::from(contents.block_bytes);
+        Epoch {
+            plan,
+            dice: Dice::for_part(seed, &format!("epoch {epoch}")),
+            ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
+            stamps: Stamps::new(seed),
+            kept: Some(kept),
+            survived: Survived::default(),
+        }
+    }
+
+    /// From power to power: what is there is looked at, and then, unless it is the last time, written
+    /// until the power fails.
+    fn live(&mut self, last: bool) -> Result<(), String> {
+        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(last)));
+        lived.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("the device has panicked: {}", text.unwrap_or("without a word")))
+        })
+    }
+
+    fn live_once(&mut self, last: bool) -> Result<(), String> {
+        let rt = Rt::simulated(None, Log::Off);
+        let bus = SimBus::new(&rt, world::sim_spec::<Nvme>(self.plan));
+        let kept = self.kept.take().expect("given back by the last life");
+        let device = Device::start::<Nvme, _>(bus.device(), kept, Clock::Virtual, self.plan);
+        let device = device.map_err(|error| error.0)?;
+        let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
+        let events = 1 + self.dice.below(EVENTS_MAX);
+        let work_seed = self.dice.next_u64();
+        let work = Rc::new(Work {
+            rt: rt.clone(),
+            ledger: self.ledger.clone(),
+            stamps: self.stamps,
+            block_bytes: self.plan.medium.contents.block_bytes,
+            stamps_only: self.plan.medium.contents.keep == media::contents::Keep::Stamps,
+            writes: Cell::new(0),
+            flushes: Cell::new(0),
+            blocks: Cell::new(0),
+            failed: RefCell::new(None),
+        });
+        let was_early = rt.block_on(async {
+            let begin = async {
+                let driver = Nvme::connect(vec![bus.host(0)], self.plan).await;
+                let driver = driver.map_err(|error| error.to_string())?;
+                work.check_all(&driver.disk(0)).await?;
+                Ok::<_, String>(driver)
+            };
+            let driver = match early {
+                None => begin.await?,
+                Some(events) => match race(begin, rt.after_events(events)).await {
+                    Either::First(driver) => driver?,
+                    Either::Second(()) => return Ok::<bool, String>(true),
+                },
+            };
+            if !last {
+                work.start(&driver.disk(0), work_seed);
+                rt.after_events(rt.timed_events() + events).await;
+            }
+            Ok(false)
+        })?;
+        let collected = device.flash_seen().map_or(0, |seen| seen.software.counters.collected);
+        self.kept = Some(device.cut());
+        self.ledger.borrow_mut().power_cut();
+        if let Some(what) = work.failed.take() {
+            return Err(what);
+        }
+        let survived = &mut self.survived;
+        survived.cuts += u64::from(!last);
+        survived.early += u64::from(was_early);
+        survived.writes += work.writes.get();
+        survived.flushes += work.flushes.get();
+        survived.blocks += work.blocks.get();
+        survived.collected += collected;
+        Ok(())
+    }
+}
+
+/// What host software does between two cuts.
+struct Work {
+    rt: Rt,
+    ledger: Rc<RefCell<Ledger>>,
+    stamps: Stamps,
+    block_bytes: u32,
+    stamps_only: bool,
+    writes: Cell<u64>,
+    flushes: Cell<u64>,
+    blocks: Cell<u64>,
+    failed: RefCell<Option<String>>,
+}
+
+impl Work {
+    /// Reads everything that was ever written: it must be what the ledger allows, and stays what it is.
+    async fn check_all<D: BlockDevice>(&self, disk: &D) -> Result<(), String> {
+        let most = CHECK_BYTES.min(disk.geometry().transfer_bytes_max) / self.block_bytes;
+        let bytes = (most * self.block_bytes) as usize;
+        let (mut from, mut scratch) = (0, vec![0; bytes]);
+        let mut buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+        loop {
+            let next = self.ledger.borrow().next_written(from, most);
+            let Some((lba, blocks)) = next else { return Ok(()) };
+            let ticket = self.ledger.borrow().start_read(lba, blocks);
+            let length = (blocks * self.block_bytes) as usize;
+            let (_, result) = disk.read(Lba(lba), buffer.part(0, length)).await;
+            result.map_err(|error| format!("read: {error}"))?;
+            let found = &mut scratch[..length];
+            buffer.copy_out(0, found);
+            let mut ledger = self.ledger.borrow_mut();
+            ledger
+                .check_read(&ticket, &self.stamps, found, self.block_bytes, self.stamps_only)
+                .map_err(|mismatch| mismatch.to_string())?;
+            for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
+                ledger.settle(lba, &self.stamps, block, self.stamps_only);
+            }
+            drop(ledger);
+            self.blocks.set(self.blocks.get() + u64::from(blocks));
+            from = lba + u64::from(blocks);
+            buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+        }
+    }
+
+    /// Writers that go on until the power fails.
+    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
+        for writer in 0..WRITERS {
+            let (work, disk) = (self.clone(), disk.clone());
+            let dice = Dice::for_part(seed, &format!("writer {writer}"));
+            self.rt.spawn(async move {
+                if let Err(what) = work.write(&disk, dice, writer).await {
+                    work.failed.borrow_mut().get_or_insert(what);
+                }
+            });
+        }
+    }
+
+    async fn write<D: BlockDevice>(
+        &self,
+        disk: &D,
+        mut dice: Dice,
+        writer: u64,
+    ) -> Result<(), String> {
+        let all = disk.geometry().blocks;
+        let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
+        let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
+        loop {
+            // Many are single units, some single blocks; half of them in an eighth of the drive.
+            let blocks = match dice.below(4) {
+                0 => 1,
+                1 => 1 + dice.below(BLOCKS_MAX),
+                _ => (4096 / u64::from(self.block_bytes)).max(1),
+            };
+            let region = if dice.chance(1, 2) { all / 8 } else { all };
+            let lba = dice.below((region - blocks).max(1)) / blocks * blocks;
+            let fua = dice.chance(1, 16);
+            let write = self.ledger.borrow_mut().start_write(lba, blocks as u32);
+            let bytes = &mut scratch[..blocks as usize * self.block_bytes as usize];
+            self.stamps.fill(bytes, lba, self.block_bytes, write.version);
+            let part = buffer.part(0, bytes.len());
+            part.copy_in(0, bytes);
+            let (_, result) = disk.write(Lba(lba), part, fua).await;
+            result.map_err(|error| format!("write: {error}"))?;
+            self.ledger.borrow_mut().finish_write(write, fua);
+            self.writes.set(self.writes.get() + 1);
+            if dice.chance(1, if writer == 0 { 4 } else { 64 }) {
+                let flush = self.ledger.borrow_mut().start_flush();
+                disk.flush().await.map_err(|error| error.to_string())?;
+                self.ledger.borrow_mut().finish_flush(flush);
+                self.flushes.set(self.flushes.get() + 1);
+            }
+        }
+    }
+}
+
+/// The arguments that repeat one cut.
+pub fn again(plan: &str, seed: u64, cut: u64) -> String {
+    format!("doorbell power-cuts {plan} --seed {seed} --from {cut} --cuts 1")
+}

@@ -1,0 +1,169 @@
+//! What is kept of the pages, and how it is lent.
+
+use std::sync::Arc;
+
+use super::rows::Rows;
+use super::{Block, Data, Held, Nand, PageAt, WHOLE};
+use crate::contents::{Keep, STAMP_BYTES};
+
+impl Nand {
+    /// Adds the row of a page to its block.
+    pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
+        let Nand { spec, tables, pool, .. } = self;
+        let block = &mut self.blocks[at.block as usize];
+        if let Held::Nothing = block.held {
+            let most = tables.width * spec.geometry.pages() as usize;
+            let bytes = pool.pop().unwrap_or_else(|| Vec::with_capacity(most));
+            block.held = Held::Rows(Arc::new(Rows { width: tables.width, bytes }));
+        }
+        let Held::Rows(rows) = &mut block.held else {
+            unreachable!("a block with room for a page is not packed");
+        };
+        let rows = &mut Arc::make_mut(rows).bytes;
+        let begin = rows.len();
+        match (spec.keep, data) {
+            (_, Data::Zeros) => {}
+            (Keep::Everything, Data::Bytes(bytes)) | (_, Data::Kept(bytes)) => rows.extend(bytes),
+            (Keep::Stamps, Data::Bytes(bytes)) => {
+                for block in bytes.chunks_exact(spec.block_bytes as usize) {
+                    rows.extend(&block[..STAMP_BYTES]);
+                }
+            }
+        }
+        rows.resize(begin + tables.data, 0);
+        rows.extend(spare);
+        rows.resize(begin + tables.width, 0);
+    }
+
+    /// The block is full: its stamps are packed, and its room is free.
+    pub(super) fn pack(&mut self, block: u32) {
+        if self.spec.keep == Keep::Everything {
+            return;
+        }
+        let held = &mut self.blocks[block as usize].held;
+        let Held::Rows(rows) = held else { return };
+        let packed = Held::Packed(Arc::new(rows.pack(&mut self.sums)));
+        let rows = std::mem::replace(held, packed);
+        self.take_back(rows);
+    }
+
+    /// Keeps the room of a block that is done with, unless a fork still reads it.
+    pub(super) fn take_back(&mut self, held: Held) {
+        let most = (self.spec.geometry.all_dies() * self.spec.geometry.planes) as usize;
+        if let Held::Rows(rows) = held
+            && let Some(mut rows) = Arc::into_inner(rows)
+            && self.pool.len() < most
+        {
+            rows.bytes.clear();
+            self.pool.push(rows.bytes);
+        }
+    }
+
+    /// Takes the last page of a block back: its program never began.
+    pub(super) fn pop(&mut self, block: u32) {
+        let (width, rows) = (self.tables.width, self.spec.geometry.pages() as usize);
+        let state = &mut self.blocks[block as usize];
+        if let Held::Packed(packed) = &state.held {
+            state.held = Held::Rows(Arc::new(packed.unpack(width, rows)));
+        }
+        state.next -= 1;
+        let left = usize::from(state.next) * width;
+        if let Held::Rows(rows) = &mut state.held {
+            Arc::make_mut(rows).bytes.truncate(left);
+        }
+    }
+
+    /// Lends what is kept of a unit of a programmed page, run by run, each with its distance from the
+    /// unit's beginning; what is not lent is zeros. False, and nothing is lent: the page is not
+    /// programmed, or its block is still in its file. [`Nand::sense`] comes first.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[inline]
+    pub fn runs(&self, at: PageAt, unit: u32, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        let block = &self.blocks[at.block as usize];
+        if at.page >= u32::from(block.next) {
+            return false;
+        }
+        if block.flags & WHOLE != 0
+            && let Some(whole) = self.whole.get(&(at, unit))
+        {
+            put(0, whole);
+            return true;
+        }
+        let (apart, bytes) = self.grain();
+        let kept = self.kept_bytes() as usize;
+        let from = unit as usize * kept;
+        match &block.held {
+            Held::Rows(rows) => {
+                let row = &rows.row(at.page as usize)[from..from + kept];
+                for (place, run) in row.chunks_exact(bytes).enumerate() {
+                    put(place as u32 * apart, run);
+                }
+            }
+            Held::Packed(packed) => {
+                let mut stamp = [0; STAMP_BYTES];
+                for place in 0..kept / STAMP_BYTES {
+                    packed.copy(at.page as usize, from + place * STAMP_BYTES, &mut stamp);
+                    put(place as u32 * apart, &stamp);
+                }
+            }
+            Held::Nothing | Held::Stored => return false,
+        }
+        true
+    }
+
+    /// Copies what is kept of a unit, one run behind the other, as [`Data::Kept`] takes it; false, and
+    /// nothing is copied, as with [`Nand::runs`].
+    ///
+    /// # Panics
+    /// If there is no such block, or `out` is not [`Nand::kept_bytes`] long.
+    pub fn kept(&self, at: PageAt, unit: u32, out: &mut [u8]) -> bool {
+        self.copy(at, unit as usize * self.kept_bytes() as usize, out)
+    }
+
+    /// The unit, if every byte of it is kept beside the others' stamps.
+    pub fn whole(&self, at: PageAt, unit: u32) -> Option<&[u8]> {
+        let some = self.blocks[at.block as usize].flags & WHOLE != 0;
+        if some { self.whole.get(&(at, unit)).map(|bytes| &bytes[..]) } else { None }
+    }
+
+    /// Copies free spare bytes of a programmed page into `out`, from the `from`-th on; false, and nothing
+    /// is copied, as with [`Nand::runs`].
+    ///
+    /// # Panics
+    /// If there is no such block, or it reaches past the free spare bytes.
+    #[inline]
+    pub fn spare(&self, at: PageAt, from: u32, out: &mut [u8]) -> bool {
+        self.copy(at, self.tables.data + from as usize, out)
+    }
+
+    fn copy(&self, at: PageAt, from: usize, out: &mut [u8]) -> bool {
+        let block = &self.blocks[at.block as usize];
+        if at.page >= u32::from(block.next) {
+            return false;
+        }
+        match &block.held {
+            Held::Rows(rows) => {
+                out.copy_from_slice(&rows.row(at.page as usize)[from..from + out.len()]);
+            }
+            Held::Packed(packed) => packed.copy(at.page as usize, from, out),
+            Held::Nothing | Held::Stored => return false,
+        }
+        true
+    }
+
+    /// Bytes of memory held for all of it. Forks count what they share, each.
+    pub fn allocated_bytes(&self) -> u64 {
+        let blocks = self.blocks.iter().map(|block| match &block.held {
+            Held::Rows(rows) => rows.bytes.capacity() as u64,
+            Held::Packed(packed) => packed.allocated_bytes(),
+            Held::Nothing | Held::Stored => 0,
+        });
+        let pool = self.pool.iter().map(|room| room.capacity() as u64);
+        let whole = self.whole.values().map(|unit| unit.len() as u64 + 48);
+        let sum: u64 = blocks.chain(pool).chain(whole).sum();
+        let table = self.blocks.capacity() * size_of::<Block>() + self.tables.cells.len() * 6;
+        sum + (table + self.harm.len() * 24) as u64
+    }
+}

@@ -1,0 +1,234 @@
+//! What chips do: program, erase, sense.
+
+use super::{BAD, Data, Error, FAILED, HALF_ERASED, HARMED, HOPELESS, Held, Nand, PageAt, Sense};
+use super::{WHOLE, mix};
+use crate::contents::{Keep, STAMP_BYTES};
+
+impl Nand {
+    /// Programs the next page of a block. `spare` are its first spare bytes; zeros follow.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Bad`], [`Error::Order`], [`Error::Length`]: nothing has changed.
+    /// [`Error::ProgramFailed`]: the page is used up and can't be read. [`Error::Io`],
+    /// [`Error::State`]: the block can't be had from its file, and nothing has changed.
+    pub fn program(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
+        self.check(at)?;
+        self.check_lengths(data, spare)?;
+        let block = &self.blocks[at.block as usize];
+        if block.flags & BAD != 0 {
+            return Err(Error::Bad { block: at.block });
+        }
+        let next = self.next_page(at.block);
+        if next != Some(at.page) {
+            return Err(Error::Order { at, next });
+        }
+        let place = mix(self.tables.seeds.programs, at, block.erases);
+        let fails = block.flags & FAILED != 0
+            || self.spec.errors.happens(self.spec.errors.program_fails, block.erases, place);
+        if let Held::Stored = block.held {
+            self.load(at.block)?;
+        }
+        self.put(at, data, spare);
+        let block = &mut self.blocks[at.block as usize];
+        if block.next == 0 {
+            block.born_s = self.age_s;
+        }
+        block.next += 1;
+        if at.page + 1 == self.spec.geometry.pages() {
+            self.pack(at.block);
+        }
+        if fails {
+            self.blocks[at.block as usize].flags |= FAILED;
+            self.harm(at, HOPELESS);
+            return Err(Error::ProgramFailed { at });
+        }
+        Ok(())
+    }
+
+    fn check_lengths(&self, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
+        let (found, expected) = match data {
+            Data::Bytes(bytes) => (bytes.len(), self.spec.geometry.page_bytes as usize),
+            Data::Kept(bytes) => (bytes.len(), self.tables.data),
+            Data::Zeros => (0, 0),
+        };
+        if found != expected {
+            return Err(Error::Length { found, expected });
+        }
+        let (found, expected) = (spare.len(), self.spec.geometry.free_bytes as usize);
+        if found > expected { Err(Error::Length { found, expected }) } else { Ok(()) }
+    }
+
+    /// From now on a page has so many bit errors more.
+    pub(super) fn harm(&mut self, at: PageAt, rate: u64) {
+        let sum = self.harm.entry(at).or_default();
+        *sum = sum.saturating_add(rate).min(HOPELESS);
+        self.blocks[at.block as usize].flags |= HARMED;
+    }
+
+    /// Keeps a unit of a programmed page whole, whatever else is remembered of the host's data: tables and
+    /// journals of software.
+    ///
+    /// # Errors
+    /// [`Error::Range`]: the page is not programmed, or has no such unit. [`Error::Length`]. Nothing has
+    /// changed.
+    pub fn keep_whole(&mut self, at: PageAt, unit: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.check(at)?;
+        let geometry = &self.spec.geometry;
+        let block = &mut self.blocks[at.block as usize];
+        if at.page >= u32::from(block.next) || unit >= geometry.units() {
+            return Err(Error::Range { at });
+        }
+        if bytes.len() != geometry.unit_bytes as usize {
+            let expected = geometry.unit_bytes as usize;
+            return Err(Error::Length { found: bytes.len(), expected });
+        }
+        if self.spec.keep == Keep::Stamps {
+            block.flags |= WHOLE;
+            self.whole.insert((at, unit), bytes.into());
+        }
+        Ok(())
+    }
+
+    /// Keeps a unit of a programmed page whole, if the one that it was copied from is.
+    ///
+    /// # Errors
+    /// As [`Nand::keep_whole`].
+    pub fn copy_whole(&mut self, from: (PageAt, u32), to: (PageAt, u32)) -> Result<(), Error> {
+        self.check(to.0)?;
+        if to.0.page >= u32::from(self.blocks[to.0.block as usize].next) {
+            return Err(Error::Range { at: to.0 });
+        }
+        if let Some(bytes) = self.whole.get(&from).cloned() {
+            self.blocks[to.0.block as usize].flags |= WHOLE;
+            self.whole.insert(to, bytes);
+        }
+        Ok(())
+    }
+
+    /// Erases a block.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Bad`]: nothing has changed. [`Error::EraseFailed`]: what the block held
+    /// is lost, and the block with it.
+    pub fn erase(&mut self, block: u32) -> Result<(), Error> {
+        let at = PageAt { block, page: 0 };
+        self.check(at)?;
+        let state = &mut self.blocks[block as usize];
+        if state.flags & BAD != 0 {
+            return Err(Error::Bad { block });
+        }
+        let place = mix(self.tables.seeds.erases, at, state.erases);
+        let odds = self.spec.errors.erase_fails;
+        let fails =
+            state.flags & FAILED != 0 || self.spec.errors.happens(odds, state.erases, place);
+        state.erases = state.erases.saturating_add(1);
+        state.reads = 0;
+        state.next = 0;
+        let flags = std::mem::replace(&mut state.flags, 0);
+        let held = std::mem::take(&mut state.held);
+        if fails {
+            state.flags = FAILED | HALF_ERASED;
+        }
+        self.take_back(held);
+        self.forget(block, flags);
+        if fails { Err(Error::EraseFailed { block }) } else { Ok(()) }
+    }
+
+    /// What was noted of single pages of a block with these flags goes with them.
+    pub(super) fn forget(&mut self, block: u32, flags: u8) {
+        let (first, end) = (PageAt { block, page: 0 }, PageAt { block, page: u32::MAX });
+        if flags & HARMED != 0 {
+            while let Some((at, _)) = self.harm.range(first..end).next() {
+                let at = *at;
+                self.harm.remove(&at);
+            }
+        }
+        if flags & WHOLE != 0 {
+            while let Some((at, _)) = self.whole.range((first, 0)..(end, 0)).next() {
+                let at = *at;
+                self.whole.remove(&at);
+            }
+        }
+    }
+
+    /// Reads the units of a page that `units` has bits for, or its spare bytes alone if it has none, and
+    /// says what comes of it at the `step`-th try. What they hold is then lent by [`Nand::runs`] and
+    /// [`Nand::spare`].
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Io`] and [`Error::State`]: the block can't be had from its file.
+    pub fn sense(&mut self, at: PageAt, units: u128, step: u32) -> Result<Sense, Error> {
+        self.check(at)?;
+        if units.checked_shr(self.spec.geometry.units()).unwrap_or(0) != 0 {
+            return Err(Error::Range { at });
+        }
+        let block = &mut self.blocks[at.block as usize];
+        block.reads = block.reads.saturating_add(1);
+        if let Held::Stored = block.held {
+            self.load(at.block)?;
+        }
+        Ok(self.judge(at, units, step))
+    }
+
+    /// What a read would find now, without one.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    #[inline]
+    pub fn judge(&self, at: PageAt, units: u128, step: u32) -> Sense {
+        let block = &self.blocks[at.block as usize];
+        if at.page >= u32::from(block.next) {
+            // A failed or half-done erase has left cells that are neither.
+            let erased = block.flags & HALF_ERASED == 0;
+            return if erased { Sense::Erased } else { Sense::Uncorrectable };
+        }
+        let errors = &self.spec.errors;
+        let kind = self.tables.cells[at.page as usize].kind;
+        let mut rate = errors.rate(self.wear(at.block), kind, step);
+        if block.flags & HARMED != 0
+            && let Some(harm) = self.harm.get(&at)
+        {
+            rate = rate.saturating_add(*harm).min(HOPELESS);
+        }
+        let most = self.worst(at, units, rate);
+        if most <= errors.corrects { Sense::Good { errors: most } } else { Sense::Uncorrectable }
+    }
+
+    /// Bit errors in the worst of the codewords of these units.
+    fn worst(&self, at: PageAt, units: u128, rate: u64) -> u32 {
+        let errors = &self.spec.errors;
+        if rate <= self.tables.quiet_rate {
+            return errors.mean(rate);
+        }
+        let place = mix(self.tables.seeds.reads, at, self.blocks[at.block as usize].erases);
+        let draw = |word: u32| errors.draw(rate, errors.codeword_bytes, place ^ u64::from(word));
+        if units == 0 {
+            // The spare bytes are a short codeword of their own, behind all others.
+            let bytes = self.spec.geometry.free_bytes.max(64).min(errors.codeword_bytes);
+            return errors.draw(rate, bytes, place ^ 0xffff);
+        }
+        let of_unit = self.spec.geometry.unit_bytes / errors.codeword_bytes;
+        let units = (0..self.spec.geometry.units()).filter(|unit| units >> unit & 1 != 0);
+        let words = units.flat_map(|unit| unit * of_unit..(unit + 1) * of_unit);
+        words.map(draw).max().unwrap_or(0)
+    }
+
+    /// Reads a block that nobody has asked for yet from its file.
+    pub(super) fn load(&mut self, block: u32) -> Result<(), Error> {
+        let Some(source) = self.source.clone() else {
+            unreachable!("a block is in a file only where there is one");
+        };
+        self.blocks[block as usize].held = source.read(block, self.tables.width)?;
+        Ok(())
+    }
+
+    /// How far apart the blocks of the host lie in a unit, and how much of each is kept.
+    pub(super) fn grain(&self) -> (u32, usize) {
+        match self.spec.keep {
+            Keep::Everything => {
+                (self.spec.geometry.unit_bytes, self.spec.geometry.unit_bytes as usize)
+            }
+            Keep::Stamps => (self.spec.block_bytes, STAMP_BYTES),
+        }
+    }
+}

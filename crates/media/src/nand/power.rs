@@ -1,0 +1,101 @@
+//! What an operation leaves that loses its power half-way.
+
+use runtime::Dice;
+
+use super::{Error, HALF_ERASED, HOPELESS, Held, Nand, PageAt, mix};
+
+/// All of an operation, in the parts in which progress is told.
+pub const WHOLE: u32 = 1 << 16;
+
+impl Nand {
+    /// The program of this page, which [`Nand::program`] did, lost its power after `done` parts of
+    /// [`TORN_OF`](super::TORN_OF): a part of its cells has not got there. The lower pages of the same word
+    /// line that were programmed before share those cells, and may be lost with it ("Understanding the
+    /// Impact of Power Loss on Flash Memory", Tseng, Grupp and Swanson, DAC 2011).
+    ///
+    /// # Errors
+    /// [`Error::Order`]: it was not of the last operation on its block. Nothing has changed.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn tear_program(&mut self, at: PageAt, done: u32) -> Result<(), Error> {
+        self.check_last(at, self.spec.geometry.group)?;
+        let mut dice = self.torn(at);
+        // A cell that has not moved reads right in half the cases: every second bit of the data is the
+        // one that it began with.
+        let short = u64::from(WHOLE - done.min(WHOLE));
+        let rate = HOPELESS / u64::from(WHOLE) * short;
+        self.harm(at, rate / 2 + dice.below(rate / 2 + 1));
+        let place = self.cells(at.page);
+        let first = u32::from(place.word_line) * self.spec.geometry.cell.bits();
+        let group = at.page - at.page % self.spec.geometry.group;
+        for kind in 0..u32::from(place.kind) {
+            let page = self.tables.pages[(first + kind) as usize];
+            if u32::from(page) >= group {
+                // It was to be programmed by the same operation.
+                continue;
+            }
+            // From every eighth bit to nothing that could be noticed.
+            let rate = HOPELESS >> (2 + dice.below(12));
+            self.harm(PageAt { page: page.into(), ..at }, rate);
+        }
+        Ok(())
+    }
+
+    /// The program of this page, which [`Nand::program`] did, had not begun when the power was lost.
+    ///
+    /// # Errors
+    /// [`Error::Order`]: it was not the last page programmed in its block. Nothing has changed.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn undo_program(&mut self, at: PageAt) -> Result<(), Error> {
+        self.check_last(at, 1)?;
+        if let Held::Stored = self.blocks[at.block as usize].held {
+            self.load(at.block)?;
+        }
+        self.pop(at.block);
+        self.harm.remove(&at);
+        for unit in 0..self.spec.geometry.units() {
+            self.whole.remove(&(at, unit));
+        }
+        Ok(())
+    }
+
+    /// Whether the page is one of the last so many that were programmed.
+    fn check_last(&self, at: PageAt, pages: u32) -> Result<(), Error> {
+        self.check(at)?;
+        let next = u32::from(self.blocks[at.block as usize].next);
+        let last = at.page < next && next <= at.page + pages;
+        if last { Ok(()) } else { Err(Error::Order { at, next: self.next_page(at.block) }) }
+    }
+
+    /// An erase of this block, which has not been done yet, loses its power after `done` parts of
+    /// [`TORN_OF`](super::TORN_OF). What the block held can be read no more, or with luck if it was early;
+    /// nothing can be programmed before a whole erase.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Bad`]: nothing has changed.
+    pub fn tear_erase(&mut self, block: u32, done: u32) -> Result<(), Error> {
+        let first = PageAt { block, page: 0 };
+        self.check(first)?;
+        if self.is_bad(block) {
+            return Err(Error::Bad { block });
+        }
+        let mut dice = self.torn(first);
+        let rate = HOPELESS / u64::from(WHOLE) * u64::from(done.min(WHOLE));
+        for page in 0..u32::from(self.blocks[block as usize].next) {
+            self.harm(PageAt { block, page }, rate / 2 + dice.below(rate / 2 + 1));
+        }
+        let state = &mut self.blocks[block as usize];
+        state.flags |= HALF_ERASED;
+        state.erases = state.erases.saturating_add(1);
+        Ok(())
+    }
+
+    /// The dice of this cut at this place.
+    fn torn(&mut self, at: PageAt) -> Dice {
+        self.cuts = self.cuts.wrapping_add(1);
+        Dice::new(mix(self.tables.seeds.tears, at, self.cuts))
+    }
+}

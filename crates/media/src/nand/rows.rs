@@ -1,0 +1,166 @@
+//! What is kept of a block: one row for each programmed page, its data and then its spare bytes.
+//!
+//! Stamps make up most of what a filled drive of terabytes keeps, and beside each lie spare bytes which
+//! name the same page over and over. So a full block of stamps is packed: columns that hold one value in
+//! all rows are kept once, columns that equal another are kept as that other, and what is left lies row
+//! by row, so that a page is still one place in memory.
+
+/// Rows as they were programmed.
+#[derive(Clone)]
+pub(super) struct Rows {
+    pub(super) width: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The rows of a full block, packed.
+pub(super) struct Packed {
+    columns: Box<[u16]>,
+    stride: usize,
+    bytes: Box<[u8]>,
+}
+
+/// A column below this is the place of its byte in a packed row; above, its one value.
+const ONE_VALUE: u16 = 0x8000;
+
+/// The widest row that can be packed.
+pub(super) const WIDTH_MAX: usize = 4096;
+
+const _: () = assert!(WIDTH_MAX < ONE_VALUE as usize);
+
+impl Rows {
+    pub(super) fn row(&self, row: usize) -> &[u8] {
+        &self.bytes[row * self.width..][..self.width]
+    }
+
+    /// Packs these rows. `sums` is room for one word a column.
+    pub(super) fn pack(&self, sums: &mut Vec<(u32, u8)>) -> Packed {
+        let (first, count) = (self.row(0), self.bytes.len() / self.width);
+        sums.clear();
+        sums.resize(self.width, (0, 0));
+        let mut key = 1_u32;
+        for row in self.bytes.chunks_exact(self.width) {
+            key = key.wrapping_mul(0x9e37_79b1);
+            for ((sum, first), byte) in sums.iter_mut().zip(first).zip(row) {
+                sum.0 = sum.0.wrapping_add(u32::from(*byte).wrapping_mul(key));
+                sum.1 |= byte ^ first;
+            }
+        }
+        let mut kept: Vec<usize> = Vec::with_capacity(self.width);
+        let columns = (0..self.width).map(|column| {
+            if sums[column].1 == 0 {
+                return ONE_VALUE | u16::from(first[column]);
+            }
+            let twin = kept.iter().position(|other| {
+                sums[*other].0 == sums[column].0 && self.are_equal(*other, column)
+            });
+            twin.unwrap_or_else(|| {
+                kept.push(column);
+                kept.len() - 1
+            }) as u16
+        });
+        let columns = columns.collect();
+        let mut bytes = Vec::with_capacity(kept.len() * count);
+        for row in self.bytes.chunks_exact(self.width) {
+            bytes.extend(kept.iter().map(|column| row[*column]));
+        }
+        Packed { columns, stride: kept.len(), bytes: bytes.into() }
+    }
+
+    fn are_equal(&self, a: usize, b: usize) -> bool {
+        self.bytes.chunks_exact(self.width).all(|row| row[a] == row[b])
+    }
+}
+
+impl Packed {
+    /// Fills `out` with a row's bytes from `from` on.
+    #[inline]
+    pub(super) fn copy(&self, row: usize, from: usize, out: &mut [u8]) {
+        let place = &self.bytes[row * self.stride..][..self.stride];
+        for (out, column) in out.iter_mut().zip(&self.columns[from..]) {
+            *out = if *column < ONE_VALUE { place[usize::from(*column)] } else { *column as u8 };
+        }
+    }
+
+    /// The rows as they were, `rows` of `width` bytes.
+    pub(super) fn unpack(&self, width: usize, rows: usize) -> Rows {
+        let mut bytes = vec![0; width * rows];
+        for (row, out) in bytes.chunks_exact_mut(width).enumerate() {
+            self.copy(row, 0, out);
+        }
+        Rows { width, bytes }
+    }
+
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        (self.bytes.len() + size_of_val(&*self.columns) + size_of::<Packed>()) as u64
+    }
+
+    /// As one run of bytes, for a file.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let columns = self.columns.iter().flat_map(|column| column.to_le_bytes());
+        columns.chain(self.bytes.iter().copied()).collect()
+    }
+
+    /// Takes them back from a run of bytes; none: they can't be `rows` rows of `width`.
+    pub(super) fn from_bytes(bytes: &[u8], width: usize, rows: usize) -> Option<Packed> {
+        let (columns, bytes) = bytes.split_at_checked(2 * width)?;
+        let columns: Box<[u16]> =
+            columns.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+        let stride = bytes.len().checked_div(rows)?;
+        let good = |column: &u16| match *column {
+            column if column < ONE_VALUE => usize::from(column) < stride,
+            column => column & 0x7f00 == 0,
+        };
+        let fits = bytes.len() == stride * rows && columns.iter().all(good);
+        fits.then(|| Packed { columns, stride, bytes: bytes.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_said_twice_or_never_changes_is_kept_once() {
+        let mut rows = Rows { width: 20, bytes: Vec::new() };
+        for row in 0..100_u64 {
+            rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
+            rows.bytes.extend([7, 7, 7, 7]);
+            rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
+        }
+        let packed = rows.pack(&mut Vec::new());
+        assert_eq!(packed.stride, 4, "the low bytes: {:?}", packed.columns);
+        assert_eq!(packed.unpack(20, 100).bytes, rows.bytes);
+        let mut middle = [0; 6];
+        packed.copy(5, 7, &mut middle);
+        assert_eq!(middle, rows.row(5)[7..13]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn packing_loses_nothing(
+            width in 1_usize..40,
+            bytes in proptest::collection::vec(0_u8..3, 1..2000),
+        ) {
+            prop_assume!(bytes.len() >= width);
+            let rows = bytes.len() / width;
+            let bytes = bytes[..rows * width].to_vec();
+            let packed = Rows { width, bytes: bytes.clone() }.pack(&mut Vec::new());
+            prop_assert_eq!(packed.unpack(width, rows).bytes, &bytes[..]);
+            let again = Packed::from_bytes(&packed.to_bytes(), width, rows).unwrap();
+            prop_assert_eq!(again.unpack(width, rows).bytes, &bytes[..]);
+        }
+
+        #[test]
+        fn no_bytes_are_too_strange_to_be_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            width in 1_usize..20,
+            rows in 1_usize..20,
+        ) {
+            if let Some(packed) = Packed::from_bytes(&bytes, width, rows) {
+                packed.unpack(width, rows);
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The state of flash as a file.
+//!
+//! ```text
+//! header   64 bytes: magic, version, lengths and checksums of what follows
+//! meta     the specification, a line for each block, pages harmed, units kept whole
+//! beside   what the owner keeps with it
+//! rows     those of each block that holds some, where its line in `meta` says
+//! ```
+//!
+//! Loading reads all but the rows: those of a block are read when somebody asks for one of its pages, and
+//! have a checksum of their own. So a drive of any size is loaded at once, and may be loaded twice from
+//! one file, which is never written to. All numbers are little-endian words of 64 bits.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::rows::{Packed, Rows};
+use super::{Block, Cell, Error, Errors, FLAGS, Geometry, Held, Nand, Order, PageAt, Spec, Tables};
+use crate::contents::Keep;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"dbnand\r\n");
+const VERSION: u64 = 1;
+const HEADER_BYTES: usize = 64;
+
+/// Where a block's rows are.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    at: u64,
+    bytes: u64,
+    sum: u64,
+    rows: usize,
+    packed: bool,
+}
+
+/// The file that a state was loaded from.
+pub(super) struct Source {
+    file: File,
+    path: PathBuf,
+    places: Vec<Place>,
+}
+
+/// A checksum against damage, not against malice: each word is folded in by one multiplication.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut sum = 0x9e37_79b9_7f4a_7c15 ^ bytes.len() as u64;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        sum = (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        sum ^= sum >> 32;
+    }
+    for byte in rest {
+        sum = (sum ^ u64::from(*byte)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        sum ^= sum >> 32;
+    }
+    sum
+}
+
+fn refuse(path: &Path, field: &'static str, found: impl Into<String>) -> Error {
+    Error::State { path: path.into(), field, found: found.into() }
+}
+
+impl Source {
+    fn bytes(&self, block: u32) -> Result<(Place, Vec<u8>), Error> {
+        let place = self.places[block as usize];
+        let mut bytes = vec![0; place.bytes as usize];
+        self.file.read_exact_at(&mut bytes, place.at).map_err(|source| Error::Io {
+            path: self.path.clone(),
+            attempt: "read the rows of a block",
+            source,
+        })?;
+        if checksum(&bytes) != place.sum {
+            let found = format!("those of block {block} at byte {} have changed", place.at);
+            return Err(refuse(&self.path, "rows", found));
+        }
+        Ok((place, bytes))
+    }
+
+    pub(super) fn read(&self, block: u32, width: usize) -> Result<Held, Error> {
+        let (place, bytes) = self.bytes(block)?;
+        if !place.packed {
+            return Ok(Held::Rows(Arc::new(Rows { width, bytes })));
+        }
+        match Packed::from_bytes(&bytes, width, place.rows) {
+            Some(packed) => Ok(Held::Packed(Arc::new(packed))),
+            None => Err(refuse(&self.path, "rows", format!("block {block} is not packed rows"))),
+        }
+    }
+}
+
+impl Nand {
+    /// Writes all of it into a file, in the place of what that held, and `beside` with it. On an error the
+    /// file is as it was.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::State`]: a block that was never asked for has changed in its own file.
+    pub fn save(&self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let done = self.write(&new, beside).and_then(|()| {
+            let failed = |source| Error::Io { path: path.into(), attempt: "replace it", source };
+            std::fs::rename(&new, path).map_err(failed)
+        });
+        if done.is_err() {
+            // It is of no use to anybody; the first error is the one to tell.
+            let _ = std::fs::remove_file(&new);
+        }
+        done
+    }
+
+    fn write(&self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+        let failed = |source| Error::Io { path: path.into(), attempt: "write the state", source };
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
+        // The lengths first, then the rows, then the lines that say where they are: the header comes last
+        // of all, so that a file cut short has none.
+        let meta_bytes = self.meta(&self.no_places()).len() * 8;
+        let begin = (HEADER_BYTES + meta_bytes + beside.len()) as u64;
+        file.write_all(&vec![0; HEADER_BYTES + meta_bytes]).map_err(failed)?;
+        file.write_all(beside).map_err(failed)?;
+        let (mut places, mut at) = (self.no_places(), begin);
+        for (block, place) in places.iter_mut().enumerate() {
+            let Some((packed, bytes)) = self.rows_of(block as u32)? else { continue };
+            let rows = usize::from(self.blocks[block].next);
+            let (sum, length) = (checksum(&bytes), bytes.len() as u64);
+            *place = Place { at, bytes: length, sum, rows, packed };
+            file.write_all(&bytes).map_err(failed)?;
+            at += length;
+        }
+        let meta: Vec<u8> = self.meta(&places).iter().flat_map(|word| word.to_le_bytes()).collect();
+        let lengths = [meta.len() as u64, beside.len() as u64, at];
+        let mut header = vec![MAGIC, VERSION];
+        header.extend(lengths);
+        header.extend([checksum(&meta), checksum(beside)]);
+        let mut header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        header.extend(checksum(&header).to_le_bytes());
+        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.write_all_at(&meta, HEADER_BYTES as u64).map_err(failed)?;
+        file.write_all_at(&header, 0).map_err(failed)?;
+        file.sync_all().map_err(failed)
+    }
+
+    fn no_places(&self) -> Vec<Place> {
+        vec![Place::default(); self.blocks.len()]
+    }
+
+    /// The bytes of a block's rows, and whether they are packed.
+    fn rows_of(&self, block: u32) -> Result<Option<(bool, Vec<u8>)>, Error> {
+        Ok(match (&self.blocks[block as usize].held, &self.source) {
+            (Held::Rows(rows), _) => Some((false, rows.bytes.clone())),
+            (Held::Packed(packed), _) => Some((true, packed.to_bytes())),
+            (Held::Stored, Some(source)) => {
+                let (place, bytes) = source.bytes(block)?;
+                Some((place.packed, bytes))
+            }
+            (Held::Stored | Held::Nothing, _) => None,
+        })
+    }
+
+    fn meta(&self, places: &[Place]) -> Vec<u64> {
+        let mut words = spec_words(&self.spec);
+        words.extend([u64::from(self.age_s), u64::from(self.cuts)]);
+        for (block, place) in self.blocks.iter().zip(places) {
+            let few = u64::from(block.next) | u64::from(block.flags) << 16;
+            words.extend([
+                few | u64::from(place.packed) << 24,
+                u64::from(block.erases) << 32 | u64::from(block.reads),
+                block.born_s.into(),
+                place.at,
+                place.bytes,
+                place.sum,
+            ]);
+        }
+        let word = |at: &PageAt| u64::from(at.block) << 32 | u64::from(at.page);
+        words.push(self.harm.len() as u64);
+        words.extend(self.harm.iter().flat_map(|(at, rate)| [word(at), *rate]));
+        words.push(self.whole.len() as u64);
+        for ((at, unit), bytes) in &self.whole {
+            words.extend([word(at), u64::from(*unit)]);
+            words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+        }
+        words
+    }
+
+    /// Takes the state from a file, and what was kept beside it. The rows of its blocks stay there until
+    /// they are asked for, so the file must be left as it is; replacing it by another is no harm.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::State`] with the part that is not as [`Nand::save`] wrote it.
+    pub fn load_from(path: &Path) -> Result<(Nand, Vec<u8>), Error> {
+        let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
+        let mut file = File::open(path).map_err(failed("open the state"))?;
+        let length = file.metadata().map_err(failed("ask for its length"))?.len();
+        let mut header = [0; HEADER_BYTES];
+        if length < HEADER_BYTES as u64 {
+            return Err(refuse(path, "header", format!("{length} bytes, expected at least 64")));
+        }
+        file.read_exact(&mut header).map_err(failed("read the header"))?;
+        let header = Header::judge(path, &header, length)?;
+        let mut meta = vec![0; header.meta_bytes as usize];
+        file.read_exact(&mut meta).map_err(failed("read the specification"))?;
+        let mut beside = vec![0; header.beside_bytes as usize];
+        file.read_exact(&mut beside).map_err(failed("read what was kept beside"))?;
+        if checksum(&meta) != header.meta_sum {
+            return Err(refuse(path, "meta", "its checksum is wrong"));
+        }
+        if checksum(&beside) != header.beside_sum {
+            return Err(refuse(path, "beside", "its checksum is wrong"));
+        }
+        let mut words = Words { path, words: meta.as_chunks().0.iter() };
+        let (mut nand, places) = words.nand(length)?;
+        nand.source = Some(Arc::new(Source { file, path: path.into(), places }));
+        Ok((nand, beside))
+    }
+}
+
+struct Header {
+    meta_bytes: u64,
+    beside_bytes: u64,
+    meta_sum: u64,
+    beside_sum: u64,
+}
+
+impl Header {
+    fn judge(path: &Path, bytes: &[u8; HEADER_BYTES], length: u64) -> Result<Header, Error> {
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"));
+        if word(0) != MAGIC {
+            return Err(refuse(path, "magic", "not a state of flash"));
+        }
+        if word(1) != VERSION {
+            let found = format!("{}, expected {VERSION}", word(1));
+            return Err(refuse(path, "version", found));
+        }
+        if word(7) != checksum(&bytes[..56]) {
+            return Err(refuse(path, "header", "its checksum is wrong"));
+        }
+        let [meta_bytes, beside_bytes, all] = [word(2), word(3), word(4)];
+        let front = (HEADER_BYTES as u64).checked_add(meta_bytes);
+        let front = front.and_then(|sum| sum.checked_add(beside_bytes));
+        if length != all || !meta_bytes.is_multiple_of(8) || front.is_none_or(|sum| sum > all) {
+            return Err(refuse(path, "length", format!("{length} bytes, expected {all}")));
+        }
+        Ok(Header { meta_bytes, beside_bytes, meta_sum: word(5), beside_sum: word(6) })
+    }
+}
+
+/// The words of `meta` that are still to be read.
+struct Words<'a> {
+    path: &'a Path,
+    words: std::slice::Iter<'a, [u8; 8]>,
+}
+
+impl Words<'_> {
+    fn next(&mut self, field: &'static str) -> Result<u64, Error> {
+        let next = self.words.next().map(|word| u64::from_le_bytes(*word));
+        next.ok_or_else(|| refuse(self.path, field, "it ends too early"))
+    }
+
+    /// The next word, if it fits.
+    fn small<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, Error> {
+        let word = self.next(field)?;
+        word.try_into().map_err(|_| refuse(self.path, field, format!("{word} is too large")))
+    }
+
+    fn nand(&mut self, length: u64) -> Result<(Nand, Vec<Place>), Error> {
+        let path = self.path;
+        let spec = self.spec()?;
+        let tables =
+            Tables::new(&spec).map_err(|error| refuse(path, "specification", error.to_string()))?;
+        let (age_s, cuts) = (self.small("age")?, self.small("cuts")?);
+        let (mut blocks, mut places) = (Vec::new(), Vec::new());
+        for number in 0..spec.geometry.all_blocks() {
+            let (block, place) = self
+                .block(&spec, &tables, length)?
+                .ok_or_else(|| refuse(path, "block", format!("block {number} makes no sense")))?;
+            blocks.push(block);
+            places.push(place);
+        }
+        let mut nand =
+            Nand::new(spec).map_err(|error| refuse(path, "specification", error.to_string()))?;
+        (nand.blocks, nand.age_s, nand.cuts) = (blocks, age_s, cuts);
+        for _ in 0..self.next("pages harmed")? {
+            let (at, rate) = (self.next("pages harmed")?, self.next("pages harmed")?);
+            nand.harm.insert(self.page(&nand, "pages harmed", at)?, rate);
+        }
+        for _ in 0..self.next("units kept whole")? {
+            let at = self.next("units kept whole")?;
+            let at = self.page(&nand, "units kept whole", at)?;
+            let unit = self.small("units kept whole")?;
+            let words = nand.spec.geometry.unit_bytes / 8;
+            let bytes = (0..words).map(|_| self.next("units kept whole").map(u64::to_le_bytes));
+            let bytes: Vec<[u8; 8]> = bytes.collect::<Result<_, _>>()?;
+            nand.whole.insert((at, unit), bytes.as_flattened().into());
+        }
+        if self.words.len() > 0 {
+            return Err(refuse(path, "meta", format!("{} words too many", self.words.len())));
+        }
+        Ok((nand, places))
+    }
+
+    fn page(&self, nand: &Nand, field: &'static str, word: u64) -> Result<PageAt, Error> {
+        let at = PageAt { block: (word >> 32) as u32, page: word as u32 };
+        nand.check(at).map(|()| at).map_err(|error| refuse(self.path, field, error.to_string()))
+    }
+
+    /// The next block; none: it makes no sense.
+    fn block(
+        &mut self,
+        spec: &Spec,
+        tables: &Tables,
+        length: u64,
+    ) -> Result<Option<(Block, Place)>, Error> {
+        let [few, counts] = [self.next("block")?, self.next("block")?];
+        let born_s = self.small("block")?;
+        let [at, bytes, sum] = [self.next("block")?, self.next("block")?, self.next("block")?];
+        let (next, flags) = (few as u16, (few >> 16) as u8);
+        let (rows, packed) = (usize::from(next), few >> 24 == 1);
+        let plain = (rows * tables.width) as u64;
+        let fits = if packed { bytes <= 2 * (tables.width as u64) + plain } else { bytes == plain };
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= length);
+        let in_block = u32::from(next) <= spec.geometry.pages();
+        let good = few >> 25 == 0 && flags & !FLAGS == 0 && in_block && fits && inside;
+        let held = if bytes == 0 { Held::Nothing } else { Held::Stored };
+        let (erases, reads) = ((counts >> 32) as u32, counts as u32);
+        let block = Block { held, erases, reads, born_s, next, flags };
+        Ok(good.then_some((block, Place { at, bytes, sum, rows, packed })))
+    }
+
+    fn spec(&mut self) -> Result<Spec, Error> {
+        let mut next = || self.small::<u32>("specification");
+        let geometry = Geometry {
+            channels: next()?,
+            packages: next()?,
+            dies: next()?,
+            planes: next()?,
+            blocks: next()?,
+            word_lines: next()?,
+            cell: match next()? {
+                1 => Cell::Slc,
+                2 => Cell::Mlc,
+                3 => Cell::Tlc,
+                _ => Cell::Qlc,
+            },
+            order: if next()? == 0 { Order::WordLine } else { Order::Diagonal },
+            group: next()?,
+            page_bytes: next()?,
+            spare_bytes: next()?,
+            free_bytes: next()?,
+            unit_bytes: next()?,
+        };
+        let keep = if next()? == 0 { Keep::Everything } else { Keep::Stamps };
+        let block_bytes = next()?;
+        let by_kind = [next()?, next()?, next()?, next()?];
+        let [rated_cycles, codeword_bytes, corrects] = [next()?, next()?, next()?];
+        let [retries, retry_keeps, factory_bad] = [next()?, next()?, next()?];
+        let mut next = || self.next("specification");
+        let errors = Errors {
+            rated_cycles,
+            fresh: next()?,
+            worn: next()?,
+            aged: next()?,
+            disturbed: next()?,
+            by_kind,
+            codeword_bytes,
+            corrects,
+            retries,
+            retry_keeps,
+            factory_bad,
+            program_fails: [next()?, next()?],
+            erase_fails: [next()?, next()?],
+        };
+        Ok(Spec { geometry, keep, block_bytes, errors, seed: next()? })
+    }
+}
+
+/// The specification, in the order in which it is read.
+fn spec_words(spec: &Spec) -> Vec<u64> {
+    let Spec { geometry: g, keep, block_bytes, errors: e, seed } = spec;
+    let order = u32::from(g.order == Order::Diagonal);
+    let keep = u32::from(*keep == Keep::Stamps);
+    let layout = [g.channels, g.packages, g.dies, g.planes, g.blocks, g.word_lines];
+    let pages = [g.cell.bits(), order, g.group, g.page_bytes, g.spare_bytes, g.free_bytes];
+    let few = [g.unit_bytes, keep, *block_bytes];
+    let ecc = [e.rated_cycles, e.codeword_bytes, e.corrects, e.retries, e.retry_keeps];
+    let small = layout.into_iter().chain(pages).chain(few).chain(e.by_kind).chain(ecc);
+    let rates = [e.fresh, e.worn, e.aged, e.disturbed];
+    small
+        .chain([e.factory_bad])
+        .map(u64::from)
+        .chain(rates)
+        .chain(e.program_fails)
+        .chain(e.erase_fails)
+        .chain([*seed])
+        .collect()
+}
