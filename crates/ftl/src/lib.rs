@@ -2,10 +2,27 @@
 //! out of flash, whose pages are programmed once, in order, until their whole block is erased.
 //!
 //! It knows pages, through the trait [`Pages`]; it knows neither commands nor what the pages are made of.
+//! What it decides, it decides in [`policy`], by pure functions.
+#![no_std]
+extern crate alloc;
 
+mod buffer;
+mod collect;
+mod ftl;
+mod layout;
+mod mount;
+mod options;
 mod pages;
+pub mod policy;
+mod root;
+mod state;
+mod stats;
+mod supers;
+mod write;
 
+pub use ftl::Ftl;
+pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
-    Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
-    Tag, Unit,
+    Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit,
 };
+pub use stats::{Counters, Histogram, Stats};

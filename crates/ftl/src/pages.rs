@@ -165,7 +165,7 @@ pub struct Tag {
 /// call allocates once everything has been used once.
 ///
 /// The caller keeps the rules of flash: pages of a block in ascending order and none left out; none
-/// programmed twice without an erase in between; one program or erase of a die at a time.
+/// programmed twice without an erase in between. What is asked of a die that is busy takes its turn there.
 pub trait Pages: 'static {
     /// How many there are of everything. Never changes.
     fn shape(&self) -> Shape;

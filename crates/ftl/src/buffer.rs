@@ -1,0 +1,334 @@
+//! The write buffer: which slot holds what, since when, and which must be written first.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::layout::NONE;
+use crate::pages::META;
+use crate::state::{CHUNK, NUMBER};
+
+/// What becomes of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Free,
+    /// Waits for a row; may still be written into.
+    Pending,
+    /// In a row that is being programmed: its bytes stay as they are.
+    Flying,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub logical: u32,
+    /// Later writes have greater numbers. One that takes over from a write that failed takes its number.
+    pub order: u64,
+    pub phase: Phase,
+    /// Something newer is on flash already, or it was trimmed: where it lands does not matter.
+    pub dead: bool,
+    /// The slot that holds an older version of the same, and is still flying.
+    pub older: u32,
+    before: u32,
+    after: u32,
+}
+
+const EMPTY: Slot = Slot {
+    logical: NONE,
+    order: 0,
+    phase: Phase::Free,
+    dead: false,
+    older: NONE,
+    before: NONE,
+    after: NONE,
+};
+
+/// Whether one looks for this in the buffer: data, and parts of the map. Of notes of trims each is new.
+fn is_found(logical: u32) -> bool {
+    logical & META == 0 || logical & !NUMBER == CHUNK
+}
+
+/// All slots. Those in use stand in a list in the order of their numbers.
+pub(crate) struct Buffer {
+    pub slots: Vec<Slot>,
+    /// Who waits for a row, first come first served.
+    pending: VecDeque<u32>,
+    oldest: u32,
+    newest: u32,
+    next_order: u64,
+    index: Index,
+    /// Slots in flight that have died, for the caller to take out.
+    pub died: Vec<u32>,
+}
+
+impl Buffer {
+    pub fn new(count: u32) -> Buffer {
+        Buffer {
+            slots: alloc::vec![EMPTY; count as usize],
+            pending: VecDeque::with_capacity(count as usize + 1),
+            oldest: NONE,
+            newest: NONE,
+            next_order: 1,
+            index: Index::new(count),
+            died: Vec::with_capacity(count as usize),
+        }
+    }
+
+    #[inline]
+    fn slot(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    /// The newest version of this in the buffer.
+    #[inline]
+    pub fn find(&self, logical: u32) -> Option<u32> {
+        self.index.get(logical).filter(|slot| !self.slots[*slot as usize].dead)
+    }
+
+    /// Whether a version of this is on its way to flash.
+    #[inline]
+    pub fn is_flying(&self, logical: u32) -> bool {
+        let mut at = self.index.get(logical).unwrap_or(NONE);
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            if slot.phase == Phase::Flying && !slot.dead {
+                return true;
+            }
+            at = slot.older;
+        }
+        false
+    }
+
+    /// The number that the next write will get.
+    pub fn next_order(&self) -> u64 {
+        self.next_order
+    }
+
+    /// The number of the oldest write that is not on flash yet.
+    pub fn oldest_order(&self) -> Option<u64> {
+        (self.oldest != NONE).then(|| self.slots[self.oldest as usize].order)
+    }
+
+    /// How many wait for a row.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        self.pending.len() as u32
+    }
+
+    /// The oldest number among those that wait for a row.
+    pub fn oldest_waiting(&self) -> Option<u64> {
+        let mut at = self.oldest;
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            if slot.phase == Phase::Pending {
+                return Some(slot.order);
+            }
+            at = slot.after;
+        }
+        None
+    }
+
+    /// A free slot takes something new and waits for a row. Returns its number in the order of writes.
+    pub fn fill(&mut self, slot: u32, logical: u32) -> u64 {
+        let order = self.next_order;
+        self.next_order += 1;
+        self.put(slot, logical, order);
+        order
+    }
+
+    /// As [`fill`](Buffer::fill), to be written before all others.
+    pub fn fill_first(&mut self, slot: u32, logical: u32) -> u64 {
+        let order = self.fill(slot, logical);
+        self.pending.rotate_right(1);
+        order
+    }
+
+    fn put(&mut self, at: u32, logical: u32, order: u64) {
+        let older = if is_found(logical) { self.index.insert(logical, at) } else { NONE };
+        let before = self.newest;
+        *self.slot(at) =
+            Slot { logical, order, phase: Phase::Pending, dead: false, older, before, after: NONE };
+        match before {
+            NONE => self.oldest = at,
+            before => self.slot(before).after = at,
+        }
+        self.newest = at;
+        self.pending.push_back(at);
+    }
+
+    /// The next that is to be written takes off.
+    pub fn take_off(&mut self) -> Option<u32> {
+        let at = self.pending.pop_front()?;
+        self.slot(at).phase = Phase::Flying;
+        Some(at)
+    }
+
+    /// What was flying has arrived, or need not any more: the slot is free. The caller hands it out.
+    pub fn landed(&mut self, at: u32) {
+        if !self.slots[at as usize].dead {
+            // Whatever is older and still flies comes too late.
+            let mut older = self.slots[at as usize].older;
+            while older != NONE {
+                self.mark_dead(older);
+                older = self.slots[older as usize].older;
+            }
+        }
+        self.forget(at);
+    }
+
+    /// What was flying has not arrived: it waits again, before all others. A newer version takes over
+    /// where there is one; true: then this slot is free.
+    pub fn fell(&mut self, at: u32) -> bool {
+        let logical = self.slots[at as usize].logical;
+        if self.slots[at as usize].dead {
+            self.forget(at);
+            return true;
+        }
+        if is_found(logical) && self.index.get(logical) != Some(at) {
+            let mut newer = self.index.get(logical).expect("a newer version");
+            while self.slots[newer as usize].older != at {
+                newer = self.slots[newer as usize].older;
+            }
+            self.take_over(at, newer);
+            return true;
+        }
+        self.slot(at).phase = Phase::Pending;
+        self.pending.push_front(at);
+        false
+    }
+
+    /// Who waits for the write of `old` waits for that of `new` from now on.
+    fn take_over(&mut self, old: u32, new: u32) {
+        let order = self.slots[old as usize].order;
+        self.unlink(new);
+        let before = self.slots[old as usize].before;
+        self.forget(old);
+        let slot = self.slot(new);
+        (slot.order, slot.before) = (order, before);
+        let after = match before {
+            NONE => core::mem::replace(&mut self.oldest, new),
+            before => core::mem::replace(&mut self.slot(before).after, new),
+        };
+        self.slot(new).after = after;
+        match after {
+            NONE => self.newest = new,
+            after => self.slot(after).before = new,
+        }
+    }
+
+    /// All versions of this die: it was trimmed. Returns the slot that is free now, if there is one.
+    pub fn kill(&mut self, logical: u32) -> Option<u32> {
+        let newest = self.index.get(logical)?;
+        let mut at = newest;
+        while at != NONE {
+            self.mark_dead(at);
+            at = self.slots[at as usize].older;
+        }
+        if self.slots[newest as usize].phase != Phase::Pending {
+            return None;
+        }
+        self.pending.retain(|waiting| *waiting != newest);
+        self.forget(newest);
+        Some(newest)
+    }
+
+    fn mark_dead(&mut self, at: u32) {
+        let slot = self.slot(at);
+        if !slot.dead && slot.phase == Phase::Flying {
+            self.died.push(at);
+        }
+        self.slot(at).dead = true;
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Slot { before, after, .. } = self.slots[at as usize];
+        match before {
+            NONE => self.oldest = after,
+            before => self.slot(before).after = after,
+        }
+        match after {
+            NONE => self.newest = before,
+            after => self.slot(after).before = before,
+        }
+    }
+
+    fn forget(&mut self, at: u32) {
+        self.unlink(at);
+        let Slot { logical, older, .. } = self.slots[at as usize];
+        if is_found(logical) {
+            let first = self.index.get(logical).expect("in the index");
+            if first == at {
+                match older {
+                    NONE => self.index.remove(logical),
+                    older => _ = self.index.insert(logical, older),
+                }
+            } else {
+                let mut newer = first;
+                while self.slots[newer as usize].older != at {
+                    newer = self.slots[newer as usize].older;
+                }
+                self.slot(newer).older = older;
+            }
+        }
+        *self.slot(at) = EMPTY;
+    }
+}
+
+/// Which slot holds the newest version of what: a table with open addressing, at most half full.
+struct Index {
+    entries: Vec<(u32, u32)>,
+    shift: u32,
+}
+
+impl Index {
+    fn new(count: u32) -> Index {
+        let size = (2 * count.max(4)).next_power_of_two();
+        Index { entries: alloc::vec![(NONE, NONE); size as usize], shift: 32 - size.trailing_zeros() }
+    }
+
+    #[inline]
+    fn home(&self, key: u32) -> usize {
+        // Fibonacci hashing (Knuth, volume 3, 6.4): the golden ratio spreads neighbours.
+        (key.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn position(&self, key: u32) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut at = self.home(key);
+        while self.entries[at].1 != NONE && self.entries[at].0 != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline]
+    fn get(&self, key: u32) -> Option<u32> {
+        let (_, slot) = self.entries[self.position(key)];
+        (slot != NONE).then_some(slot)
+    }
+
+    /// Returns what it replaces.
+    fn insert(&mut self, key: u32, slot: u32) -> u32 {
+        let at = self.position(key);
+        core::mem::replace(&mut self.entries[at], (key, slot)).1
+    }
+
+    fn remove(&mut self, key: u32) {
+        let mask = self.entries.len() - 1;
+        let mut hole = self.position(key);
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let (key, slot) = self.entries[at];
+            if slot == NONE {
+                break;
+            }
+            // Whoever could stand in the hole moves there.
+            let home = self.home(key);
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.entries[hole] = (key, slot);
+                hole = at;
+            }
+        }
+        self.entries[hole] = (NONE, NONE);
+    }
+}

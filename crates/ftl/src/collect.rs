@@ -1,0 +1,365 @@
+//! The collector: goes over a superblock, copies what is still valid, and erases it.
+//!
+//! What it copies must never be taken for newer than what the host has written. Rows are numbered when they
+//! are made up, and after a power cut the greatest number counts. So a unit whose newer version is already
+//! in a row is left alone: it will be invalid soon, and if that row fails it is looked at again. A newer
+//! version that still waits gets a greater number later.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::ftl::Inner;
+use crate::layout::{NONE, Spot};
+use crate::options::Cache;
+use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
+use crate::policy::{self, Stream};
+use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
+use crate::supers::Phase;
+
+/// What the collector does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Read,
+    /// A row of what is gathered, padded if need be.
+    Row,
+    Wait,
+}
+
+impl<P: Pages> Inner<P> {
+    /// The task that copies.
+    pub async fn collector(self: Rc<Self>) {
+        loop {
+            let seen = self.collect.version();
+            let step = self.state.borrow_mut().next_step();
+            match step {
+                Step::Read => self.gather().await,
+                Step::Row => self.copy_row(),
+                Step::Wait => self.collect.changed(&self.rt, seen).await,
+            }
+        }
+    }
+
+    /// Reads as many valid units as a row still lacks.
+    async fn gather(&self) {
+        let mut parts = self.take_parts();
+        let mut found = core::mem::take(&mut self.state.borrow_mut().collection.found);
+        self.state.borrow_mut().find_more(&mut found);
+        for at in &found {
+            self.add_part(&mut parts, *at);
+        }
+        if !parts.is_empty() {
+            self.pages.read(&mut parts).await;
+            self.sort_out(&found, &parts);
+        }
+        self.give_parts(parts);
+        found.clear();
+        self.state.borrow_mut().collection.found = found;
+        self.form();
+    }
+
+    /// What has been read is gathered, with what its spare bytes say.
+    fn sort_out(&self, found: &[u32], parts: &[Part]) {
+        let mut state = self.state.borrow_mut();
+        let mut parts = parts.iter();
+        let mut part = parts.next();
+        for at in found {
+            let place = self.layout.place(*at);
+            while part.is_some_and(|part| part.page != place.page) {
+                part = parts.next();
+            }
+            if !state.supers.is_valid(*at) {
+                continue;
+            }
+            let good = part.is_some_and(|part| matches!(part.seen, Seen::Good { .. }));
+            let logical = if good { Some(self.pages.logical(place)) } else { state.lost(*at) };
+            if let Some(logical) = logical {
+                state.collection.gathered.push((*at, logical));
+            }
+        }
+    }
+
+    fn copy_row(&self) {
+        let mut state = self.state.borrow_mut();
+        let stream = state.collector_stream();
+        let row = state.supers.peek(stream).or_else(|| state.open_for(stream, true));
+        let Some((spot, planes)) = row else { return };
+        let job = state.copy_job(stream, spot, planes);
+        state.queues[spot.die as usize].jobs.push_back(job);
+        drop(state);
+        self.dies[spot.die as usize].notify(&self.rt);
+    }
+
+    /// The task that erases what the collector has gone over.
+    pub async fn eraser(self: Rc<Self>) {
+        loop {
+            let seen = self.collect.version();
+            let next = self.state.borrow_mut().next_erase();
+            match next {
+                Some(superblock) => self.erase(superblock).await,
+                None => self.collect.changed(&self.rt, seen).await,
+            }
+        }
+    }
+
+    /// Erases a superblock that nothing points to. Notes of trims come first: else a power cut could
+    /// bring back what is older than what is erased here.
+    async fn erase(&self, superblock: u32) {
+        if self.options.cache != Cache::Protected {
+            self.write_notes().await;
+        }
+        let mut erases: Vec<Erase> = Vec::new();
+        {
+            let state = self.state.borrow();
+            for die in 0..self.layout.shape.dies {
+                let planes = state.supers.members(superblock, die);
+                if planes != 0 {
+                    let blocks = self.layout.row(Spot { superblock, group: 0, die }, planes).blocks;
+                    erases.push(Erase { blocks, failed: 0 });
+                }
+            }
+        }
+        self.pages.erase(&mut erases).await;
+        let mut state = self.state.borrow_mut();
+        for die in 0..self.layout.shape.dies {
+            let mut bad = state.supers.doomed(superblock, die);
+            bad |= erases.iter().filter(|one| one.blocks.die == die).fold(0, |all, e| all | e.failed);
+            for plane in (0..self.layout.shape.planes).filter(|plane| bad >> plane & 1 != 0) {
+                self.pages.mark_bad(Page { die, plane, block: superblock, page: 0 });
+                state.counters.retired += 1;
+            }
+            state.supers.drop_members(superblock, die, bad);
+        }
+        state.erased(superblock);
+        drop(state);
+        self.form();
+        self.landed.notify(&self.rt);
+        self.collect.notify(&self.rt);
+    }
+
+    /// Returns when the trims so far are on flash.
+    async fn write_notes(&self) {
+        {
+            let mut state = self.state.borrow_mut();
+            state.seal_note();
+            state.urgent = state.notes_waiting > 0;
+        }
+        self.form();
+        loop {
+            let seen = self.landed.version();
+            if self.state.borrow().notes_waiting == 0 {
+                return;
+            }
+            self.landed.changed(&self.rt, seen).await;
+        }
+    }
+}
+
+/// Erased superblocks that are kept ready after a power cut has left some in doubt.
+const READY: u32 = 4;
+
+impl State {
+    /// Where the collector writes: with the host, where it has no superblock of its own and there is none
+    /// to be had, as after programs that have failed.
+    fn collector_stream(&mut self) -> Stream {
+        let own = self.options.separate_streams
+            && (self.supers.clean > 0 || self.supers.peek(Stream::Collector).is_some());
+        if own { Stream::Collector } else { Stream::Host }
+    }
+
+    fn next_step(&mut self) -> Step {
+        let lanes = self.lanes();
+        if self.collection.rows >= lanes {
+            return Step::Wait;
+        }
+        let ready = self.weed_out();
+        let stream = self.collector_stream();
+        let row = self.supers.peek(stream);
+        let room = row.map_or(self.layout.row_units, |(_, planes)| {
+            planes.count_ones() * self.layout.plane_units
+        });
+        let free = row.is_none_or(|(spot, _)| {
+            self.queues[spot.die as usize].jobs.len() < QUEUE
+        });
+        if ready >= room {
+            return if free { self.row_or_wait(row) } else { Step::Wait };
+        }
+        if self.collection.victim.is_some() {
+            return Step::Read;
+        }
+        if self.begin() {
+            return Step::Read;
+        }
+        // Nothing more to read: what is in danger, and what the host waits for, goes in a padded row.
+        let danger = |at: &u32| self.supers.all[*at as usize].refresh;
+        let hurry = self.blocked || self.collection.drained.iter().any(danger);
+        if ready > 0 && hurry && free { self.row_or_wait(row) } else { Step::Wait }
+    }
+
+    fn row_or_wait(&self, row: Option<(Spot, u32)>) -> Step {
+        if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
+    }
+
+    /// How many rows of the collector may be under way.
+    fn lanes(&self) -> u32 {
+        let most = self.options.lanes.max(1);
+        let lanes = if self.blocked { most } else { self.space().lanes(most) };
+        // What is in danger, and what is begun for that, goes on slowly in any case.
+        lanes.max(u32::from(self.supers.refreshing > 0))
+    }
+
+    /// Chooses the next superblock, if one is wanted.
+    fn begin(&mut self) -> bool {
+        let now = self.next_sequence;
+        let blocks = self.layout.shape.blocks;
+        let supers = &self.supers;
+        let in_danger = |at: &u32| {
+            let one = &supers.all[*at as usize];
+            one.refresh && one.phase == Phase::Filled && one.flying == 0
+        };
+        let space = self.space();
+        let urgent = if supers.refreshing > 0 { (0..blocks).find(in_danger) } else { None };
+        let found = if let Some(at) = urgent {
+            self.counters.refreshed += 1;
+            at
+        } else if space.left < space.start || self.blocked {
+            let candidates = (0..blocks).map(|at| supers.candidate(at, now));
+            let worn = if self.counters.collected % LEVEL_EVERY == LEVEL_EVERY - 1 {
+                policy::laggard(self.options.wear_spread, supers.most_erases, candidates.clone())
+            } else {
+                None
+            };
+            let chosen = match worn {
+                Some(at) => {
+                    self.counters.levelled += 1;
+                    Some(at)
+                }
+                None => policy::victim(self.options.choice, candidates, &mut self.dice),
+            };
+            let Some(at) = chosen else { return false };
+            at as u32
+        } else {
+            return false;
+        };
+        self.counters.collected += 1;
+        self.supers.all[found as usize].phase = Phase::Victim;
+        self.collection.victim = Some((found, self.supers.range(found).0));
+        true
+    }
+
+    /// The next valid units of the victim, as many as a row still lacks.
+    fn find_more(&mut self, found: &mut Vec<u32>) {
+        let Some((victim, mut cursor)) = self.collection.victim else { return };
+        let end = self.supers.range(victim).1;
+        let room = self.layout.row_units as usize;
+        while found.len() + self.collection.gathered.len() < room.max(self.collection.gathered.len() + 1) {
+            match self.supers.next_valid(cursor, end) {
+                Some(at) => {
+                    found.push(at);
+                    cursor = at + 1;
+                }
+                None => {
+                    self.collection.victim = None;
+                    self.collection.drained.push(victim);
+                    return;
+                }
+            }
+        }
+        self.collection.victim = Some((victim, cursor));
+    }
+
+    /// Forgets what has become invalid. Returns how many of the rest may be copied now.
+    fn weed_out(&mut self) -> u32 {
+        let mut gathered = core::mem::take(&mut self.collection.gathered);
+        // By what it holds, not by whether that place is valid: it may hold something else by now.
+        gathered.retain(|(at, logical)| self.owner(*logical) == *at);
+        let ready = gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)).count();
+        self.collection.gathered = gathered;
+        ready as u32
+    }
+
+    /// Whether a newer version is in a row already.
+    fn is_flying(&self, logical: u32) -> bool {
+        match holds(logical) {
+            Holds::Data { logical, .. } => self.buffer.is_flying(logical),
+            Holds::Chunk(_) => self.buffer.is_flying(logical),
+            _ => false,
+        }
+    }
+
+    fn copy_job(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
+        let mut job = self.job(spot, planes, true);
+        let room = (planes.count_ones() * self.layout.plane_units) as usize;
+        let mut gathered = core::mem::take(&mut self.collection.gathered);
+        gathered.retain(|(at, logical)| {
+            if job.units.len() == room || self.is_flying(*logical) {
+                return true;
+            }
+            let lost = logical & META == 0 && logical & LOST != 0;
+            let from =
+                if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
+            job.units.push(Unit { logical: *logical, from });
+            job.from.push(*at);
+            self.supers.all[self.layout.superblock(*at) as usize].copies += 1;
+            false
+        });
+        self.collection.gathered = gathered;
+        while job.units.len() < room {
+            self.counters.padding_units += 1;
+            job.units.push(Unit { logical: PAD, from: Source::Nothing });
+            job.from.push(NONE);
+        }
+        self.supers.advance(stream, planes, self.next_sequence);
+        self.collection.rows += 1;
+        job
+    }
+
+    /// What could not be read is lost: whose it was, the map still knows. None: it was not the host's,
+    /// and is written anew.
+    fn lost(&mut self, at: u32) -> Option<u32> {
+        if let Some(logical) = (0..self.options.units).find(|logical| self.at(*logical) == at) {
+            self.counters.lost_units += 1;
+            return Some(logical | LOST);
+        }
+        self.supers.clear_valid(at);
+        if let Some(chunk) = self.chunks.iter().position(|chunk| *chunk == at) {
+            (self.chunks[chunk], self.dirty[chunk]) = (NONE, true);
+        }
+        self.notes.retain(|note| note.at != at);
+        None
+    }
+
+    /// A superblock that can be erased.
+    fn next_erase(&mut self) -> Option<u32> {
+        let supers = &mut self.supers;
+        let empty = |at: &u32| {
+            let one = &supers.all[*at as usize];
+            one.valid == 0 && one.copies == 0
+        };
+        if let Some(found) = self.collection.drained.iter().copied().find(empty) {
+            return Some(found);
+        }
+        if supers.clean >= READY || supers.clean == supers.free {
+            return None;
+        }
+        let doubtful = supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
+        let one = &mut supers.all[doubtful];
+        one.phase = Phase::Victim;
+        supers.free -= 1;
+        supers.free_units -= u64::from(one.units);
+        self.collection.drained.push(doubtful as u32);
+        Some(doubtful as u32)
+    }
+
+    /// A superblock is erased, and free.
+    fn erased(&mut self, superblock: u32) {
+        self.collection.drained.retain(|at| *at != superblock);
+        let one = &mut self.supers.all[superblock as usize];
+        one.erases += 1;
+        self.supers.most_erases = self.supers.most_erases.max(one.erases);
+        self.counters.erased += 1;
+        self.supers.release(superblock);
+    }
+}
+
+/// Every so many collections may be one that evens out wear.
+const LEVEL_EVERY: u64 = 8;

@@ -1,0 +1,395 @@
+//! The flash translation layer as its user sees it: blocks to be read, written, trimmed and flushed.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+
+use runtime::{Pool, Rt, Signal};
+
+use crate::layout::{Layout, NONE};
+use crate::options::{Cache, Error, MountError, Options};
+use crate::pages::{LOST, Page, Pages, Part, Seen, Tag};
+use crate::state::{PAD, State};
+use crate::stats::{Histogram, Stats};
+use crate::supers::Phase;
+
+/// Blocks that may be written anywhere and any number of times, on flash. Clones are the same.
+///
+/// Its tasks run until the executor is dropped, or drops them: as when the power fails.
+pub struct Ftl<P: Pages>(pub(crate) Rc<Inner<P>>);
+
+impl<P: Pages> Clone for Ftl<P> {
+    fn clone(&self) -> Ftl<P> {
+        Ftl(self.0.clone())
+    }
+}
+
+pub(crate) struct Inner<P> {
+    pub rt: Rt,
+    pub pages: Rc<P>,
+    pub options: Options,
+    pub layout: Layout,
+    pub state: RefCell<State>,
+    /// Slots of the write buffer for the host, and for what the layer itself writes.
+    pub slots: Pool<u32>,
+    pub meta_slots: Pool<u32>,
+    /// Each die's: it has something to do.
+    pub dies: Vec<Signal>,
+    /// Something has come on flash, or space has been gained.
+    pub landed: Signal,
+    /// The collector may have something to do.
+    pub collect: Signal,
+    /// Lists of parts that nobody uses.
+    spare_parts: RefCell<Vec<Vec<Part>>>,
+    /// One checkpoint at a time.
+    pub checkpointing: Cell<bool>,
+    pub unit_shift: u32,
+}
+
+/// Slots for what the layer itself writes, beside those of a row in one plane.
+const META_SLOTS: u32 = 8;
+
+impl<P: Pages> Inner<P> {
+    /// Nothing is known yet but what the write buffer has kept: that is returned, oldest first.
+    pub fn new(
+        rt: &Rt,
+        pages: Rc<P>,
+        options: &Options,
+        layout: Layout,
+    ) -> (Inner<P>, Vec<(u32, Tag)>) {
+        let meta = layout.plane_units + META_SLOTS;
+        let all = options.slots + meta;
+        pages.slots(all);
+        let has = |slot: u32| pages.kept(slot).map(|tag| (slot, tag));
+        let mut kept: Vec<(u32, Tag)> = (0..all).filter_map(has).collect();
+        kept.sort_unstable_by_key(|(_, tag)| tag.order);
+        let is_free = |slot: &u32| pages.kept(*slot).is_none();
+        let state = State::new(&*pages, layout, options, all);
+        let inner = Inner {
+            rt: rt.clone(),
+            options: options.clone(),
+            layout,
+            state: RefCell::new(state),
+            slots: Pool::new((0..options.slots).rev().filter(is_free)),
+            meta_slots: Pool::new((options.slots..all).rev().filter(is_free)),
+            dies: (0..layout.shape.dies).map(|_| Signal::default()).collect(),
+            landed: Signal::default(),
+            collect: Signal::default(),
+            spare_parts: RefCell::default(),
+            checkpointing: Cell::new(false),
+            unit_shift: layout.shape.unit_bytes.trailing_zeros(),
+            pages: pages.clone(),
+        };
+        (inner, kept)
+    }
+
+    pub fn take_parts(&self) -> Vec<Part> {
+        self.spare_parts.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub fn give_parts(&self, mut parts: Vec<Part>) {
+        parts.clear();
+        self.spare_parts.borrow_mut().push(parts);
+    }
+
+    /// The slot is free: for whoever waits for it.
+    pub fn free_slot(&self, slot: u32) {
+        self.pages.release(slot);
+        let pool = if slot < self.options.slots { &self.slots } else { &self.meta_slots };
+        pool.give(&self.rt, slot);
+    }
+
+    /// Slots that hold what does not count any more are not to be found again after a power cut.
+    pub fn retag_dead(&self, state: &mut State) {
+        while let Some(slot) = state.buffer.died.pop() {
+            self.pages.stage(slot, Tag { logical: PAD, order: 0 }, 0, &[]);
+        }
+    }
+
+    /// The pieces of a range of blocks: unit, first byte in it, bytes.
+    pub fn pieces(&self, block: u64, blocks: u32) -> Result<Pieces, Error> {
+        let bytes = u64::from(self.options.block_bytes);
+        let all = u64::from(self.options.units) << self.unit_shift;
+        let begin = block.checked_mul(bytes).ok_or(Error::Range)?;
+        let end = begin + u64::from(blocks) * bytes;
+        if end > all { Err(Error::Range) } else { Ok(Pieces { begin, end, shift: self.unit_shift }) }
+    }
+
+    /// What a read of a unit has to sense: nothing, if it is in the buffer or nowhere.
+    fn locate(&self, logical: u32) -> Option<u32> {
+        let state = self.state.borrow();
+        if state.buffer.find(logical).is_some() {
+            return None;
+        }
+        Some(state.at(logical)).filter(|at| *at != NONE)
+    }
+
+    /// Senses a unit, wherever it is by then; returns where it was, or none if it needs no sensing.
+    pub async fn sense(&self, logical: u32) -> Result<Option<u32>, Error> {
+        let mut parts = self.take_parts();
+        let done = loop {
+            let Some(at) = self.locate(logical) else { break Ok(None) };
+            parts.clear();
+            self.add_part(&mut parts, at);
+            self.pages.read(&mut parts).await;
+            if self.locate(logical) == Some(at) {
+                self.note(&parts[0]);
+                let lost = || self.pages.logical(self.layout.place(at)) & LOST != 0;
+                let good = matches!(parts[0].seen, Seen::Good { .. }) && !lost();
+                break if good { Ok(Some(at)) } else { Err(Error::Unreadable) };
+            }
+        };
+        self.give_parts(parts);
+        done
+    }
+
+    /// Adds a unit to a list of parts, to that of its page if that came last.
+    pub fn add_part(&self, parts: &mut Vec<Part>, at: u32) {
+        let place = self.layout.place(at);
+        match parts.last_mut() {
+            Some(last) if last.page == place.page => last.units |= 1 << place.unit,
+            _ => parts.push(Part {
+                page: place.page,
+                units: 1 << place.unit,
+                seen: Seen::Unreadable,
+            }),
+        }
+    }
+
+    /// What a read has shown of its superblock's health.
+    pub fn note(&self, part: &Part) {
+        let mut state = self.state.borrow_mut();
+        let now = state.next_sequence;
+        let limits = self.options.limits;
+        let one = &mut state.supers.all[part.page.block as usize];
+        one.health.reads += 1;
+        if let Seen::Good { corrected, .. } = part.seen {
+            one.health.corrected = one.health.corrected.max(corrected);
+        }
+        one.health.age = now - one.filled.min(now);
+        if limits.are_passed(one.health) && !one.refresh && one.phase == Phase::Filled {
+            state.supers.set_refresh(part.page.block);
+            drop(state);
+            self.collect.notify(&self.rt);
+        }
+    }
+
+    async fn read(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        let pieces = self.pieces(block, blocks)?;
+        let mut parts = self.take_parts();
+        for (logical, _, _) in pieces {
+            if let Some(at) = self.locate(logical) {
+                self.add_part(&mut parts, at);
+            }
+        }
+        let done = if parts.is_empty() { Ok(()) } else { self.read_parts(pieces, &mut parts).await };
+        self.give_parts(parts);
+        done
+    }
+
+    async fn read_parts(&self, pieces: Pieces, parts: &mut [Part]) -> Result<(), Error> {
+        self.pages.read(parts).await;
+        let mut good = true;
+        for part in parts.iter() {
+            self.note(part);
+            good &= matches!(part.seen, Seen::Good { .. });
+        }
+        for (logical, _, _) in pieces {
+            let Some(at) = self.locate(logical) else { continue };
+            let place = self.layout.place(at);
+            let sensed =
+                |part: &&Part| part.page == place.page && part.units >> place.unit & 1 != 0;
+            let part = if good && parts.len() == 1 { parts.first() } else { parts.iter().find(sensed) };
+            match part.filter(sensed) {
+                Some(part) if matches!(part.seen, Seen::Good { .. }) => {
+                    if self.pages.logical(place) & LOST != 0 {
+                        return Err(Error::Unreadable);
+                    }
+                }
+                Some(_) => return Err(Error::Unreadable),
+                // It has moved meanwhile.
+                None => _ = self.sense(logical).await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn lend(&self, block: u64, blocks: u32, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Error> {
+        let mut done = 0;
+        for (logical, offset, bytes) in self.pieces(block, blocks)? {
+            let base = done;
+            let mut cut = |at: u32, run: &[u8]| {
+                let (low, high) = (at.max(offset), (at + run.len() as u32).min(offset + bytes));
+                if low < high {
+                    put(base + low - offset, &run[(low - at) as usize..(high - at) as usize]);
+                }
+            };
+            let (slot, at) = {
+                let state = self.state.borrow();
+                (state.buffer.find(logical), state.at(logical))
+            };
+            match slot {
+                Some(slot) => self.pages.lend_slot(slot, &mut cut),
+                None if at == NONE => {}
+                None => {
+                    let place = self.layout.place(at);
+                    let lost = self.pages.logical(place) & LOST != 0;
+                    if lost || !self.pages.lend(place, &mut cut) {
+                        return Err(Error::Unreadable);
+                    }
+                }
+            }
+            done += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// A range of bytes, cut into units.
+#[derive(Clone, Copy)]
+pub(crate) struct Pieces {
+    begin: u64,
+    end: u64,
+    shift: u32,
+}
+
+impl Iterator for Pieces {
+    /// Unit, first byte in it, bytes.
+    type Item = (u32, u32, u32);
+    fn next(&mut self) -> Option<(u32, u32, u32)> {
+        if self.begin >= self.end {
+            return None;
+        }
+        let unit = self.begin >> self.shift;
+        let end = ((unit + 1) << self.shift).min(self.end);
+        let offset = self.begin - (unit << self.shift);
+        let bytes = end - self.begin;
+        self.begin = end;
+        Some((unit as u32, offset as u32, bytes as u32))
+    }
+}
+
+impl<P: Pages> Ftl<P> {
+    /// Takes flash into use, as it is: new, or as a power cut has left it. Returns when it can be read
+    /// and written.
+    pub async fn mount(rt: &Rt, pages: Rc<P>, options: &Options) -> Result<Ftl<P>, MountError> {
+        crate::mount::mount(rt, pages, options).await
+    }
+
+    /// Blocks that there are.
+    pub fn blocks(&self) -> u64 {
+        (u64::from(self.0.options.units) << self.0.unit_shift) / u64::from(self.0.options.block_bytes)
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u32 {
+        self.0.options.block_bytes
+    }
+
+    /// The flash under it.
+    pub fn pages(&self) -> &Rc<P> {
+        &self.0.pages
+    }
+
+    /// Returns when the bytes of these blocks are there to be lent. Blocks never written, and trimmed
+    /// ones, take no time.
+    pub async fn read(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        self.0.read(block, blocks).await
+    }
+
+    /// Lends the newest bytes of these blocks, run by run, each with its distance from the first block's
+    /// beginning; what no run covers is zeros. They are to be read before.
+    pub fn lend(
+        &self,
+        block: u64,
+        blocks: u32,
+        put: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<(), Error> {
+        self.0.lend(block, blocks, put)
+    }
+
+    /// Writes whole blocks. Each unit is written whole or not at all, whatever happens. When it returns,
+    /// all reads see it; when it survives a power cut, [`Cache`] says.
+    pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
+        self.0.write(block, data).await?;
+        if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
+    }
+
+    /// Takes blocks back: from now on they read as zeros, and their space is free. Once a flush has
+    /// returned they stay trimmed whatever happens; until then a power cut may bring back what they held,
+    /// but nothing older.
+    pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        self.0.trim(block, blocks).await?;
+        if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
+    }
+
+    /// Returns when all that was written and trimmed before survives a power cut.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.0.flush().await
+    }
+
+    /// Writes down what a mount would otherwise have to find out.
+    pub async fn checkpoint(&self) -> Result<(), Error> {
+        self.0.checkpoint().await
+    }
+
+    /// Looks at one page of a superblock in use, in turn, so that data which nobody reads are written
+    /// anew before they are lost. To be called from time to time.
+    pub async fn patrol(&self, turn: u64) {
+        let page = {
+            let state = self.0.state.borrow();
+            let shape = self.0.layout.shape;
+            let superblock = (turn % u64::from(shape.blocks)) as u32;
+            if state.supers.all[superblock as usize].phase != Phase::Filled {
+                return;
+            }
+            let at = turn / u64::from(shape.blocks);
+            let in_super = (at % u64::from(self.0.layout.super_units / shape.units)) as u32;
+            let first = state.supers.range(superblock).0;
+            self.0.layout.place(first + in_super * shape.units).page
+        };
+        let mut parts = self.0.take_parts();
+        parts.push(Part { page, units: 0, seen: Seen::Unreadable });
+        self.0.pages.read(&mut parts).await;
+        if parts[0].seen != Seen::Erased {
+            self.0.note(&parts[0]);
+        }
+        self.0.give_parts(parts);
+    }
+
+    /// What it has done, and how the flash is.
+    pub fn stats(&self) -> Stats {
+        let state = self.0.state.borrow();
+        let supers = state.supers.all.iter().filter(|one| one.phase != Phase::Gone);
+        let erases = || supers.clone().map(|one| one.erases);
+        let meta = |at: &&u32| **at != NONE;
+        let notes = (state.chunks.iter().filter(meta).count() + state.notes.len()) as u64;
+        let valid: u64 = supers.clone().map(|one| u64::from(one.valid)).sum();
+        Stats {
+            counters: state.counters,
+            mapped_units: valid - notes.min(valid),
+            good_units: supers.clone().map(|one| u64::from(one.units)).sum(),
+            left_units: state.supers.left(),
+            erases_least: erases().min().unwrap_or(0),
+            erases_most: erases().max().unwrap_or(0),
+            erases: erases().map(u64::from).sum(),
+        }
+    }
+
+    /// Filled superblocks by their share of valid units.
+    pub fn histogram(&self) -> Histogram {
+        let state = self.0.state.borrow();
+        let mut histogram = Histogram::default();
+        for one in state.supers.all.iter().filter(|one| one.phase == Phase::Filled && one.units > 0) {
+            let tenth = u64::from(one.valid) * 10 / u64::from(one.units);
+            histogram[tenth.min(10) as usize] += 1;
+        }
+        histogram
+    }
+
+    /// Where a block lies; none: in the buffer, or nowhere.
+    pub fn locate(&self, block: u64) -> Option<Page> {
+        let (logical, _, _) = self.0.pieces(block, 1).ok()?.next()?;
+        self.0.locate(logical).map(|at| self.0.layout.place(at).page)
+    }
+}

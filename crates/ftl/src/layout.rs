@@ -1,0 +1,136 @@
+//! Numbers for places. A *superblock* is the blocks of one number in all planes of all dies; its rows are
+//! written group by group, in each group die by die, so that neighbours in number lie on dies that work at
+//! the same time.
+
+use crate::pages::{Blocks, Page, Place, Row, Shape};
+
+/// No unit, no slot, no superblock.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A row of a superblock: its group of pages, and its die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub superblock: u32,
+    pub group: u32,
+    pub die: u32,
+}
+
+/// Where units lie, by their number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub shape: Shape,
+    /// Units that one plane takes of a row.
+    pub plane_units: u32,
+    /// Units of a row over all planes.
+    pub row_units: u32,
+    /// Units of a superblock over all planes and dies.
+    pub super_units: u32,
+    /// Groups of a block.
+    pub groups: u32,
+}
+
+impl Layout {
+    pub fn new(shape: Shape) -> Layout {
+        let plane_units = shape.group * shape.units;
+        let row_units = plane_units * shape.planes;
+        let groups = shape.rows();
+        Layout {
+            shape,
+            plane_units,
+            row_units,
+            super_units: row_units * shape.dies * groups,
+            groups,
+        }
+    }
+
+    #[inline]
+    pub fn superblock(&self, unit: u32) -> u32 {
+        unit / self.super_units
+    }
+
+    #[inline]
+    pub fn spot(&self, unit: u32) -> Spot {
+        let (superblock, in_super) = (unit / self.super_units, unit % self.super_units);
+        let row = in_super / self.row_units;
+        Spot { superblock, group: row / self.shape.dies, die: row % self.shape.dies }
+    }
+
+    /// The number of a row's first unit in plane 0.
+    #[inline]
+    pub fn first(&self, spot: Spot) -> u32 {
+        let row = (spot.superblock * self.groups + spot.group) * self.shape.dies + spot.die;
+        row * self.row_units
+    }
+
+    /// Blocks that are kept for the roots of checkpoints: those of the least numbers, on as many dies as
+    /// can be.
+    pub fn system_blocks(&self) -> u32 {
+        (self.shape.dies * self.shape.planes).clamp(2, 4)
+    }
+
+    /// Such a block.
+    pub fn system_block(&self, at: u32) -> Page {
+        let (die, rest) = (at % self.shape.dies, at / self.shape.dies);
+        Page { die, plane: rest % self.shape.planes, block: rest / self.shape.planes, page: 0 }
+    }
+
+    pub fn system_units(&self) -> u64 {
+        u64::from(self.system_blocks()) * u64::from(self.plane_units * self.groups)
+    }
+
+    pub fn row(&self, spot: Spot, planes: u32) -> Row {
+        let blocks = Blocks { die: spot.die, block: spot.superblock, planes };
+        Row { blocks, page: spot.group * self.shape.group }
+    }
+
+    #[inline]
+    pub fn place(&self, unit: u32) -> Place {
+        let spot = self.spot(unit);
+        let in_row = unit % self.row_units;
+        let (plane, in_plane) = (in_row / self.plane_units, in_row % self.plane_units);
+        let page = Page {
+            die: spot.die,
+            plane,
+            block: spot.superblock,
+            page: spot.group * self.shape.group + in_plane / self.shape.units,
+        };
+        Place { page, unit: in_plane % self.shape.units }
+    }
+
+    #[inline]
+    pub fn number(&self, at: Place) -> u32 {
+        let Page { die, plane, block, page } = at.page;
+        let spot = Spot { superblock: block, group: page / self.shape.group, die };
+        self.first(spot)
+            + plane * self.plane_units
+            + page % self.shape.group * self.shape.units
+            + at.unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn every_unit_has_a_place_of_its_own_and_rows_are_runs_of_numbers() {
+        let shape =
+            Shape { dies: 3, planes: 2, blocks: 4, pages: 6, group: 3, units: 4, unit_bytes: 4096 };
+        let layout = Layout::new(shape);
+        let mut places = Vec::new();
+        for unit in 0..shape.all_units() as u32 {
+            let place = layout.place(unit);
+            assert!(place.page.die < 3 && place.page.plane < 2 && place.page.block < 4);
+            assert!(place.page.page < 6 && place.unit < 4);
+            assert_eq!(layout.number(place), unit);
+            let spot = layout.spot(unit);
+            assert_eq!(layout.first(spot), unit - unit % layout.row_units);
+            assert_eq!(layout.superblock(unit), place.page.block);
+            places.push(place);
+        }
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len() as u64, shape.all_units());
+    }
+}

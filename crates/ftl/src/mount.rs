@@ -1,0 +1,409 @@
+//! Taking flash into use: what the spare bytes say is put together again, as a power cut has left it.
+//!
+//! Every row has a number, and of everything the copy in the row with the greatest number counts. A note of
+//! trims says before which row each of them came. With a checkpoint only what was written since is looked
+//! at; without one, all of it.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use runtime::Rt;
+
+use crate::ftl::{Ftl, Inner};
+use crate::layout::{Layout, NONE, Spot};
+use crate::options::{MountError, Options};
+use crate::pages::{Header, Page, Pages, Part, Seen, Shape, Source, Tag, Unit};
+use crate::policy::Stream;
+use crate::root::Root;
+use crate::state::{Holds, NUMBER, PAD, State, TRIM, holds};
+use crate::supers::Phase;
+use crate::write::{Noted, noted};
+
+pub(crate) async fn mount<P: Pages>(
+    rt: &Rt,
+    pages: Rc<P>,
+    options: &Options,
+) -> Result<Ftl<P>, MountError> {
+    let layout = check(pages.shape(), options)?;
+    let (inner, kept) = Inner::new(rt, pages, options, layout);
+    let inner = Rc::new(inner);
+    let root = inner.find_root().await;
+    let done = match root {
+        Some(root) => inner.recover(&kept, root).await,
+        None => false,
+    };
+    if !done {
+        inner.state.borrow_mut().forget();
+        inner.recover(&kept, Root::default()).await;
+    }
+    inner.state.borrow_mut().count_valid();
+    inner.resume().await;
+    inner.refill(&kept);
+    inner.state.borrow().check_space()?;
+    for die in 0..layout.shape.dies {
+        rt.spawn(inner.clone().die(die));
+    }
+    rt.spawn(inner.clone().collector());
+    rt.spawn(inner.clone().eraser());
+    rt.spawn(inner.clone().keeper());
+    inner.form();
+    Ok(Ftl(inner))
+}
+
+fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
+    let Shape { dies, planes, blocks, pages, group, units, unit_bytes } = shape;
+    let counts = [dies, planes, blocks, pages, group, units];
+    let sensible = counts.iter().all(|count| (1..1 << 24).contains(count))
+        && planes <= 32
+        && units <= 32
+        && pages.is_multiple_of(group)
+        && unit_bytes.is_power_of_two()
+        && shape.all_units() < u64::from(u32::MAX);
+    if !sensible {
+        return Err(MountError::Shape);
+    }
+    let layout = Layout::new(shape);
+    let whole = options.block_bytes >= 512 && unit_bytes.is_multiple_of(options.block_bytes);
+    let few = options.slots < 2 * layout.row_units || options.slots > 1 << 24;
+    let much = options.units == 0 || options.units >= crate::pages::LOST;
+    if !whole || few || much || options.reserve < 2 {
+        return Err(MountError::Options);
+    }
+    Ok(layout)
+}
+
+/// A row that was found: its number, and where it begins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    sequence: u64,
+    first: u32,
+}
+
+impl<P: Pages> Inner<P> {
+    /// Brings the map to what it was. False: part of it can't be read.
+    async fn recover(&self, kept: &[(u32, Tag)], root: Root) -> bool {
+        let mut found = Vec::new();
+        for superblock in 0..self.layout.shape.blocks {
+            if root.knows(superblock) {
+                self.state.borrow_mut().settle(superblock, &root);
+            }
+            self.scan(superblock, &root, &mut found).await;
+        }
+        if self.options.mistakes.replay_out_of_order {
+            found.sort_unstable_by_key(|row| row.first);
+        } else {
+            found.sort_unstable();
+        }
+        self.state.borrow_mut().take_chunks(&root);
+        self.find_meta(&found);
+        if !self.load_chunks(&root).await {
+            return false;
+        }
+        // What was trimmed before the checkpoint began is in the map already; it may have been written
+        // since, in rows that need not be looked at, while the collector has moved the note.
+        let mut trims = self.trims(kept).await;
+        trims.retain(|trim| trim.before >= root.from);
+        self.replay(&found, &trims);
+        true
+    }
+
+    /// Looks at the spare bytes of a superblock's rows, those that the root does not cover.
+    async fn scan(&self, superblock: u32, root: &Root, found: &mut Vec<Found>) {
+        let Layout { groups, shape, .. } = self.layout;
+        let mut parts = self.take_parts();
+        let (mut any, mut all_erased) = (false, true);
+        for group in 0..groups {
+            parts.clear();
+            for die in 0..shape.dies {
+                let planes = self.state.borrow().supers.members(superblock, die);
+                self.add_row(&mut parts, Spot { superblock, group, die }, planes);
+            }
+            self.pages.read(&mut parts).await;
+            if parts.iter().all(|part| part.seen == Seen::Erased) {
+                break;
+            }
+            (any, all_erased) = (true, false);
+            let mut last = None;
+            for part in &parts {
+                let Some(header) = self.pages.header(part.page) else { continue };
+                let spot =
+                    Spot { superblock, group: part.page.page / shape.group, die: part.page.die };
+                let row = Found { sequence: header.sequence, first: self.layout.first(spot) };
+                self.state.borrow_mut().saw(superblock, header);
+                if last.replace(row) != Some(row) && header.sequence >= root.from {
+                    found.push(row);
+                }
+            }
+            // A superblock that was filled before the checkpoint is told by its first row.
+            let opened = self.state.borrow().supers.all[superblock as usize].opened;
+            if root.filled_before(superblock, opened) {
+                break;
+            }
+        }
+        self.give_parts(parts);
+        if !any && all_erased {
+            self.state.borrow_mut().supers.set_clean(superblock);
+        }
+    }
+
+    fn add_row(&self, parts: &mut Vec<Part>, spot: Spot, planes: u32) {
+        let group = self.layout.shape.group;
+        for plane in (0..self.layout.shape.planes).filter(|plane| planes >> plane & 1 != 0) {
+            for page in spot.group * group..(spot.group + 1) * group {
+                let page = Page { die: spot.die, plane, block: spot.superblock, page };
+                parts.push(Part { page, units: 0, seen: Seen::Unreadable });
+            }
+        }
+    }
+
+    /// Calls `with` for every readable unit of a row, with its number and what its spare bytes say.
+    fn each_unit(&self, row: Found, mut with: impl FnMut(u32, u32)) {
+        let per_page = self.layout.shape.units;
+        for first in (row.first..row.first + self.layout.row_units).step_by(per_page as usize) {
+            let place = self.layout.place(first);
+            match self.pages.header(place.page) {
+                Some(header) if header.sequence == row.sequence => {}
+                _ => continue,
+            }
+            for unit in 0..per_page {
+                with(first + unit, self.pages.logical(crate::Place { unit, ..place }));
+            }
+        }
+    }
+
+    /// Where the newest parts of the map and the notes of trims lie.
+    fn find_meta(&self, found: &[Found]) {
+        let mut state = self.state.borrow_mut();
+        for row in found {
+            self.each_unit(*row, |unit, logical| match holds(logical) {
+                Holds::Chunk(chunk) if (chunk as usize) < state.chunks.len() => {
+                    state.chunks[chunk as usize] = unit;
+                }
+                Holds::Trim(number) => {
+                    state.next_note = state.next_note.max(number + 1) & NUMBER;
+                    let note = crate::state::TrimNote { number, at: unit, sequence: row.sequence };
+                    match state.notes.iter_mut().find(|note| note.number == number) {
+                        Some(old) => *old = note,
+                        None => state.notes.push(note),
+                    }
+                }
+                _ => {}
+            });
+        }
+    }
+
+    /// All trims that are noted, on flash and in slots, in the order in which they came.
+    async fn trims(&self, kept: &[(u32, Tag)]) -> Vec<Noted> {
+        let mut trims = Vec::new();
+        let notes = self.state.borrow().notes.clone();
+        let mut parts = self.take_parts();
+        for note in notes {
+            let place = self.layout.place(note.at);
+            parts.clear();
+            self.add_part(&mut parts, note.at);
+            self.pages.read(&mut parts).await;
+            let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+            self.pages.lend(place, &mut |at, run| {
+                bytes[at as usize..][..run.len()].copy_from_slice(run);
+            });
+            noted(&bytes, &mut trims);
+        }
+        self.give_parts(parts);
+        for (slot, tag) in kept {
+            if let Holds::Trim(number) = holds(tag.logical) {
+                let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+                self.pages.lend_slot(*slot, &mut |at, run| {
+                    bytes[at as usize..][..run.len()].copy_from_slice(run);
+                });
+                noted(&bytes, &mut trims);
+                let mut state = self.state.borrow_mut();
+                state.next_note = state.next_note.max(number + 1) & NUMBER;
+            }
+        }
+        trims.sort_unstable_by_key(|trim| trim.before);
+        trims
+    }
+
+    /// Rows and trims, in their order.
+    fn replay(&self, found: &[Found], trims: &[Noted]) {
+        let mut state = self.state.borrow_mut();
+        let mut trims = trims.iter().peekable();
+        for row in found {
+            while let Some(trim) = trims.next_if(|trim| trim.before <= row.sequence) {
+                state.replay_trim(trim);
+            }
+            self.each_unit(*row, |unit, logical| match holds(logical) {
+                Holds::Data { logical, .. } if logical < state.options.units => {
+                    state.put(logical, unit);
+                }
+                _ => {}
+            });
+        }
+        for trim in trims {
+            state.replay_trim(trim);
+        }
+    }
+
+    /// Goes on where the power cut has left it: behind rows that it may have spoilt, and behind one that
+    /// fills up what such a row may have disturbed.
+    async fn resume(&self) {
+        let streams: &[Stream] = if self.options.separate_streams {
+            &[Stream::Host, Stream::Collector]
+        } else {
+            &[Stream::Host]
+        };
+        let mut streams = streams.iter();
+        let mut open: Vec<(u32, u32)> = Vec::new();
+        for superblock in 0..self.layout.shape.blocks {
+            if let Some(group) = self.first_untouched(superblock).await {
+                open.push((group, superblock));
+            }
+        }
+        open.sort_unstable();
+        for (group, superblock) in open {
+            let next = (group + 1 < self.layout.groups).then(|| streams.next()).flatten();
+            let Some(stream) = next else {
+                self.state.borrow_mut().supers.fill_up(superblock);
+                continue;
+            };
+            self.fill_to(superblock, group).await;
+            let mut state = self.state.borrow_mut();
+            let next = state.next_sequence;
+            state.supers.reopen(*stream, superblock, group + 1, next);
+        }
+    }
+
+    /// The first group of a superblock in use that nothing has reached on any die, if there is one.
+    async fn first_untouched(&self, superblock: u32) -> Option<u32> {
+        let Layout { groups, shape, .. } = self.layout;
+        if self.state.borrow().supers.all[superblock as usize].phase != Phase::Filled {
+            return None;
+        }
+        let mut parts = self.take_parts();
+        // What is filled is filled to its end, so one looks from there.
+        let mut untouched = None;
+        for group in (0..groups).rev() {
+            parts.clear();
+            for die in 0..shape.dies {
+                let planes = self.state.borrow().supers.members(superblock, die);
+                self.add_row(&mut parts, Spot { superblock, group, die }, planes);
+            }
+            self.pages.read(&mut parts).await;
+            if parts.iter().any(|part| part.seen != Seen::Erased) {
+                break;
+            }
+            untouched = Some(group);
+        }
+        self.give_parts(parts);
+        untouched
+    }
+
+    /// Writes padding wherever nothing is written yet, up to and with this group.
+    async fn fill_to(&self, superblock: u32, last: u32) {
+        let mut parts = self.take_parts();
+        for die in 0..self.layout.shape.dies {
+            for group in 0..=last {
+                let spot = Spot { superblock, group, die };
+                let planes = self.state.borrow().supers.members(superblock, die);
+                parts.clear();
+                self.add_row(&mut parts, spot, planes);
+                if parts.is_empty() {
+                    continue;
+                }
+                self.pages.read(&mut parts).await;
+                if parts.iter().any(|part| part.seen != Seen::Erased) {
+                    continue;
+                }
+                let (header, units) = self.state.borrow_mut().padding(spot, planes);
+                let row = self.layout.row(spot, planes);
+                if let Err(failed) = self.pages.program(row, header, &units).await {
+                    self.state.borrow_mut().supers.doom(superblock, die, failed.planes);
+                }
+            }
+        }
+        self.give_parts(parts);
+    }
+
+    /// What the write buffer has kept goes to flash.
+    fn refill(&self, kept: &[(u32, Tag)]) {
+        for (slot, tag) in kept {
+            let mut state = self.state.borrow_mut();
+            match holds(tag.logical) {
+                Holds::Data { logical, .. } if logical < self.options.units => {
+                    if let Some(older) = state.buffer.kill(logical) {
+                        self.free_slot(older);
+                    }
+                    let order = state.buffer.fill(*slot, logical);
+                    self.pages.stage(*slot, Tag { logical, order }, 0, &[]);
+                }
+                Holds::Trim(number) => {
+                    let order = state.buffer.fill_first(*slot, TRIM | number);
+                    self.pages.stage(*slot, Tag { logical: TRIM | number, order }, 0, &[]);
+                    state.notes_waiting += 1;
+                }
+                _ => self.free_slot(*slot),
+            }
+        }
+    }
+}
+
+impl State {
+    /// As before the first look.
+    fn forget(&mut self) {
+        for chunk in 0..self.chunks.len() as u32 {
+            self.entries(chunk).fill(0);
+        }
+        self.dirty.fill(false);
+        self.chunks.fill(NONE);
+        self.notes.clear();
+    }
+
+    /// A row of this superblock has been found.
+    fn saw(&mut self, superblock: u32, header: Header) {
+        self.next_sequence = self.next_sequence.max(header.sequence + 1);
+        self.supers.saw(superblock, header);
+    }
+
+    fn replay_trim(&mut self, trim: &Noted) {
+        self.next_sequence = self.next_sequence.max(trim.before);
+        let end = trim.first.saturating_add(trim.count).min(self.options.units);
+        for logical in trim.first..end {
+            self.put(logical, NONE);
+        }
+    }
+
+    /// Says of every unit on flash whether something points to it.
+    fn count_valid(&mut self) {
+        for logical in 0..self.options.units {
+            let at = self.at(logical);
+            if at != NONE {
+                self.supers.set_valid(at);
+            }
+        }
+        for at in self.chunks.iter().filter(|at| **at != NONE) {
+            self.supers.set_valid(*at);
+        }
+        for note in &self.notes {
+            self.supers.set_valid(note.at);
+        }
+    }
+
+    /// A row of padding.
+    fn padding(&mut self, spot: Spot, planes: u32) -> (Header, Vec<Unit>) {
+        let job = self.job(spot, planes, false);
+        let pad = Unit { logical: PAD, from: Source::Nothing };
+        let count = planes.count_ones() * self.layout.plane_units;
+        (job.header, alloc::vec![pad; count as usize])
+    }
+
+    /// Whether everything that the host may write has room.
+    fn check_space(&self) -> Result<(), MountError> {
+        let good: u64 = self.supers.all.iter().map(|one| u64::from(one.units)).sum();
+        let needed = u64::from(self.options.units) + self.chunks.len() as u64 + self.space.start;
+        if needed < good {
+            return Ok(());
+        }
+        let kept = self.chunks.len() as u64 + self.space.start;
+        Err(MountError::Space { most: good.saturating_sub(kept) })
+    }
+}

@@ -1,0 +1,448 @@
+//! Checkpoints: the map on flash, and a root by which a mount finds it.
+//!
+//! A checkpoint takes its time, and the host goes on meanwhile. It notes the oldest row that is still on its
+//! way, then writes every part of the map that has changed, each as it is by then, then the root. A mount
+//! reads the parts and goes over all rows from the noted one on: what it finds there is right or newer.
+//!
+//! Roots lie in blocks of their own, one behind the other; when a block is full, the next is erased.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::ftl::Inner;
+use crate::layout::{NONE, Spot};
+use crate::options::Error;
+use crate::pages::{Blocks, Erase, Header, Page, Pages, Part, Place, Row, Seen, Source, Tag, Unit};
+use crate::state::{CHUNK, ROOT, State};
+use crate::supers::Phase;
+
+/// In front of each unit of a root: its number, which unit, of how many; then the checksum of what follows.
+const HEAD_BYTES: usize = 24;
+/// What a root says of a superblock: first row, the one after the last or none, erases.
+const SUPER_BYTES: usize = 20;
+
+/// What a checkpoint knew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Root {
+    number: u64,
+    /// The system block in which it lies.
+    block: u32,
+    /// Rows from this on are to be looked at.
+    pub from: u64,
+    chunks: Vec<u32>,
+    supers: Vec<KnownSuper>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownSuper {
+    opened: u64,
+    /// 0: it was not filled, or not all of it had landed.
+    filled: u64,
+    erases: u32,
+}
+
+/// Where the next root goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RootPlace {
+    pub number: u64,
+    pub block: u32,
+    /// The next group of it. Past the end: another block is to be erased.
+    pub group: u32,
+}
+
+impl Root {
+    pub fn knows(&self, superblock: u32) -> bool {
+        (superblock as usize) < self.supers.len()
+    }
+
+    /// Whether this superblock, whose first row has this number, holds nothing newer than the checkpoint.
+    pub fn filled_before(&self, superblock: u32, opened: u64) -> bool {
+        let known = self.supers.get(superblock as usize);
+        known.is_some_and(|known| known.filled != 0 && known.opened == opened)
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&self.from.to_le_bytes());
+        bytes.extend_from_slice(&(self.chunks.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.supers.len() as u32).to_le_bytes());
+        for chunk in &self.chunks {
+            bytes.extend_from_slice(&chunk.to_le_bytes());
+        }
+        for one in &self.supers {
+            bytes.extend_from_slice(&one.opened.to_le_bytes());
+            bytes.extend_from_slice(&one.filled.to_le_bytes());
+            bytes.extend_from_slice(&one.erases.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8], number: u64, block: u32) -> Option<Root> {
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let (chunks, supers) = (word(8)? as usize, word(12)? as usize);
+        let table = 16 + 4 * chunks;
+        let chunk = |at: usize| word(16 + 4 * at);
+        let one = |at: usize| {
+            let at = table + SUPER_BYTES * at;
+            Some(KnownSuper { opened: long(at)?, filled: long(at + 8)?, erases: word(at + 16)? })
+        };
+        Some(Root {
+            number,
+            block,
+            from: long(0)?,
+            chunks: (0..chunks).map(chunk).collect::<Option<_>>()?,
+            supers: (0..supers).map(one).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// FNV-1a, 64 bits: against units that were torn or belong to another root.
+fn checksum<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// A unit of a root.
+struct Piece {
+    number: u64,
+    index: u32,
+    count: u32,
+    block: u32,
+    bytes: Vec<u8>,
+}
+
+impl<P: Pages> Inner<P> {
+    /// The newest root that is whole.
+    pub async fn find_root(&self) -> Option<Root> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for at in 0..self.layout.system_blocks() {
+            self.read_pieces(at, &mut pieces).await;
+        }
+        pieces.sort_by_key(|piece| (u64::MAX - piece.number, piece.index));
+        let mut rest = &pieces[..];
+        while let Some(first) = rest.first() {
+            let (number, block) = (first.number, first.block);
+            let (these, others) = rest.split_at(rest.partition_point(|piece| piece.number == number));
+            rest = others;
+            let whole = these.iter().zip(0..).all(|(piece, index)| piece.index == index)
+                && these.len() == first.count as usize;
+            let bytes: Vec<u8> = these.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+            let root = if whole { Root::from_bytes(&bytes, number, block) } else { None };
+            if let Some(root) = root {
+                let place = RootPlace { number, block, group: self.layout.groups };
+                self.state.borrow_mut().root = place;
+                return Some(root);
+            }
+        }
+        None
+    }
+
+    async fn read_pieces(&self, at: u32, pieces: &mut Vec<Piece>) {
+        let block = self.layout.system_block(at);
+        let shape = self.layout.shape;
+        for page in 0..shape.pages {
+            let page = Page { page, ..block };
+            let units = u32::MAX >> (32 - shape.units);
+            let mut parts = [Part { page, units, seen: Seen::Unreadable }];
+            self.pages.read(&mut parts).await;
+            if parts[0].seen == Seen::Erased {
+                break;
+            }
+            for unit in 0..shape.units {
+                let place = Place { page, unit };
+                if self.pages.header(page).is_none() || self.pages.logical(place) & !0xfff_ffff != ROOT {
+                    continue;
+                }
+                let mut bytes = alloc::vec![0; shape.unit_bytes as usize];
+                let read = self.pages.lend(place, &mut |at, run| {
+                    bytes[at as usize..][..run.len()].copy_from_slice(run);
+                });
+                pieces.extend(Piece::parse(bytes, at).filter(|_| read));
+            }
+        }
+    }
+
+    /// Brings the map to what the chunks say. False: one of them can't be read.
+    pub async fn load_chunks(&self, root: &Root) -> bool {
+        if root.chunks.is_empty() {
+            return true;
+        }
+        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        for chunk in 0..root.chunks.len() as u32 {
+            let at = self.state.borrow().chunks[chunk as usize];
+            if at == NONE {
+                continue;
+            }
+            let mut parts = self.take_parts();
+            self.add_part(&mut parts, at);
+            self.pages.read(&mut parts).await;
+            let good = matches!(parts[0].seen, Seen::Good { .. });
+            self.give_parts(parts);
+            bytes.fill(0);
+            let place = self.layout.place(at);
+            let lent = good
+                && self.pages.logical(place) == CHUNK | chunk
+                && self.pages.lend(place, &mut |at, run| {
+                    bytes[at as usize..][..run.len()].copy_from_slice(run);
+                });
+            if !lent {
+                return false;
+            }
+            let mut state = self.state.borrow_mut();
+            for (entry, bytes) in state.entries(chunk).iter_mut().zip(bytes.chunks_exact(4)) {
+                *entry = u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+            }
+        }
+        true
+    }
+
+    /// The task that writes checkpoints.
+    pub async fn keeper(self: Rc<Self>) {
+        loop {
+            let seen = self.collect.version();
+            let due = self.state.borrow().is_checkpoint_due();
+            if !due || self.checkpoint().await.is_err() {
+                self.collect.changed(&self.rt, seen).await;
+            }
+        }
+    }
+
+    pub async fn checkpoint(&self) -> Result<(), Error> {
+        if self.checkpointing.replace(true) {
+            while self.checkpointing.get() {
+                let seen = self.landed.version();
+                self.landed.changed(&self.rt, seen).await;
+            }
+            return Ok(());
+        }
+        let mut root = self.state.borrow_mut().begin_checkpoint();
+        self.write_chunks().await;
+        root.chunks = self.state.borrow().chunks.clone();
+        let done = self.write_root(&root).await;
+        if done {
+            self.state.borrow_mut().end_checkpoint(root.from);
+        }
+        self.checkpointing.set(false);
+        self.landed.notify(&self.rt);
+        if done { Ok(()) } else { Err(Error::WornOut) }
+    }
+
+    /// Every part of the map that has changed goes to flash.
+    async fn write_chunks(&self) {
+        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        let chunks = self.state.borrow().chunks.len();
+        for chunk in 0..chunks as u32 {
+            if !self.state.borrow().dirty[chunk as usize] {
+                continue;
+            }
+            let slot = match self.meta_slots.try_take() {
+                Some(slot) => slot,
+                None => {
+                    self.hurry();
+                    self.meta_slots.take(&self.rt).await
+                }
+            };
+            let mut state = self.state.borrow_mut();
+            state.dirty[chunk as usize] = false;
+            bytes.fill(0);
+            for (entry, into) in state.entries(chunk).iter().zip(bytes.chunks_exact_mut(4)) {
+                into.copy_from_slice(&entry.to_le_bytes());
+            }
+            let tag = Tag { logical: CHUNK | chunk, order: state.buffer.next_order() };
+            self.pages.stage(slot, tag, 0, &bytes);
+            state.buffer.fill(slot, CHUNK | chunk);
+            state.chunks_waiting += 1;
+            drop(state);
+            self.form();
+        }
+        loop {
+            self.hurry();
+            let seen = self.landed.version();
+            if self.state.borrow().chunks_waiting == 0 {
+                return;
+            }
+            self.landed.changed(&self.rt, seen).await;
+        }
+    }
+
+    /// What waits now goes to flash as soon as can be.
+    fn hurry(&self) {
+        let mut state = self.state.borrow_mut();
+        state.force = state.force.max(state.buffer.next_order() - 1);
+        drop(state);
+        self.form();
+    }
+
+    /// False: there is no block for it.
+    async fn write_root(&self, root: &Root) -> bool {
+        let bytes = root.to_bytes();
+        let payload = self.layout.shape.unit_bytes as usize - HEAD_BYTES;
+        let count = bytes.len().div_ceil(payload);
+        let groups = count.div_ceil(self.layout.plane_units as usize) as u32;
+        // Each block is tried once, and the one that holds the last root keeps it.
+        for _ in 0..self.layout.system_blocks() {
+            let mut place = self.state.borrow().root;
+            if place.group + groups > self.layout.groups {
+                let Some(next) = self.next_system_block(place.block).await else { return false };
+                place = RootPlace { block: next, group: 0, ..place };
+            }
+            place.number += 1;
+            let mut written = groups <= self.layout.groups;
+            for group in 0..groups {
+                let first = group as usize * self.layout.plane_units as usize;
+                let here = RootPlace { group: place.group + group, ..place };
+                written = written && self.write_root_row(here, &bytes, first, count).await;
+            }
+            let next = place.group + groups;
+            let group = if written { next } else { self.layout.groups };
+            self.state.borrow_mut().root = RootPlace { group, ..place };
+            if written {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn write_root_row(&self, at: RootPlace, bytes: &[u8], first: usize, count: usize) -> bool {
+        let payload = self.layout.shape.unit_bytes as usize - HEAD_BYTES;
+        let mut units = Vec::new();
+        for index in first..first + self.layout.plane_units as usize {
+            if index >= count {
+                units.push(Unit { logical: crate::state::PAD, from: Source::Nothing });
+                continue;
+            }
+            let slot = match self.meta_slots.try_take() {
+                Some(slot) => slot,
+                None => {
+                    self.hurry();
+                    self.meta_slots.take(&self.rt).await
+                }
+            };
+            let part = &bytes[index * payload..bytes.len().min((index + 1) * payload)];
+            let logical = ROOT | index as u32;
+            let tag = Tag { logical, order: 0 };
+            self.pages.stage_copy(slot, tag, None);
+            self.pages.stage(slot, tag, 0, &Piece::head(at.number, index, count, part, payload));
+            self.pages.stage(slot, tag, HEAD_BYTES as u32, part);
+            units.push(Unit { logical, from: Source::Slot(slot) });
+        }
+        let block = self.layout.system_block(at.block);
+        let blocks = Blocks { die: block.die, block: block.block, planes: 1 << block.plane };
+        let row = Row { blocks, page: at.group * self.layout.shape.group };
+        let header = {
+            let mut state = self.state.borrow_mut();
+            state.next_sequence += 1;
+            Header { sequence: state.next_sequence - 1, erases: 0 }
+        };
+        let done = self.pages.program(row, header, &units).await;
+        for unit in &units {
+            if let Source::Slot(slot) = unit.from {
+                self.free_slot(slot);
+            }
+        }
+        done.is_ok()
+    }
+
+    /// Erases the next block for roots behind this one.
+    async fn next_system_block(&self, after: u32) -> Option<u32> {
+        let count = self.layout.system_blocks();
+        for step in 1..count {
+            let next = (after + step) % count;
+            let block = self.layout.system_block(next);
+            if self.pages.is_bad(block) {
+                continue;
+            }
+            let blocks = self.layout.row(
+                Spot { superblock: block.block, group: 0, die: block.die },
+                1 << block.plane,
+            );
+            let mut erase = [Erase { blocks: blocks.blocks, failed: 0 }];
+            self.pages.erase(&mut erase).await;
+            if erase[0].failed == 0 {
+                return Some(next);
+            }
+            self.pages.mark_bad(block);
+        }
+        None
+    }
+}
+
+impl Piece {
+    /// `part` is followed by zeros to the end of its unit.
+    fn head(number: u64, index: usize, count: usize, part: &[u8], payload: usize) -> [u8; HEAD_BYTES] {
+        let zeros = core::iter::repeat_n(&0, payload - part.len());
+        let sum = checksum(part.iter().chain(zeros));
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&number.to_le_bytes());
+        head[8..12].copy_from_slice(&(index as u32).to_le_bytes());
+        head[12..16].copy_from_slice(&(count as u32).to_le_bytes());
+        head[16..].copy_from_slice(&(sum).to_le_bytes());
+        head
+    }
+
+    fn parse(mut bytes: Vec<u8>, block: u32) -> Option<Piece> {
+        let number = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let index = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+        let count = u32::from_le_bytes(bytes.get(12..16)?.try_into().ok()?);
+        let sum = u64::from_le_bytes(bytes.get(16..HEAD_BYTES)?.try_into().ok()?);
+        bytes.drain(..HEAD_BYTES);
+        if checksum(bytes.iter()) != sum {
+            return None;
+        }
+        Some(Piece { number, index, count, block, bytes })
+    }
+}
+
+impl State {
+    /// What the root says of a superblock holds until more is seen.
+    pub fn settle(&mut self, superblock: u32, root: &Root) {
+        let known = root.supers[superblock as usize];
+        let one = &mut self.supers.all[superblock as usize];
+        one.erases = known.erases;
+        self.supers.most_erases = self.supers.most_erases.max(known.erases);
+    }
+
+    /// Where the root says that the parts of the map lie.
+    pub fn take_chunks(&mut self, root: &Root) {
+        for (chunk, at) in self.chunks.iter_mut().zip(&root.chunks) {
+            *chunk = *at;
+        }
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        let rows = self.counters.rows - self.rows_at_checkpoint;
+        self.notes.len() as u64 > self.notes_most()
+            || self.options.checkpoint_rows.is_some_and(|every| rows >= every)
+    }
+
+    fn begin_checkpoint(&mut self) -> Root {
+        self.rows_at_checkpoint = self.counters.rows;
+        let mistaken = self.options.mistakes.checkpoint_forgets_flying_rows;
+        let from = if mistaken { self.next_sequence } else { self.oldest_sequence() };
+        let known = |one: &crate::supers::Super| {
+            let landed = matches!(one.phase, Phase::Filled | Phase::Victim) && one.filled <= from;
+            KnownSuper {
+                opened: one.opened,
+                filled: if landed { one.filled } else { 0 },
+                erases: one.erases,
+            }
+        };
+        let supers = self.supers.all.iter().map(known).collect();
+        Root { from, supers, ..Root::default() }
+    }
+
+    /// Notes of trims that the checkpoint has are not needed any more.
+    fn end_checkpoint(&mut self, from: u64) {
+        self.counters.checkpoints += 1;
+        let mut notes = core::mem::take(&mut self.notes);
+        notes.retain(|note| {
+            if note.sequence < from {
+                self.supers.clear_valid(note.at);
+            }
+            note.sequence >= from
+        });
+        self.notes = notes;
+    }
+}

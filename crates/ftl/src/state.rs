@@ -1,0 +1,293 @@
+//! All that the flash software knows, and the steps that take no time.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use runtime::Dice;
+
+use crate::buffer::Buffer;
+use crate::layout::{Layout, NONE, Spot};
+use crate::options::{ENTRY_BYTES, Options, Space, TRIM_UNITS};
+use crate::pages::{Header, LOST, META, Pages, Unit};
+use crate::policy;
+use crate::root::RootPlace;
+use crate::stats::Counters;
+use crate::supers::Supers;
+
+/// A part of the map.
+pub(crate) const CHUNK: u32 = META;
+/// A note of trims.
+pub(crate) const TRIM: u32 = META | 1 << 28;
+/// Part of the root of a checkpoint.
+pub(crate) const ROOT: u32 = META | 2 << 28;
+/// Nothing.
+pub(crate) const PAD: u32 = u32::MAX;
+/// What is left of these is their number.
+pub(crate) const NUMBER: u32 = (1 << 28) - 1;
+
+/// What spare bytes say that a unit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    Data { logical: u32, lost: bool },
+    Chunk(u32),
+    Trim(u32),
+    Other,
+}
+
+#[inline]
+pub(crate) fn holds(logical: u32) -> Holds {
+    match logical & !NUMBER {
+        _ if logical & META == 0 => {
+            Holds::Data { logical: logical & !LOST, lost: logical & LOST != 0 }
+        }
+        CHUNK => Holds::Chunk(logical & NUMBER),
+        TRIM => Holds::Trim(logical & NUMBER),
+        _ => Holds::Other,
+    }
+}
+
+/// A row on its way to flash.
+pub(crate) struct Job {
+    pub spot: Spot,
+    pub planes: u32,
+    pub header: Header,
+    pub units: Vec<Unit>,
+    /// For each unit, where it was before: it counts only if the map still says so. None: it comes from
+    /// the buffer.
+    pub from: Vec<u32>,
+    pub collected: bool,
+}
+
+/// What a die has to do.
+pub(crate) struct Queue {
+    pub jobs: VecDeque<Job>,
+    /// The number of the row that is being programmed.
+    pub flying: Option<u64>,
+}
+
+/// A note of trims on flash. It counts until a checkpoint has what it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrimNote {
+    pub number: u32,
+    pub at: u32,
+    pub sequence: u64,
+}
+
+/// The note that is being written: its slot, and how many trims it holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenNote {
+    pub slot: u32,
+    pub number: u32,
+    pub count: u32,
+}
+
+/// What the collector has in hand.
+#[derive(Default)]
+pub(crate) struct Collection {
+    /// The superblock that it goes over, and how far it has come.
+    pub victim: Option<(u32, u32)>,
+    /// What it has read: from where, and what the spare bytes say.
+    pub gathered: Vec<(u32, u32)>,
+    /// Room to note what is to be read.
+    pub found: Vec<u32>,
+    /// Superblocks that it has gone over and that are not erased yet.
+    pub drained: Vec<u32>,
+    /// Its rows on their way.
+    pub rows: u32,
+}
+
+pub(crate) struct State {
+    pub layout: Layout,
+    pub options: Options,
+    /// One more than the number of each unit's place; 0: none. Fresh memory is zeros already.
+    map: Vec<u32>,
+    /// Parts of the map that differ from those on flash.
+    pub dirty: Vec<bool>,
+    /// Where each part of the map lies on flash.
+    pub chunks: Vec<u32>,
+    pub supers: Supers,
+    pub buffer: Buffer,
+    pub queues: Vec<Queue>,
+    pub spare_jobs: Vec<Job>,
+    pub next_sequence: u64,
+    /// All writes up to this number are to be written as soon as can be.
+    pub force: u64,
+    /// Notes of trims are awaited by an erase: they go before everything, into what is kept for that.
+    pub urgent: bool,
+    pub note: Option<OpenNote>,
+    pub next_note: u32,
+    /// Notes that are in the buffer.
+    pub notes_waiting: u32,
+    pub notes: Vec<TrimNote>,
+    /// Parts of the map that are in the buffer.
+    pub chunks_waiting: u32,
+    /// The host has been refused a row, or a superblock.
+    pub blocked: bool,
+    pub collection: Collection,
+    pub space: Space,
+    pub dice: Dice,
+    pub counters: Counters,
+    pub rows_at_checkpoint: u64,
+    pub root: RootPlace,
+    pub worn_out: bool,
+}
+
+impl State {
+    pub fn new<P: Pages>(pages: &P, layout: Layout, options: &Options, slots: u32) -> State {
+        let per_chunk = layout.shape.unit_bytes / ENTRY_BYTES;
+        let chunks = options.units.div_ceil(per_chunk) as usize;
+        let dies = layout.shape.dies;
+        let queue = |_| Queue { jobs: VecDeque::with_capacity(QUEUE + 1), flying: None };
+        State {
+            layout,
+            options: options.clone(),
+            map: alloc::vec![0; options.units as usize],
+            dirty: alloc::vec![false; chunks],
+            chunks: alloc::vec![NONE; chunks],
+            supers: Supers::new(pages, layout),
+            buffer: Buffer::new(slots),
+            queues: (0..dies).map(queue).collect(),
+            spare_jobs: Vec::new(),
+            next_sequence: 1,
+            force: 0,
+            urgent: false,
+            note: None,
+            next_note: 0,
+            notes_waiting: 0,
+            notes: Vec::new(),
+            chunks_waiting: 0,
+            blocked: false,
+            collection: Collection::default(),
+            space: Space::of(&layout, options.reserve),
+            dice: Dice::for_part(options.seed, "flash collector"),
+            counters: Counters::default(),
+            rows_at_checkpoint: 0,
+            root: RootPlace { group: layout.groups, ..RootPlace::default() },
+            worn_out: false,
+        }
+    }
+
+    #[inline]
+    pub fn at(&self, logical: u32) -> u32 {
+        self.map[logical as usize].wrapping_sub(1)
+    }
+
+    /// The map says so from now on, and nothing else.
+    #[inline]
+    pub fn put(&mut self, logical: u32, unit: u32) {
+        self.map[logical as usize] = unit.wrapping_add(1);
+        self.dirty[(logical / (self.layout.shape.unit_bytes / ENTRY_BYTES)) as usize] = true;
+    }
+
+    /// Entries of one part of the map, as they are kept on flash.
+    pub fn entries(&mut self, chunk: u32) -> &mut [u32] {
+        let per_chunk = (self.layout.shape.unit_bytes / ENTRY_BYTES) as usize;
+        let end = self.map.len().min((chunk as usize + 1) * per_chunk);
+        &mut self.map[chunk as usize * per_chunk..end]
+    }
+
+    /// Where what the spare bytes name lies, as far as is known.
+    pub fn owner(&self, logical: u32) -> u32 {
+        match holds(logical) {
+            Holds::Data { logical, .. } if logical < self.options.units => self.at(logical),
+            Holds::Chunk(chunk) if (chunk as usize) < self.chunks.len() => {
+                self.chunks[chunk as usize]
+            }
+            Holds::Trim(number) => {
+                self.notes.iter().find(|note| note.number == number).map_or(NONE, |note| note.at)
+            }
+            _ => NONE,
+        }
+    }
+
+    /// Something lies there from now on, and no more where it lay.
+    #[inline]
+    pub fn move_to(&mut self, logical: u32, unit: u32, sequence: u64) {
+        let before = self.owner(logical);
+        match holds(logical) {
+            Holds::Data { logical, .. } => self.put(logical, unit),
+            Holds::Chunk(chunk) => self.chunks[chunk as usize] = unit,
+            Holds::Trim(number) => match self.notes.iter_mut().find(|n| n.number == number) {
+                Some(note) => note.at = unit,
+                None => self.notes.push(TrimNote { number, at: unit, sequence }),
+            },
+            Holds::Other => return,
+        }
+        if before != NONE {
+            self.supers.clear_valid(before);
+        }
+        self.supers.set_valid(unit);
+    }
+
+    /// A unit that the host sees holds nothing any more. Returns a slot that is free now.
+    pub fn drop_unit(&mut self, logical: u32) -> Option<u32> {
+        let at = self.at(logical);
+        if at != NONE {
+            self.put(logical, NONE);
+            self.supers.clear_valid(at);
+        }
+        self.buffer.kill(logical)
+    }
+
+    /// Space that is left, and what must be.
+    pub fn space(&self) -> policy::Space {
+        let supers = &self.supers;
+        let drained = |at: &u32| u64::from(supers.all[*at as usize].units);
+        let passed = self.collection.victim.map_or(0, |(at, cursor)| {
+            let done = cursor - supers.range(at).0;
+            u64::from(done.min(supers.all[at as usize].units))
+        });
+        let passed = passed + self.collection.drained.iter().map(drained).sum::<u64>();
+        let left = supers.left() + passed;
+        policy::Space { left, hold: self.space.hold, start: self.space.start }
+    }
+
+    /// So many notes of trims may be on flash before a checkpoint is due.
+    pub fn notes_most(&self) -> u64 {
+        TRIM_UNITS / 2
+    }
+
+    /// The oldest row that is still on its way, or the next to be made up.
+    pub fn oldest_sequence(&self) -> u64 {
+        let first = |q: &Queue| q.flying.or_else(|| q.jobs.front().map(|job| job.header.sequence));
+        self.queues.iter().filter_map(first).min().unwrap_or(self.next_sequence)
+    }
+
+    /// A row is begun.
+    pub fn job(&mut self, spot: Spot, planes: u32, collected: bool) -> Job {
+        let header = Header {
+            sequence: self.next_sequence,
+            erases: self.supers.all[spot.superblock as usize].erases,
+        };
+        self.next_sequence += 1;
+        let (units, from) = match self.spare_jobs.pop() {
+            Some(job) => (job.units, job.from),
+            None => {
+                let room = self.layout.row_units as usize;
+                (Vec::with_capacity(room), Vec::with_capacity(room))
+            }
+        };
+        Job { spot, planes, header, units, from, collected }
+    }
+
+    /// A row has come to its end: its vectors serve another.
+    pub fn recycle(&mut self, mut job: Job) {
+        job.units.clear();
+        job.from.clear();
+        self.spare_jobs.push(job);
+    }
+}
+
+/// Rows that wait for a die behind the one that is being programmed.
+pub(crate) const QUEUE: usize = 2;
+
+impl Job {
+    /// Every unit of the row with its plane and its number.
+    pub fn targets(&self, layout: &Layout) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let (first, per_plane) = (layout.first(self.spot), layout.plane_units);
+        let planes = self.planes;
+        (0..32).filter(move |plane| planes >> plane & 1 != 0).flat_map(move |plane| {
+            (0..per_plane).map(move |at| (plane, first + plane * per_plane + at))
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! What flash software has done, in numbers.
+
+/// Units written and blocks worn, since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Units that the host has written, merged ones too.
+    pub host_units: u64,
+    /// Of those, how many were merged in the write buffer.
+    pub merged_units: u64,
+    /// Units programmed for the host.
+    pub programmed_units: u64,
+    /// Units that the collector has copied.
+    pub copied_units: u64,
+    /// Units of the map and of notes of trims.
+    pub meta_units: u64,
+    /// Units of rows that had to be written before they were full.
+    pub padding_units: u64,
+    /// Rows programmed.
+    pub rows: u64,
+    /// Superblocks collected.
+    pub collected: u64,
+    /// Of those, how many because their data were in danger.
+    pub refreshed: u64,
+    /// Of those, how many to even out wear.
+    pub levelled: u64,
+    /// Superblocks erased.
+    pub erased: u64,
+    /// Blocks that have failed and are not used any more.
+    pub retired: u64,
+    /// Units whose data were lost.
+    pub lost_units: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// How often the host was made to wait for space.
+    pub refusals: u64,
+}
+
+/// What flash software has done, and how the flash is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Since the mount.
+    pub counters: Counters,
+    /// Units that hold something for the host.
+    pub mapped_units: u64,
+    /// Units of all good blocks.
+    pub good_units: u64,
+    /// Units that can be written before anything need be collected.
+    pub left_units: u64,
+    /// Erases of the least worn superblock.
+    pub erases_least: u32,
+    /// Erases of the most worn superblock.
+    pub erases_most: u32,
+    /// The sum of all superblocks' erases.
+    pub erases: u64,
+}
+
+impl Counters {
+    /// Units programmed for each that the host has written, in thousandths. None: it has written none.
+    pub fn write_amplification_per_mille(&self) -> Option<u64> {
+        let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
+        (all * 1000).checked_div(self.host_units)
+    }
+
+    /// What the collector has programmed, in thousandths of all that was programmed.
+    pub fn collector_share_per_mille(&self) -> Option<u64> {
+        let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
+        (self.copied_units * 1000).checked_div(all)
+    }
+}
+
+/// Superblocks by how many of their units are valid: how many have each share, in tenths rounded down;
+/// those that are full stand last.
+pub type Histogram = [u32; 11];

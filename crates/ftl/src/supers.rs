@@ -1,0 +1,343 @@
+//! Superblocks: which are erased, open, filled; which of their units are valid; how worn they are.
+
+use alloc::vec::Vec;
+
+use crate::layout::{Layout, Spot};
+use crate::pages::{Header, Page, Pages};
+use crate::policy::{Candidate, Health, Stream};
+
+/// What becomes of a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Erased, or to be erased before it is opened.
+    Free { clean: bool },
+    /// Being written.
+    Open,
+    /// Written.
+    Filled,
+    /// The collector goes over it, or has done so.
+    Victim,
+    /// It has no good block left.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Super {
+    pub phase: Phase,
+    /// Units that the map points to.
+    pub valid: u32,
+    /// Units of its good blocks.
+    pub units: u32,
+    /// Of those, not written yet; while it is open.
+    pub left: u32,
+    pub erases: u32,
+    /// The number of its first row, and the one that came next when it was filled.
+    pub opened: u64,
+    pub filled: u64,
+    pub health: Health,
+    /// Its data are to be moved at once: a block of it has failed, or is about to lose data.
+    pub refresh: bool,
+    /// Copies out of it that are still on their way.
+    pub copies: u32,
+    /// Rows into it that are still on their way.
+    pub flying: u32,
+}
+
+/// Where a stream writes next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frontier {
+    pub at: Option<Spot>,
+}
+
+pub(crate) struct Supers {
+    pub layout: Layout,
+    pub all: Vec<Super>,
+    /// The good planes of each superblock, die by die.
+    members: Vec<u32>,
+    /// Planes of them that have failed a program: not written any more, and marked bad when their data
+    /// have left.
+    doomed: Vec<u32>,
+    valid: Vec<u64>,
+    pub frontiers: [Frontier; 2],
+    pub free: u32,
+    pub free_units: u64,
+    /// Of those, how many are known to be erased.
+    pub clean: u32,
+    /// How many are to be moved soon.
+    pub refreshing: u32,
+    pub most_erases: u32,
+}
+
+impl Supers {
+    pub fn new<P: Pages>(pages: &P, layout: Layout) -> Supers {
+        let shape = layout.shape;
+        let mut supers = Supers {
+            layout,
+            all: Vec::with_capacity(shape.blocks as usize),
+            members: Vec::with_capacity((shape.blocks * shape.dies) as usize),
+            doomed: alloc::vec![0; (shape.blocks * shape.dies) as usize],
+            valid: alloc::vec![0; (shape.all_units() as usize).div_ceil(64)],
+            frontiers: [Frontier::default(); 2],
+            free: 0,
+            free_units: 0,
+            clean: 0,
+            refreshing: 0,
+            most_erases: 0,
+        };
+        for block in 0..shape.blocks {
+            for die in 0..shape.dies {
+                let good = |plane: &u32| !pages.is_bad(Page { die, plane: *plane, block, page: 0 });
+                let planes = (0..shape.planes).filter(good).fold(0, |all, plane| all | 1 << plane);
+                supers.members.push(planes);
+            }
+            for at in 0..layout.system_blocks() {
+                let Page { die, plane, block: number, .. } = layout.system_block(at);
+                if number == block {
+                    supers.members[(block * shape.dies + die) as usize] &= !(1 << plane);
+                }
+            }
+            supers.all.push(Super {
+                phase: Phase::Gone,
+                valid: 0,
+                units: 0,
+                left: 0,
+                erases: 0,
+                opened: 0,
+                filled: 0,
+                health: Health::default(),
+                refresh: false,
+                copies: 0,
+                flying: 0,
+            });
+            supers.recount(block);
+            let one = &mut supers.all[block as usize];
+            if one.units > 0 {
+                one.phase = Phase::Free { clean: false };
+                supers.free += 1;
+                supers.free_units += u64::from(one.units);
+            }
+        }
+        supers
+    }
+
+    /// The planes of a superblock on a die that are written.
+    #[inline]
+    pub fn members(&self, superblock: u32, die: u32) -> u32 {
+        let at = (superblock * self.layout.shape.dies + die) as usize;
+        self.members[at] & !self.doomed[at]
+    }
+
+    /// All planes of a superblock on a die that hold something, or may.
+    pub fn holders(&self, superblock: u32, die: u32) -> u32 {
+        self.members[(superblock * self.layout.shape.dies + die) as usize]
+    }
+
+    /// Those that have failed a program.
+    pub fn doomed(&self, superblock: u32, die: u32) -> u32 {
+        self.doomed[(superblock * self.layout.shape.dies + die) as usize]
+    }
+
+    /// A program has failed there: it is not written any more, and what it holds is to be moved.
+    pub fn doom(&mut self, superblock: u32, die: u32, planes: u32) {
+        let at = (superblock * self.layout.shape.dies + die) as usize;
+        let new = planes & self.members[at] & !self.doomed[at];
+        self.doomed[at] |= new;
+        let rows_left = self.rows_left(superblock, die);
+        let one = &mut self.all[superblock as usize];
+        let lost = new.count_ones() * self.layout.plane_units * rows_left;
+        one.left = one.left.saturating_sub(lost);
+        self.set_refresh(superblock);
+    }
+
+    fn rows_left(&self, superblock: u32, die: u32) -> u32 {
+        let spot = self.frontiers.iter().filter_map(|f| f.at).find(|s| s.superblock == superblock);
+        spot.map_or(0, |at| self.layout.groups - at.group - u32::from(die < at.die))
+    }
+
+    /// These planes are gone for good.
+    pub fn drop_members(&mut self, superblock: u32, die: u32, planes: u32) {
+        let at = (superblock * self.layout.shape.dies + die) as usize;
+        self.members[at] &= !planes;
+        self.doomed[at] &= !planes;
+        self.recount(superblock);
+    }
+
+    fn recount(&mut self, superblock: u32) {
+        let planes: u32 = (0..self.layout.shape.dies)
+            .map(|die| self.members(superblock, die).count_ones())
+            .sum();
+        self.all[superblock as usize].units = planes * self.layout.plane_units * self.layout.groups;
+    }
+
+    #[inline]
+    pub fn is_valid(&self, unit: u32) -> bool {
+        self.valid[(unit / 64) as usize] >> (unit % 64) & 1 != 0
+    }
+
+    #[inline]
+    pub fn set_valid(&mut self, unit: u32) {
+        let word = &mut self.valid[(unit / 64) as usize];
+        debug_assert!(*word >> (unit % 64) & 1 == 0, "a unit becomes valid once");
+        *word |= 1 << (unit % 64);
+        self.all[self.layout.superblock(unit) as usize].valid += 1;
+    }
+
+    /// Returns whether its superblock now has no valid unit.
+    #[inline]
+    pub fn clear_valid(&mut self, unit: u32) -> bool {
+        let word = &mut self.valid[(unit / 64) as usize];
+        debug_assert!(*word >> (unit % 64) & 1 != 0, "a unit becomes invalid once");
+        *word &= !(1 << (unit % 64));
+        let one = &mut self.all[self.layout.superblock(unit) as usize];
+        one.valid -= 1;
+        one.valid == 0
+    }
+
+    /// The next valid unit from this one on, before `end`.
+    pub fn next_valid(&self, from: u32, end: u32) -> Option<u32> {
+        let mut at = from;
+        while at < end {
+            let word = self.valid[(at / 64) as usize] >> (at % 64);
+            if word != 0 {
+                let found = at + word.trailing_zeros();
+                return (found < end).then_some(found);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// The row that a stream writes next, if it has an open superblock with room.
+    pub fn peek(&mut self, stream: Stream) -> Option<(Spot, u32)> {
+        let frontier = stream as usize;
+        loop {
+            let spot = self.frontiers[frontier].at?;
+            let planes = self.members(spot.superblock, spot.die);
+            if planes != 0 {
+                return Some((spot, planes));
+            }
+            self.step(frontier, spot);
+        }
+    }
+
+    /// The stream has taken that row.
+    pub fn advance(&mut self, stream: Stream, planes: u32, next_sequence: u64) {
+        let frontier = stream as usize;
+        let spot = self.frontiers[frontier].at.expect("an open superblock");
+        let one = &mut self.all[spot.superblock as usize];
+        one.left = one.left.saturating_sub(planes.count_ones() * self.layout.plane_units);
+        one.filled = next_sequence;
+        one.flying += 1;
+        self.step(frontier, spot);
+    }
+
+    fn step(&mut self, frontier: usize, mut spot: Spot) {
+        spot.die += 1;
+        if spot.die == self.layout.shape.dies {
+            (spot.die, spot.group) = (0, spot.group + 1);
+        }
+        if spot.group < self.layout.groups {
+            self.frontiers[frontier].at = Some(spot);
+            return;
+        }
+        self.frontiers[frontier].at = None;
+        let one = &mut self.all[spot.superblock as usize];
+        (one.phase, one.left) = (Phase::Filled, 0);
+    }
+
+    /// A free superblock is opened for a stream.
+    pub fn open(&mut self, stream: Stream, superblock: u32, sequence: u64) {
+        let one = &mut self.all[superblock as usize];
+        (one.phase, one.left) = (Phase::Open, one.units);
+        (one.opened, one.filled) = (sequence, sequence);
+        one.health = Health::default();
+        self.free -= 1;
+        self.clean -= 1;
+        self.free_units -= u64::from(one.units);
+        self.frontiers[stream as usize].at = Some(Spot { superblock, group: 0, die: 0 });
+    }
+
+    /// A superblock without valid units has been erased, and is free again.
+    pub fn release(&mut self, superblock: u32) {
+        let one = &mut self.all[superblock as usize];
+        debug_assert!(one.valid == 0 && one.copies == 0 && one.flying == 0);
+        self.refreshing -= u32::from(one.refresh);
+        one.refresh = false;
+        one.phase = if one.units == 0 { Phase::Gone } else { Phase::Free { clean: true } };
+        if one.units > 0 {
+            self.clean += 1;
+            self.free += 1;
+            self.free_units += u64::from(one.units);
+        }
+    }
+
+    /// What the collector may choose from.
+    pub fn candidate(&self, superblock: u32, now: u64) -> Option<Candidate> {
+        let one = &self.all[superblock as usize];
+        let age = now - one.filled.min(now);
+        (one.phase == Phase::Filled && one.flying == 0).then_some(Candidate {
+            valid: one.valid,
+            units: one.units,
+            age,
+            erases: one.erases,
+        })
+    }
+
+    /// Units that can still be written where a stream or an erased superblock has them.
+    pub fn left(&self) -> u64 {
+        let open = |f: &Frontier| f.at.map_or(0, |s| self.all[s.superblock as usize].left.into());
+        self.free_units + self.frontiers.iter().map(open).sum::<u64>()
+    }
+
+    /// The first unit of a superblock, and the one after its last.
+    pub fn range(&self, superblock: u32) -> (u32, u32) {
+        let first = superblock * self.layout.super_units;
+        (first, first + self.layout.super_units)
+    }
+
+    /// A row has been found there: something is written.
+    pub fn saw(&mut self, superblock: u32, header: Header) {
+        let one = &mut self.all[superblock as usize];
+        if let Phase::Free { .. } = one.phase {
+            one.phase = Phase::Filled;
+            one.opened = header.sequence;
+            self.free -= 1;
+            self.free_units -= u64::from(one.units);
+        }
+        one.opened = one.opened.min(header.sequence);
+        one.filled = one.filled.max(header.sequence);
+        one.erases = one.erases.max(header.erases);
+        self.most_erases = self.most_erases.max(one.erases);
+    }
+
+    /// Nothing has been written there since it was erased.
+    pub fn set_clean(&mut self, superblock: u32) {
+        let one = &mut self.all[superblock as usize];
+        if one.phase == (Phase::Free { clean: false }) {
+            one.phase = Phase::Free { clean: true };
+            self.clean += 1;
+        }
+    }
+
+    /// What is left of it is not used.
+    pub fn fill_up(&mut self, superblock: u32) {
+        let one = &mut self.all[superblock as usize];
+        (one.phase, one.left) = (Phase::Filled, 0);
+    }
+
+    /// A superblock that was being written goes on being written, from this group on.
+    pub fn reopen(&mut self, stream: Stream, superblock: u32, group: u32, next_sequence: u64) {
+        let groups_left = self.layout.groups - group;
+        let one = &mut self.all[superblock as usize];
+        one.left = one.units / self.layout.groups * groups_left;
+        (one.phase, one.filled) = (Phase::Open, next_sequence);
+        self.frontiers[stream as usize].at = Some(Spot { superblock, group, die: 0 });
+    }
+
+    /// Its data are to be moved soon.
+    pub fn set_refresh(&mut self, superblock: u32) {
+        let one = &mut self.all[superblock as usize];
+        self.refreshing += u32::from(!one.refresh);
+        one.refresh = true;
+    }
+}

@@ -1,0 +1,470 @@
+//! From the host to flash: units into slots, slots into rows, rows onto dies.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::buffer::Phase;
+use crate::ftl::Inner;
+use crate::layout::{NONE, Spot};
+use crate::options::{Cache, Error};
+use crate::pages::{Failed, Pages, Source, Tag, Unit};
+use crate::policy::{self, Stream};
+use crate::state::{Holds, Job, OpenNote, PAD, QUEUE, State, TRIM, holds};
+use crate::supers;
+
+/// Bytes of one trim in a note: its first unit, their number, and the row before which it came.
+const NOTED_BYTES: u32 = 16;
+
+/// A trim, as it is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    pub first: u32,
+    pub count: u32,
+    /// What rows with smaller numbers hold of these units is gone.
+    pub before: u64,
+}
+
+impl Noted {
+    fn to_bytes(self) -> [u8; NOTED_BYTES as usize] {
+        let mut bytes = [0; NOTED_BYTES as usize];
+        bytes[..4].copy_from_slice(&self.first.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.before.to_le_bytes());
+        bytes
+    }
+}
+
+/// The trims of a note.
+pub(crate) fn noted(bytes: &[u8], into: &mut Vec<Noted>) {
+    for one in bytes.chunks_exact(NOTED_BYTES as usize) {
+        let (first, rest) = one.split_at(4);
+        let (count, before) = rest.split_at(4);
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+        let before = u64::from_le_bytes(before.try_into().expect("8 bytes"));
+        let (first, count) = (number(first), number(count));
+        if count > 0 {
+            into.push(Noted { first, count, before });
+        }
+    }
+}
+
+impl<P: Pages> Inner<P> {
+    pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
+        let blocks = data.len() as u64 / u64::from(self.options.block_bytes);
+        let pieces = self.pieces(block, u32::try_from(blocks).map_err(|_| Error::Range)?)?;
+        let mut rest = data;
+        for (logical, offset, bytes) in pieces {
+            let (part, behind) = rest.split_at(bytes as usize);
+            self.write_unit(logical, offset, part).await?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// A unit, or part of it: into the slot that waits with it, or else into a new one, together with
+    /// what it held before.
+    async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        if self.merge(logical, offset, data) {
+            return Ok(());
+        }
+        let slot = match self.slots.try_take() {
+            Some(slot) => slot,
+            None => self.slots.take(&self.rt).await,
+        };
+        let whole = data.len() as u32 == self.layout.shape.unit_bytes;
+        let mut sensed = None;
+        loop {
+            if self.state.borrow().worn_out {
+                self.slots.give(&self.rt, slot);
+                return Err(Error::WornOut);
+            }
+            // Others may have written it while we waited.
+            if self.merge(logical, offset, data) {
+                self.slots.give(&self.rt, slot);
+                return Ok(());
+            }
+            let at = {
+                let state = self.state.borrow();
+                if whole || state.buffer.find(logical).is_some() { NONE } else { state.at(logical) }
+            };
+            if at == NONE || sensed == Some(at) {
+                break;
+            }
+            match self.sense(logical).await {
+                Ok(at) => sensed = at,
+                Err(error) => {
+                    self.slots.give(&self.rt, slot);
+                    return Err(error);
+                }
+            }
+        }
+        self.put_into(slot, logical, offset, data, whole);
+        self.form();
+        Ok(())
+    }
+
+    /// Writes into the slot that waits with this unit, if there is one.
+    fn merge(&self, logical: u32, offset: u32, data: &[u8]) -> bool {
+        let mut state = self.state.borrow_mut();
+        let Some(slot) = state.buffer.find(logical) else { return false };
+        let known = state.buffer.slots[slot as usize];
+        if known.phase != Phase::Pending {
+            return false;
+        }
+        state.counters.host_units += 1;
+        state.counters.merged_units += 1;
+        self.pages.stage(slot, Tag { logical, order: known.order }, offset, data);
+        true
+    }
+
+    fn put_into(&self, slot: u32, logical: u32, offset: u32, data: &[u8], whole: bool) {
+        let mut state = self.state.borrow_mut();
+        let tag = Tag { logical, order: state.buffer.next_order() };
+        if !whole {
+            let at = state.at(logical);
+            match state.buffer.find(logical) {
+                Some(older) => self.pages.stage_slot(slot, tag, older),
+                None if at == NONE => self.pages.stage_copy(slot, tag, None),
+                None => self.pages.stage_copy(slot, tag, Some(self.layout.place(at))),
+            }
+        }
+        self.pages.stage(slot, tag, offset, data);
+        state.buffer.fill(slot, logical);
+        state.counters.host_units += 1;
+    }
+
+    pub async fn flush(&self) -> Result<(), Error> {
+        if self.options.cache == Cache::Protected || self.options.mistakes.flush_returns_at_once {
+            return Ok(());
+        }
+        let ticket = {
+            let mut state = self.state.borrow_mut();
+            state.seal_note();
+            let ticket = state.buffer.next_order() - 1;
+            state.force = state.force.max(ticket);
+            ticket
+        };
+        self.form();
+        loop {
+            let seen = self.landed.version();
+            let state = self.state.borrow();
+            if state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket) {
+                return Ok(());
+            }
+            if state.worn_out {
+                return Err(Error::WornOut);
+            }
+            drop(state);
+            self.landed.changed(&self.rt, seen).await;
+        }
+    }
+
+    pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        let pieces = self.pieces(block, blocks)?;
+        let unit_bytes = self.layout.shape.unit_bytes;
+        let (mut first, mut count) = (0, 0);
+        for (logical, offset, bytes) in pieces {
+            if bytes == unit_bytes {
+                first = if count == 0 { logical } else { first };
+                count += 1;
+                continue;
+            }
+            // A part of a unit: the rest of it stays.
+            let zeros = [0; 512];
+            for at in (offset..offset + bytes).step_by(zeros.len()) {
+                self.write_unit(logical, at, &zeros).await?;
+            }
+        }
+        while count > 0 {
+            let step = count.min(TRIM_STEP);
+            self.trim_units(first, step).await;
+            (first, count) = (first + step, count - step);
+        }
+        Ok(())
+    }
+
+    /// Whole units, and the note of it.
+    async fn trim_units(&self, first: u32, count: u32) {
+        if self.state.borrow().note.is_none() {
+            let slot = match self.meta_slots.try_take() {
+                Some(slot) => slot,
+                None => {
+                    let mut state = self.state.borrow_mut();
+                    state.force = state.buffer.next_order();
+                    drop(state);
+                    self.form();
+                    self.meta_slots.take(&self.rt).await
+                }
+            };
+            let mut state = self.state.borrow_mut();
+            if state.note.is_some() {
+                drop(state);
+                self.meta_slots.give(&self.rt, slot);
+            } else {
+                let number = state.next_note;
+                state.next_note = (number + 1) % (1 << 28);
+                state.note = Some(OpenNote { slot, number, count: 0 });
+                let tag = Tag { logical: TRIM | number, order: state.buffer.next_order() };
+                self.pages.stage_copy(slot, tag, None);
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        for logical in first..first + count {
+            if let Some(slot) = state.drop_unit(logical) {
+                self.free_slot(slot);
+            }
+        }
+        self.retag_dead(&mut state);
+        let mut note = state.note.expect("opened above, and no time has passed");
+        let bytes = Noted { first, count, before: state.next_sequence }.to_bytes();
+        let tag = Tag { logical: TRIM | note.number, order: state.buffer.next_order() };
+        if !self.options.mistakes.trims_are_not_noted {
+            self.pages.stage(note.slot, tag, note.count * NOTED_BYTES, &bytes);
+        }
+        note.count += 1;
+        state.note = Some(note);
+        if (note.count + 1) * NOTED_BYTES > self.layout.shape.unit_bytes {
+            state.seal_note();
+            drop(state);
+            self.form();
+        }
+        self.collect.notify(&self.rt);
+    }
+
+    /// Makes rows of what waits, as long as there are dies and space for them.
+    pub fn form(&self) {
+        loop {
+            let mut state = self.state.borrow_mut();
+            let Some((spot, planes)) = state.host_row() else { break };
+            let job = state.host_job(spot, planes);
+            state.queues[spot.die as usize].jobs.push_back(job);
+            drop(state);
+            self.dies[spot.die as usize].notify(&self.rt);
+        }
+        if self.state.borrow().wants_collector() {
+            self.collect.notify(&self.rt);
+        }
+    }
+
+    /// One die: programs its rows, one after the other.
+    pub async fn die(self: Rc<Self>, die: u32) {
+        loop {
+            let seen = self.dies[die as usize].version();
+            let next = {
+                let mut state = self.state.borrow_mut();
+                let queue = &mut state.queues[die as usize];
+                let job = queue.jobs.pop_front();
+                queue.flying = job.as_ref().map(|job| job.header.sequence);
+                job
+            };
+            let Some(job) = next else {
+                self.dies[die as usize].changed(&self.rt, seen).await;
+                continue;
+            };
+            let failed = self.program(&job).await;
+            self.arrived(job, failed);
+        }
+    }
+
+    /// Programs a row, without the planes that have failed since it was made up. Returns those and the
+    /// ones that have failed now.
+    async fn program(&self, job: &Job) -> u32 {
+        let Spot { superblock, die, .. } = job.spot;
+        let planes = job.planes & self.state.borrow().supers.members(superblock, die);
+        let row = self.layout.row(job.spot, planes);
+        if planes == job.planes {
+            let done = self.pages.program(row, job.header, &job.units).await;
+            return done.err().map_or(0, |failed| failed.planes);
+        }
+        let left_out = job.planes & !planes;
+        if planes == 0 {
+            return left_out;
+        }
+        let targets = job.targets(&self.layout).zip(&job.units);
+        let kept = targets.filter(|((plane, _), _)| planes >> plane & 1 != 0);
+        let units: Vec<Unit> = kept.map(|(_, unit)| *unit).collect();
+        let done = self.pages.program(row, job.header, &units).await;
+        left_out | done.err().map_or(0, |Failed { planes }| planes)
+    }
+
+    /// A row has been programmed, but for these planes.
+    pub fn arrived(&self, job: Job, failed: u32) {
+        let mut state = self.state.borrow_mut();
+        state.queues[job.spot.die as usize].flying = None;
+        state.counters.rows += 1;
+        state.supers.all[job.spot.superblock as usize].flying -= 1;
+        if failed != 0 {
+            state.supers.doom(job.spot.superblock, job.spot.die, failed);
+        }
+        for (at, (plane, unit)) in (0..job.units.len()).zip(job.targets(&self.layout)) {
+            let failed = failed >> plane & 1 != 0;
+            match job.units[at].from {
+                Source::Slot(slot) => self.slot_arrived(&mut state, &job, at, slot, unit, failed),
+                _ => state.copy_arrived(&job, at, unit, failed),
+            }
+        }
+        if job.collected {
+            state.collection.rows -= 1;
+        }
+        state.recycle(job);
+        drop(state);
+        self.form();
+        self.landed.notify(&self.rt);
+        self.collect.notify(&self.rt);
+    }
+
+    fn slot_arrived(
+        &self,
+        state: &mut State,
+        job: &Job,
+        at: usize,
+        slot: u32,
+        unit: u32,
+        failed: bool,
+    ) {
+        let logical = job.units[at].logical;
+        if failed {
+            let order = state.buffer.slots[slot as usize].order;
+            state.force = state.force.max(order);
+            if state.buffer.fell(slot) {
+                self.free_slot(slot);
+            }
+            return;
+        }
+        if !state.buffer.slots[slot as usize].dead {
+            state.move_to(logical, unit, job.header.sequence);
+        }
+        state.buffer.landed(slot);
+        self.retag_dead(state);
+        match holds(logical) {
+            Holds::Trim(_) => {
+                state.notes_waiting -= 1;
+                state.urgent &= state.notes_waiting > 0;
+                state.counters.meta_units += 1;
+            }
+            Holds::Chunk(_) => {
+                state.chunks_waiting -= 1;
+                state.counters.meta_units += 1;
+            }
+            _ => state.counters.programmed_units += 1,
+        }
+        self.free_slot(slot);
+    }
+}
+
+/// Units that are trimmed between two awaits.
+const TRIM_STEP: u32 = 1 << 16;
+
+impl State {
+    /// The note that is being written is closed, and goes to flash with the next row.
+    pub fn seal_note(&mut self) {
+        if let Some(note) = self.note.take_if(|note| note.count > 0) {
+            self.buffer.fill_first(note.slot, TRIM | note.number);
+            self.notes_waiting += 1;
+        }
+    }
+
+    /// Whether a row of the host's may be made up now, and where.
+    fn host_row(&mut self) -> Option<(Spot, u32)> {
+        let waiting = self.buffer.waiting();
+        if waiting == 0 {
+            return None;
+        }
+        let full = waiting >= self.layout.row_units;
+        let forced = full
+            || self.urgent
+            || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
+                && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
+        let urgent = self.urgent && self.notes_waiting > 0;
+        let (spot, planes) = match self.supers.peek(Stream::Host) {
+            Some(row) => row,
+            None if !forced && waiting < self.layout.plane_units => return None,
+            None => self.open_for(Stream::Host, urgent)?,
+        };
+        let room = planes.count_ones() * self.layout.plane_units;
+        if waiting < room && !forced {
+            return None;
+        }
+        if !urgent && !self.space().admits(room) {
+            self.refuse();
+            return None;
+        }
+        (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((spot, planes))
+    }
+
+    fn refuse(&mut self) {
+        if !self.blocked {
+            self.counters.refusals += 1;
+        }
+        self.blocked = true;
+    }
+
+    /// Opens a superblock for a stream, if it may have one. The last belongs to the collector.
+    pub fn open_for(&mut self, stream: Stream, last: bool) -> Option<(Spot, u32)> {
+        let kept = 1 + u32::from(self.supers.refreshing > 0);
+        if self.supers.free <= if last { 0 } else { kept } {
+            self.refuse();
+            return None;
+        }
+        let clean = |one: &supers::Super| {
+            (one.phase == supers::Phase::Free { clean: true }).then_some(one.erases)
+        };
+        let found = policy::fresh(stream, self.supers.all.iter().map(clean));
+        let Some(found) = found else {
+            self.refuse();
+            return None;
+        };
+        self.supers.open(stream, found as u32, self.next_sequence);
+        self.supers.peek(stream)
+    }
+
+    /// The row, of what has waited longest.
+    fn host_job(&mut self, spot: Spot, planes: u32) -> Job {
+        self.blocked = false;
+        let mut job = self.job(spot, planes, false);
+        for _ in 0..planes.count_ones() * self.layout.plane_units {
+            let unit = match self.buffer.take_off() {
+                Some(slot) => {
+                    let logical = self.buffer.slots[slot as usize].logical;
+                    Unit { logical, from: Source::Slot(slot) }
+                }
+                None => {
+                    self.counters.padding_units += 1;
+                    Unit { logical: PAD, from: Source::Nothing }
+                }
+            };
+            job.units.push(unit);
+            job.from.push(NONE);
+        }
+        self.supers.advance(Stream::Host, planes, self.next_sequence);
+        job
+    }
+
+    /// Whether the collector should look.
+    fn wants_collector(&self) -> bool {
+        let space = self.space();
+        self.blocked || space.left < space.start
+    }
+
+    /// What the collector has copied has arrived.
+    fn copy_arrived(&mut self, job: &Job, at: usize, unit: u32, failed: bool) {
+        let from = job.from[at];
+        if from == NONE {
+            return;
+        }
+        let source = self.layout.superblock(from);
+        self.supers.all[source as usize].copies -= 1;
+        let logical = job.units[at].logical;
+        let still_there = self.owner(logical) == from;
+        if failed {
+            if still_there {
+                self.collection.gathered.push((from, logical));
+            }
+            return;
+        }
+        self.counters.copied_units += 1;
+        if still_there {
+            self.move_to(logical, unit, job.header.sequence);
+        }
+    }
+}

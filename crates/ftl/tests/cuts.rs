@@ -1,0 +1,167 @@
+//! Power fails at any moment: what a flush has promised is there, all else is old or new, and nothing is a
+//! mixture.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use common::oracle::{Oracle, part};
+use common::{Fake, Medium, SMALL};
+use ftl::{Cache, Ftl, Mistakes, Options, Shape};
+use runtime::{Dice, Either, Log, Rt, Span, Time, race};
+
+const CLIENTS: u32 = 3;
+
+/// A drive and what is known of it, between two lives.
+#[derive(Clone)]
+struct Drive {
+    medium: Medium,
+    oracle: Oracle,
+    options: Options,
+    seed: u64,
+}
+
+impl Drive {
+    fn new(shape: Shape, options: Options, seed: u64) -> Drive {
+        let medium = Medium::new(shape, seed);
+        medium.borrow_mut().protected = options.cache == Cache::Protected;
+        let medium = medium.borrow().clone();
+        Drive { medium, oracle: Oracle::new(options.units), options, seed }
+    }
+
+    /// One life, until the power fails or every client has done so many things. Returns when anything
+    /// began or ended.
+    fn live(&mut self, things: u32, life: u64, cut: Option<Time>) -> Result<Vec<Time>, String> {
+        let rt = Rt::simulated(None, Log::Off);
+        rt.shuffle_ready_tasks(Dice::for_part(self.seed ^ life, "tasks"));
+        self.medium.moments.clear();
+        let medium = Rc::new(RefCell::new(self.medium.clone()));
+        let oracle = Rc::new(RefCell::new(self.oracle.clone()));
+        let work = async {
+            let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &self.options)
+                .await
+                .map_err(|error| format!("mount: {error}"))?;
+            settle(&ftl, &oracle).await?;
+            let left = Rc::new(RefCell::new(CLIENTS));
+            for client in 0..CLIENTS {
+                let seed = self.seed ^ life << 8 ^ u64::from(client) << 56;
+                let one = Client { ftl: ftl.clone(), oracle: oracle.clone(), client, seed };
+                let (left, ended) = (left.clone(), things);
+                rt.spawn(async move {
+                    one.run(ended).await;
+                    *left.borrow_mut() -= 1;
+                });
+            }
+            while *left.borrow() > 0 {
+                rt.sleep(Span::us(100)).await;
+            }
+            Ok(())
+        };
+        let done = match cut {
+            None => rt.block_on(work),
+            Some(cut) => match rt.block_on(race(work, rt.sleep_until(cut))) {
+                Either::First(done) => done,
+                Either::Second(()) => Ok(()),
+            },
+        };
+        rt.drop_tasks();
+        self.medium = medium.borrow().clone();
+        self.oracle = oracle.borrow().clone();
+        done.map(|()| self.medium.moments.clone())
+    }
+}
+
+/// The oracle is not borrowed while time passes.
+async fn settle(ftl: &Ftl<Fake>, oracle: &Rc<RefCell<Oracle>>) -> Result<(), String> {
+    let mut known = oracle.borrow().clone();
+    let done = known.settle(ftl).await;
+    *oracle.borrow_mut() = known;
+    done
+}
+
+struct Client {
+    ftl: Ftl<Fake>,
+    oracle: Rc<RefCell<Oracle>>,
+    client: u32,
+    seed: u64,
+}
+
+impl Client {
+    async fn run(&self, things: u32) {
+        let mut dice = Dice::for_part(self.seed, "client");
+        for _ in 0..things {
+            let units = self.oracle.borrow().units() / CLIENTS;
+            // Half of it goes to few units, so that versions follow each other closely.
+            let few = if dice.chance(1, 2) { 3 } else { units };
+            let unit = dice.below(few.into()) as u32 * CLIENTS + self.client;
+            let (first, blocks) = part(&mut dice);
+            let at = u64::from(unit) * 2 + first as u64;
+            match dice.below(20) {
+                0 | 1 => {
+                    let promise = self.oracle.borrow().flush();
+                    self.ftl.flush().await.unwrap();
+                    self.oracle.borrow_mut().flushed(&promise);
+                }
+                2 | 3 => {
+                    self.oracle.borrow_mut().trim(unit, first, blocks);
+                    self.ftl.trim(at, blocks as u32).await.unwrap();
+                    self.done(unit);
+                }
+                4 => {
+                    let known = self.oracle.borrow().clone();
+                    known.check(&self.ftl, unit).await.unwrap();
+                }
+                5 if dice.chance(1, 6) => self.ftl.checkpoint().await.unwrap(),
+                _ => {
+                    let data = self.oracle.borrow_mut().write(unit, first, blocks);
+                    self.ftl.write(at, &data).await.unwrap();
+                    self.done(unit);
+                }
+            }
+        }
+    }
+
+    fn done(&self, unit: u32) {
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.done(unit);
+        if self.ftl_promises() {
+            oracle.all_promised();
+        }
+    }
+
+    fn ftl_promises(&self) -> bool {
+        self.ftl.pages().medium.borrow().protected
+    }
+}
+
+/// Lives of random length on one drive, each ended by a power cut. `Err`: what was lost.
+fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
+    let mut drive = Drive::new(SMALL, options, seed);
+    drive.medium.program_fails = faults;
+    let mut dice = Dice::for_part(seed, "cuts");
+    for life in 0..cuts {
+        let cut = Time::ZERO + Span::us(dice.below(60_000)) + Span(1);
+        let done = drive.live(u32::MAX, life, Some(cut));
+        done.map_err(|what| format!("seed {seed}, life {life}, after {cut}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn heavy(few: u64, many: u64) -> u64 {
+    if std::env::var_os("DOORBELL_HEAVY").is_some() { many } else { few }
+}
+
+fn options(cache: Cache) -> Options {
+    let of = Options::new(&SMALL);
+    Options { cache, checkpoint_rows: Some(150), slots: 48, ..of }
+}
+
+#[test]
+fn nothing_flushed_is_lost_in_random_lives() {
+    for seed in 0..heavy(2, 40) {
+        for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+            campaign(options(cache), seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
