@@ -152,6 +152,7 @@ fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     spec.register_bytes = I::register_bytes(plan);
     // What another interface of the plan's would spend has no stage here.
     spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name));
+    spec.device_costs.retain(|cost| I::STAGES.contains(&cost.name));
     spec
 }
 

@@ -366,6 +366,9 @@ impl DevicePort for LiveDevice {
 
     #[inline]
     async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
 }
 
 /// Passes in which a wait has found nothing, after which it is asked once in a while: some tens of

@@ -368,4 +368,7 @@ impl DevicePort for VfioUserDevice {
 
     #[inline]
     async fn spend(&self, _: Cost) {}
+
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
 }
