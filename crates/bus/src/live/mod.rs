@@ -360,15 +360,15 @@ impl DevicePort for LiveDevice {
         self.window.memory.add_u32(at, 1).expect("inside the window");
     }
 
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
+
     fn cost(&self, _: &str) -> Cost {
         Cost(0)
     }
 
     #[inline]
     async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn elapse(&self, _: Cost) {}
 }
 
 /// Passes in which a wait has found nothing, after which it is asked once in a while: some tens of

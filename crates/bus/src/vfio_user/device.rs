@@ -362,13 +362,13 @@ impl DevicePort for VfioUserDevice {
         }
     }
 
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
+
     fn cost(&self, _: &str) -> Cost {
         Cost(0)
     }
 
     #[inline]
     async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn elapse(&self, _: Cost) {}
 }
