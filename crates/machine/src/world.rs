@@ -30,7 +30,7 @@ const STOP_POLL: Span = Span::ms(2);
 /// How long a device works between resets that one asks for.
 const BETWEEN_RESETS: Span = Span::ms(5);
 /// Costs of software above the driver, outermost first.
-const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
+pub(crate) const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
 /// What a run is told beside its plan and its work.
 #[derive(Clone, Default)]
@@ -134,13 +134,27 @@ pub fn in_virtual_time<I: Interface, T>(
     log: Log,
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
+    on_cores_in_virtual_time::<I, T>(plan, log, 1, body)
+}
+
+/// The same, with a port of the driver on each of so many cores.
+///
+/// # Errors
+/// As for [`in_virtual_time`].
+pub fn on_cores_in_virtual_time<I: Interface, T>(
+    plan: &Plan,
+    log: Log,
+    cores: u32,
+    body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
+) -> Result<T, RunError> {
     I::check(plan).map_err(RunError)?;
     let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let pace = plan.simulated_pace().map_err(RunError::of)?;
     I::start(bus.device(), Rc::new(medium(&rt, plan, pace)?), plan);
     let done = rt.block_on(async {
-        let driver = I::connect(vec![bus.host(0)], plan).await.map_err(RunError::of)?;
+        let ports = (0..cores).map(|core| bus.host(core)).collect();
+        let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
         Ok(body(&rt, &bus, driver).await)
     });
     rt.drop_tasks();
