@@ -287,4 +287,8 @@ pub trait DevicePort: Clone + 'static {
 
     /// Spends a cost on the device's processor. Nothing in the live world.
     fn spend(&self, cost: Cost) -> impl Future<Output = ()>;
+
+    /// Lets the time of a cost pass in hardware that the caller has to itself: it queues for no processor.
+    /// Nothing in the live world.
+    fn elapse(&self, cost: Cost) -> impl Future<Output = ()>;
 }

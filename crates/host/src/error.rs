@@ -5,6 +5,7 @@ use core::fmt;
 use bus::OutOfMemory;
 use runtime::Span;
 use wire::Lba;
+use wire::block::descriptor;
 use wire::dcx::report::Code;
 use wire::nvme::status::{CodeType, Status};
 
@@ -44,8 +45,10 @@ pub struct IoError {
     pub lba: Option<Lba>,
     /// What the device said, if it was the device that said it.
     pub status: Option<Status>,
-    /// What a device said that does not speak NVMe.
+    /// What a device of DC Express said.
     pub report: Option<Code>,
+    /// What a device of descriptor blocks said.
+    pub answer: Option<descriptor::Status>,
     /// What was expected, if it was the driver that refused.
     pub why: Option<&'static str>,
 }
@@ -53,12 +56,12 @@ pub struct IoError {
 impl IoError {
     /// An error that a driver itself has found.
     pub const fn of(kind: Kind, lba: Option<Lba>) -> IoError {
-        IoError { kind, lba, status: None, report: None, why: None }
+        IoError { kind, lba, status: None, report: None, answer: None, why: None }
     }
 
     /// A request that a driver doesn't send, and what it expected.
     pub const fn refused(kind: Kind, lba: Lba, why: &'static str) -> IoError {
-        IoError { kind, lba: Some(lba), status: None, report: None, why: Some(why) }
+        IoError { why: Some(why), ..IoError::of(kind, Some(lba)) }
     }
 
     /// What the device answered.
@@ -78,6 +81,19 @@ impl IoError {
             _ => Kind::DeviceFailed,
         };
         IoError { report: Some(code), ..IoError::of(kind, lba) }
+    }
+
+    /// What a descriptor came back with.
+    pub(crate) fn returned(status: descriptor::Status, lba: Option<Lba>) -> IoError {
+        use descriptor::Status;
+        let kind = match status {
+            Status::OUT_OF_RANGE => Kind::OutOfRange,
+            Status::FULL => Kind::Full,
+            Status::UNREADABLE | Status::WRITE_FAULT => Kind::MediaFailed,
+            Status::INVALID_FIELD | Status::BAD_ADDRESS => Kind::Refused,
+            _ => Kind::DeviceFailed,
+        };
+        IoError { answer: Some(status), ..IoError::of(kind, lba) }
     }
 }
 
@@ -132,6 +148,9 @@ impl fmt::Display for IoError {
         }
         if let Some(code) = self.report {
             write!(f, ": the device reports {code}")?;
+        }
+        if let Some(status) = self.answer {
+            write!(f, ": the descriptor says {status}")?;
         }
         if let Some(why) = self.why {
             write!(f, ": expected {why}")?;

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::{Faults, Hook, Perfect};
-use device::{dcx as dcx_front, nvme as front};
+use device::{block as block_front, dcx as dcx_front, nvme as front};
 use host::{BlockDevice, InitError};
-use host::{dcx as dcx_driver, nvme as driver};
+use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
 use media::Media;
 
 use crate::function;
-use crate::plan::{self, Completion, DcxTags, Doorbell, Plan};
+use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {
@@ -329,6 +329,145 @@ fn start_dcx<P: DevicePort, M: Media, H: Hook + Clone>(
     let nvme = options(plan);
     front::Controller::start_with(port.clone(), tagged.clone(), nvme, hook.clone());
     dcx_front::Front::start_with(port, tagged, dcx_options(plan), hook);
+}
+
+/// Descriptor blocks: one ring, exchanged block by block.
+pub struct Block;
+
+/// The driver of descriptor blocks, and the ports of those who use it.
+pub struct BlockDriver<P: HostPort> {
+    driver: block_driver::Driver<P>,
+    ports: Vec<P>,
+}
+
+impl Interface for Block {
+    const NAME: &'static str = "block";
+    const STAGES: &'static [&'static str] = &[
+        "arrival wait",
+        "benchmark",
+        "system call",
+        "block driver",
+        "slot wait",
+        "core wait",
+        "submit",
+        "block wait",
+        "announce",
+        "doorbell",
+        "device processor wait",
+        "take block",
+        "fetch",
+        "parse",
+        "media wait",
+        "media",
+        "engine wait",
+        "dma start",
+        "host read",
+        "link wait",
+        "data transfer",
+        "post completion",
+        "block rest",
+        "return",
+        "give back",
+        "completion",
+        "poll",
+        "interrupt",
+        "order wait",
+        "complete",
+        "context switch",
+    ];
+    type Driver<P: HostPort> = BlockDriver<P>;
+
+    fn check(plan: &Plan) -> Result<(), String> {
+        match plan.block {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{}: interface block: found no table [block], expected one: \
+                 plans/descriptor-blocks.toml has it",
+                plan.origin
+            )),
+        }
+    }
+
+    fn register_bytes(_: &Plan) -> u32 {
+        wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
+    }
+
+    /// One by place in the ring, and one by request.
+    fn journey_queues(_: u32) -> u32 {
+        2
+    }
+
+    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
+        block_front::Front::start(port, medium, block_options(plan));
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
+        let options = block_driver::Options {
+            depth: plan.host.queue_depth,
+            completion: match plan.host.completion {
+                Completion::Polled => driver::Completion::Polled,
+                Completion::Interrupt => driver::Completion::Interrupt { vector: 0 },
+            },
+            sizing: match block_of(plan).sizing {
+                BlockSizing::Fixed(size, linger) => block_driver::Sizing::fixed(size, linger),
+                BlockSizing::Adaptive => block_driver::Sizing::adaptive(),
+                BlockSizing::Gathering => block_driver::Sizing::gathering(),
+            },
+            timeout: plan.host.timeout,
+            retries: plan.host.retries,
+        };
+        let driver = block_driver::Driver::start(&ports[0], options).await?;
+        Ok(BlockDriver { driver, ports })
+    }
+}
+
+impl<P: HostPort> BlockDriver<P> {
+    /// What it has done so far.
+    pub fn counters(&self) -> block_driver::Counters {
+        self.driver.counters()
+    }
+}
+
+impl<P: HostPort> Driver<P> for BlockDriver<P> {
+    type Disk = block_driver::Disk<P>;
+
+    /// All callers share the ring; each has its own core.
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.driver.disk(&self.ports[number % self.ports.len()])
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.driver.reset().await.map_err(|error| error.to_string())
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.driver.stop().await.map_err(|error| error.to_string())
+    }
+}
+
+fn block_of(plan: &Plan) -> &plan::Block {
+    plan.block.as_ref().expect("checked before the world is built")
+}
+
+fn block_options(plan: &Plan) -> block_front::Options {
+    let (block, timing) = (block_of(plan), plan.medium.timing.as_ref());
+    let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
+    let first = timing.map_or(0, |timing| ns(timing.first_byte));
+    block_front::Options {
+        entries_log2: block.ring.ilog2() as u8,
+        block_max: block.largest as u8,
+        group: block.group as u8,
+        second_engine: block.second_engine,
+        ahead: block.ahead as u8,
+        channels: timing.map_or(0, |timing| timing.channels.min(255) as u8),
+        technology: match plan.medium.kind {
+            MediumKind::Dram => 1,
+            MediumKind::Pcm => 2,
+            MediumKind::Flash => 3,
+        },
+        read_ns: first,
+        write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),
+    }
 }
 
 fn dcx_of(plan: &Plan) -> plan::Dcx {

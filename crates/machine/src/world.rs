@@ -34,7 +34,7 @@ const BETWEEN_RESETS: u64 = 64;
 /// machine of any speed.
 const DURING_RESET: u64 = 128;
 /// Costs of software above the driver, outermost first.
-const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
+pub(crate) const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
 /// What a run is told beside its plan and its work.
 #[derive(Clone, Default)]
@@ -177,12 +177,26 @@ pub fn in_virtual_time<I: Interface, T>(
     log: Log,
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
+    on_cores_in_virtual_time::<I, T>(plan, log, 1, body)
+}
+
+/// The same, with a port of the driver on each of so many cores.
+///
+/// # Errors
+/// As for [`in_virtual_time`].
+pub fn on_cores_in_virtual_time<I: Interface, T>(
+    plan: &Plan,
+    log: Log,
+    cores: u32,
+    body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
+) -> Result<T, RunError> {
     device::check::<I>(plan)?;
     let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let _device = simulated_device::<I>(&rt, &bus, plan)?;
     let done = rt.block_on(async {
-        let driver = I::connect(vec![bus.host(0)], plan).await.map_err(RunError::of)?;
+        let ports = (0..cores).map(|core| bus.host(core)).collect();
+        let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
         Ok(body(&rt, &bus, driver).await)
     });
     rt.drop_tasks();
@@ -194,6 +208,7 @@ pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     spec.register_bytes = I::register_bytes(plan);
     // What another interface of the plan's would spend has no stage here.
     spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name));
+    spec.device_costs.retain(|cost| I::STAGES.contains(&cost.name));
     spec
 }
 

@@ -161,6 +161,25 @@ impl Rt {
         }
     }
 
+    /// The current task's journey goes on under this number, so that another may begin under its own.
+    /// False, and it is let go of, if either is not followed.
+    pub fn carry_journey_to(&self, queue: u16, command: u16) -> bool {
+        let (from, journeys) = (self.row(), self.journeys());
+        let to = journeys.map_or(NO_JOURNEY, |journeys| journeys.row_of(queue, command));
+        let (Some(from), Some(journeys)) = (from, journeys.filter(|_| to != NO_JOURNEY)) else {
+            self.part_from_journey();
+            return false;
+        };
+        let row = &journeys.0.rows[to as usize];
+        row.begun.store(from.begun.load(Relaxed), Relaxed);
+        row.last.store(from.last.load(Relaxed), Relaxed);
+        for (sum, other) in row.sums.iter().zip(&from.sums) {
+            sum.store(other.load(Relaxed), Relaxed);
+        }
+        self.journey_cell().set(to);
+        true
+    }
+
     /// The current task lets go of its journey.
     #[inline]
     pub fn part_from_journey(&self) {

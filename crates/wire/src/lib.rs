@@ -34,6 +34,7 @@
 //! revision 2.0 family of specifications, "PCIe base" those of the PCI Express Base Specification.
 #![no_std]
 
+pub mod block;
 pub mod dcx;
 pub mod nvme;
 pub mod pci;

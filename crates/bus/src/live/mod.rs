@@ -360,6 +360,9 @@ impl DevicePort for LiveDevice {
         self.window.memory.add_u32(at, 1).expect("inside the window");
     }
 
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
+
     fn cost(&self, _: &str) -> Cost {
         Cost(0)
     }

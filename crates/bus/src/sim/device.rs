@@ -264,4 +264,13 @@ impl DevicePort for SimDevice {
         }
         bus.rt.mark(*stage);
     }
+
+    async fn elapse(&self, cost: Cost) {
+        let bus = &self.bus;
+        let (named, stage) = &bus.device_costs[cost.0 as usize];
+        if named.span.0 > 0 {
+            bus.rt.sleep(named.span).await;
+        }
+        bus.rt.mark(*stage);
+    }
 }

@@ -362,6 +362,9 @@ impl DevicePort for VfioUserDevice {
         }
     }
 
+    #[inline]
+    async fn elapse(&self, _: Cost) {}
+
     fn cost(&self, _: &str) -> Cost {
         Cost(0)
     }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 use machine::engine::Ran;
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::measure::{self, DriverCosts, ROUND_TRIPS};
 use machine::plan::Plan;
 use machine::serve;
@@ -59,6 +59,7 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
         Some(reads) => match typed.interface {
             InterfaceName::Nvme => one_thread::<Nvme>(typed, reads),
             InterfaceName::Dcx => one_thread::<Dcx>(typed, reads),
+            InterfaceName::Block => one_thread::<Block>(typed, reads),
         },
         None => table(typed),
     }
@@ -185,6 +186,9 @@ impl Way {
                 world::live_in_threads::<Nvme>(plan, work, options)
             }
             Way::Threads(InterfaceName::Dcx) => world::live_in_threads::<Dcx>(plan, work, options),
+            Way::Threads(InterfaceName::Block) => {
+                world::live_in_threads::<Block>(plan, work, options)
+            }
             Way::VfioUser => {
                 let served = Served::start().map_err(|error| format!("serving: {error}"));
                 let (_served, socket) = served?;

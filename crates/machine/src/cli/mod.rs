@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::plan::{self, Plan};
 use machine::serve;
 
@@ -90,6 +90,8 @@ enum InterfaceName {
     Nvme,
     /// DC Express for reads, NVM Express for all else
     Dcx,
+    /// Descriptor blocks of a size that follows the load
+    Block,
 }
 
 impl InterfaceName {
@@ -97,6 +99,7 @@ impl InterfaceName {
         match self {
             InterfaceName::Nvme => Nvme::NAME,
             InterfaceName::Dcx => Dcx::NAME,
+            InterfaceName::Block => Block::NAME,
         }
     }
 }
@@ -165,6 +168,7 @@ fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, S
     match interface {
         InterfaceName::Nvme => serve_as::<Nvme>(plan, doors),
         InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
+        InterfaceName::Block => serve_as::<Block>(plan, doors),
     }
 }
 

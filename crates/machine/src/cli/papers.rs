@@ -1,6 +1,6 @@
 //! `doorbell papers`: figures and tables of papers beside what this code gives.
 
-use machine::papers::{self, Exhibit};
+use machine::papers;
 
 pub(super) fn papers(name: Option<&str>) -> Result<bool, String> {
     let all = papers::all();
@@ -15,9 +15,7 @@ pub(super) fn papers(name: Option<&str>) -> Result<bool, String> {
         println!("{}\n{}\n", paper.title, paper.authors);
         for exhibit in (paper.exhibits)().map_err(|error| error.to_string())? {
             println!("{exhibit}");
-            if let Exhibit::Row(row) = exhibit {
-                good &= row.holds();
-            }
+            good &= exhibit.holds();
         }
     }
     Ok(good)

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -252,6 +252,7 @@ impl Once<'_> {
         match self.interface {
             InterfaceName::Nvme => self.run_on::<Nvme>(log),
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
+            InterfaceName::Block => self.run_on::<Block>(log),
         }
     }
 

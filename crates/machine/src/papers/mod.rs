@@ -5,8 +5,12 @@
 //! up and down, so that one sees how far the row rests on them. What is left over is printed as
 //! unexplained. Tables are printed without a verdict: figures, breakdowns, comparisons.
 
+mod adaptive;
+mod blocks;
 mod dc_express;
 mod measure;
+mod plot;
+mod threads;
 
 use std::fmt;
 
@@ -24,12 +28,45 @@ pub struct Paper {
     pub exhibits: fn() -> Result<Vec<Exhibit>, RunError>,
 }
 
+pub use plot::{Plot, Series};
+
 /// Something to show.
 pub enum Exhibit {
     /// A number, judged.
     Row(Row),
+    /// A shape, judged.
+    Claim(Claim),
     /// A figure or a table.
     Table(Table),
+    /// A figure, drawn.
+    Plot(Plot),
+}
+
+impl Exhibit {
+    /// Whether it is what it must be; what is only shown always is.
+    pub fn holds(&self) -> bool {
+        match self {
+            Exhibit::Row(row) => row.holds(),
+            Exhibit::Claim(claim) => claim.holds,
+            Exhibit::Table(_) | Exhibit::Plot(_) => true,
+        }
+    }
+}
+
+/// What a paper shows in a figure without giving numbers: a shape, beside one number of ours.
+pub struct Claim {
+    /// What it is about.
+    pub what: &'static str,
+    /// The shape in words.
+    pub shape: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// What our number is.
+    pub number: &'static str,
+    /// Our number: nothing of the paper's is put beside it.
+    pub ours: f64,
+    /// Assumed costs, and the number with each at half and at one and a half.
+    pub assumed: Vec<(String, f64, f64)>,
 }
 
 /// How a row is judged.
@@ -140,23 +177,63 @@ impl fmt::Display for Table {
     }
 }
 
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.holds { "holds" } else { "DOES NOT HOLD" };
+        writeln!(f, "{}\n  S: {}: {verdict}", self.what, self.shape)?;
+        writeln!(f, "    ours alone: {:<42} {:>9.3}", self.number, self.ours)?;
+        let moves = |(_, low, high): &&(String, f64, f64)| {
+            [low, high].iter().any(|value| (*value - self.ours).abs() > 0.005 * self.ours.abs())
+        };
+        let (moving, still): (Vec<_>, Vec<_>) = self.assumed.iter().partition(moves);
+        if !moving.is_empty() {
+            writeln!(
+                f,
+                "    assumed costs, and that number with each at half and at one and a half:"
+            )?;
+        }
+        for (key, low, high) in moving {
+            writeln!(f, "      {key:<34} {low:>10.3} {high:>10.3}")?;
+        }
+        if !still.is_empty() {
+            writeln!(
+                f,
+                "      {} other assumed costs move it by less than half a percent",
+                still.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Exhibit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exhibit::Row(row) => row.fmt(f),
+            Exhibit::Claim(claim) => claim.fmt(f),
             Exhibit::Table(table) => table.fmt(f),
+            Exhibit::Plot(plot) => plot.fmt(f),
         }
     }
 }
 
 /// The papers that there are.
 pub fn all() -> &'static [Paper] {
-    &[Paper {
-        name: "dc-express",
-        title: "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI \
+    &[
+        Paper {
+            name: "adaptive",
+            title: "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device Driver \
+                for PCIe-based SSDs (RSP 2014)",
+            authors: "Bougioukou, Ntalla, Palli, Varsamou, Antonakopoulos",
+            exhibits: adaptive::exhibits,
+        },
+        Paper {
+            name: "dc-express",
+            title: "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI \
                 Express (FAST 2014)",
-        authors: "Vucinic, Wang, Guyot, Mateescu, Blagojevic, Franca-Neto, Le Moal, Bunker, Xu, \
+            authors: "Vucinic, Wang, Guyot, Mateescu, Blagojevic, Franca-Neto, Le Moal, Bunker, Xu, \
                   Swanson, Bandic",
-        exhibits: dc_express::exhibits,
-    }]
+            exhibits: dc_express::exhibits,
+        },
+    ]
 }

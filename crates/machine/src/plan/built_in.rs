@@ -4,6 +4,7 @@
 const PLANS: &[(&str, &str)] = &[
     ("dc-express", include_str!("../../../../plans/dc-express.toml")),
     ("dc-express-linux", include_str!("../../../../plans/dc-express-linux.toml")),
+    ("descriptor-blocks", include_str!("../../../../plans/descriptor-blocks.toml")),
     ("gen4", include_str!("../../../../plans/gen4.toml")),
     ("live", include_str!("../../../../plans/live.toml")),
     ("small-flash", include_str!("../../../../plans/small-flash.toml")),
@@ -131,8 +132,8 @@ mod tests {
     fn a_world_is_built_as_the_plan_says() {
         let spec = open("dc-express").sim_spec();
         let costs: Vec<_> = spec.host_costs.iter().map(|cost| cost.name).collect();
-        // The last is of the table [dcx].
-        assert_eq!(costs, [HOST_COSTS, &["mark"]].concat());
+        // The last are of the tables [dcx] and [block].
+        assert_eq!(costs, [HOST_COSTS, &["mark", "announce"]].concat());
         // The register page, then 8 bytes for each queue and the admin queue.
         assert_eq!(spec.register_bytes, 0x2000);
         assert_eq!(spec.memory_base, BusAddr(1 << 32));

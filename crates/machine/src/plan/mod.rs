@@ -15,6 +15,7 @@
 //! that nobody measured, and [`Plan::report`] lists them all. Quantities carry their units. A plan
 //! is read in one pass that tells everything that is wrong with it, or is all sense.
 
+mod block;
 mod built_in;
 mod dcx;
 mod device;
@@ -40,6 +41,7 @@ use bus::sim::{NamedCost, SimSpec};
 use media::Pace;
 use wire::nvme::registers::DOORBELLS;
 
+pub use block::{Block, BlockSizing};
 pub use built_in::built_in;
 pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};
@@ -73,6 +75,8 @@ pub struct Plan {
     pub medium: Medium,
     /// How it speaks DC Express, if it does.
     pub dcx: Option<Dcx>,
+    /// How it speaks descriptor blocks, if it does.
+    pub block: Option<Block>,
     /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
@@ -182,6 +186,11 @@ impl Plan {
         let doorbells = 8 * (self.device.queues + 1);
         let mut host_costs = self.host.costs.clone();
         host_costs.extend(self.dcx.map(|dcx| NamedCost { name: "mark", span: dcx.mark }));
+        let mut device_costs = self.device.costs.clone();
+        if let Some(block) = &self.block {
+            host_costs.extend(block.host_costs.iter().cloned());
+            device_costs.extend(block.device_costs.iter().cloned());
+        }
         SimSpec {
             link: self.link.clone(),
             memory_base: self.host.memory_base,
@@ -192,7 +201,7 @@ impl Plan {
             poll: self.host.poll,
             interrupt: self.host.interrupt,
             host_costs,
-            device_costs: self.device.costs.clone(),
+            device_costs,
             device_processors: self.device.processors,
             seed: self.run.seed,
         }
@@ -228,6 +237,8 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let medium = root.table("medium").and_then(medium::read);
     let speaks_dcx = root.has("dcx");
     let dcx = if speaks_dcx { root.table("dcx").and_then(dcx::read) } else { None };
+    let speaks_block = root.has("block");
+    let block = if speaks_block { root.table("block").and_then(block::read) } else { None };
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -247,6 +258,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         device: device?,
         medium: medium?,
         dcx: if speaks_dcx { Some(dcx?) } else { None },
+        block: if speaks_block { Some(block?) } else { None },
         run: run?,
         faults: faults?,
         sources: Vec::new(),

@@ -107,6 +107,23 @@ sleep_after = 1000
 writes = "polled"
 mark = { value = "5 ns", source = "a table" }
 
+[block]
+ring = 128
+largest = 32
+returned = "subsets"
+subset = 8
+engines = 2
+ahead = 4
+sizing = "static"
+static_size = 8
+linger = "100 us"
+
+[block.costs]
+announce = { value = "20 ns", source = "a table" }
+"take block" = { value = "20 ns", source = "a table" }
+return = { value = "20 ns", source = "a table" }
+"dma start" = { value = "20 ns", source = "a table" }
+
 [[faults]]
 name = "slow"
 what = "delay"
@@ -261,6 +278,8 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
         "medium",
         "medium.timing",
         "dcx",
+        "block",
+        "block.costs",
         "run",
         "[faults]",
     ];
@@ -278,7 +297,7 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
     assert_eq!(
         said(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
         "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
-         device, medium, dcx, run, faults: did you mean name?"
+         device, medium, dcx, block, run, faults: did you mean name?"
     );
 }
 
@@ -373,7 +392,8 @@ fn a_plan_that_is_not_there_says_what_there_is() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
-         dc-express, dc-express-linux, gen4, live"
+         dc-express, dc-express-linux, descriptor-blocks, \
+         gen4, live"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such.toml: found No such file"), "{missing}");

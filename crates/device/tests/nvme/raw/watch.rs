@@ -310,4 +310,8 @@ impl<P: DevicePort> DevicePort for Watched<P> {
     async fn spend(&self, cost: Cost) {
         self.port.spend(cost).await;
     }
+
+    async fn elapse(&self, cost: Cost) {
+        self.port.elapse(cost).await;
+    }
 }

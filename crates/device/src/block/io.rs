@@ -1,0 +1,97 @@
+//! What commands do: read, write, flush.
+
+use bus::{Carry, DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
+use media::{Extent, Media, MediaError};
+use wire::block::descriptor::{Command, Descriptor, Operation, PAGE_BYTES, Status};
+
+use super::Front;
+
+fn of_dma(error: DmaError) -> Status {
+    match error {
+        DmaError::Address(_) => Status::BAD_ADDRESS,
+        DmaError::Unreadable => Status::UNREADABLE,
+    }
+}
+
+fn of_media(error: MediaError) -> Status {
+    match error {
+        MediaError::Range => Status::OUT_OF_RANGE,
+        MediaError::Unreadable => Status::UNREADABLE,
+        MediaError::Full => Status::FULL,
+        _ => Status::WRITE_FAULT,
+    }
+}
+
+/// Some blocks, as something that the bus can copy from. What is behind them is padding: it takes its time
+/// on the link, and nothing is written there.
+struct Blocks<'a, M> {
+    media: &'a M,
+    at: Extent,
+}
+
+impl<M: Media> Payload for Blocks<'_, M> {
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        self.media.runs(self.at, put).map_err(|_| Unreadable)
+    }
+}
+
+impl<P: DevicePort, M: Media> Front<P, M> {
+    /// One command, from parsed to ended.
+    pub(super) async fn execute(&self, number: usize, descriptor: Descriptor) -> Status {
+        let done = match descriptor.parse() {
+            Ok(command) => match command.operation {
+                Operation::Read => self.read(command).await,
+                Operation::Write { fua } => self.write(number, command, fua).await,
+                Operation::Flush => self.media.flush().await.map_err(of_media),
+            },
+            Err(status) => Err(status),
+        };
+        self.port.spend(self.costs.post).await;
+        done.err().unwrap_or(Status::DONE)
+    }
+
+    /// The medium, an engine, the link: whoever returns the descriptor comes after that.
+    async fn read(&self, command: Command) -> Result<(), Status> {
+        let (to, at) = self.judge(command)?;
+        self.port.prefetch(Segment { bytes: command.bytes, ..to });
+        let ready = self.media.read(at).await.map_err(of_media)?;
+        let _engine = self.engine(&self.data_engine).await;
+        let blocks = Blocks { media: &*self.media, at };
+        self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
+    }
+
+    /// An engine, the link there and back, the medium.
+    async fn write(&self, number: usize, command: Command, fua: bool) -> Result<(), Status> {
+        let (from, at) = self.judge(command)?;
+        let mut room = self.lend(number);
+        let engine = self.engine(&self.data_engine).await;
+        let carry = match self.media.head() {
+            None => Carry::All,
+            Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
+        };
+        self.port.read(&[from], &mut room, carry).await.map_err(of_dma)?;
+        drop(engine);
+        self.rt.mark(self.stages.transfer);
+        let data = &room[..command.bytes as usize];
+        self.media.write(at, data).await.map_err(of_media)?;
+        if fua {
+            self.media.flush().await.map_err(of_media)?;
+        }
+        Ok(())
+    }
+
+    /// The page in host memory and the blocks, if there are such blocks.
+    fn judge(&self, command: Command) -> Result<(Segment, Extent), Status> {
+        let block_bytes = u64::from(self.media.block_bytes());
+        let (offset, bytes) = (command.offset, u64::from(command.bytes));
+        if !offset.is_multiple_of(block_bytes) || !bytes.is_multiple_of(block_bytes) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (block, blocks) = (offset / block_bytes, bytes / block_bytes);
+        if block > self.media.blocks() || blocks > self.media.blocks() - block {
+            return Err(Status::OUT_OF_RANGE);
+        }
+        let page = Segment { at: command.at, bytes: PAGE_BYTES };
+        Ok((page, Extent { block, blocks: blocks as u32 }))
+    }
+}

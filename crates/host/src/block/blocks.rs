@@ -1,0 +1,73 @@
+//! The New Descriptors Block Processor: when a block has come back it announces the next, and wakes the
+//! I/O Responses Generator.
+
+use alloc::rc::Rc;
+
+use bus::HostPort;
+use runtime::{Either, race};
+
+use super::Completion;
+use super::ring::{Ring, State};
+
+/// What it was woken by.
+enum Woken {
+    /// Something has come back, or may have.
+    News,
+    /// The ring has changed its state, or somebody has to think again about the next block.
+    Turn,
+}
+
+/// Takes in what comes back and announces blocks, as long as the ring has tasks.
+pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
+    let mut interrupts = 0;
+    while !ring.stopped.get() && ring.state.get() != State::Gone {
+        let seen = ring.rethink.version();
+        if ring.state.get() == State::Open {
+            ring.consider(&ring.port, 0).await;
+        }
+        match wait(&ring, seen, &mut interrupts).await {
+            Woken::Turn => {}
+            Woken::News if ring.is_dead() => ring.give_up(),
+            Woken::News if ring.state.get() == State::Open => {
+                ring.take_back();
+                if ring.flight.get().is_none() {
+                    ring.consider(&ring.port, 0).await;
+                }
+                ring.ended.notify(ring.rt());
+            }
+            Woken::News => {}
+        }
+    }
+}
+
+async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> Woken {
+    let rt = ring.rt();
+    let turn = async {
+        match ring.ask_at.get() {
+            None => ring.rethink.changed(rt, seen).await,
+            Some(at) => {
+                race(ring.rethink.changed(rt, seen), rt.sleep_until(at)).await;
+            }
+        }
+    };
+    if ring.flight.get().is_none() {
+        turn.await;
+        return Woken::Turn;
+    }
+    let news = async {
+        match ring.options.completion {
+            Completion::Polled => {
+                let (at, bytes) = ring.place();
+                let check = || (ring.has_news() || ring.is_dead()).then_some(());
+                ring.port.on_memory(at, bytes, check).await;
+            }
+            Completion::Interrupt { vector } => {
+                *interrupts = ring.port.on_interrupt(vector, *interrupts).await;
+            }
+        }
+    };
+    match race(turn, news).await {
+        Either::First(()) => Woken::Turn,
+        Either::Second(()) => Woken::News,
+    }
+}

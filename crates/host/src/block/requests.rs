@@ -1,0 +1,277 @@
+//! The I/O Requests Handler: requests become bios, bios descriptors, first come, first served.
+
+use alloc::rc::Rc;
+use core::future::Future;
+
+use bus::{Buffer, Cost, HostPort, OutOfMemory};
+use runtime::{Stage, Time};
+use wire::Lba;
+use wire::block::descriptor::{Command, Operation, PAGE_BYTES};
+
+use super::Completion;
+use super::bios::Claim;
+use super::ring::{Ring, State};
+use crate::{BlockDevice, Geometry, IoError, Kind};
+
+/// The disk, as callers on one core reach it.
+pub struct Disk<P: HostPort> {
+    ring: Rc<Ring<P>>,
+    port: P,
+    submit: Cost,
+    /// Only where an interrupt tells of blocks.
+    context_switch: Option<Cost>,
+    slot_wait: Stage,
+}
+
+impl<P: HostPort> Clone for Disk<P> {
+    fn clone(&self) -> Disk<P> {
+        Disk { ring: self.ring.clone(), port: self.port.clone(), ..*self }
+    }
+}
+
+/// What a caller asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    operation: Operation,
+    lba: Option<Lba>,
+    bytes: u32,
+}
+
+impl<P: HostPort> Disk<P> {
+    pub(super) fn new(ring: Rc<Ring<P>>, port: &P) -> Disk<P> {
+        Disk {
+            submit: port.cost("submit"),
+            context_switch: match ring.options.completion {
+                Completion::Polled => None,
+                Completion::Interrupt { .. } => Some(port.cost("context switch")),
+            },
+            slot_wait: port.rt().stage("slot wait"),
+            port: port.clone(),
+            ring,
+        }
+    }
+
+    /// Reads blocks from `lba` on until `into` is full: page by page, the last padded if it is less.
+    ///
+    /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
+    /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped, it goes
+    /// back to its arena when the device can no longer write to it.
+    pub fn read(
+        &self,
+        lba: Lba,
+        into: Buffer,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        self.transfer(Operation::Read, lba, into)
+    }
+
+    /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache. Else as
+    /// [`read`](Self::read).
+    ///
+    /// After a reset what nobody had been told of is done again: a write may then be done twice with the
+    /// same data.
+    pub fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        self.transfer(Operation::Write { fua }, lba, from)
+    }
+
+    /// Makes durable what was written and completed before.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        let asked = Asked { operation: Operation::Flush, lba: None, bytes: 0 };
+        self.perform(asked, None).await.1
+    }
+
+    async fn transfer(
+        &self,
+        operation: Operation,
+        lba: Lba,
+        buffer: Buffer,
+    ) -> (Buffer, Result<(), IoError>) {
+        let inside = self.port.arena().memory().holds(buffer.at(), buffer.bytes());
+        let judged = match self.ring.geometry.judge(lba, &buffer) {
+            Ok(_) if !inside => {
+                let why = "a buffer of the memory that this port reaches";
+                Err(IoError::refused(Kind::Refused, lba, why))
+            }
+            judged => judged,
+        };
+        if let Err(error) = judged {
+            return (buffer, Err(error));
+        }
+        let asked = Asked { operation, lba: Some(lba), bytes: buffer.bytes() as u32 };
+        let (buffer, result) = self.perform(asked, Some(buffer)).await;
+        (buffer.expect("it was given"), result)
+    }
+
+    /// One request, from its parts' places in the ring to its end.
+    async fn perform(
+        &self,
+        asked: Asked,
+        buffer: Option<Buffer>,
+    ) -> (Option<Buffer>, Result<(), IoError>) {
+        let (ring, rt, begun) = (&*self.ring, self.ring.rt(), self.ring.rt().now());
+        let parts = asked.bytes.div_ceil(PAGE_BYTES).max(1);
+        let claim = ring.bios.open(rt, asked.lba, buffer, parts);
+        if let Err(kind) = self.fill(asked, parts, &claim, begun).await {
+            claim.give_up(kind);
+        }
+        let (result, followed) = claim.end().await;
+        match followed {
+            true => rt.join_journey(1, claim.number),
+            false => rt.part_from_journey(),
+        }
+        if let Some(context_switch) = self.context_switch {
+            self.port.spend(context_switch).await;
+        }
+        (claim.release(), result)
+    }
+
+    /// Fills descriptors for all parts, when it is this request's turn and as places become free.
+    async fn fill(
+        &self,
+        asked: Asked,
+        parts: u32,
+        claim: &Claim<'_>,
+        begun: Time,
+    ) -> Result<(), Kind> {
+        let (ring, rt) = (&*self.ring, self.ring.rt());
+        let turn = match ring.handler.try_take() {
+            Some(turn) => turn,
+            None => ring.handler.take(rt).await,
+        };
+        let _turn = Turn { ring, turn: Some(turn) };
+        let mut part = 0;
+        while part < parts {
+            let chunk = self.room().await?.min(parts - part);
+            let last = part + chunk == parts;
+            let row = ring.bios.place(ring.bios.free.get().wrapping_add(chunk - 1)) as u16;
+            if last {
+                // A request's journey is that of its last part.
+                rt.begin_journey(0, row, begun);
+                rt.mark(self.slot_wait);
+            }
+            self.port.spend_times(self.submit, chunk).await;
+            self.state()?;
+            for _ in 0..chunk {
+                if !self.fill_one(asked, part, claim) {
+                    break;
+                }
+                part += 1;
+                ring.consider(&self.port, parts - part).await;
+                if last {
+                    rt.join_journey(0, row);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One part: a page of the buffer, or what is less than that on a page of padding.
+    fn fill_one(&self, asked: Asked, part: u32, claim: &Claim<'_>) -> bool {
+        let (ring, from) = (&*self.ring, part * PAGE_BYTES);
+        let count = ring.bios.free.get();
+        let bytes = (asked.bytes - from).min(PAGE_BYTES);
+        let padded = asked.lba.is_some() && bytes < PAGE_BYTES;
+        let at = ring.bios.with_buffer(claim.number, |buffer| match buffer {
+            Some(buffer) if padded => {
+                let page = ring.page(count);
+                if asked.operation != Operation::Read {
+                    let mut room = [0; PAGE_BYTES as usize];
+                    let room = &mut room[..bytes as usize];
+                    buffer.copy_out(from as usize, room);
+                    page.copy_in(0, room);
+                }
+                page.at()
+            }
+            Some(buffer) => wire::BusAddr(buffer.at().0 + u64::from(from)),
+            None => wire::BusAddr(0),
+        });
+        let lba = asked.lba.map_or(0, |lba| lba.0);
+        let offset = lba * u64::from(ring.geometry.block_bytes) + u64::from(from);
+        let command = Command { operation: asked.operation, at, offset, bytes };
+        if !ring.store(&command) {
+            return false;
+        }
+        let bio = ring.bios.bio(count);
+        bio.request.set(claim.number);
+        bio.padded_at.set(padded.then_some(from));
+        ring.bios.filled(claim.number);
+        true
+    }
+
+    /// Waits until places are free in a ring that is open; gives how many.
+    async fn room(&self) -> Result<u32, Kind> {
+        let ring = &*self.ring;
+        loop {
+            let seen = ring.freed.version();
+            match self.state()? {
+                State::Open if ring.bios.room() > 0 && !ring.distrusted.get() => {
+                    return Ok(ring.bios.room());
+                }
+                _ => ring.freed.changed(ring.rt(), seen).await,
+            }
+        }
+    }
+
+    fn state(&self) -> Result<State, Kind> {
+        match self.ring.state.get() {
+            State::Gone => Err(Kind::Gone),
+            State::Closed => Err(Kind::Closed),
+            state => Ok(state),
+        }
+    }
+
+    /// Requests that the driver still holds: none, once the device can write to no buffer any more.
+    pub fn requests(&self) -> usize {
+        self.ring.bios.requests()
+    }
+
+    /// Descriptors of the ring.
+    pub fn entries(&self) -> u32 {
+        self.ring.bios.entries()
+    }
+}
+
+/// The turn to fill, given back when dropped.
+struct Turn<'a, P: HostPort> {
+    ring: &'a Ring<P>,
+    turn: Option<()>,
+}
+
+impl<P: HostPort> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            self.ring.handler.give(self.ring.rt(), turn);
+        }
+    }
+}
+
+impl<P: HostPort> BlockDevice for Disk<P> {
+    fn geometry(&self) -> Geometry {
+        self.ring.geometry
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.port.arena().buffer(bytes)
+    }
+
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Disk::read(self, lba, into)
+    }
+
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        Disk::write(self, lba, from, fua)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        Disk::flush(self)
+    }
+}

@@ -1,0 +1,58 @@
+//! The I/O Responses Generator: answers bios in their original order, while others come and go.
+
+use alloc::rc::Rc;
+
+use bus::HostPort;
+use wire::block::descriptor::{Operation, PAGE_BYTES};
+
+use super::ring::{Ring, State};
+
+/// Answers what has ended, as long as the ring has tasks.
+pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
+    let rt = ring.rt().clone();
+    loop {
+        let seen = ring.ended.version();
+        while let Some((count, end)) = ring.bios.oldest_ended() {
+            let place = ring.bios.place(count) as u16;
+            rt.join_journey(0, place);
+            rt.mark(ring.stages.order);
+            ring.port.spend(ring.costs.complete).await;
+            rt.part_from_journey();
+            // The ring may have been reset meanwhile: then it has not ended.
+            if ring.bios.oldest_ended() != Some((count, end)) {
+                continue;
+            }
+            let bio = ring.bios.bio(count);
+            let request = bio.request.get();
+            unpad(&ring, count);
+            ring.empty_oldest();
+            ring.rt().log("host", "answers", u64::from(place), u64::from(request));
+            ring.bios.ended(&rt, request, end, || {
+                rt.join_journey(0, place);
+                rt.carry_journey_to(1, request)
+            });
+            rt.part_from_journey();
+        }
+        if ring.stopped.get() || ring.state.get() == State::Gone {
+            return;
+        }
+        ring.ended.changed(&rt, seen).await;
+    }
+}
+
+/// What was read into a page of padding goes where it was asked for.
+fn unpad<P: HostPort>(ring: &Ring<P>, count: u32) {
+    let bio = ring.bios.bio(count);
+    let command = bio.command.get();
+    let Some(at) = bio.padded_at.get().filter(|_| command.operation == Operation::Read) else {
+        return;
+    };
+    let mut page = [0; PAGE_BYTES as usize];
+    let bytes = &mut page[..command.bytes as usize];
+    ring.page(count).copy_out(0, bytes);
+    ring.bios.with_buffer(bio.request.get(), |buffer| {
+        if let Some(buffer) = buffer {
+            buffer.copy_in(at as usize, bytes);
+        }
+    });
+}

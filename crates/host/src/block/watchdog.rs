@@ -1,0 +1,48 @@
+//! The watchdog: a block that takes too long, descriptors that make no sense, a device that does not answer.
+
+use alloc::rc::Rc;
+
+use bus::HostPort;
+use runtime::{Either, Span, race};
+
+use super::TICKS_PER_TIMEOUT;
+use super::ring::{Ring, State};
+
+/// Looks as long as the ring has tasks. It counts looks, not seconds: a host that was itself held up
+/// blames nobody.
+pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
+    let tick = Span((ring.options.timeout.0 / TICKS_PER_TIMEOUT).max(1));
+    let (mut of, mut looks) = (None, 0);
+    while !ring.stopped.get() && ring.state.get() != State::Gone {
+        let seen = ring.active.version();
+        if ring.state.get() != State::Open
+            || (ring.flight.get().is_none() && !ring.distrusted.get())
+        {
+            (of, looks) = (None, 0);
+            ring.active.changed(ring.rt(), seen).await;
+            continue;
+        }
+        if !ring.distrusted.get() {
+            let turned = ring.turned.changed(ring.rt(), ring.turned.version());
+            if let Either::First(()) = race(turned, ring.rt().sleep(tick)).await {
+                continue;
+            }
+        }
+        if ring.is_dead() {
+            ring.give_up();
+            continue;
+        }
+        // What the device has done to it is its progress.
+        let now = ring.flight.get().map(|flight| (flight.first, flight.returned));
+        if now == of && now.is_some() {
+            looks += 1;
+        } else {
+            (of, looks) = (now, 0);
+        }
+        if looks > TICKS_PER_TIMEOUT || ring.distrusted.get() {
+            // It says by itself whether the device is gone.
+            let _ = ring.reset().await;
+            (of, looks) = (None, 0);
+        }
+    }
+}
