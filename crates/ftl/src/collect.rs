@@ -213,7 +213,7 @@ impl State {
         let supers = &self.supers;
         let in_danger = |at: &u32| {
             let one = &supers.all[*at as usize];
-            one.refresh && one.phase == Phase::Filled
+            one.refresh && one.phase == Phase::Filled && one.flying == 0
         };
         let space = self.space();
         let urgent = if supers.refreshing > 0 { (0..blocks).find(in_danger) } else { None };
@@ -271,7 +271,8 @@ impl State {
     /// Forgets what has become invalid. Returns how many of the rest may be copied now.
     fn weed_out(&mut self) -> u32 {
         let mut gathered = core::mem::take(&mut self.collection.gathered);
-        gathered.retain(|(at, _)| self.supers.is_valid(*at));
+        // By what it holds, not by whether that place is valid: it may hold something else by now.
+        gathered.retain(|(at, logical)| self.owner(*logical) == *at);
         let ready = gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)).count();
         self.collection.gathered = gathered;
         ready as u32

@@ -111,6 +111,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn every_unit_has_a_place_of_its_own_and_rows_are_runs_of_numbers() {

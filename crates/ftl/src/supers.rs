@@ -39,6 +39,8 @@ pub(crate) struct Super {
     pub refresh: bool,
     /// Copies out of it that are still on their way.
     pub copies: u32,
+    /// Rows into it that are still on their way.
+    pub flying: u32,
 }
 
 /// Where a stream writes next.
@@ -105,6 +107,7 @@ impl Supers {
                 health: Health::default(),
                 refresh: false,
                 copies: 0,
+                flying: 0,
             });
             supers.recount(block);
             let one = &mut supers.all[block as usize];
@@ -223,6 +226,7 @@ impl Supers {
         let one = &mut self.all[spot.superblock as usize];
         one.left = one.left.saturating_sub(planes.count_ones() * self.layout.plane_units);
         one.filled = next_sequence;
+        one.flying += 1;
         self.step(frontier, spot);
     }
 
@@ -255,7 +259,7 @@ impl Supers {
     /// A superblock without valid units has been erased, and is free again.
     pub fn release(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
-        debug_assert!(one.valid == 0 && one.copies == 0);
+        debug_assert!(one.valid == 0 && one.copies == 0 && one.flying == 0);
         self.refreshing -= u32::from(one.refresh);
         one.refresh = false;
         one.phase = if one.units == 0 { Phase::Gone } else { Phase::Free { clean: true } };
@@ -270,7 +274,7 @@ impl Supers {
     pub fn candidate(&self, superblock: u32, now: u64) -> Option<Candidate> {
         let one = &self.all[superblock as usize];
         let age = now - one.filled.min(now);
-        (one.phase == Phase::Filled).then_some(Candidate {
+        (one.phase == Phase::Filled && one.flying == 0).then_some(Candidate {
             valid: one.valid,
             units: one.units,
             age,

@@ -292,6 +292,7 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         state.queues[job.spot.die as usize].flying = None;
         state.counters.rows += 1;
+        state.supers.all[job.spot.superblock as usize].flying -= 1;
         if failed != 0 {
             state.supers.doom(job.spot.superblock, job.spot.die, failed);
         }
