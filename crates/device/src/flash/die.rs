@@ -214,3 +214,92 @@ impl Die {
         self.turns.iter().rev().filter(|turn| !turn.is_read())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftl::{Blocks, Row};
+    use proptest::prelude::*;
+
+    const PROGRAM: Work =
+        Work::Program(Row { blocks: Blocks { die: 0, block: 0, planes: 1 }, page: 0 });
+    const ERASE: Work = Work::Erase(Blocks { die: 0, block: 0, planes: 1 });
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Read(u64),
+        Program(u64, u64),
+        Erase(u64),
+        /// The latest read keeps the array for so much longer.
+        Hold(u64),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            3 => (1..80_u64).prop_map(Op::Read),
+            2 => (0..60_u64, 1..500_u64).prop_map(|(load, span)| Op::Program(load, span)),
+            1 => (1..900_u64).prop_map(Op::Erase),
+            1 => (1..40_u64).prop_map(Op::Hold),
+        ]
+    }
+
+    /// One array does one thing at a time, and all of it.
+    fn check(die: &Die) {
+        let mut free = Time::ZERO;
+        for turn in die.turns.iter().filter(|turn| !turn.inside) {
+            assert!(turn.begin >= free, "{:?}", die.turns);
+            assert!(turn.begin >= turn.ready);
+            free = turn.end;
+            let left = turn.end.since(turn.since);
+            assert_eq!(turn.ran + left, turn.span, "{turn:?}");
+        }
+        let mut host = None;
+        let mut within: Vec<(Time, Time)> = Vec::new();
+        for turn in &die.turns {
+            if !turn.inside {
+                host = Some(*turn);
+                within.clear();
+                continue;
+            }
+            let host: Turn = host.expect("it cut in on one");
+            assert!(turn.begin >= host.begin && turn.end <= host.paused_until, "{:?}", die.turns);
+            let apart = |(begin, end): &(Time, Time)| turn.end <= *begin || *end <= turn.begin;
+            assert!(within.iter().all(apart), "{:?}", die.turns);
+            within.push((turn.begin, turn.end));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+        #[test]
+        fn an_array_does_one_thing_at_a_time_and_all_of_it(
+            ops in proptest::collection::vec((0..120_u64, op()), 1..60),
+            most in 0..3_u32,
+        ) {
+            let us = Span::us;
+            let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most };
+            let suspend = (most > 0).then_some(&suspend);
+            let (mut die, mut now, mut latest) = (Die::default(), Time::ZERO, None);
+            for (wait, op) in ops {
+                now += us(wait);
+                match op {
+                    Op::Read(span) => latest = Some(die.read(now, us(span), suspend)),
+                    Op::Program(load, span) => {
+                        die.operate(now, now + us(load), us(span), PROGRAM);
+                    }
+                    Op::Erase(span) => drop(die.operate(now, now, us(span), ERASE)),
+                    Op::Hold(longer) => {
+                        let turn = latest.and_then(|ticket| die.turn(ticket));
+                        if let (Some(turn), Some(ticket)) = (turn, latest.take()) {
+                            // Its sense is over: then whoever waits for it says so.
+                            now = now.max(turn.end);
+                            let end = die.turn(ticket).expect("nobody has taken it").end;
+                            die.hold(ticket, end + us(longer));
+                        }
+                    }
+                }
+                check(&die);
+            }
+        }
+    }
+}

@@ -123,14 +123,11 @@ fn a_row_is_laid_without_time_and_reads_as_zeros() {
     chips.lay(row(0, 5, 0b11, 0), header(9), &logicals);
     assert_eq!(rt.now().0, 0);
     let at = |plane, number, unit| Place { page: page(0, plane, 5, number), unit };
-    let mut next = 40;
-    for (plane, number, unit) in
-        (0..2).flat_map(|plane| (0..3).flat_map(move |n| (0..2).map(move |unit| (plane, n, unit))))
-    {
+    let places = (0..12).map(|at| (at / 6, at / 2 % 3, at % 2));
+    for (logical, (plane, number, unit)) in (40..).zip(places) {
         let place = at(plane, number, unit);
-        assert_eq!(chips.logical(place), next, "plane by plane, page by page, unit by unit");
+        assert_eq!(chips.logical(place), logical, "plane by plane, page by page, unit by unit");
         assert_eq!(read_unit(&chips, place), Some(vec![0; 4096]));
-        next += 1;
     }
     assert_eq!(chips.header(page(0, 1, 5, 2)), Some(header(9)));
 }

@@ -3,6 +3,7 @@
 
 mod contents;
 mod cuts;
+mod layer;
 mod schedules;
 
 use std::rc::Rc;

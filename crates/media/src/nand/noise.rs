@@ -97,19 +97,19 @@ impl Errors {
         Ok(())
     }
 
-    /// Wear in parts of 65,536 of the rated cycles.
+    /// Wear in parts of 65,536 of the rated cycles; beyond 4,096 times those nothing gets worse.
     fn wear(&self, cycles: u32) -> u64 {
-        (u64::from(cycles) << 16) / u64::from(self.rated_cycles)
+        ((u64::from(cycles) << 16) / u64::from(self.rated_cycles)).min(1 << 28)
     }
 
     /// The rate of raw bit errors in 10^12, at the `step`-th try.
     #[inline]
     pub fn rate(&self, state: Wear, kind: u8, step: u32) -> u64 {
         let wear = self.wear(state.cycles);
-        let mut added = self.worn.saturating_mul(wear * wear >> 16) >> 16;
+        let mut added = self.worn.saturating_mul((wear * wear) >> 16) >> 16;
         if self.aged > 0 && state.age_s > 0 {
             let age = ((u64::from(state.age_s) << 32) / u64::from(YEAR_S)).isqrt();
-            added += self.aged.saturating_mul(wear * age >> 16) >> 16;
+            added += self.aged.saturating_mul((wear * age) >> 16) >> 16;
         }
         let reads = u64::from(state.reads);
         added += (self.disturbed.saturating_mul(reads) / 1_000_000).saturating_mul(wear) >> 16;
@@ -171,7 +171,7 @@ impl Errors {
             return false;
         }
         let wear = self.wear(cycles);
-        let odds = odds[0].saturating_add(odds[1].saturating_mul(wear * wear >> 16) >> 16);
+        let odds = odds[0].saturating_add(odds[1].saturating_mul((wear * wear) >> 16) >> 16);
         Dice::new(place).chance(odds.min(BILLION), BILLION)
     }
 }
