@@ -70,7 +70,8 @@ fn a_broken_journal_is_found_out() {
 #[test]
 fn what_has_no_flash_is_refused() {
     let said = power_cuts::check(&plan("gen4", &[])).expect_err("DRAM").to_string();
-    let expected = "plans/gen4.toml: medium.kind: expected flash: other media lose nothing with their power";
+    let expected =
+        "plans/gen4.toml: medium.kind: expected flash: other media lose nothing with their power";
     assert_eq!(said, expected);
     let faults = r#"[{ name = "x", what = "drop", nth = 1 }]"#;
     let said = power_cuts::check(&flash(&[("faults", faults)])).expect_err("faults").to_string();
