@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::oracle::{Oracle, part};
-use common::{Fake, Medium, SMALL};
+use common::{Fake, Medium, SMALL, TINY};
 use ftl::{Cache, Ftl, Mistakes, Options, Shape};
 use runtime::{Dice, Either, Log, Rt, Span, Time, race};
 
@@ -186,10 +186,12 @@ fn spacious(cache: Cache) -> Options {
 #[test]
 fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
     for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
-        let mut drive = Drive::new(SMALL, options(cache), 11);
+        let shape = if heavy(0, 1) == 1 { SMALL } else { TINY };
+        let options = Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
+        let mut drive = Drive::new(shape, options, 11);
         // So much that the collector and a checkpoint have work when the short script begins.
         drive.live(400, 0, None).unwrap();
-        let mut moments = drive.clone().live(heavy(12, 60) as u32, 1, None).unwrap();
+        let mut moments = drive.clone().live(heavy(5, 40) as u32, 1, None).unwrap();
         moments.dedup();
         assert!(moments.len() > 40, "{} moments", moments.len());
         for moment in moments {
