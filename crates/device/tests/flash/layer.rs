@@ -75,12 +75,13 @@ fn live(
                 one.newest
             };
             ftl.write(block, &stamp(block, version)).await.unwrap();
-            let mut all = known_.borrow_mut();
-            all[block as usize].done = version;
-            if options.cache != Cache::Volatile {
-                all[block as usize].promised = version;
+            {
+                let one = &mut known_.borrow_mut()[block as usize];
+                one.done = version;
+                if options.cache != Cache::Volatile {
+                    one.promised = version;
+                }
             }
-            drop(all);
             if dice.chance(1, 40) {
                 let done: Vec<u64> = known_.borrow().iter().map(|one| one.done).collect();
                 ftl.flush().await.unwrap();
