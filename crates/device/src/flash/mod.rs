@@ -63,7 +63,7 @@ pub struct Chips {
 /// Lists that calls lend from each other.
 #[derive(Default)]
 struct Room {
-    senses: RefCell<Vec<Vec<read::Sensing>>>,
+    reads: RefCell<Vec<read::Reading>>,
     erases: RefCell<Vec<Vec<(u32, die::Ticket)>>>,
     page: RefCell<Vec<u8>>,
 }
