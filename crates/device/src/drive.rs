@@ -137,6 +137,11 @@ impl<P: Pages> Media for Drive<P> {
         }
     }
 
+    /// Whether or not the mount went well: what is asked for then says so.
+    async fn ready(&self) {
+        self.software().await.ok();
+    }
+
     /// Senses all of them at once; their bytes then lie in the device's memory, or on no flash at all.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         let software = self.software().await.map_err(|_| MediaError::Unreadable)?;

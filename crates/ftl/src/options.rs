@@ -54,7 +54,6 @@ pub struct Options {
 
 /// Mistakes that a campaign of power cuts must find. Every test of a test makes one; nobody else does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Mistakes {
     /// A flush returns without waiting.
     pub flush_returns_at_once: bool,

@@ -290,13 +290,15 @@ impl Work {
         writer: u64,
     ) -> Result<(), String> {
         let all = disk.geometry().blocks;
+        let longest = disk.geometry().transfer_bytes_max / self.block_bytes;
+        let most = BLOCKS_MAX.min(longest.into());
         let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
         let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
         loop {
             // Many are single units, some single blocks; half of them in an eighth of the drive.
             let blocks = match dice.below(4) {
                 0 => 1,
-                1 => 1 + dice.below(BLOCKS_MAX),
+                1 => 1 + dice.below(most),
                 _ => (4096 / u64::from(self.block_bytes)).max(1),
             };
             let region = if dice.chance(1, 2) { all / 8 } else { all };

@@ -153,6 +153,10 @@ impl<M: Media> Media for Faulty<M> {
         self.medium.head()
     }
 
+    async fn ready(&self) {
+        self.medium.ready().await;
+    }
+
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.unstuck().await;
         self.medium.read(at).await

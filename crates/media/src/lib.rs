@@ -83,6 +83,11 @@ pub trait Media: 'static {
     /// What of a block is kept; none: all of it.
     fn head(&self) -> Option<Head>;
 
+    /// Returns when it can be used: flash software has to find out first what lies where.
+    fn ready(&self) -> impl Future<Output = ()> {
+        async {}
+    }
+
     /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
     /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
     fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;

@@ -174,6 +174,21 @@ fn a_later_flush_covers_an_earlier_one_and_a_failed_one_covers_nothing() {
     assert_eq!(third.allowed(5), [1]);
 }
 
+/// Submitted first and applied last, the first write lies over the durable one; a later write that is
+/// acknowledged rules it out, and is lost with the power.
+#[test]
+fn a_durable_write_makes_nothing_durable_that_came_after_it() {
+    let mut world = world();
+    let first = world.ledger.start_write(5, 1);
+    let durable = world.ledger.start_write(5, 1);
+    world.ledger.finish_write(first, false);
+    assert_eq!(world.write(5), 3);
+    world.ledger.finish_write(durable, true);
+    assert_eq!(world.allowed(5), [2, 3]);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [1, 2, 3]);
+}
+
 #[test]
 fn a_durable_write_needs_no_flush() {
     let mut world = world();
@@ -238,10 +253,20 @@ fn a_ticket_from_before_a_power_cut_is_void() {
 /// A device with one block, a volatile cache and no hurry.
 #[derive(Default)]
 struct Device {
-    /// Submitted and not yet applied.
-    pending: Vec<u32>,
+    /// Submitted and not yet applied, and whether it goes through the cache.
+    pending: Vec<(u32, bool)>,
     cache: u32,
     media: u32,
+}
+
+impl Device {
+    fn apply(&mut self, at: usize) {
+        let (version, durable) = self.pending.remove(at);
+        self.cache = version;
+        if durable {
+            self.media = version;
+        }
+    }
 }
 
 proptest! {
@@ -255,26 +280,26 @@ proptest! {
     ) {
         let mut world = world();
         let mut device = Device::default();
-        let mut in_flight: Vec<WriteTicket> = Vec::new();
+        let mut in_flight: Vec<(WriteTicket, bool)> = Vec::new();
         for (step, pick) in steps {
             let pick = usize::from(pick);
             match step {
                 0 | 1 => {
                     let write = world.ledger.start_write(5, 1);
-                    device.pending.push(write.version);
-                    in_flight.push(write);
+                    device.pending.push((write.version, pick % 2 == 0));
+                    in_flight.push((write, pick % 2 == 0));
                 }
                 2 if !device.pending.is_empty() => {
-                    let at = pick % device.pending.len();
-                    device.cache = device.pending.remove(at);
+                    device.apply(pick % device.pending.len());
                 }
                 3 | 4 if !in_flight.is_empty() => {
-                    let write = in_flight.remove(pick % in_flight.len());
+                    let (write, durable) = in_flight.remove(pick % in_flight.len());
                     // It must be applied before it is acknowledged.
-                    if let Some(at) = device.pending.iter().position(|&v| v == write.version) {
-                        device.cache = device.pending.remove(at);
+                    let waits = |(version, _): &(u32, bool)| *version == write.version;
+                    if let Some(at) = device.pending.iter().position(waits) {
+                        device.apply(at);
                     }
-                    world.ledger.finish_write(write, false);
+                    world.ledger.finish_write(write, durable);
                 }
                 5 => device.media = device.cache,
                 6 => {

@@ -326,6 +326,10 @@ impl<M: Media> Media for Tagged<M> {
         self.media.head()
     }
 
+    async fn ready(&self) {
+        self.media.ready().await;
+    }
+
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.media.read(at).await
     }

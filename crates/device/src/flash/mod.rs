@@ -41,6 +41,10 @@ pub struct Options {
     pub timing: Option<Timing>,
     /// What the write buffer holds survives a power cut.
     pub protected_buffer: bool,
+    /// Capacitors carry the chips to the end of what they have begun when the power is lost: nothing is
+    /// torn. Without, chips of which an operation writes less than a word line may lose pages that were
+    /// long programmed: see [`media::nand::Geometry::reach`].
+    pub held_up: bool,
 }
 
 /// Chips on channels, with a write buffer.
@@ -63,7 +67,7 @@ pub struct Chips {
 /// Lists that calls lend from each other.
 #[derive(Default)]
 struct Room {
-    senses: RefCell<Vec<Vec<read::Sensing>>>,
+    reads: RefCell<Vec<read::Reading>>,
     erases: RefCell<Vec<Vec<(u32, die::Ticket)>>>,
     page: RefCell<Vec<u8>>,
 }
@@ -162,27 +166,24 @@ impl Chips {
         self.trouble.borrow().as_ref().map(ToString::to_string)
     }
 
-    /// The power is gone, now: what had begun is torn, what had not begun has never been. The same seed and
-    /// the same moment leave the same.
+    /// The power is gone, now: what had begun is torn, if nothing holds it up, and what had not begun has
+    /// never been. The same seed and the same moment leave the same.
     pub fn cut(self) -> Remains {
         let now = self.rt.now();
         self.come_of_age();
         let mut nand = self.nand.into_inner();
+        let at_once = self.options.timing.as_ref().map_or(0, planes_at_once);
         for die in &self.dies {
             for turn in die.borrow().under_way() {
+                let begun = turn.begin < now;
+                let done = if self.options.held_up { TORN_OF } else { turn.done_at(now) };
                 match turn.work {
-                    Work::Read => {}
-                    Work::Program(row) if turn.begin >= now => undo(&mut nand, self.shape, row),
-                    Work::Program(row) if turn.end > now => {
-                        let planes = self.options.timing.as_ref().map_or(0, planes_at_once);
-                        tear(&mut nand, self.shape, row, turn.done_at(now), planes);
+                    Work::Program(row) if begun => tear(&mut nand, self.shape, row, done, at_once),
+                    Work::Program(row) => undo(&mut nand, self.shape, row),
+                    Work::Erase(blocks) if begun => {
+                        tear_erase(&mut nand, self.shape, blocks, done, at_once);
                     }
-                    Work::Program(_) => {}
-                    Work::Erase(_) if turn.begin >= now => {}
-                    Work::Erase(blocks) => {
-                        let planes = self.options.timing.as_ref().map_or(0, planes_at_once);
-                        tear_erase(&mut nand, self.shape, blocks, turn.done_at(now), planes);
-                    }
+                    Work::Read | Work::Erase(_) => {}
                 }
             }
         }

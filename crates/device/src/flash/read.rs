@@ -17,6 +17,13 @@ pub(super) struct Sensing {
     now: Now,
 }
 
+/// A read that is under way: its works, and of each part the first that is sensed with it.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    works: Vec<Sensing>,
+    firsts: Vec<usize>,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Now {
     /// The array works on it.
@@ -62,40 +69,52 @@ impl Chips {
 
     /// Reads as the chips do: every die begins at once, and whatever is next due is waited for.
     pub(super) async fn read_in_time(&self, timing: &Timing, parts: &mut [Part]) {
-        let mut works = self.room.senses.borrow_mut().pop().unwrap_or_default();
-        works.clear();
+        let mut reading = self.room.reads.borrow_mut().pop().unwrap_or_default();
+        reading.works.clear();
+        reading.firsts.clear();
         for part in parts.iter_mut() {
             part.seen = Seen::Unreadable;
         }
-        for first in 0..parts.len() {
-            if first_of(timing, parts, first) == first {
-                let now = Now::Array(self.begin(timing, parts, first, 0));
-                works.push(Sensing { first, step: 0, now });
+        for at in 0..parts.len() {
+            let first = reading.first_of(timing, parts, at);
+            reading.firsts.push(first);
+            if first == at {
+                // Its ticket comes when all that are sensed with it are known.
+                reading.works.push(Sensing { first, step: 0, now: Now::Wires(Time::ZERO) });
             }
         }
-        while let Some((place, due)) = self.next_due(&works, parts) {
+        for at in 0..reading.works.len() {
+            let ticket = self.begin(timing, parts, &reading, reading.works[at]);
+            reading.works[at].now = Now::Array(ticket);
+        }
+        while let Some((place, due)) = self.next_due(&reading.works, parts) {
             if due > self.rt.now() {
                 self.rt.sleep_until(due).await;
                 // A turn may have moved on, and another be due before it.
                 continue;
             }
-            let work = works[place];
-            match self.go_on(timing, parts, work) {
-                Some(now) => works[place] = now,
-                None => drop(works.swap_remove(place)),
+            let work = reading.works[place];
+            let next = match work.now {
+                Now::Array(ticket) => Some(self.sensed(timing, parts, &reading, work, ticket)),
+                Now::Wires(_) => self.decoded(timing, parts, &reading, work),
+            };
+            match next {
+                Some(now) => reading.works[place] = now,
+                None => drop(reading.works.swap_remove(place)),
             }
         }
-        self.room.senses.borrow_mut().push(works);
+        self.room.reads.borrow_mut().push(reading);
     }
 
     /// Asks the die for the array, for all parts of this work that are still unreadable.
-    fn begin(&self, timing: &Timing, parts: &[Part], first: usize, step: u32) -> Ticket {
-        let longest = with(timing, parts, first)
-            .filter(|part| step == 0 || part.seen == Seen::Unreadable)
-            .map(|part| self.read_span(timing, part))
+    fn begin(&self, timing: &Timing, parts: &[Part], reading: &Reading, work: Sensing) -> Ticket {
+        let longest = reading
+            .of(work.first)
+            .filter(|at| parts[*at].seen == Seen::Unreadable)
+            .map(|at| self.read_span(timing, &parts[at]))
             .max();
         let span = timing.command + longest.unwrap_or_default();
-        let mut die = self.dies[parts[first].page.die as usize].borrow_mut();
+        let mut die = self.dies[parts[work.first].page.die as usize].borrow_mut();
         die.read(self.rt.now(), span, timing.suspend.as_ref())
     }
 
@@ -115,44 +134,55 @@ impl Chips {
         due.min_by_key(|(_, due)| *due)
     }
 
-    /// What comes after what is over now. None: nothing.
-    fn go_on(&self, timing: &Timing, parts: &mut [Part], work: Sensing) -> Option<Sensing> {
-        let Sensing { first, step, .. } = work;
-        let die = parts[first].page.die;
-        let Now::Array(ticket) = work.now else {
-            let retries = self.nand.borrow().spec().errors.retries;
-            let open = with(timing, parts, first).any(|part| part.seen == Seen::Unreadable);
-            if !open || step == retries {
-                let lost = with(timing, parts, first).filter(|p| p.seen == Seen::Unreadable);
-                let lost = lost.count() as u64;
-                self.count(|counts| counts.uncorrectable += lost);
-                return None;
-            }
-            let ticket = self.begin(timing, parts, first, step + 1);
-            return Some(Sensing { step: step + 1, now: Now::Array(ticket), ..work });
-        };
+    /// The array has sensed: what was found, and the wires.
+    fn sensed(
+        &self,
+        timing: &Timing,
+        parts: &mut [Part],
+        reading: &Reading,
+        work: Sensing,
+        ticket: Ticket,
+    ) -> Sensing {
+        let die = parts[work.first].page.die;
         let turn = self.dies[die as usize].borrow().turn(ticket);
         if let Some(turn) = turn {
             self.rt.mark_at(self.waits[0].turn, turn.begin);
             self.rt.mark_at(self.waits[0].service, turn.end);
         }
         let mut bytes = 0;
-        for at in first..parts.len() {
-            let mine = first_of(timing, parts, at) == first;
-            if mine && (step == 0 || parts[at].seen == Seen::Unreadable) {
-                self.sense(&mut parts[at], step);
+        for at in reading.of(work.first) {
+            if parts[at].seen == Seen::Unreadable {
+                self.sense(&mut parts[at], work.step);
                 bytes += self.wire_bytes(parts[at].units);
             }
         }
         let wires = self.channel_of(die).reserve(self.rt.now(), on_wires(timing, bytes));
         self.rt.mark_turn(self.waits[1], wires);
         let mut die = self.dies[die as usize].borrow_mut();
-        if !timing.cache {
-            die.hold(ticket, wires.end);
-        } else {
+        if timing.cache {
             die.finish(ticket);
+        } else {
+            die.hold(ticket, wires.end);
         }
-        Some(Sensing { now: Now::Wires(wires.end + timing.decode), ..work })
+        Sensing { now: Now::Wires(wires.end + timing.decode), ..work }
+    }
+
+    /// It has been decoded: a further try, or none.
+    fn decoded(
+        &self,
+        timing: &Timing,
+        parts: &[Part],
+        reading: &Reading,
+        work: Sensing,
+    ) -> Option<Sensing> {
+        let lost = reading.of(work.first).filter(|at| parts[*at].seen == Seen::Unreadable);
+        let lost = lost.count() as u64;
+        if lost == 0 || work.step == self.nand.borrow().spec().errors.retries {
+            self.count(|counts| counts.uncorrectable += lost);
+            return None;
+        }
+        let ticket = self.begin(timing, parts, reading, work);
+        Some(Sensing { step: work.step + 1, now: Now::Array(ticket), ..work })
     }
 
     /// What goes over the wires for some units: they and their share of the spare bytes, or the free spare
@@ -168,22 +198,21 @@ impl Chips {
     }
 }
 
-/// The first part that is sensed together with this one.
-fn first_of(timing: &Timing, parts: &[Part], at: usize) -> usize {
-    if !timing.multi_plane {
-        return at;
+impl Reading {
+    /// The first part that is sensed together with this one: of the same page number in another plane.
+    fn first_of(&self, timing: &Timing, parts: &[Part], at: usize) -> usize {
+        let page = parts[at].page;
+        let same = |work: &&Sensing| {
+            let other = parts[work.first].page;
+            (other.die, other.block, other.page) == (page.die, page.block, page.page)
+        };
+        let found = if timing.multi_plane { self.works.iter().rev().find(same) } else { None };
+        found.map_or(at, |work| work.first)
     }
-    let page = parts[at].page;
-    let same = |other: &Part| {
-        let other = other.page;
-        (other.die, other.block, other.page) == (page.die, page.block, page.page)
-    };
-    parts[..at].iter().position(same).unwrap_or(at)
-}
 
-/// The parts that are sensed with the one at `first`.
-fn with<'a>(timing: &'a Timing, parts: &'a [Part], first: usize) -> impl Iterator<Item = &'a Part> {
-    (first..parts.len())
-        .filter(move |at| first_of(timing, parts, *at) == first)
-        .map(|at| &parts[at])
+    /// The parts that are sensed with the one at `first`.
+    fn of(&self, first: usize) -> impl Iterator<Item = usize> {
+        let firsts = self.firsts.iter().enumerate().skip(first);
+        firsts.filter(move |(_, one)| **one == first).map(|(at, _)| at)
+    }
 }

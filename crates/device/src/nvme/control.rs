@@ -65,7 +65,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
             self.rt.log("device", "cc", u64::from(cc.into_bits()), 0);
             match (seen.en(), cc.en()) {
-                (false, true) => self.enable(cc),
+                (false, true) => {
+                    self.media.ready().await;
+                    self.enable(cc);
+                }
                 (true, false) => self.disable().await,
                 _ => {}
             }

@@ -149,7 +149,8 @@ fn bad_blocks_are_marked_for_good() {
 fn chips_without_room_for_the_spare_bytes_are_refused() {
     let rt = Rt::simulated(None, Log::Off);
     let made = |geometry: Geometry| {
-        let options = device::flash::Options { timing: None, protected_buffer: false };
+        let options =
+            device::flash::Options { timing: None, protected_buffer: false, held_up: false };
         let errors = Errors { codeword_bytes: 512, ..spec().errors };
         let nand = Nand::new(Spec { geometry, errors, block_bytes: 512, ..spec() }).unwrap();
         device::flash::Chips::new(&rt, nand, options).err().map(|error| error.to_string())

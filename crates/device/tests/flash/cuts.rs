@@ -162,7 +162,7 @@ fn what_stands_in_line_has_never_been() {
 fn the_buffer_is_kept_or_lost_as_the_options_say() {
     for protected_buffer in [true, false] {
         let rt = Rt::simulated(None, Log::Off);
-        let options = Options { timing: Some(timing()), protected_buffer };
+        let options = Options { timing: Some(timing()), protected_buffer, held_up: false };
         let chips = Chips::new(&rt, Nand::new(spec()).unwrap(), options.clone()).unwrap();
         chips.slots(2);
         let tag = Tag { logical: 4, order: 9 };
@@ -174,6 +174,25 @@ fn the_buffer_is_kept_or_lost_as_the_options_say() {
         let mut first = 0;
         chips.lend_slot(1, &mut |_, run| first = run[0]);
         assert_eq!(first, if protected_buffer { 5 } else { 0 });
+    }
+}
+
+#[test]
+fn capacitors_carry_the_chips_to_the_end_of_what_they_have_begun() {
+    for (us, expected) in [(40, Seen::Erased), (60, GOOD), (500, GOOD)] {
+        let rt = Rt::simulated(None, Log::Off);
+        let options = Options { timing: Some(timing()), protected_buffer: false, held_up: true };
+        let chips = Rc::new(Chips::new(&rt, Nand::new(spec()).unwrap(), options).unwrap());
+        let chips_ = chips.clone();
+        rt.spawn(async move { fill(&chips_, row(0, 0, 0b11, 0)).await });
+        let chips_ = chips.clone();
+        rt.spawn(async move { chips_.erase(&mut [erase(1, 0, 0b11)]).await });
+        rt.block_on(rt.sleep(Span::us(us)));
+        rt.drop_tasks();
+        let remains = Rc::into_inner(chips).unwrap().cut();
+        assert_eq!(remains.nand().wear(16).cycles, 1, "the erase of die 1 has begun and ends");
+        let (seen, _) = after(remains);
+        assert_eq!(seen[0][..3], [expected; 3], "after {us} us");
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod contents;
 mod cuts;
+mod layer;
+mod live;
 mod schedules;
 
 use std::rc::Rc;
@@ -24,7 +26,10 @@ fn timing() -> Timing {
 }
 
 fn chips(rt: &Rt, remains: impl Into<Remains>, timing: Option<Timing>) -> Rc<Chips> {
-    Rc::new(Chips::new(rt, remains, Options { timing, protected_buffer: true }).unwrap())
+    Rc::new(
+        Chips::new(rt, remains, Options { timing, protected_buffer: true, held_up: false })
+            .unwrap(),
+    )
 }
 
 /// A world, and new chips in it.

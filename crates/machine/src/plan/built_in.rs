@@ -8,6 +8,7 @@ const PLANS: &[(&str, &str)] = &[
     ("gen4", include_str!("../../../../plans/gen4.toml")),
     ("live", include_str!("../../../../plans/live.toml")),
     ("small-flash", include_str!("../../../../plans/small-flash.toml")),
+    ("tlc", include_str!("../../../../plans/tlc.toml")),
 ];
 
 /// The plans in the program: name and text.

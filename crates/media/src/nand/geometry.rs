@@ -108,6 +108,18 @@ impl Geometry {
         self.page_bytes / self.unit_bytes
     }
 
+    /// How many pages before its own a torn program may reach: to the lower pages of its word line that
+    /// other operations have programmed. 0: each operation writes all of a word line.
+    pub fn reach(&self) -> u32 {
+        let cells = self.cells();
+        let reach = |(page, at): (usize, &Cells)| {
+            let group = page - page % self.group as usize;
+            let lower = cells[..group].iter().position(|other| other.word_line == at.word_line);
+            lower.map_or(0, |lower| page - lower)
+        };
+        cells.iter().enumerate().map(reach).max().unwrap_or(0) as u32
+    }
+
     /// Bytes of data in all pages.
     pub fn bytes(&self) -> u64 {
         u64::from(self.all_blocks()) * u64::from(self.pages()) * u64::from(self.page_bytes)
@@ -213,6 +225,18 @@ mod tests {
             order(Cell::Mlc, Order::Diagonal, 4),
             [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (3, 0), (2, 1), (3, 1)]
         );
+        let reach = |cell, order, word_lines, group| {
+            let geometry = Geometry { cell, order, word_lines, group, ..Profile::test().geometry };
+            geometry.reach()
+        };
+        assert_eq!(
+            reach(Cell::Mlc, Order::Diagonal, 4, 1),
+            3,
+            "upper 1 is page 4, lower 1 is page 1"
+        );
+        assert_eq!(reach(Cell::Tlc, Order::WordLine, 4, 1), 2);
+        assert_eq!(reach(Cell::Tlc, Order::WordLine, 4, 3), 0);
+        assert_eq!(reach(Cell::Slc, Order::Diagonal, 4, 1), 0);
         let qlc = order(Cell::Qlc, Order::Diagonal, 5);
         assert_eq!(qlc.len(), 20);
         for line in 0..5 {

@@ -13,8 +13,8 @@ impl Nand {
         let block = &mut self.blocks[at.block as usize];
         if let Held::Nothing = block.held {
             let most = tables.width * spec.geometry.pages() as usize;
-            let bytes = pool.pop().unwrap_or_else(|| Vec::with_capacity(most));
-            block.held = Held::Rows(Arc::new(Rows { width: tables.width, bytes }));
+            let new = || Rows { width: tables.width, bytes: Vec::with_capacity(most) };
+            block.held = Held::Rows(pool.pop().unwrap_or_else(|| Arc::new(new())));
         }
         let Held::Rows(rows) = &mut block.held else {
             unreachable!("a block with room for a page is not packed");
@@ -50,12 +50,12 @@ impl Nand {
     /// Keeps the room of a block that is done with, unless a fork still reads it.
     pub(super) fn take_back(&mut self, held: Held) {
         let most = (self.spec.geometry.all_dies() * self.spec.geometry.planes) as usize;
-        if let Held::Rows(rows) = held
-            && let Some(mut rows) = Arc::into_inner(rows)
+        if let Held::Rows(mut rows) = held
+            && let Some(alone) = Arc::get_mut(&mut rows)
             && self.pool.len() < most
         {
-            rows.bytes.clear();
-            self.pool.push(rows.bytes);
+            alone.bytes.clear();
+            self.pool.push(rows);
         }
     }
 
@@ -160,7 +160,7 @@ impl Nand {
             Held::Packed(packed) => packed.allocated_bytes(),
             Held::Nothing | Held::Stored => 0,
         });
-        let pool = self.pool.iter().map(|room| room.capacity() as u64);
+        let pool = self.pool.iter().map(|rows| rows.bytes.capacity() as u64);
         let whole = self.whole.values().map(|unit| unit.len() as u64 + 48);
         let sum: u64 = blocks.chain(pool).chain(whole).sum();
         let table = self.blocks.capacity() * size_of::<Block>() + self.tables.cells.len() * 6;

@@ -124,7 +124,7 @@ pub struct Nand {
     /// Units of which every byte is kept where otherwise only stamps are.
     whole: BTreeMap<(PageAt, u32), Arc<[u8]>>,
     /// Room of erased blocks, for the next.
-    pool: Vec<Vec<u8>>,
+    pool: Vec<Arc<Rows>>,
     sums: Vec<(u32, u8)>,
     source: Option<Arc<state::Source>>,
     age_s: u32,

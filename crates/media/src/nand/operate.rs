@@ -202,12 +202,9 @@ impl Nand {
         }
         let place = mix(self.tables.seeds.reads, at, self.blocks[at.block as usize].erases);
         let draw = |word: u32| errors.draw(rate, errors.codeword_bytes, place ^ u64::from(word));
-        if units == 0 {
-            // The spare bytes are a short codeword of their own, behind all others.
-            let bytes = self.spec.geometry.free_bytes.max(64).min(errors.codeword_bytes);
-            return errors.draw(rate, bytes, place ^ 0xffff);
-        }
         let of_unit = self.spec.geometry.unit_bytes / errors.codeword_bytes;
+        // The spare bytes lie spread over all of them.
+        let units = if units == 0 { u128::MAX } else { units };
         let units = (0..self.spec.geometry.units()).filter(|unit| units >> unit & 1 != 0);
         let words = units.flat_map(|unit| unit * of_unit..(unit + 1) * of_unit);
         words.map(draw).max().unwrap_or(0)

@@ -101,7 +101,7 @@ fn noisy(keep: Keep) -> Spec {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn what_is_saved_is_loaded_and_goes_on_as_if_nothing_had_happened(
         before in proptest::collection::vec(op(), 0..120),

@@ -39,6 +39,9 @@ struct Candidate {
     to: u32,
     /// What was the latest submitted version when this write ended; `None` while in flight.
     ended: Option<u32>,
+    /// The oldest version that may come after this one on the device: of a write that was in flight when
+    /// this one was submitted; else its own.
+    floor: u32,
 }
 
 /// A write between its submission and its completion.
@@ -153,9 +156,11 @@ impl Ledger {
         let version = after(latest);
         for lba in lbas {
             let was = std::mem::replace(&mut self.slot_mut(lba).issued, version);
-            let quiet = || vec![Candidate { from: was, to: was, ended: Some(was) }];
+            let quiet = || vec![Candidate { from: was, to: was, ended: Some(was), floor: was }];
             let possible = self.uncertain.entry(lba).or_insert_with(quiet);
-            possible.push(Candidate { from: version, to: version, ended: None });
+            let in_flight = possible.iter().find(|other| other.ended.is_none());
+            let floor = in_flight.map_or(version, |other| other.from);
+            possible.push(Candidate { from: version, to: version, ended: None, floor });
         }
         WriteTicket { lba, blocks, version, life: self.life }
     }
@@ -166,6 +171,16 @@ impl Ledger {
     /// # Panics
     /// If the ticket is from before a power cut.
     pub fn finish_write(&mut self, write: WriteTicket, durable: bool) {
+        if durable {
+            // Later writes may have ruled out what came between, and may still be lost themselves.
+            for lba in write.lba..write.lba + u64::from(write.blocks) {
+                let own = |one: &&Candidate| one.ended.is_none() && one.to == write.version;
+                let floor = self.uncertain.get(&lba).and_then(|all| all.iter().find(own));
+                let floor = floor.map_or(write.version, |own| own.floor);
+                let slot = self.slot_mut(lba);
+                slot.durable = later(slot.durable, floor);
+            }
+        }
         self.end_write(&write, |possible, version| {
             possible.retain(|other| other.ended.is_none_or(|ended| !before(ended, version)));
         });
@@ -175,10 +190,7 @@ impl Ledger {
                 Some(possible) => possible[0].from,
                 None => write.version,
             };
-            if durable {
-                let slot = self.slot_mut(lba);
-                slot.durable = later(slot.durable, oldest);
-            } else {
+            if !durable {
                 self.dirty.insert(lba, oldest);
             }
         }
@@ -345,7 +357,7 @@ impl Ledger {
         touched.extend(self.uncertain.keys().map(|&lba| (lba, 0)));
         for lba in touched.into_keys() {
             let Slot { issued, durable } = self.slot(lba);
-            let one = Candidate { from: durable, to: issued, ended: Some(issued) };
+            let one = Candidate { from: durable, to: issued, ended: Some(issued), floor: durable };
             self.uncertain.insert(lba, vec![one]);
             self.forget_if_certain(lba);
         }

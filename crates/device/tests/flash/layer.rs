@@ -1,0 +1,199 @@
+//! The translation layer on chips that wear, fail and lose their power: what was flushed is there.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use device::flash::{Chips, Options as ChipOptions, Remains};
+use ftl::{Cache, Ftl, Options, Pages};
+use media::contents::Keep;
+use media::nand::{Cell, Errors, Geometry, Nand, Order, Spec, Suspend, Timing};
+use runtime::{Dice, Log, Rt, Span, Time};
+
+use super::{spec, timing};
+
+/// What each block may hold: versions from the one that is promised to the newest that was begun.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    promised: u64,
+    done: u64,
+    newest: u64,
+}
+
+fn stamp(block: u64, version: u64) -> [u8; 4096] {
+    let mut bytes = [0; 4096];
+    if version > 0 {
+        bytes[..8].copy_from_slice(&(block << 32 | version).to_le_bytes());
+    }
+    bytes
+}
+
+async fn version(ftl: &Ftl<Chips>, block: u64) -> u64 {
+    ftl.read(block, 1).await.unwrap();
+    let mut found = 0;
+    let put = &mut |at: u32, run: &[u8]| {
+        if at == 0 && run.len() >= 8 {
+            found = u64::from_le_bytes(run[..8].try_into().unwrap());
+        }
+    };
+    ftl.lend(block, 1, put).unwrap();
+    assert!(found == 0 || found >> 32 == block, "block {block} holds {found:x}");
+    found & 0xffff_ffff
+}
+
+/// One life: everything is checked, then written at random until the power fails.
+fn live(
+    remains: Remains,
+    chips: &ChipOptions,
+    options: &Options,
+    known: &Rc<RefCell<Vec<Known>>>,
+    seed: u64,
+    cut: Span,
+) -> Remains {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = Rc::new(Chips::new(&rt, remains, chips.clone()).unwrap());
+    let (rt_, chips_, known_, options) =
+        (rt.clone(), chips.clone(), known.clone(), options.clone());
+    let mounted = Rc::new(RefCell::new(None));
+    let mounted_ = mounted.clone();
+    rt.spawn(async move {
+        let ftl = Ftl::mount(&rt_, chips_, &options).await.unwrap();
+        let count = known_.borrow().len() as u64;
+        for block in 0..count {
+            let found = version(&ftl, block).await;
+            let one = &mut known_.borrow_mut()[block as usize];
+            let may = one.promised..=one.newest;
+            assert!(may.contains(&found), "seed {seed}: block {block} holds {found}, not {may:?}");
+            *one = Known { promised: found, done: found, newest: one.newest };
+        }
+        *mounted_.borrow_mut() = Some(rt_.now());
+        let mut dice = Dice::for_part(seed, "layer");
+        loop {
+            let block = dice.below(count);
+            let version = {
+                let one = &mut known_.borrow_mut()[block as usize];
+                one.newest += 1;
+                one.newest
+            };
+            ftl.write(block, &stamp(block, version)).await.unwrap();
+            {
+                let one = &mut known_.borrow_mut()[block as usize];
+                one.done = version;
+                if options.cache != Cache::Volatile {
+                    one.promised = version;
+                }
+            }
+            if dice.chance(1, 40) {
+                let done: Vec<u64> = known_.borrow().iter().map(|one| one.done).collect();
+                ftl.flush().await.unwrap();
+                for (one, done) in known_.borrow_mut().iter_mut().zip(done) {
+                    one.promised = one.promised.max(done);
+                }
+            }
+        }
+    });
+    rt.block_on(async {
+        // A mount that is cut short proves nothing of the life before it, but must do no harm.
+        let end = rt.now() + cut;
+        while rt.now() < end || (cut > Span::ms(1) && mounted.borrow().is_none()) {
+            rt.sleep(Span(cut.0 / 16 + 1)).await;
+            assert!(rt.now() < Time::ZERO + Span::s(1000), "the mount never ends");
+        }
+    });
+    rt.drop_tasks();
+    Rc::into_inner(chips).expect("the tasks are gone").cut()
+}
+
+/// A drive to be tried.
+struct Drive {
+    cache: Cache,
+    geometry: Geometry,
+    errors: Errors,
+    timing: Timing,
+    held_up: bool,
+}
+
+/// TLC of which an operation writes whole word lines.
+fn drive(cache: Cache) -> Drive {
+    let geometry = Geometry { blocks: 24, ..spec().geometry };
+    Drive { cache, geometry, errors: spec().errors, timing: timing(), held_up: false }
+}
+
+fn campaign(drive: Drive, seed: u64, cuts: u64) {
+    let Drive { cache, geometry, errors, timing, held_up } = drive;
+    let nand = Nand::new(Spec { geometry, errors, keep: Keep::Stamps, seed, ..spec() }).unwrap();
+    let rt = Rt::simulated(None, Log::Off);
+    let protected_buffer = cache == Cache::Protected;
+    let chips = ChipOptions { timing: Some(timing), protected_buffer, held_up };
+    let mut remains = Remains::from(nand);
+    let shape = Chips::new(&rt, Nand::new(remains.nand().spec().clone()).unwrap(), chips.clone())
+        .unwrap()
+        .shape();
+    let options = Options {
+        block_bytes: 4096,
+        units: Options::units_for(&shape, 150, 2, 3),
+        cache,
+        seed,
+        ..Options::new(&shape)
+    };
+    let known = Rc::new(RefCell::new(vec![Known::default(); options.units as usize]));
+    let mut dice = Dice::for_part(seed, "layer cuts");
+    for life in 0..cuts {
+        let long = if dice.chance(1, 4) { 1_000 } else { 200_000 };
+        let cut = Span::us(dice.below(long)) + Span(dice.below(1_000_000));
+        remains = live(remains, &chips, &options, &known, seed << 16 | life, cut);
+    }
+    let written: u64 = known.borrow().iter().map(|one| one.newest).sum();
+    assert!(written > 10 * cuts, "{written} writes in {cuts} lives");
+}
+
+fn cuts() -> u64 {
+    std::env::var("DOORBELL_CUTS").map_or(6, |count| count.parse().expect("a number of cuts"))
+}
+
+fn stopping() -> Timing {
+    let us = Span::us;
+    let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most: 4 };
+    Timing { suspend: Some(suspend), ..timing() }
+}
+
+#[test]
+fn what_was_flushed_is_there_after_every_cut() {
+    campaign(drive(Cache::Volatile), 1, cuts());
+    campaign(Drive { timing: stopping(), ..drive(Cache::Volatile) }, 2, cuts());
+}
+
+#[test]
+fn what_was_written_through_or_is_protected_is_there_after_every_cut() {
+    campaign(drive(Cache::Through), 3, cuts());
+    campaign(Drive { timing: stopping(), ..drive(Cache::Protected) }, 4, cuts());
+}
+
+#[test]
+fn bad_blocks_and_failing_programs_lose_nothing() {
+    let errors = Errors {
+        factory_bad: 20_000,
+        program_fails: [20_000, 0],
+        erase_fails: [100_000, 0],
+        ..spec().errors
+    };
+    campaign(Drive { errors, ..drive(Cache::Volatile) }, 5, cuts());
+}
+
+/// Planar MLC shares cells between pages that are programmed far apart: capacitors must carry it to the
+/// end of what it has begun.
+#[test]
+fn chips_that_share_cells_among_rows_lose_nothing_if_they_are_held_up() {
+    let geometry = Geometry {
+        blocks: 24,
+        word_lines: 6,
+        cell: Cell::Mlc,
+        order: Order::Diagonal,
+        group: 1,
+        ..spec().geometry
+    };
+    assert_eq!(geometry.reach(), 3);
+    for (cache, seed) in [(Cache::Volatile, 6), (Cache::Protected, 7)] {
+        let drive = Drive { geometry: geometry.clone(), held_up: true, ..drive(cache) };
+        campaign(drive, seed, cuts());
+    }
+}
