@@ -23,7 +23,11 @@ enum Cell {
     Erased,
     /// Something was cut short, or failed.
     Torn,
-    Done { header: Header, logicals: Vec<u32>, data: Vec<Option<Vec<u8>>> },
+    Done {
+        header: Header,
+        logicals: Vec<u32>,
+        data: Vec<Option<Vec<u8>>>,
+    },
 }
 
 #[derive(Clone)]
