@@ -55,6 +55,9 @@ impl Drive {
             }
             while *left.borrow() > 0 {
                 rt.sleep(Span::us(100)).await;
+                if rt.now() > Time::ZERO + Span::us(100_000_000) {
+                    return Err(format!("stuck: {:?}", ftl.stats()));
+                }
             }
             Ok(())
         };
