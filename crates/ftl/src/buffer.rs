@@ -281,7 +281,10 @@ struct Index {
 impl Index {
     fn new(count: u32) -> Index {
         let size = (2 * count.max(4)).next_power_of_two();
-        Index { entries: alloc::vec![(NONE, NONE); size as usize], shift: 32 - size.trailing_zeros() }
+        Index {
+            entries: alloc::vec![(NONE, NONE); size as usize],
+            shift: 32 - size.trailing_zeros(),
+        }
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
-use crate::policy::{self, Stream};
+use crate::policy::{self, Candidate, Stream};
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers::Phase;
 
@@ -122,7 +122,8 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         for die in 0..self.layout.shape.dies {
             let mut bad = state.supers.doomed(superblock, die);
-            bad |= erases.iter().filter(|one| one.blocks.die == die).fold(0, |all, e| all | e.failed);
+            bad |=
+                erases.iter().filter(|one| one.blocks.die == die).fold(0, |all, e| all | e.failed);
             for plane in (0..self.layout.shape.planes).filter(|plane| bad >> plane & 1 != 0) {
                 self.pages.mark_bad(Page { die, plane, block: superblock, page: 0 });
                 state.counters.retired += 1;
@@ -171,15 +172,17 @@ impl State {
         if self.collection.rows >= lanes {
             return Step::Wait;
         }
+        // The last rows are for notes of trims, where an erase waits for them: then there is space again.
+        if self.supers.free == 0 && self.collection.drained.iter().any(|at| self.is_empty(*at)) {
+            return Step::Wait;
+        }
         let ready = self.weed_out();
         let stream = self.collector_stream();
         let row = self.supers.peek(stream);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
-        let free = row.is_none_or(|(spot, _)| {
-            self.queues[spot.die as usize].jobs.len() < QUEUE
-        });
+        let free = row.is_none_or(|(spot, _)| self.queues[spot.die as usize].jobs.len() < QUEUE);
         if ready >= room {
             return if free { self.row_or_wait(row) } else { Step::Wait };
         }
@@ -222,7 +225,10 @@ impl State {
             self.counters.refreshed += 1;
             at
         } else if space.left < space.start || self.blocked {
-            let candidates = (0..blocks).map(|at| supers.candidate(at, now));
+            // At the very end only what surely leaves a row is worth it.
+            let least = if supers.free == 0 { self.layout.row_units } else { 0 };
+            let enough = move |one: &Candidate| one.valid + least <= one.units;
+            let candidates = (0..blocks).map(|at| supers.candidate(at, now).filter(enough));
             let worn = if self.counters.collected % LEVEL_EVERY == LEVEL_EVERY - 1 {
                 policy::laggard(self.options.wear_spread, supers.most_erases, candidates.clone())
             } else {
@@ -251,7 +257,9 @@ impl State {
         let Some((victim, mut cursor)) = self.collection.victim else { return };
         let end = self.supers.range(victim).1;
         let room = self.layout.row_units as usize;
-        while found.len() + self.collection.gathered.len() < room.max(self.collection.gathered.len() + 1) {
+        while found.len() + self.collection.gathered.len()
+            < room.max(self.collection.gathered.len() + 1)
+        {
             match self.supers.next_valid(cursor, end) {
                 Some(at) => {
                     found.push(at);
@@ -295,8 +303,7 @@ impl State {
                 return true;
             }
             let lost = logical & META == 0 && logical & LOST != 0;
-            let from =
-                if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
+            let from = if lost { Source::Nothing } else { Source::Flash(self.layout.place(*at)) };
             job.units.push(Unit { logical: *logical, from });
             job.from.push(*at);
             self.supers.all[self.layout.superblock(*at) as usize].copies += 1;
@@ -328,20 +335,23 @@ impl State {
         None
     }
 
+    /// Nothing points to it, and nothing is copied out of it.
+    fn is_empty(&self, superblock: u32) -> bool {
+        let one = &self.supers.all[superblock as usize];
+        one.valid == 0 && one.copies == 0
+    }
+
     /// A superblock that can be erased.
     fn next_erase(&mut self) -> Option<u32> {
-        let supers = &mut self.supers;
-        let empty = |at: &u32| {
-            let one = &supers.all[*at as usize];
-            one.valid == 0 && one.copies == 0
-        };
-        if let Some(found) = self.collection.drained.iter().copied().find(empty) {
+        if let Some(found) = self.collection.drained.iter().copied().find(|at| self.is_empty(*at)) {
             return Some(found);
         }
+        let supers = &mut self.supers;
         if supers.clean >= READY || supers.clean == supers.free {
             return None;
         }
-        let doubtful = supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
+        let doubtful =
+            supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
         let one = &mut supers.all[doubtful];
         one.phase = Phase::Victim;
         supers.free -= 1;

@@ -112,7 +112,11 @@ impl<P: Pages> Inner<P> {
         let all = u64::from(self.options.units) << self.unit_shift;
         let begin = block.checked_mul(bytes).ok_or(Error::Range)?;
         let end = begin + u64::from(blocks) * bytes;
-        if end > all { Err(Error::Range) } else { Ok(Pieces { begin, end, shift: self.unit_shift }) }
+        if end > all {
+            Err(Error::Range)
+        } else {
+            Ok(Pieces { begin, end, shift: self.unit_shift })
+        }
     }
 
     /// What a read of a unit has to sense: nothing, if it is in the buffer or nowhere.
@@ -182,7 +186,8 @@ impl<P: Pages> Inner<P> {
                 self.add_part(&mut parts, at);
             }
         }
-        let done = if parts.is_empty() { Ok(()) } else { self.read_parts(pieces, &mut parts).await };
+        let done =
+            if parts.is_empty() { Ok(()) } else { self.read_parts(pieces, &mut parts).await };
         self.give_parts(parts);
         done
     }
@@ -199,7 +204,8 @@ impl<P: Pages> Inner<P> {
             let place = self.layout.place(at);
             let sensed =
                 |part: &&Part| part.page == place.page && part.units >> place.unit & 1 != 0;
-            let part = if good && parts.len() == 1 { parts.first() } else { parts.iter().find(sensed) };
+            let part =
+                if good && parts.len() == 1 { parts.first() } else { parts.iter().find(sensed) };
             match part.filter(sensed) {
                 Some(part) if matches!(part.seen, Seen::Good { .. }) => {
                     if self.pages.logical(place) & LOST != 0 {
@@ -278,7 +284,8 @@ impl<P: Pages> Ftl<P> {
 
     /// Blocks that there are.
     pub fn blocks(&self) -> u64 {
-        (u64::from(self.0.options.units) << self.0.unit_shift) / u64::from(self.0.options.block_bytes)
+        (u64::from(self.0.options.units) << self.0.unit_shift)
+            / u64::from(self.0.options.block_bytes)
     }
 
     /// Bytes of a block.
@@ -357,6 +364,16 @@ impl<P: Pages> Ftl<P> {
         self.0.give_parts(parts);
     }
 
+    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
+    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
+    /// random, in the ordinary way.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]: something was written to it.
+    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
+        self.0.precondition(warm_up, seed).await
+    }
+
     /// What it has done, and how the flash is.
     pub fn stats(&self) -> Stats {
         let state = self.0.state.borrow();
@@ -380,7 +397,8 @@ impl<P: Pages> Ftl<P> {
     pub fn histogram(&self) -> Histogram {
         let state = self.0.state.borrow();
         let mut histogram = Histogram::default();
-        for one in state.supers.all.iter().filter(|one| one.phase == Phase::Filled && one.units > 0) {
+        for one in state.supers.all.iter().filter(|one| one.phase == Phase::Filled && one.units > 0)
+        {
             let tenth = u64::from(one.valid) * 10 / u64::from(one.units);
             histogram[tenth.min(10) as usize] += 1;
         }

@@ -14,6 +14,7 @@ mod mount;
 mod options;
 mod pages;
 pub mod policy;
+mod precondition;
 mod root;
 mod state;
 mod stats;
@@ -23,6 +24,7 @@ mod write;
 pub use ftl::Ftl;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
-    Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit,
+    Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
+    Tag, Unit,
 };
 pub use stats::{Counters, Histogram, Stats};

@@ -54,7 +54,6 @@ pub struct Options {
 
 /// Mistakes that a campaign of power cuts must find. Every test of a test makes one; nobody else does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Mistakes {
     /// A flush returns without waiting.
     pub flush_returns_at_once: bool,
@@ -160,6 +159,8 @@ pub enum Error {
     Range,
     /// What was written there can't be read.
     Unreadable,
+    /// It can be done with a new drive only.
+    InUse,
     /// So many blocks have gone bad that nothing can be written any more.
     WornOut,
 }
@@ -169,6 +170,7 @@ impl fmt::Display for Error {
         f.write_str(match self {
             Error::Range => "blocks past the end",
             Error::Unreadable => "what was written there can't be read",
+            Error::InUse => "something has been written already",
             Error::WornOut => "too many blocks of flash have gone bad",
         })
     }

@@ -45,16 +45,21 @@ pub fn victim(
     dice: &mut Dice,
 ) -> Option<usize> {
     let gaining = || {
-        candidates.clone().enumerate().filter_map(|(at, one)| Some((at, one?)).filter(|(_, c)| c.gains()))
+        candidates
+            .clone()
+            .enumerate()
+            .filter_map(|(at, one)| Some((at, one?)).filter(|(_, c)| c.gains()))
     };
     let fewest = |(_, one): &(usize, Candidate)| one.valid;
     let best = match choice {
         Choice::Greedy => gaining().min_by_key(fewest),
         Choice::Oldest => oldest(gaining()),
-        Choice::CostBenefit => gaining().fold(None, |best: Option<(usize, Candidate)>, one| match best {
-            Some(best) if !is_better(&one.1, &best.1) => Some(best),
-            _ => Some(one),
-        }),
+        Choice::CostBenefit => {
+            gaining().fold(None, |best: Option<(usize, Candidate)>, one| match best {
+                Some(best) if !is_better(&one.1, &best.1) => Some(best),
+                _ => Some(one),
+            })
+        }
         Choice::Sample(draws) => {
             let mut drawn: Option<(usize, Candidate)> = None;
             let count = candidates.len() as u64;

@@ -124,11 +124,13 @@ impl<P: Pages> Inner<P> {
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
             let (number, block) = (first.number, first.block);
-            let (these, others) = rest.split_at(rest.partition_point(|piece| piece.number == number));
+            let (these, others) =
+                rest.split_at(rest.partition_point(|piece| piece.number == number));
             rest = others;
             let whole = these.iter().zip(0..).all(|(piece, index)| piece.index == index)
                 && these.len() == first.count as usize;
-            let bytes: Vec<u8> = these.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+            let bytes: Vec<u8> =
+                these.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
             let root = if whole { Root::from_bytes(&bytes, number, block) } else { None };
             if let Some(root) = root {
                 let place = RootPlace { number, block, group: self.layout.groups };
@@ -152,7 +154,9 @@ impl<P: Pages> Inner<P> {
             }
             for unit in 0..shape.units {
                 let place = Place { page, unit };
-                if self.pages.header(page).is_none() || self.pages.logical(place) & !0xfff_ffff != ROOT {
+                if self.pages.header(page).is_none()
+                    || self.pages.logical(place) & !0xfff_ffff != ROOT
+                {
                     continue;
                 }
                 let mut bytes = alloc::vec![0; shape.unit_bytes as usize];
@@ -305,7 +309,13 @@ impl<P: Pages> Inner<P> {
         false
     }
 
-    async fn write_root_row(&self, at: RootPlace, bytes: &[u8], first: usize, count: usize) -> bool {
+    async fn write_root_row(
+        &self,
+        at: RootPlace,
+        bytes: &[u8],
+        first: usize,
+        count: usize,
+    ) -> bool {
         let payload = self.layout.shape.unit_bytes as usize - HEAD_BYTES;
         let mut units = Vec::new();
         for index in first..first + self.layout.plane_units as usize {
@@ -354,10 +364,9 @@ impl<P: Pages> Inner<P> {
             if self.pages.is_bad(block) {
                 continue;
             }
-            let blocks = self.layout.row(
-                Spot { superblock: block.block, group: 0, die: block.die },
-                1 << block.plane,
-            );
+            let blocks = self
+                .layout
+                .row(Spot { superblock: block.block, group: 0, die: block.die }, 1 << block.plane);
             let mut erase = [Erase { blocks: blocks.blocks, failed: 0 }];
             self.pages.erase(&mut erase).await;
             if erase[0].failed == 0 {
@@ -371,7 +380,13 @@ impl<P: Pages> Inner<P> {
 
 impl Piece {
     /// `part` is followed by zeros to the end of its unit.
-    fn head(number: u64, index: usize, count: usize, part: &[u8], payload: usize) -> [u8; HEAD_BYTES] {
+    fn head(
+        number: u64,
+        index: usize,
+        count: usize,
+        part: &[u8],
+        payload: usize,
+    ) -> [u8; HEAD_BYTES] {
         let zeros = core::iter::repeat_n(&0, payload - part.len());
         let sum = checksum(part.iter().chain(zeros));
         let mut head = [0; HEAD_BYTES];

@@ -163,9 +163,8 @@ impl Supers {
     }
 
     fn recount(&mut self, superblock: u32) {
-        let planes: u32 = (0..self.layout.shape.dies)
-            .map(|die| self.members(superblock, die).count_ones())
-            .sum();
+        let planes: u32 =
+            (0..self.layout.shape.dies).map(|die| self.members(superblock, die).count_ones()).sum();
         self.all[superblock as usize].units = planes * self.layout.plane_units * self.layout.groups;
     }
 
@@ -339,5 +338,14 @@ impl Supers {
         let one = &mut self.all[superblock as usize];
         self.refreshing += u32::from(!one.refresh);
         one.refresh = true;
+    }
+
+    /// A free superblock is filled, without having been written.
+    pub fn lay(&mut self, superblock: u32, opened: u64) {
+        let one = &mut self.all[superblock as usize];
+        (one.phase, one.opened) = (Phase::Filled, opened);
+        self.free -= 1;
+        self.clean -= 1;
+        self.free_units -= u64::from(one.units);
     }
 }

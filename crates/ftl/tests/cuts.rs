@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::oracle::{Oracle, part};
-use common::{Fake, Medium, SMALL};
+use common::{Fake, Medium, SMALL, TINY};
 use ftl::{Cache, Ftl, Mistakes, Options, Shape};
 use runtime::{Dice, Either, Log, Rt, Span, Time, race};
 
@@ -55,6 +55,9 @@ impl Drive {
             }
             while *left.borrow() > 0 {
                 rt.sleep(Span::us(100)).await;
+                if rt.now() > Time::ZERO + Span::us(100_000_000) {
+                    return Err(format!("stuck: {:?}", ftl.stats()));
+                }
             }
             Ok(())
         };
@@ -139,6 +142,7 @@ impl Client {
 fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
     let mut drive = Drive::new(SMALL, options, seed);
     drive.medium.program_fails = faults;
+    drive.medium.erase_fails = faults;
     let mut dice = Dice::for_part(seed, "cuts");
     for life in 0..cuts {
         let cut = Time::ZERO + Span::us(dice.below(60_000)) + Span(1);
@@ -164,4 +168,75 @@ fn nothing_flushed_is_lost_in_random_lives() {
             campaign(options(cache), seed, heavy(25, 100), 0).unwrap();
         }
     }
+}
+
+#[test]
+fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
+    for seed in 0..heavy(3, 40) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
+        }
+    }
+}
+
+/// Room for blocks that go bad.
+fn spacious(cache: Cache) -> Options {
+    let options = options(cache);
+    Options { units: options.units / 2, ..options }
+}
+
+/// The power fails at every moment at which anything began or ended.
+#[test]
+fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
+    for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+        let shape = if heavy(0, 1) == 1 { SMALL } else { TINY };
+        let options =
+            Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
+        let mut drive = Drive::new(shape, options, 11);
+        // So much that the collector and a checkpoint have work when the short script begins.
+        drive.live(400, 0, None).unwrap();
+        let mut moments = drive.clone().live(heavy(5, 40) as u32, 1, None).unwrap();
+        moments.dedup();
+        assert!(moments.len() > 40, "{} moments", moments.len());
+        for moment in moments {
+            let mut cut = drive.clone();
+            cut.live(u32::MAX, 1, Some(moment + Span(1))).unwrap();
+            let done = cut.live(3, 2, None);
+            done.unwrap_or_else(|what| panic!("{cache:?}, cut after {moment}: {what}"));
+        }
+    }
+}
+
+/// The campaign, with a mistake made on purpose: it must find something.
+fn is_found(mistakes: Mistakes, cache: Cache) {
+    let found = (0..40).any(|seed| {
+        let options = Options { mistakes, ..options(cache) };
+        campaign(options, seed, 25, 0).is_err()
+    });
+    assert!(found, "{mistakes:?} goes unseen");
+}
+
+#[test]
+fn a_dropped_barrier_is_found() {
+    let mistakes = Mistakes { flush_returns_at_once: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+}
+
+#[test]
+fn a_journal_that_forgets_trims_is_found() {
+    let mistakes = Mistakes { trims_are_not_noted: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+    is_found(mistakes, Cache::Protected);
+}
+
+#[test]
+fn a_journal_replayed_out_of_order_is_found() {
+    let mistakes = Mistakes { replay_out_of_order: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+}
+
+#[test]
+fn a_checkpoint_that_forgets_what_is_on_its_way_is_found() {
+    let mistakes = Mistakes { checkpoint_forgets_flying_rows: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
 }

@@ -1,6 +1,7 @@
 //! Flash in memory that keeps the rules of flash, fails where it is told to, and can lose its power.
 #![allow(dead_code)]
 
+pub mod lean;
 pub mod oracle;
 
 use std::cell::RefCell;
@@ -13,12 +14,20 @@ use runtime::{Dice, Line, Rt, Span, Time};
 pub const SMALL: Shape =
     Shape { dies: 2, planes: 2, blocks: 14, pages: 8, group: 2, units: 2, unit_bytes: 1024 };
 
+/// A device so small that it can be cut at every moment.
+pub const TINY: Shape =
+    Shape { dies: 2, planes: 1, blocks: 12, pages: 4, group: 1, units: 2, unit_bytes: 1024 };
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cell {
     Erased,
     /// Something was cut short, or failed.
     Torn,
-    Done { header: Header, logicals: Vec<u32>, data: Vec<Option<Vec<u8>>> },
+    Done {
+        header: Header,
+        logicals: Vec<u32>,
+        data: Vec<Option<Vec<u8>>>,
+    },
 }
 
 #[derive(Clone)]

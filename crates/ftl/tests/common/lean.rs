@@ -1,0 +1,129 @@
+//! Flash of which only spare bytes are kept, and which takes no time unless told to: for what is about
+//! numbers of units alone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ftl::{
+    Erase, Failed, Header, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit,
+};
+
+const NEVER: Header = Header { sequence: 0, erases: 0 };
+
+pub struct Lean {
+    shape: Shape,
+    /// One of each row in each plane; sequence 0: erased.
+    headers: RefCell<Vec<Header>>,
+    logicals: RefCell<Vec<u32>>,
+    pub programs: Cell<u64>,
+}
+
+impl Lean {
+    pub fn new(shape: Shape) -> Rc<Lean> {
+        let pages = (shape.dies * shape.planes * shape.blocks * shape.pages) as usize;
+        Rc::new(Lean {
+            shape,
+            headers: RefCell::new(vec![NEVER; pages]),
+            logicals: RefCell::new(vec![0; pages * shape.units as usize]),
+            programs: Cell::new(0),
+        })
+    }
+
+    fn at(&self, page: Page) -> usize {
+        let Page { die, plane, block, page } = page;
+        let block = (die * self.shape.planes + plane) * self.shape.blocks + block;
+        (block * self.shape.pages + page) as usize
+    }
+
+    fn each_page(&self, row: Row, mut with: impl FnMut(usize, usize)) {
+        let mut count = 0;
+        for plane in (0..self.shape.planes).filter(|plane| row.blocks.planes >> plane & 1 != 0) {
+            for page in row.page..row.page + self.shape.group {
+                let page = Page { die: row.blocks.die, plane, block: row.blocks.block, page };
+                with(self.at(page), count);
+                count += 1;
+            }
+        }
+    }
+
+    fn put(&self, row: Row, header: Header, logical: impl Fn(usize) -> u32) {
+        let units = self.shape.units as usize;
+        let (mut headers, mut logicals) = (self.headers.borrow_mut(), self.logicals.borrow_mut());
+        self.each_page(row, |at, count| {
+            assert_eq!(headers[at], NEVER, "programmed twice");
+            headers[at] = header;
+            for unit in 0..units {
+                logicals[at * units + unit] = logical(count * units + unit);
+            }
+        });
+    }
+}
+
+impl Pages for Lean {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn is_bad(&self, _: Page) -> bool {
+        false
+    }
+
+    fn mark_bad(&self, _: Page) {}
+
+    async fn read(&self, parts: &mut [Part]) {
+        for part in parts {
+            let erased = self.headers.borrow()[self.at(part.page)] == NEVER;
+            part.seen = if erased { Seen::Erased } else { Seen::Good { corrected: 0, retries: 0 } };
+        }
+    }
+
+    async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), Failed> {
+        for unit in units {
+            if let Source::Flash(place) = unit.from {
+                assert_eq!(self.logical(place), unit.logical);
+            }
+        }
+        self.put(row, header, |at| units[at].logical);
+        self.programs.set(self.programs.get() + 1);
+        Ok(())
+    }
+
+    async fn erase(&self, blocks: &mut [Erase]) {
+        let mut headers = self.headers.borrow_mut();
+        for one in blocks {
+            for group in 0..self.shape.rows() {
+                let row = Row { blocks: one.blocks, page: group * self.shape.group };
+                self.each_page(row, |at, _| headers[at] = NEVER);
+            }
+        }
+    }
+
+    fn header(&self, page: Page) -> Option<Header> {
+        Some(self.headers.borrow()[self.at(page)]).filter(|header| *header != NEVER)
+    }
+
+    fn logical(&self, at: Place) -> u32 {
+        self.logicals.borrow()[self.at(at.page) * self.shape.units as usize + at.unit as usize]
+    }
+
+    fn lend(&self, at: Place, _: &mut dyn FnMut(u32, &[u8])) -> bool {
+        // What the layer writes for itself is not kept here, so no mount must lean on it.
+        self.logical(at) & META == 0
+    }
+
+    fn slots(&self, _: u32) {}
+    fn stage(&self, _: u32, _: Tag, _: u32, _: &[u8]) {}
+    fn stage_copy(&self, _: u32, _: Tag, _: Option<Place>) {}
+    fn stage_slot(&self, _: u32, _: Tag, _: u32) {}
+    fn release(&self, _: u32) {}
+
+    fn kept(&self, _: u32) -> Option<Tag> {
+        None
+    }
+
+    fn lend_slot(&self, _: u32, _: &mut dyn FnMut(u32, &[u8])) {}
+
+    fn lay(&self, row: Row, header: Header, logicals: &[u32]) {
+        self.put(row, header, |at| logicals[at]);
+    }
+}
