@@ -12,7 +12,7 @@ use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
-use crate::policy::{self, Stream};
+use crate::policy::{self, Candidate, Stream};
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers::Phase;
 
@@ -172,6 +172,10 @@ impl State {
         if self.collection.rows >= lanes {
             return Step::Wait;
         }
+        // The last rows are for notes of trims, where an erase waits for them: then there is space again.
+        if self.supers.free == 0 && self.collection.drained.iter().any(|at| self.is_empty(*at)) {
+            return Step::Wait;
+        }
         let ready = self.weed_out();
         let stream = self.collector_stream();
         let row = self.supers.peek(stream);
@@ -221,7 +225,10 @@ impl State {
             self.counters.refreshed += 1;
             at
         } else if space.left < space.start || self.blocked {
-            let candidates = (0..blocks).map(|at| supers.candidate(at, now));
+            // At the very end only what surely leaves a row is worth it.
+            let least = if supers.free == 0 { self.layout.row_units } else { 0 };
+            let enough = move |one: &Candidate| one.valid + least <= one.units;
+            let candidates = (0..blocks).map(|at| supers.candidate(at, now).filter(enough));
             let worn = if self.counters.collected % LEVEL_EVERY == LEVEL_EVERY - 1 {
                 policy::laggard(self.options.wear_spread, supers.most_erases, candidates.clone())
             } else {
@@ -328,16 +335,18 @@ impl State {
         None
     }
 
+    /// Nothing points to it, and nothing is copied out of it.
+    fn is_empty(&self, superblock: u32) -> bool {
+        let one = &self.supers.all[superblock as usize];
+        one.valid == 0 && one.copies == 0
+    }
+
     /// A superblock that can be erased.
     fn next_erase(&mut self) -> Option<u32> {
-        let supers = &mut self.supers;
-        let empty = |at: &u32| {
-            let one = &supers.all[*at as usize];
-            one.valid == 0 && one.copies == 0
-        };
-        if let Some(found) = self.collection.drained.iter().copied().find(empty) {
+        if let Some(found) = self.collection.drained.iter().copied().find(|at| self.is_empty(*at)) {
             return Some(found);
         }
+        let supers = &mut self.supers;
         if supers.clean >= READY || supers.clean == supers.free {
             return None;
         }

@@ -364,6 +364,16 @@ impl<P: Pages> Ftl<P> {
         self.0.give_parts(parts);
     }
 
+    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
+    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
+    /// random, in the ordinary way.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]: something was written to it.
+    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
+        self.0.precondition(warm_up, seed).await
+    }
+
     /// What it has done, and how the flash is.
     pub fn stats(&self) -> Stats {
         let state = self.0.state.borrow();

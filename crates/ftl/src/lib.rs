@@ -14,6 +14,7 @@ mod mount;
 mod options;
 mod pages;
 pub mod policy;
+mod precondition;
 mod root;
 mod state;
 mod stats;

@@ -311,7 +311,10 @@ impl<P: Pages> Inner<P> {
                     continue;
                 }
                 self.pages.read(&mut parts).await;
-                if parts.iter().any(|part| part.seen != Seen::Erased) {
+                // Plane by plane: one that had failed was left out from then on.
+                let touched = parts.iter().filter(|part| part.seen != Seen::Erased);
+                let planes = planes & !touched.fold(0, |all, part| all | 1 << part.page.plane);
+                if planes == 0 {
                     continue;
                 }
                 let (header, units) = self.state.borrow_mut().padding(spot, planes);

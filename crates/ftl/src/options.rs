@@ -159,6 +159,8 @@ pub enum Error {
     Range,
     /// What was written there can't be read.
     Unreadable,
+    /// It can be done with a new drive only.
+    InUse,
     /// So many blocks have gone bad that nothing can be written any more.
     WornOut,
 }
@@ -168,6 +170,7 @@ impl fmt::Display for Error {
         f.write_str(match self {
             Error::Range => "blocks past the end",
             Error::Unreadable => "what was written there can't be read",
+            Error::InUse => "something has been written already",
             Error::WornOut => "too many blocks of flash have gone bad",
         })
     }

@@ -339,4 +339,13 @@ impl Supers {
         self.refreshing += u32::from(!one.refresh);
         one.refresh = true;
     }
+
+    /// A free superblock is filled, without having been written.
+    pub fn lay(&mut self, superblock: u32, opened: u64) {
+        let one = &mut self.all[superblock as usize];
+        (one.phase, one.opened) = (Phase::Filled, opened);
+        self.free -= 1;
+        self.clean -= 1;
+        self.free_units -= u64::from(one.units);
+    }
 }

@@ -235,8 +235,8 @@ impl<P: Pages> Inner<P> {
     pub fn form(&self) {
         loop {
             let mut state = self.state.borrow_mut();
-            let Some((spot, planes)) = state.host_row() else { break };
-            let job = state.host_job(spot, planes);
+            let Some((stream, spot, planes)) = state.host_row() else { break };
+            let job = state.host_job(stream, spot, planes);
             state.queues[spot.die as usize].jobs.push_back(job);
             drop(state);
             self.dies[spot.die as usize].notify(&self.rt);
@@ -365,7 +365,7 @@ impl State {
     }
 
     /// Whether a row of the host's may be made up now, and where.
-    fn host_row(&mut self) -> Option<(Spot, u32)> {
+    fn host_row(&mut self) -> Option<(Stream, Spot, u32)> {
         let waiting = self.buffer.waiting();
         if waiting == 0 {
             return None;
@@ -376,8 +376,13 @@ impl State {
             || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
                 && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
         let urgent = self.urgent && self.notes_waiting > 0;
-        let (spot, planes) = match self.supers.peek(Stream::Host) {
+        let mut stream = Stream::Host;
+        let (spot, planes) = match self.supers.peek(stream) {
             Some(row) => row,
+            None if urgent && self.supers.clean == 0 => {
+                stream = Stream::Collector;
+                self.supers.peek(stream)?
+            }
             None if !forced && waiting < self.layout.plane_units => return None,
             None => self.open_for(Stream::Host, urgent)?,
         };
@@ -389,7 +394,7 @@ impl State {
             self.refuse();
             return None;
         }
-        (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((spot, planes))
+        (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((stream, spot, planes))
     }
 
     fn refuse(&mut self) {
@@ -419,7 +424,7 @@ impl State {
     }
 
     /// The row, of what has waited longest.
-    fn host_job(&mut self, spot: Spot, planes: u32) -> Job {
+    fn host_job(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
         self.blocked = false;
         let mut job = self.job(spot, planes, false);
         for _ in 0..planes.count_ones() * self.layout.plane_units {
@@ -436,7 +441,7 @@ impl State {
             job.units.push(unit);
             job.from.push(NONE);
         }
-        self.supers.advance(Stream::Host, planes, self.next_sequence);
+        self.supers.advance(stream, planes, self.next_sequence);
         job
     }
 

@@ -90,3 +90,57 @@ fn greedy_collection_amplifies_as_the_closed_form_says() {
         assert!((measured / expected - 1.0).abs() < 0.05, "{measured} instead of {expected}");
     }
 }
+
+/// Filled superblocks by their valid share, summed over some moments of a run, and its amplification.
+async fn watch(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) -> (f64, [f64; 11]) {
+    let mut shares = [0.0; 11];
+    let mut sum = 0.0;
+    const LOOKS: u64 = 16;
+    for _ in 0..LOOKS {
+        sum += amplification(ftl, dice, writes / LOOKS).await;
+        let histogram = ftl.histogram();
+        let all: u32 = histogram.iter().sum();
+        for (share, count) in shares.iter_mut().zip(histogram) {
+            *share += f64::from(count) / f64::from(all) / LOOKS as f64;
+        }
+    }
+    (sum / LOOKS as f64, shares)
+}
+
+#[test]
+fn the_short_way_to_a_used_drive_leads_where_the_long_way_does() {
+    let shape = shape(heavy(200, 800), heavy(32, 64));
+    let units = (u64::from(shape.blocks * shape.pages) * 80 / 100) as u32;
+    let (mut long_sum, mut short_sum) = ([0.0; 11], [0.0; 11]);
+    for seed in 0..5 {
+        let run = |short: bool| {
+            let rt = Rt::simulated(None, Log::Off);
+            let mut dice = Dice::for_part(seed, if short { "short" } else { "long" });
+            rt.block_on(async {
+                let options = options(&shape, units, seed);
+                let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
+                if short {
+                    ftl.precondition(u64::from(units) / 2, seed).await.unwrap();
+                } else {
+                    for block in 0..ftl.blocks() {
+                        ftl.write(block, &[0; 4096]).await.unwrap();
+                    }
+                    write_at_random(&ftl, &mut dice, 6 * u64::from(units)).await;
+                }
+                watch(&ftl, &mut dice, 4 * u64::from(units)).await
+            })
+        };
+        let ((long, long_shares), (short, short_shares)) = (run(false), run(true));
+        println!(
+            "seed {seed}: write amplification {long:.4} the long way, {short:.4} the short way"
+        );
+        assert!((short / long - 1.0).abs() < 0.02, "{short} instead of {long}");
+        for at in 0..11 {
+            let (long, short) = (long_shares[at], short_shares[at]);
+            assert!((long - short).abs() < 0.02, "{at} tenths valid: {short} instead of {long}");
+            long_sum[at] += long / 5.0;
+            short_sum[at] += short / 5.0;
+        }
+    }
+    println!("long  {long_sum:.3?}\nshort {short_sum:.3?}");
+}

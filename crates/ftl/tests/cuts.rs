@@ -55,6 +55,9 @@ impl Drive {
             }
             while *left.borrow() > 0 {
                 rt.sleep(Span::us(100)).await;
+                if rt.now() > Time::ZERO + Span::us(100_000_000) {
+                    return Err(format!("stuck: {:?}", ftl.stats()));
+                }
             }
             Ok(())
         };
@@ -187,7 +190,8 @@ fn spacious(cache: Cache) -> Options {
 fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
     for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
         let shape = if heavy(0, 1) == 1 { SMALL } else { TINY };
-        let options = Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
+        let options =
+            Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
         let mut drive = Drive::new(shape, options, 11);
         // So much that the collector and a checkpoint have work when the short script begins.
         drive.live(400, 0, None).unwrap();

@@ -89,6 +89,7 @@ pub(crate) fn chips(
     let options = flash::Options {
         timing: modelled.then(|| flash.timing.clone()),
         protected_buffer: flash.software.cache == Cache::Protected,
+        held_up: flash.held_up,
     };
     Ok(Rc::new(Chips::new(rt, remains, options).map_err(RunError::of)?))
 }

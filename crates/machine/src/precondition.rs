@@ -1,11 +1,11 @@
-//! Flash that has been used before: filled, and overwritten until its collector works steadily.
+//! Flash that has been used before: filled, or as long use under random writes leaves it.
 
 use std::rc::Rc;
 
 use ::device::drive::Drive;
 use media::nand::Nand;
 use media::{Extent, Media, MediaError};
-use runtime::{Dice, Log, Rt};
+use runtime::{Log, Rt};
 
 use crate::device::{Kept, chips, software};
 use crate::plan::{Flash, Plan, Start};
@@ -14,12 +14,12 @@ use crate::world::RunError;
 /// Units of one write.
 const STEP: u32 = 16;
 
-/// How often a drive is overwritten on its way to the steady state, in tenths of its capacity: the valid
-/// share of superblocks then hardly changes any more.
-const OVERWRITES_TENTHS: u64 = 30;
+/// Writes of single units behind the analytic state, which blur what is too regular in it: one for each so
+/// many units of the drive.
+const UNITS_PER_WARM_UP: u64 = 64;
 
-/// Brings new flash there, in no time: as its software would have, write by write. Every block holds
-/// zeros.
+/// Brings new flash there, in no time: filled, as its software would have, write by write; to the steady
+/// state, by laying down what long use leaves. Every block holds zeros.
 pub(crate) fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Kept, RunError> {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
@@ -35,19 +35,20 @@ pub(crate) fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result
             let bytes = (count * unit_bytes) as usize;
             drive.write(Extent { block, blocks: blocks_of(count) }, &zeros[..bytes]).await
         };
-        for unit in (0..units).step_by(STEP as usize) {
-            write(unit, STEP.min(units - unit)).await?;
-        }
         if start == Start::Steady {
-            let mut dice = Dice::for_part(plan.run.seed, "precondition");
-            for _ in 0..u64::from(units) * OVERWRITES_TENTHS / 10 {
-                write(dice.below(units.into()) as u32, 1).await?;
+            let software = drive.software().await.map_err(RunError::of)?;
+            let warm_up = u64::from(units) / UNITS_PER_WARM_UP;
+            let laid = software.precondition(warm_up, plan.run.seed).await;
+            laid.map_err(RunError::of)?;
+        } else {
+            for unit in (0..units).step_by(STEP as usize) {
+                write(unit, STEP.min(units - unit)).await.map_err(RunError::of)?;
             }
         }
-        drive.flush().await
+        drive.flush().await.map_err(RunError::of)
     });
     rt.drop_tasks();
-    worked.map_err(RunError::of)?;
+    worked?;
     let drive = Rc::try_unwrap(drive).ok().expect("its tasks are gone");
     let label = drive.into_label();
     let chips = Rc::try_unwrap(chips).ok().expect("the drive is gone");

@@ -163,6 +163,23 @@ fn what_fails_uses_the_page_up_and_then_the_block() {
 }
 
 #[test]
+fn faults_can_be_made() {
+    let mut nand = nand(Keep::Stamps);
+    program(&mut nand, at(0, 0), 1).unwrap();
+    program(&mut nand, at(0, 1), 1).unwrap();
+    nand.spoil(at(0, 0), 500_000_000_000).unwrap();
+    assert_eq!(nand.sense(at(0, 0), 1, 0).unwrap(), Sense::Uncorrectable);
+    assert_eq!(nand.sense(at(0, 1), 1, 0).unwrap(), GOOD);
+    nand.erase(0).unwrap();
+    program(&mut nand, at(0, 0), 2).unwrap();
+    assert_eq!(nand.sense(at(0, 0), 1, 0).unwrap(), GOOD);
+    nand.break_block(0).unwrap();
+    assert!(matches!(program(&mut nand, at(0, 1), 2), Err(Error::ProgramFailed { .. })));
+    assert!(matches!(nand.erase(0), Err(Error::EraseFailed { .. })));
+    assert!(nand.spoil(at(0, 12), 1).is_err() && nand.break_block(32).is_err());
+}
+
+#[test]
 fn data_rot_with_wear_and_time_and_retries_bring_them_back() {
     let errors = Errors {
         rated_cycles: 1000,

@@ -5,6 +5,7 @@ use media::contents::{Keep, STAMP_BYTES};
 use media::nand::{Nand, PageAt};
 
 /// Slots, and what they hold.
+#[derive(Clone)]
 pub(super) struct Buffer {
     keep: Keep,
     unit_bytes: usize,
@@ -17,7 +18,7 @@ pub(super) struct Buffer {
     pool: Vec<Vec<u8>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Slot {
     tag: Option<Tag>,
     whole: Option<Vec<u8>>,

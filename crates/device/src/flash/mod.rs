@@ -101,6 +101,11 @@ impl Remains {
         &self.nand
     }
 
+    /// Another of the same, for as little memory as what they do not share takes.
+    pub fn fork(&self) -> Remains {
+        Remains { nand: self.nand.fork(), buffer: self.buffer.clone() }
+    }
+
     /// The flash alone: what a buffer held beside it is lost.
     pub fn into_nand(self) -> Nand {
         self.nand
@@ -146,6 +151,23 @@ impl Chips {
     /// Looks at the flash as it is now. What is under way has been programmed already, and not yet erased.
     pub fn with_nand<T>(&self, look: impl FnOnce(&Nand) -> T) -> T {
         look(&self.nand.borrow())
+    }
+
+    /// Changes the flash by other means than its operations: faults, age, wear.
+    pub fn change_nand<T>(&self, change: impl FnOnce(&mut Nand) -> T) -> T {
+        change(&mut self.nand.borrow_mut())
+    }
+
+    /// A fault: the die does nothing for so long, once it has done what it was asked before. Without times
+    /// nothing happens.
+    ///
+    /// # Panics
+    /// If there is no such die.
+    pub fn stick(&self, die: u32, span: Span) {
+        if self.options.timing.is_some() {
+            let now = self.rt.now();
+            self.dies[die as usize].borrow_mut().operate(now, now, span, Work::Read);
+        }
     }
 
     /// What has been done so far.

@@ -51,6 +51,7 @@ impl Chips {
     /// Senses a part once.
     fn sense(&self, part: &mut Part, step: u32) {
         let at = self.at(part.page);
+        self.rt.log("flash", "sense", at.block.into(), at.page.into());
         let seen = self.nand.borrow_mut().sense(at, part.units.into(), step);
         self.count(|counts| {
             counts.senses += 1;

@@ -42,6 +42,7 @@ impl Chips {
         }
         let spare = spare_bytes(header, units.iter().map(|unit| unit.logical));
         let spare = &spare[..HEADER_BYTES as usize + 4 * units.len()];
+        self.rt.log("flash", "program", at.block.into(), at.page.into());
         let done = nand.program(at, Data::Kept(&page), spare);
         for (number, unit) in units.iter().enumerate().filter(|(_, u)| u.logical & META != 0) {
             match unit.from {
@@ -129,6 +130,7 @@ impl Chips {
             let page = Page { die: blocks.die, plane, block: blocks.block, page: 0 };
             let at = page_at(self.shape, page);
             self.count(|counts| counts.erases += 1);
+            self.rt.log("flash", "erased", at.block.into(), 0);
             match self.nand.borrow_mut().erase(at.block) {
                 Ok(()) => {}
                 Err(Error::EraseFailed { .. }) => {

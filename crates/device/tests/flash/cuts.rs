@@ -167,7 +167,7 @@ fn the_buffer_is_kept_or_lost_as_the_options_say() {
         chips.slots(2);
         let tag = Tag { logical: 4, order: 9 };
         chips.stage(1, tag, 0, &[5; 4096]);
-        let chips = Chips::new(&rt, chips.cut(), options).unwrap();
+        let chips = Chips::new(&rt, chips.cut().fork(), options).unwrap();
         chips.slots(2);
         assert_eq!(chips.kept(0), None);
         assert_eq!(chips.kept(1), protected_buffer.then_some(tag));

@@ -213,6 +213,14 @@ fn a_further_try_is_a_read_of_its_own() {
 }
 
 #[test]
+fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
+    let (rt, chips) = world(stoppable(8));
+    chips.stick(0, Span::us(400));
+    let calls = [(100, read(0, 0, 0)), (100, read(1, 0, 0)), (100, program(0, 1, 0b01))];
+    assert_eq!(run_on(&rt, &chips, &calls), [455_160, 155_160, 1_451_000]);
+}
+
+#[test]
 fn every_wait_has_its_name() {
     let names = &["die wait", "die", "channel wait", "channel"];
     let rt = Rt::simulated(Some(Journeys::new(1, 4, 0, names)), Log::Off);

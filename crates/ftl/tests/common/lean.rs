@@ -4,7 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ftl::{Erase, Failed, Header, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit};
+use ftl::{
+    Erase, Failed, Header, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit,
+};
 
 const NEVER: Header = Header { sequence: 0, erases: 0 };
 
@@ -71,8 +73,7 @@ impl Pages for Lean {
     async fn read(&self, parts: &mut [Part]) {
         for part in parts {
             let erased = self.headers.borrow()[self.at(part.page)] == NEVER;
-            part.seen =
-                if erased { Seen::Erased } else { Seen::Good { corrected: 0, retries: 0 } };
+            part.seen = if erased { Seen::Erased } else { Seen::Good { corrected: 0, retries: 0 } };
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Flash {
     pub timing: Timing,
     /// The software, but for its seed.
     pub software: Options,
+    /// Capacitors carry the chips to the end of what they have begun when the power fails.
+    pub held_up: bool,
     /// What the drive has been through before it is used.
     pub start: Start,
     /// Where its state is kept from run to run.
@@ -69,6 +71,7 @@ pub(super) fn read(
     let geometry = profile.as_ref().and_then(|profile| geometry(&fields, profile));
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let software = software(&fields, geometry.as_ref(), block_bytes);
+    let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };
     let start = fields.choice(
         "start",
         &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
@@ -86,6 +89,7 @@ pub(super) fn read(
         spec,
         timing: profile.timing,
         software: software?,
+        held_up: held_up?,
         start: start?,
         state: state?.map(PathBuf::from),
     })

@@ -42,7 +42,7 @@ impl Nand {
         }
         let held = &mut self.blocks[block as usize].held;
         let Held::Rows(rows) = held else { return };
-        let packed = Held::Packed(Arc::new(rows.pack(&mut self.sums)));
+        let packed = Held::Packed(Arc::new(rows.pack(&mut self.room)));
         let rows = std::mem::replace(held, packed);
         self.take_back(rows);
     }

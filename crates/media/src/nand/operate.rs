@@ -65,6 +65,27 @@ impl Nand {
         self.blocks[at.block as usize].flags |= HARMED;
     }
 
+    /// A fault: so many raw bit errors in 10^12 come on top in this page, until its block is erased. From
+    /// 5 * 10^11 on nothing is left.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn spoil(&mut self, at: PageAt, rate: u64) -> Result<(), Error> {
+        self.check(at)?;
+        self.harm(at, rate);
+        Ok(())
+    }
+
+    /// A fault: every program and erase of this block fails from now on.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn break_block(&mut self, block: u32) -> Result<(), Error> {
+        self.check(PageAt { block, page: 0 })?;
+        self.blocks[block as usize].flags |= FAILED;
+        Ok(())
+    }
+
     /// Keeps a unit of a programmed page whole, whatever else is remembered of the host's data: tables and
     /// journals of software.
     ///

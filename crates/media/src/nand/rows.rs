@@ -12,6 +12,13 @@ pub(super) struct Rows {
     pub(super) bytes: Vec<u8>,
 }
 
+/// Room for packing: by column a sum that tells most columns apart, and the bits that change.
+#[derive(Default)]
+pub(super) struct Room {
+    sums: Vec<u32>,
+    differences: Vec<u8>,
+}
+
 /// The rows of a full block, packed.
 pub(super) struct Packed {
     columns: Box<[u16]>,
@@ -32,27 +39,33 @@ impl Rows {
         &self.bytes[row * self.width..][..self.width]
     }
 
-    /// Packs these rows. `sums` is room for one word a column.
-    pub(super) fn pack(&self, sums: &mut Vec<(u32, u8)>) -> Packed {
+    /// Packs these rows.
+    pub(super) fn pack(&self, room: &mut Room) -> Packed {
         let (first, count) = (self.row(0), self.bytes.len() / self.width);
+        let Room { sums, differences } = room;
         sums.clear();
-        sums.resize(self.width, (0, 0));
+        sums.resize(self.width, 0);
+        differences.clear();
+        differences.resize(self.width, 0);
         let mut key = 1_u32;
         for row in self.bytes.chunks_exact(self.width) {
             key = key.wrapping_mul(0x9e37_79b1);
-            for ((sum, first), byte) in sums.iter_mut().zip(first).zip(row) {
-                sum.0 = sum.0.wrapping_add(u32::from(*byte).wrapping_mul(key));
-                sum.1 |= byte ^ first;
+            // Two loops, each of which the compiler can make wide.
+            for (sum, byte) in sums.iter_mut().zip(row) {
+                *sum = sum.wrapping_add(u32::from(*byte).wrapping_mul(key));
+            }
+            for ((difference, first), byte) in differences.iter_mut().zip(first).zip(row) {
+                *difference |= byte ^ first;
             }
         }
         let mut kept: Vec<usize> = Vec::with_capacity(self.width);
         let columns = (0..self.width).map(|column| {
-            if sums[column].1 == 0 {
+            if differences[column] == 0 {
                 return ONE_VALUE | u16::from(first[column]);
             }
-            let twin = kept.iter().position(|other| {
-                sums[*other].0 == sums[column].0 && self.are_equal(*other, column)
-            });
+            let twin = kept
+                .iter()
+                .position(|other| sums[*other] == sums[column] && self.are_equal(*other, column));
             twin.unwrap_or_else(|| {
                 kept.push(column);
                 kept.len() - 1
@@ -128,7 +141,7 @@ mod tests {
             rows.bytes.extend([7, 7, 7, 7]);
             rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
         }
-        let packed = rows.pack(&mut Vec::new());
+        let packed = rows.pack(&mut Room::default());
         assert_eq!(packed.stride, 4, "the low bytes: {:?}", packed.columns);
         assert_eq!(packed.unpack(20, 100).bytes, rows.bytes);
         let mut middle = [0; 6];
@@ -146,7 +159,7 @@ mod tests {
             prop_assume!(bytes.len() >= width);
             let rows = bytes.len() / width;
             let bytes = bytes[..rows * width].to_vec();
-            let packed = Rows { width, bytes: bytes.clone() }.pack(&mut Vec::new());
+            let packed = Rows { width, bytes: bytes.clone() }.pack(&mut Room::default());
             prop_assert_eq!(packed.unpack(width, rows).bytes, &bytes[..]);
             let again = Packed::from_bytes(&packed.to_bytes(), width, rows).unwrap();
             prop_assert_eq!(again.unpack(width, rows).bytes, &bytes[..]);

@@ -1,0 +1,222 @@
+//! A drive as long use would have left it, without the use.
+//!
+//! Under uniform random writes the superblocks in use form a queue: each was full of valid units when it was
+//! written, lost them at a rate that was the same for all of them, and is collected when so few are left that
+//! another comes after it. With superblocks evenly spread in age, the valid share falls off exponentially
+//! from one to that of the victim, and the mean of it is the share of all space that is in use
+//! (Desnoyers, "Analytic Models of SSD Write Performance", ACM Transactions on Storage 2014, for blocks of
+//! many pages). That is laid down directly; some writes then blur what is too regular in it.
+
+use alloc::vec::Vec;
+
+use runtime::Dice;
+
+use crate::ftl::Inner;
+use crate::layout::Spot;
+use crate::options::Error;
+use crate::pages::Pages;
+use crate::state::{PAD, State};
+use crate::supers::Phase;
+
+impl<P: Pages> Inner<P> {
+    pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
+        if !self.state.borrow().is_new() {
+            return Err(Error::InUse);
+        }
+        let mut dice = Dice::for_part(seed, "precondition");
+        let plan = self.state.borrow().ages();
+        let units = self.options.units;
+        // A walk over all units that visits each once.
+        let step = coprime(units, &mut dice);
+        let mut next = dice.below(units.into()) as u32;
+        let mut walk = || {
+            next = ((u64::from(next) + u64::from(step)) % u64::from(units)) as u32;
+            next
+        };
+        for (superblock, valid) in plan {
+            self.lay(superblock, valid, &mut walk, &mut dice);
+            // Long work lets others run.
+            self.rt.yield_now().await;
+        }
+        let zeros = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        let per_unit = u64::from(self.layout.shape.unit_bytes / self.options.block_bytes);
+        for _ in 0..warm_up {
+            self.write(dice.below(units.into()) * per_unit, &zeros).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a superblock filled, with so many valid units at random places.
+    fn lay(&self, superblock: u32, valid: u32, walk: &mut impl FnMut() -> u32, dice: &mut Dice) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let opened = state.next_sequence;
+        let (mut wanted, mut left) = (valid, state.supers.all[superblock as usize].units);
+        state.supers.lay(superblock, opened);
+        let mut logicals: Vec<u32> = Vec::with_capacity(self.layout.row_units as usize);
+        for group in 0..self.layout.groups {
+            for die in 0..self.layout.shape.dies {
+                let spot = Spot { superblock, group, die };
+                let planes = state.supers.members(superblock, die);
+                if planes == 0 {
+                    continue;
+                }
+                let job = state.job(spot, planes, false);
+                logicals.clear();
+                for (_, unit) in job.targets(&self.layout) {
+                    // Selection sampling (Knuth, volume 2, 3.4.2): exactly so many, all places alike.
+                    let chosen = wanted == left || dice.chance(wanted.into(), left.into());
+                    left -= 1;
+                    logicals.push(PAD);
+                    if chosen {
+                        wanted -= 1;
+                        let logical = walk();
+                        state.put(logical, unit);
+                        state.supers.set_valid(unit);
+                        *logicals.last_mut().expect("pushed above") = logical;
+                    }
+                }
+                self.pages.lay(self.layout.row(spot, planes), job.header, &logicals);
+                state.recycle(job);
+            }
+        }
+        state.supers.all[superblock as usize].filled = state.next_sequence;
+    }
+}
+
+/// A step with which a walk round so many visits all of them.
+fn coprime(of: u32, dice: &mut Dice) -> u32 {
+    let gcd = |mut a: u32, mut b: u32| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    // Near the golden section neighbours come to lie far from each other.
+    let golden = (u64::from(of) * 618_034 / 1_000_000) as u32;
+    let mut step = golden.saturating_sub(dice.below(1000) as u32).max(1);
+    while gcd(step, of) != 1 {
+        step += 1;
+    }
+    step
+}
+
+const ONE: u64 = 1 << 32;
+
+/// e to the power of -x / 2^32, in 32nds of fixed point, by its series and squarings.
+fn exp_minus(x: u64) -> u64 {
+    // Halved until small, then squared as often.
+    let halvings = 64 - x.leading_zeros().min(64);
+    let halvings = halvings.saturating_sub(28);
+    let small = x >> halvings;
+    let (mut term, mut sum) = (ONE as i128, ONE as i128);
+    for n in 1..8 {
+        term = -(term * i128::from(small)) / (ONE as i128 * n);
+        sum += term;
+    }
+    let mut result = sum as u128;
+    for _ in 0..halvings {
+        result = (result * result) >> 32;
+    }
+    result as u64
+}
+
+/// The decay from the newest superblock to the oldest, in 32nds of fixed point, for which the mean valid
+/// share is `mean`: (1 - e^-d) / d = mean.
+fn decay(mean: u64) -> u64 {
+    let (mut low, mut high) = (1, 64 * ONE);
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        let share = ((u128::from(ONE - exp_minus(middle))) << 32) / u128::from(middle);
+        if share > u128::from(mean) { low = middle } else { high = middle }
+    }
+    low
+}
+
+impl State {
+    fn is_new(&self) -> bool {
+        let unused = |one: &crate::supers::Super| {
+            matches!(one.phase, Phase::Gone | Phase::Free { clean: true })
+        };
+        self.supers.all.iter().all(unused) && self.buffer.waiting() == 0
+    }
+
+    /// Which superblocks are to be laid down with how many valid units, oldest first.
+    fn ages(&self) -> Vec<(u32, u32)> {
+        let all = &self.supers.all;
+        let usable = (0..all.len() as u32).filter(|at| all[*at as usize].units > 0);
+        let mut kept = self.space().start;
+        let mut laid: Vec<u32> = Vec::new();
+        for at in usable {
+            let units = u64::from(all[at as usize].units);
+            if kept > 0 {
+                kept = kept.saturating_sub(units);
+            } else {
+                laid.push(at);
+            }
+        }
+        let space: u64 = laid.iter().map(|at| u64::from(all[*at as usize].units)).sum();
+        let units = u64::from(self.options.units);
+        let decay = decay(((u128::from(units) << 32) / u128::from(space)) as u64);
+        let count = laid.len() as u64;
+        let share = |age: u64| {
+            exp_minus((u128::from(decay) * u128::from(2 * age + 1) / u128::from(2 * count)) as u64)
+        };
+        let mut plan: Vec<(u32, u32)> = laid
+            .iter()
+            .zip((0..count).rev())
+            .map(|(at, age)| {
+                let units = all[*at as usize].units;
+                (*at, ((u64::from(units) * share(age)) >> 32).min(units.into()) as u32)
+            })
+            .collect();
+        // Rounding: what is missing or too much is spread over all.
+        let mut planned: u64 = plan.iter().map(|(_, valid)| u64::from(*valid)).sum();
+        while planned != units {
+            for (at, valid) in &mut plan {
+                if planned < units && *valid < all[*at as usize].units {
+                    (*valid, planned) = (*valid + 1, planned + 1);
+                } else if planned > units && *valid > 0 {
+                    (*valid, planned) = (*valid - 1, planned - 1);
+                }
+            }
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponential_is_right_to_six_digits() {
+        for (x, expected) in [(0, 1_000_000), (ONE / 2, 606_531), (ONE, 367_879), (5 * ONE, 6_738)]
+        {
+            let got = (exp_minus(x) * 1_000_000 + ONE / 2) >> 32;
+            assert!(got.abs_diff(expected) <= 1, "{got} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn the_decay_gives_the_mean_that_was_asked_for() {
+        for percent in [50, 78, 87, 93, 99] {
+            let d = decay(ONE * percent / 100);
+            let mean = (u128::from(ONE - exp_minus(d)) << 32) / u128::from(d);
+            let got = (mean as u64 * 10_000) >> 32;
+            assert!(got.abs_diff(percent * 100) <= 1, "{got} for {percent} %");
+        }
+    }
+
+    #[test]
+    fn a_walk_visits_every_unit_once() {
+        for of in [1, 2, 97, 1000, 4096] {
+            let step = coprime(of, &mut Dice::new(of.into()));
+            let mut seen: Vec<u32> = (0..of)
+                .map(|at| (u64::from(at) * u64::from(step) % u64::from(of)) as u32)
+                .collect();
+            seen.sort_unstable();
+            assert!(seen.iter().zip(0..).all(|(a, b)| *a == b));
+        }
+    }
+}

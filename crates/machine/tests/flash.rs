@@ -1,0 +1,131 @@
+//! Flash behind both interfaces and in both worlds: contents verified with the collector at work, states
+//! kept in a file, used drives.
+
+mod common;
+
+use common::{Folder, clean, only, plan, shares, simulate_by, work};
+use machine::device::Kept;
+use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::plan::Plan;
+use machine::world::{self, Options, Outcome};
+use runtime::Log;
+use workload::pattern::OpKind;
+
+/// Every length, over the whole drive, some of it again and again.
+const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
+    io_size=3m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+fn flash(sets: &[(&str, &str)]) -> Plan {
+    plan("small-flash", sets)
+}
+
+fn seen(outcome: &Outcome) -> machine::device::FlashSeen {
+    outcome.flash.expect("a device of flash")
+}
+
+fn verified(outcome: &Outcome) {
+    assert!(only(outcome).blocks_verified > 2_000, "{}", only(outcome).blocks_verified);
+}
+
+#[test]
+fn flash_keeps_what_it_is_given_while_its_collector_works() {
+    for sets in [
+        &[("medium.flash.start", "filled")][..],
+        &[("medium.keep", "stamps"), ("medium.flash.start", "filled")],
+        &[
+            ("medium.flash.cache", "through"),
+            ("medium.flash.streams", "mixed"),
+            ("medium.flash.start", "filled"),
+        ],
+        &[
+            ("medium.flash.cache", "protected"),
+            ("medium.flash.collector", "cost-benefit"),
+            ("medium.flash.start", "filled"),
+        ],
+    ] {
+        let outcome = simulate_by::<Nvme>(&flash(sets), &work(MIXED), Options::default());
+        verified(&outcome);
+        let seen = seen(&outcome);
+        assert!(seen.software.counters.collected > 0, "{sets:?}: {seen:?}");
+        assert!(seen.software.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
+        let outcome = simulate_by::<Dcx>(&flash(sets), &work(MIXED), Options::default());
+        verified(&outcome);
+    }
+}
+
+#[test]
+fn live_flash_keeps_what_it_is_given() {
+    let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
+    for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
+        let outcome = run(&plan, &work(MIXED), Options::default());
+        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+        verified(&outcome);
+        assert!(seen(&outcome).software.counters.collected > 0);
+    }
+}
+
+#[test]
+fn every_wait_for_flash_has_a_name() {
+    let plan = flash(&[("medium.flash.start", "filled")]);
+    let outcome = simulate_by::<Nvme>(&plan, &work(MIXED), Options::default());
+    let stage = |kind, name: &str| {
+        let place = Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
+        shares(only(&outcome), kind).stages_ps[place]
+    };
+    for name in ["die wait", "die", "channel"] {
+        assert!(stage(OpKind::Read, name) > 0.0, "{name}");
+    }
+    assert!(stage(OpKind::Write, "buffer wait") > 0.0);
+    assert!(stage(OpKind::Flush, "flush") > 0.0);
+    for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
+        assert_eq!(shares(only(&outcome), kind).unexplained_ps, 0.0, "{kind:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log_of_flash() {
+    let log = |seed: &str| {
+        let plan = flash(&[("run.seed", seed), ("medium.flash.errors", "profile")]);
+        let log = Log::kept();
+        let options = Options { log: log.clone(), ..Options::default() };
+        simulate_by::<Nvme>(&plan, &work(MIXED), options);
+        log.entries()
+    };
+    assert_eq!(log("1"), log("1"));
+    assert_ne!(log("1"), log("2"));
+}
+
+/// Written by one run, read by the next: the second finds the first's stamps, of the same seed.
+#[test]
+fn a_drives_state_is_kept_in_a_file() {
+    let folder = Folder::new("flash");
+    let path = folder.path("drive").display().to_string();
+    let plan = flash(&[("medium.flash.state", &path)]);
+    let write = "[write]\nrw=write\nbs=64k\nsize=2m\n";
+    simulate_by::<Nvme>(&plan, &work(write), Options::default());
+    let filled =
+        simulate_by::<Nvme>(&plan, &work("[read]\nrw=read\nbs=64k\nsize=2m\n"), Options::default());
+    let seen = seen(&filled);
+    assert_eq!(seen.software.mapped_units, 512, "2 MiB of units");
+    assert!(seen.chips.senses > 0);
+    let other = flash(&[("medium.flash.state", &path), ("run.seed", "2")]);
+    let said = Kept::new(&other).err().expect("other chips").to_string();
+    assert_eq!(
+        said,
+        format!("{path}: found other chips, expected those of the plan, its seed included")
+    );
+}
+
+#[test]
+fn a_used_drive_is_full_and_a_steady_one_is_worn() {
+    let seen = |start: &str| {
+        let plan = flash(&[("medium.flash.start", start), ("medium.keep", "stamps")]);
+        let read = "[read]\nrw=randread\nbs=4k\nsize=1m\n";
+        seen(&simulate_by::<Nvme>(&plan, &work(read), Options::default())).software
+    };
+    let (fresh, filled, steady) = (seen("fresh"), seen("filled"), seen("steady"));
+    let units = u64::from(flash(&[]).medium.flash.expect("flash").software.units);
+    assert_eq!((fresh.mapped_units, fresh.erases), (0, 0));
+    assert_eq!((filled.mapped_units, steady.mapped_units), (units, units));
+    assert!(steady.erases > filled.erases + 10, "{} and {}", filled.erases, steady.erases);
+}
