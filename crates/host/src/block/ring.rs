@@ -111,10 +111,14 @@ pub(super) struct Ring<P: HostPort> {
     gauge: Cell<Gauge>,
     /// When the device could have had the oldest pending descriptor.
     since: Cell<Time>,
-    /// The population at the last return, when that was, and how many have come since.
-    population: Cell<u32>,
+    /// When the last block came back, and what it had taken.
     back_at: Cell<Time>,
-    back: Cell<(u32, u32)>,
+    last: Cell<Span>,
+    /// Descriptors that came back and in whose place no other has come yet.
+    away: Cell<u32>,
+    /// A return after which all who are away are waited for, to see how long they take: how many are
+    /// still missing.
+    timing: Cell<Option<(Time, u32)>>,
     turnaround: Cell<Option<Span>>,
     /// Until when the sizing policy waits.
     pub ask_at: Cell<Option<Time>>,
@@ -162,9 +166,10 @@ impl<P: HostPort> Ring<P> {
             counters: Cell::default(),
             gauge: Cell::default(),
             since: Cell::new(rt.now()),
-            population: Cell::new(0),
             back_at: Cell::new(rt.now()),
-            back: Cell::new((0, 0)),
+            last: Cell::new(Span::ZERO),
+            away: Cell::new(0),
+            timing: Cell::new(None),
             turnaround: Cell::new(None),
             ask_at: Cell::new(None),
             stages: Stages {
@@ -228,15 +233,21 @@ impl<P: HostPort> Ring<P> {
             self.since.set(self.rt().now());
         }
         self.bios.free.set(count.wrapping_add(1));
-        let (size, come) = self.back.get();
-        if come < size {
-            self.back.set((size, come + 1));
-            if come + 1 == size {
-                self.turnaround.set(Some(self.rt().now().since(self.back_at.get())));
-            }
-        }
+        self.note_arrival();
         self.rt().log("host", "stores", u64::from(self.bios.place(count)), command.offset);
         true
+    }
+
+    fn note_arrival(&self) {
+        self.away.set(self.away.get().saturating_sub(1));
+        match self.timing.get() {
+            None => {}
+            Some((since, 1)) => {
+                self.timing.set(None);
+                self.turnaround.set(Some(self.rt().now().since(since)));
+            }
+            Some((since, missing)) => self.timing.set(Some((since, missing - 1))),
+        }
     }
 
     pub fn write(&self, count: u32, command: &Command) {
@@ -271,9 +282,10 @@ impl<P: HostPort> Ring<P> {
             pending,
             coming,
             block_max: u32::from(self.limits.block_max()),
-            population: self.population.get(),
+            population: pending + self.away.get(),
             waited: self.rt().now().since(since),
-            overhead: self.gauge.get().overhead(),
+            takes: self.gauge.get().takes(),
+            last: self.last.get(),
             turnaround: self.turnaround.get(),
         };
         let sizing = self.options.sizing;
@@ -299,7 +311,13 @@ impl<P: HostPort> Ring<P> {
                 }
                 return;
             }
-            Some(Next::Send(_)) => {}
+            Some(Next::Send(_)) => {
+                if self.ask_at.get().is_some_and(|at| at <= self.rt().now()) {
+                    // Who has not come by now is not waited for again.
+                    self.away.set(0);
+                    self.timing.set(None);
+                }
+            }
         }
         let announcing = Announcing::begin(self);
         self.mark_pending(self.stages.block_wait);
@@ -371,7 +389,9 @@ impl<P: HostPort> Ring<P> {
 
     /// Whether anything has come back.
     pub fn has_news(&self) -> bool {
-        let Some(flight) = self.flight.get() else { return false };
+        let Some(flight) = self.flight.get().filter(|_| !self.distrusted.get()) else {
+            return false;
+        };
         self.groups(flight).any(|(first, descriptors)| self.is_back(first, descriptors))
     }
 
@@ -412,11 +432,14 @@ impl<P: HostPort> Ring<P> {
     fn is_over(&self, flight: Flight) {
         let now = self.rt().now();
         let mut gauge = self.gauge.get();
-        gauge.note(flight.size, now.since(flight.announced));
+        self.last.set(now.since(flight.announced));
+        gauge.note(flight.size, self.last.get());
         self.gauge.set(gauge);
-        self.population.set(flight.size + self.bios.pending());
         self.back_at.set(now);
-        self.back.set((flight.size, 0));
+        self.away.set(self.away.get() + flight.size);
+        if self.timing.get().is_none() {
+            self.timing.set(Some((now, self.away.get())));
+        }
         self.flight.set(None);
     }
 

@@ -11,13 +11,16 @@ pub struct Load {
     pub coming: u32,
     /// The most descriptors of a block.
     pub block_max: u32,
-    /// Descriptors that were on their way, or waiting, when the last block came back.
+    /// Those, and as many as were answered and have not come back yet: what a closed loop consists of.
     pub population: u32,
     /// Since the oldest of them waits and the device could have had it.
     pub waited: Span,
-    /// What a block takes beside its descriptors, as measured; none: not known yet.
-    pub overhead: Option<Span>,
-    /// From a block's return until as many new descriptors had come, as measured last.
+    /// What a block takes by itself and with each of its descriptors, as measured; none: blocks of one
+    /// size alone have come so far.
+    pub takes: Option<(Span, Span)>,
+    /// What the last block took in all.
+    pub last: Span,
+    /// From a block's return until whoever was answered then had come back, as measured last.
     pub turnaround: Option<Span>,
 }
 
@@ -61,8 +64,8 @@ impl Sizing {
         Sizing { rule: all, setting: Setting { size: 0, linger: Span::ZERO } }
     }
 
-    /// Ours: as the paper's, but it waits for descriptors that are about to come back, where that takes
-    /// less than the block that it saves.
+    /// Ours: as the paper's, but it waits for descriptors that are about to come back, where that saves
+    /// more than it takes; never longer than a block takes by itself.
     pub const fn gathering() -> Sizing {
         Sizing { rule: gather, setting: Setting { size: 0, linger: Span::ZERO } }
     }
@@ -83,39 +86,49 @@ fn all(load: &Load, _: Setting) -> Next {
     Next::Send(load.pending.min(load.block_max))
 }
 
-/// In a closed loop of *P* requests the paper's rule settles into two groups that take turns: while one
-/// is worked on, the other comes back, and every request has paid for two blocks. Waiting until all are
-/// back makes it one block, of *b = min(P, largest)*, at the price of the wait *w*:
+/// In a closed loop of *P* requests the paper's rule settles into groups that take turns: while one is
+/// worked on, another comes back, and which request belongs to which is left to chance. Here the number of
+/// groups *g* is chosen, and their size *s = P / g*:
 ///
 /// ```text
-///   two groups   P requests take 2 o + P c       (o: a block's own time, c: a descriptor's)
-///   one group    b requests take o + w + b c
+///   the loop takes  max(g o + P c, o + s c + t)    o: a block by itself, c: a descriptor, t: the turnaround
 /// ```
 ///
-/// so that waiting is right while *(o + w) P < 2 o b*. The time from a return until as many have come
-/// back is the guess for *w*; the bound that follows from the rule, *2 o b / P - o*, is at most *o*, and
-/// ends the wait whatever the guess was.
+/// All of these are measured. Of two numbers of groups that are as good, the larger means shorter waits.
+/// What is less than a group waits for the rest of it, but no longer than *o*: then those who have not come
+/// are no longer counted. A lone request is a group of its own, and waits for nobody.
 fn gather(load: &Load, _: Setting) -> Next {
-    let now = Next::Send(load.pending.min(load.block_max));
     if load.pending >= load.block_max {
-        return now;
+        return Next::Send(load.block_max);
     }
     if load.coming > 0 {
         return Next::Wait(None);
     }
-    let target = load.population.min(load.block_max);
-    let (Some(overhead), Some(turnaround)) = (load.overhead, load.turnaround) else { return now };
-    if load.pending >= target {
-        return now;
-    }
-    let twice = 2 * overhead.0 * u64::from(target) / u64::from(load.population);
-    let limit = Span(twice).saturating_sub(overhead);
-    if turnaround <= limit && load.waited < limit {
-        Next::Wait(Some(limit.saturating_sub(load.waited)))
+    let Some(turnaround) = load.turnaround else { return Next::Send(load.pending) };
+    // Before blocks of two sizes have come, all of a block's time may be its own.
+    let (own, each) = load.takes.unwrap_or((load.last, Span::ZERO));
+    let population = load.population.max(load.pending);
+    let loop_of = |groups: u32| {
+        let size = population.div_ceil(groups);
+        let busy = own.0 * u64::from(groups) + each.0 * u64::from(population);
+        let around = own.0 + each.0 * u64::from(size) + turnaround.0;
+        (busy.max(around), core::cmp::Reverse(groups))
+    };
+    let fewest = population.div_ceil(load.block_max);
+    let groups =
+        (fewest..=population.min(fewest + GROUPS_MAX)).min_by_key(|groups| loop_of(*groups));
+    let size = population.div_ceil(groups.unwrap_or(1));
+    if load.pending >= size {
+        Next::Send(size)
+    } else if load.waited < own {
+        Next::Wait(Some(own.saturating_sub(load.waited)))
     } else {
-        now
+        Next::Send(load.pending)
     }
 }
+
+/// So many more groups than there must be are thought of: more never pay, as each has a block's own time.
+const GROUPS_MAX: u32 = 7;
 
 /// What blocks have taken, and what a block takes beside its descriptors: a line through sizes and times,
 /// in which older ones count less and less.
@@ -126,16 +139,16 @@ pub(super) struct Gauge {
     squares: i128,
     times: i128,
     products: i128,
-    overhead: Option<Span>,
+    takes: Option<(Span, Span)>,
 }
 
 impl Gauge {
     /// What one block is worth; an older one loses an eighth with each.
-    const ONE: i128 = 1 << 12;
+    const ONE: i128 = 1 << 22;
 
     /// A block of this size has taken so long.
     pub fn note(&mut self, size: u32, took: Span) {
-        let (size, took) = (i128::from(size), i128::from(took.0));
+        let (size, took) = (i128::from(size), i128::from(took.min(Span::s(1)).0));
         for (sum, new) in [
             (&mut self.weight, 1),
             (&mut self.sizes, size),
@@ -147,16 +160,17 @@ impl Gauge {
         }
         // Blocks of nearly one size say nothing about it: what is known stays.
         let spread = self.weight * self.squares - self.sizes * self.sizes;
-        if spread * 64 > self.weight * self.weight {
+        if spread * 8 > self.weight * self.weight {
             let slope = self.weight * self.products - self.sizes * self.times;
-            let overhead = (self.times - slope * self.sizes / spread) / self.weight;
-            self.overhead = Some(Span(u64::try_from(overhead).unwrap_or(0)));
+            let own = (self.times - slope * self.sizes / spread) / self.weight;
+            let span = |value: i128| Span(u64::try_from(value).unwrap_or(0));
+            self.takes = Some((span(own), span(slope / spread)));
         }
     }
 
-    /// What a block takes beside its descriptors.
-    pub fn overhead(&self) -> Option<Span> {
-        self.overhead
+    /// What a block takes by itself, and with each descriptor.
+    pub fn takes(&self) -> Option<(Span, Span)> {
+        self.takes
     }
 }
 
@@ -165,8 +179,8 @@ mod tests {
     use super::*;
 
     fn load(pending: u32, population: u32) -> Load {
-        let (overhead, turnaround) = (Some(Span::us(4)), Some(Span::us(3)));
-        Load { pending, population, block_max: 32, overhead, turnaround, ..Load::default() }
+        let (takes, turnaround) = (Some((Span::us(4), Span::us(3))), Some(Span::us(3)));
+        Load { pending, population, block_max: 32, takes, turnaround, ..Load::default() }
     }
 
     fn ask(sizing: Sizing, load: Load) -> Next {
@@ -195,36 +209,47 @@ mod tests {
     fn whoever_is_about_to_come_back_is_waited_for() {
         let sizing = Sizing::gathering();
         assert_eq!(ask(sizing, load(1, 1)), Next::Send(1), "nobody else: no wait at depth 1");
+        // One group: 4 + 48 + 3 us; two: 8 + 48 us.
         assert_eq!(ask(sizing, load(8, 16)), Next::Wait(Some(Span::us(4))));
         assert_eq!(ask(sizing, load(16, 16)), Next::Send(16));
         let waited = Load { waited: Span::us(4), ..load(8, 16) };
-        assert_eq!(ask(sizing, waited), Next::Send(8), "not longer than a block's own time");
-        let slow = Load { turnaround: Some(Span::us(5)), ..load(8, 16) };
-        assert_eq!(ask(sizing, slow), Next::Send(8), "they take longer than what is saved");
-        // 48 in blocks of 32: 2 * 4 us * 32 / 48 - 4 us = 1.33 us.
-        assert_eq!(ask(sizing, load(16, 48)), Next::Send(16));
-        let quick = Load { turnaround: Some(Span::us(1)), ..load(16, 48) };
-        assert_eq!(ask(sizing, quick), Next::Wait(Some(Span::ps(1_333_333))));
+        assert_eq!(ask(sizing, waited), Next::Send(8), "not longer than a block by itself");
+        let slow = |pending| Load { turnaround: Some(Span::us(5)), ..load(pending, 16) };
+        assert_eq!(ask(sizing, slow(8)), Next::Send(8), "two groups, as one would take 57 us");
+        assert_eq!(ask(sizing, slow(11)), Next::Send(8), "and both of one size");
+        assert_eq!(ask(sizing, slow(7)), Next::Wait(Some(Span::us(4))), "the eighth is near");
+        // 48 cannot be one group.
+        assert_eq!(ask(sizing, load(24, 48)), Next::Send(24));
         assert_eq!(ask(sizing, load(32, 64)), Next::Send(32));
         let parts = Load { coming: 3, ..load(1, 0) };
         assert_eq!(ask(sizing, parts), Next::Wait(None), "the parts of one request go together");
-        let young = Load { overhead: None, ..load(8, 16) };
-        assert_eq!(ask(sizing, young), Next::Send(8));
+    }
+
+    /// Two requests that take turns would never show what a block takes by itself: it tries once.
+    #[test]
+    fn blocks_of_one_size_make_it_try_another() {
+        let blind = Load { takes: None, last: Span::us(7), ..load(1, 2) };
+        assert_eq!(ask(Sizing::gathering(), blind), Next::Wait(Some(Span::us(7))));
+        let newborn = Load { turnaround: None, ..blind };
+        assert_eq!(ask(Sizing::gathering(), newborn), Next::Send(1));
     }
 
     #[test]
     fn the_gauge_finds_what_a_block_takes_beside_its_descriptors() {
         let mut gauge = Gauge::default();
         gauge.note(4, Span::us(16));
-        assert_eq!(gauge.overhead(), None, "one size says nothing");
+        assert_eq!(gauge.takes(), None, "one size says nothing");
         for size in [1, 7, 3, 16, 2] {
             gauge.note(size, Span::us(4 + 3 * u64::from(size)));
         }
-        let near = |span: Span| (Span::ns(3_990)..=Span::ns(4_010)).contains(&span);
-        assert!(gauge.overhead().is_some_and(near), "{:?}", gauge.overhead());
+        let near = |(own, each): (Span, Span)| {
+            (Span::ns(3_990)..=Span::ns(4_010)).contains(&own)
+                && (Span::ns(2_990)..=Span::ns(3_010)).contains(&each)
+        };
+        assert!(gauge.takes().is_some_and(near), "{:?}", gauge.takes());
         for _ in 0..100 {
             gauge.note(16, Span::us(52));
         }
-        assert!(gauge.overhead().is_some_and(near), "one size alone changes nothing");
+        assert!(gauge.takes().is_some_and(near), "one size alone changes nothing");
     }
 }

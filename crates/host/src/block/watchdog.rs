@@ -39,7 +39,7 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
         } else {
             (of, looks) = (now, 0);
         }
-        if looks > TICKS_PER_TIMEOUT || ring.distrusted.get() {
+        if looks >= TICKS_PER_TIMEOUT || ring.distrusted.get() {
             // It says by itself whether the device is gone.
             let _ = ring.reset().await;
             (of, looks) = (None, 0);

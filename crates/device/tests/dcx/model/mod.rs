@@ -1,65 +1,7 @@
-//! Every order of the steps of a protocol, by breadth-first search over its states. A model mirrors the
-//! code, names what it mirrors, and has variants with a part taken out: the search must find what goes
-//! wrong then, or it would find nothing at all.
+//! Models of the protocol, searched state by state: see [`search`](mod@search).
 
+mod search;
 mod sleep;
 mod tags;
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-
-/// A protocol.
-pub trait Model {
-    type State: Clone + Ord + Debug;
-
-    fn start(&self) -> Vec<Self::State>;
-
-    /// What may happen next: a name and the state after it.
-    fn steps(&self, state: &Self::State, then: &mut dyn FnMut(&'static str, Self::State));
-
-    /// What is wrong with a state, if something is. `last`: nothing can happen any more.
-    fn wrong(&self, state: &Self::State, last: bool) -> Option<String>;
-}
-
-/// How many states there are, or the shortest way from one start to one that is wrong.
-pub fn search<M: Model>(model: &M) -> Result<usize, String> {
-    let mut seen: BTreeMap<M::State, Option<(usize, &'static str)>> = BTreeMap::new();
-    let mut order = Vec::new();
-    for start in model.start() {
-        let mut number = order.len();
-        if seen.insert(start.clone(), None).is_none() {
-            order.push(start);
-        }
-        while number < order.len() {
-            let state = order[number].clone();
-            let mut last = true;
-            model.steps(&state, &mut |name, next| {
-                last = false;
-                if !seen.contains_key(&next) {
-                    seen.insert(next.clone(), Some((number, name)));
-                    order.push(next);
-                }
-            });
-            if let Some(what) = model.wrong(&state, last) {
-                return Err(format!("{what}, after\n{}", way(&seen, &order, &state)));
-            }
-            number += 1;
-        }
-    }
-    Ok(order.len())
-}
-
-/// The steps that lead to a state.
-fn way<'a, S: Ord + Debug>(
-    seen: &BTreeMap<S, Option<(usize, &'static str)>>,
-    order: &'a [S],
-    mut at: &'a S,
-) -> String {
-    let mut way = Vec::new();
-    while let Some((before, name)) = seen[at] {
-        way.push(format!("{name:<28} {at:?}"));
-        at = &order[before];
-    }
-    way.reverse();
-    way.join("\n")
-}
+pub use search::{Model, search};

@@ -1,0 +1,266 @@
+//! The scripted device. It follows the protocol as far as the driver needs it; where its script says so,
+//! blocks come back late, in parts, wrong or never.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bus::sim::SimDevice;
+use bus::{Carry, DevicePort, Flags, Posting, Segment};
+use runtime::{Either, Signal, Span, Time, race};
+use wire::BusAddr;
+use wire::block::descriptor::{BYTES, Descriptor, Operation, PAGE_BYTES, Status};
+use wire::block::registers::{
+    BLOCK, Block, CAPACITY, CONTROL, Control, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium, OFFSET,
+    RING, SHAPE, STATUS, Shape, Status as Ready,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+pub const BLOCK_BYTES: usize = 512;
+pub const BLOCKS: u64 = 1 << 14;
+
+/// What becomes of a block.
+#[derive(Clone, Debug)]
+pub enum Play {
+    /// It is returned after this span; descriptors for which nothing is said are done.
+    Whole(Span, Vec<Status>),
+    /// Its descriptors are returned one by one, in this order, so long apart.
+    Each(Vec<usize>, Span),
+    /// These descriptors are written at these counts, and nothing else happens.
+    Writes(Vec<(u32, Descriptor)>),
+    /// Nothing, ever.
+    Never,
+}
+
+/// Says what becomes of the n-th block, whose first descriptor has this count.
+pub type Script = Box<dyn FnMut(u64, u32, &[Descriptor]) -> Play>;
+
+/// What the device is like.
+pub struct Traits {
+    pub limits: Limits,
+    pub id: u32,
+    /// It becomes ready, and stops, when it is told to.
+    pub turns_on: bool,
+    pub turns_off: bool,
+    pub play: Script,
+}
+
+impl Default for Traits {
+    fn default() -> Traits {
+        Traits {
+            limits: Limits::new()
+                .with_entries_log2(4)
+                .with_block_max(4)
+                .with_group(4)
+                .with_ahead(0),
+            id: MAGIC,
+            turns_on: true,
+            turns_off: true,
+            play: Box::new(|_, _, _| Play::Whole(Span::us(2), Vec::new())),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    ring: u64,
+    entries: u32,
+    signals: Option<u16>,
+}
+
+/// The device.
+pub struct Fake {
+    device: SimDevice,
+    pub traits: RefCell<Traits>,
+    pub contents: RefCell<BTreeMap<u64, Vec<u8>>>,
+    open: Cell<Option<Open>>,
+    switched: Signal,
+    pub flushes: Cell<u32>,
+    pub enables: Cell<u32>,
+    /// The sizes of all blocks that came.
+    pub sizes: RefCell<Vec<u32>>,
+    /// Where every descriptor's page was, and how much of it counted.
+    pub pages: RefCell<Vec<(BusAddr, u32)>>,
+}
+
+impl Fake {
+    pub fn start(device: SimDevice, traits: Traits) -> Rc<Fake> {
+        let medium = Medium::new().with_block_log2(9).with_channels(1);
+        for (register, value) in [
+            (ID, traits.id),
+            (LIMITS, traits.limits.into_bits()),
+            (CAPACITY, BLOCKS as u32),
+            (CAPACITY + 4, 0),
+            (MEDIUM, medium.into_bits()),
+        ] {
+            device.store(register, value);
+        }
+        let fake = Rc::new(Fake {
+            traits: RefCell::new(traits),
+            contents: RefCell::default(),
+            open: Cell::new(None),
+            switched: Signal::default(),
+            flushes: Cell::new(0),
+            enables: Cell::new(0),
+            sizes: RefCell::default(),
+            pages: RefCell::default(),
+            device,
+        });
+        fake.device.rt().spawn(fake.clone().control());
+        fake.device.rt().spawn(fake.clone().serve());
+        fake
+    }
+
+    /// What these blocks hold.
+    pub fn data(&self, lba: u64, blocks: usize) -> Vec<u8> {
+        let contents = self.contents.borrow();
+        let block = |lba| contents.get(&lba).cloned().unwrap_or_else(|| super::world::pattern(lba));
+        (lba..lba + blocks as u64).flat_map(block).collect()
+    }
+
+    async fn control(self: Rc<Self>) {
+        let (device, mut seen) = (&self.device, 0);
+        loop {
+            let changed = || Some(device.load(CONTROL)).filter(|value| *value != seen);
+            seen = device.on_registers(changed).await;
+            let control = Control::from_bits(seen);
+            if control.enable() && self.traits.borrow().turns_on {
+                let shape = Shape::from_bits(device.load(SHAPE));
+                device.store(BLOCK, 0);
+                let high = u64::from(device.load(RING + 4));
+                self.open.set(Some(Open {
+                    ring: high << 32 | u64::from(device.load(RING)),
+                    entries: 1 << shape.entries_log2(),
+                    signals: control.signals().then_some(shape.vector()),
+                }));
+                self.enables.set(self.enables.get() + 1);
+                device.store(STATUS, Ready::new().with_ready(true).into_bits());
+            } else if !control.enable() && self.traits.borrow().turns_off {
+                self.open.set(None);
+                device.store(STATUS, 0);
+            }
+            self.switched.notify(device.rt());
+        }
+    }
+
+    async fn serve(self: Rc<Self>) {
+        let mut number = 0;
+        loop {
+            let switched = self.switched.changed(self.device.rt(), self.switched.version());
+            match self.open.get() {
+                None => switched.await,
+                Some(open) => {
+                    if let Either::Second(never) =
+                        race(switched, self.blocks(open, &mut number)).await
+                    {
+                        match never {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn blocks(&self, open: Open, number: &mut u64) -> std::convert::Infallible {
+        let mut told = Block::new();
+        loop {
+            let block = || Some(Block::from_bits(self.device.load(BLOCK))).filter(|b| *b != told);
+            told = self.device.on_registers(block).await;
+            let (first, size) = (self.device.load(OFFSET), u32::from(told.size()));
+            let mut descriptors = Vec::new();
+            for n in 0..size {
+                let mut bytes = [0; BYTES];
+                let piece = [self.place(open, first.wrapping_add(n))];
+                self.device.read(&piece, &mut bytes, Carry::All).await.expect("the ring is there");
+                descriptors.push(Descriptor::read_from_bytes(&bytes).expect("its length"));
+            }
+            self.sizes.borrow_mut().push(size);
+            let play = (self.traits.borrow_mut().play)(*number, first, &descriptors);
+            *number += 1;
+            self.play(open, first, &descriptors, play).await;
+        }
+    }
+
+    async fn play(&self, open: Open, first: u32, descriptors: &[Descriptor], play: Play) {
+        match play {
+            Play::Whole(span, statuses) => {
+                self.device.rt().sleep(span).await;
+                let mut back = Vec::new();
+                for (n, descriptor) in descriptors.iter().enumerate() {
+                    let status = statuses.get(n).copied().unwrap_or(Status::DONE);
+                    back.push((
+                        first.wrapping_add(n as u32),
+                        self.answer(*descriptor, status).await,
+                    ));
+                }
+                // The last word of all is the flag.
+                for (count, descriptor) in back {
+                    self.write(open, count, &descriptor).await;
+                }
+                self.signal(open);
+            }
+            Play::Each(order, apart) => {
+                for n in order {
+                    self.device.rt().sleep(apart).await;
+                    let back = self.answer(descriptors[n], Status::DONE).await;
+                    self.write(open, first.wrapping_add(n as u32), &back).await;
+                    self.signal(open);
+                }
+            }
+            Play::Writes(writes) => {
+                for (count, descriptor) in writes {
+                    self.write(open, count, &descriptor).await;
+                }
+                self.signal(open);
+            }
+            Play::Never => core::future::pending().await,
+        }
+    }
+
+    fn signal(&self, open: Open) {
+        if let Some(vector) = open.signals {
+            self.device.interrupt(vector);
+        }
+    }
+
+    fn place(&self, open: Open, count: u32) -> Segment {
+        let place = u64::from(count & (open.entries - 1));
+        Segment { at: BusAddr(open.ring + place * BYTES as u64), bytes: BYTES as u32 }
+    }
+
+    async fn write(&self, open: Open, count: u32, descriptor: &Descriptor) {
+        let how = Posting { flags: Flags::Last, ..Posting::STRICT };
+        let to = [self.place(open, count)];
+        let written = self.device.write(&to, descriptor.as_bytes(), how, Time::ZERO).await;
+        written.expect("the ring is there");
+    }
+
+    /// Moves the data of a command that goes well.
+    async fn answer(&self, descriptor: Descriptor, status: Status) -> Descriptor {
+        let command = descriptor.parse().expect("our driver makes sense");
+        let page = [Segment { at: command.at, bytes: PAGE_BYTES }];
+        let (lba, blocks) = (command.offset / 512, command.bytes as usize / BLOCK_BYTES);
+        if command.bytes > 0 {
+            self.pages.borrow_mut().push((command.at, command.bytes));
+        }
+        if status == Status::DONE {
+            match command.operation {
+                Operation::Read => {
+                    let mut data = self.data(lba, blocks);
+                    data.resize(PAGE_BYTES as usize, 0xdd);
+                    let sent = self.device.write(&page, &data[..], Posting::STRICT, Time::ZERO);
+                    sent.await.expect("a page of host memory");
+                }
+                Operation::Write { .. } => {
+                    let mut data = vec![0; PAGE_BYTES as usize];
+                    let read = self.device.read(&page, &mut data, Carry::All);
+                    read.await.expect("a page of host memory");
+                    let blocks = data.chunks_exact(BLOCK_BYTES).take(blocks);
+                    let blocks = (lba..).zip(blocks.map(<[u8]>::to_vec));
+                    self.contents.borrow_mut().extend(blocks);
+                }
+                Operation::Flush => self.flushes.set(self.flushes.get() + 1),
+            }
+        }
+        descriptor.answered(status)
+    }
+}

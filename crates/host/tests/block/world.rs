@@ -1,0 +1,151 @@
+//! A host, a bus, a scripted device.
+
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::task::Poll;
+
+use bus::Buffer;
+use bus::link::LinkSpec;
+use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use host::BlockDevice;
+use host::block::{Disk, Driver, Options, Sizing};
+use host::nvme::Completion;
+use runtime::{Either, Log, Rt, Span, race};
+use wire::pcie::Generation;
+use wire::{BusAddr, Lba};
+
+use super::fake::{BLOCK_BYTES, Fake, Traits};
+
+/// No request may take longer, whatever the device does.
+pub const BOUND: Span = Span::ms(200);
+
+/// Both ways to notice.
+pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 0 }];
+
+pub type D = Disk<SimHost>;
+
+/// What block `lba` holds unless somebody wrote it.
+pub fn pattern(lba: u64) -> Vec<u8> {
+    (0..BLOCK_BYTES).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8)).collect()
+}
+
+/// The world.
+pub struct World {
+    pub rt: Rt,
+    pub bus: SimBus,
+    pub host: SimHost,
+    pub fake: Rc<Fake>,
+}
+
+/// What most tests start the driver with: a ring of 16, blocks of 4 at most.
+pub fn options() -> Options {
+    Options {
+        depth: 8,
+        completion: Completion::Polled,
+        sizing: Sizing::adaptive(),
+        timeout: Span::ms(2),
+        retries: 3,
+    }
+}
+
+impl World {
+    pub fn new(traits: Traits) -> World {
+        let rt = Rt::simulated(None, Log::Off);
+        let cost = |name, ns| NamedCost { name, span: Span::ns(ns) };
+        let spec = SimSpec {
+            link: LinkSpec {
+                generation: Generation::Gen3,
+                lanes: 4,
+                mps: 256,
+                mrrs: 512,
+                rcb: 64,
+                completion_bytes: 64,
+                ecrc: false,
+                latency: Span::ns(150),
+                host_read: Span::ns(100),
+                device_read: Span::ns(50),
+                tlps_per_dllp: 4,
+                credits: None,
+                held_up: None,
+            },
+            memory_base: BusAddr(0x1_0000_0000),
+            memory_bytes: 4 << 20,
+            register_bytes: 0x1000,
+            relaxed_ordering: false,
+            cores: 2,
+            poll: Span::ns(20),
+            interrupt: Span::ns(500),
+            host_costs: vec![
+                cost("submit", 90),
+                cost("announce", 50),
+                cost("complete", 60),
+                cost("context switch", 1200),
+            ],
+            device_costs: vec![],
+            device_processors: 0,
+            seed: 1,
+        };
+        let bus = SimBus::new(&rt, spec);
+        let fake = Fake::start(bus.device(), traits);
+        World { host: bus.host(0), rt, bus, fake }
+    }
+
+    /// A started driver and its disk.
+    pub async fn start(&self, options: Options) -> (Driver<SimHost>, D) {
+        let driver = Driver::start(&self.host, options).await.expect("a device");
+        let disk = driver.disk(&self.bus.host(1));
+        (driver, disk)
+    }
+
+    /// Waits for something, but no longer than this.
+    pub async fn within<T>(&self, bound: Span, what: impl Future<Output = T>) -> T {
+        match race(what, self.rt.sleep(bound)).await {
+            Either::First(done) => done,
+            Either::Second(()) => panic!("it takes longer than {bound}"),
+        }
+    }
+
+    /// Reads and compares.
+    pub async fn read(&self, disk: &D, lba: u64, bytes: usize) {
+        let into = disk.buffer(bytes).expect("memory");
+        into.zero();
+        let (buffer, result) = self.within(BOUND, disk.read(Lba(lba), into)).await;
+        result.unwrap_or_else(|error| panic!("block {lba}: {error}"));
+        self.compare(&buffer, lba);
+    }
+
+    pub fn compare(&self, buffer: &Buffer, lba: u64) {
+        let mut seen = vec![0; buffer.bytes()];
+        buffer.copy_out(0, &mut seen);
+        let expected = self.fake.data(lba, buffer.bytes() / BLOCK_BYTES);
+        assert!(seen == expected, "block {lba}, {} bytes", buffer.bytes());
+    }
+}
+
+impl Drop for World {
+    /// The tasks hold the executor that holds them.
+    fn drop(&mut self) {
+        self.rt.drop_tasks();
+    }
+}
+
+/// Polls all of them until they have ended, and gives what they gave, and in which order they ended.
+pub async fn all<T>(futures: Vec<impl Future<Output = T>>) -> (Vec<T>, Vec<usize>) {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
+    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    let mut order = Vec::new();
+    poll_fn(|cx| {
+        for (number, place) in futures.iter_mut().enumerate() {
+            if let Some(future) = place
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                done[number] = Some(value);
+                order.push(number);
+                *place = None;
+            }
+        }
+        if futures.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (done.into_iter().map(|value| value.expect("all have ended")).collect(), order)
+}
