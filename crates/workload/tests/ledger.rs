@@ -229,9 +229,13 @@ fn one_write_of_many_blocks_has_one_version_above_all_of_theirs() {
 #[test]
 fn what_a_power_cut_may_have_changed_can_be_walked() {
     let mut world = world();
-    (3..9).for_each(|lba| drop(world.write(lba)));
+    for lba in 3..9 {
+        world.write(lba);
+    }
     world.flush();
-    [4, 5, 7].into_iter().for_each(|lba| drop(world.write(lba)));
+    for lba in [4, 5, 7] {
+        world.write(lba);
+    }
     assert_eq!(world.ledger.next_uncertain(0, 8), None, "all is known while the power is on");
     world.ledger.power_cut();
     assert_eq!(world.ledger.next_uncertain(0, 8), Some((4, 2)));
