@@ -121,3 +121,48 @@ fn nanoseconds_a_unit() {
         println!("{world}: {:.0} ns a unit read, {good} good", each(begun, 1 << 20));
     }
 }
+
+/// Seconds that this process has had of a processor.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+#[test]
+#[ignore = "a measurement, to be made in release and by itself"]
+fn random_writes_of_the_translation_layer_on_chips() {
+    let blocks: Vec<u32> =
+        std::env::var("BLOCKS").map_or(vec![16, 64, 256], |b| vec![b.parse().unwrap()]);
+    for blocks in blocks {
+        let rt = Rt::simulated(None, Log::Off);
+        let chips = chips(&rt, blocks, 96, true);
+        let options = ftl::Options {
+            block_bytes: 4096,
+            units: ftl::Options::units_for(&chips.shape(), 70, 2, 0),
+            ..ftl::Options::new(&chips.shape())
+        };
+        rt.block_on(async {
+            let layer = ftl::Ftl::mount(&rt, chips.clone(), &options).await.unwrap();
+            layer.precondition(u64::from(options.units) / 2, 1).await.unwrap();
+            let mut dice = Dice::for_part(1, "writes");
+            let mut data = [0; 4096];
+            let (before, begun) = (layer.stats().counters, cpu_seconds());
+            let writes = 2_000_000;
+            for _ in 0..writes {
+                data[..8].copy_from_slice(&dice.next_u64().to_le_bytes());
+                layer.write(dice.below(layer.blocks()), &data).await.unwrap();
+            }
+            let copied = layer.stats().counters.copied_units - before.copied_units;
+            let memory = chips.with_nand(|nand| nand.allocated_bytes());
+            println!(
+                "{} GiB: {:.0} writes per CPU second, {:.2} copies for each, {:.1} bytes a block",
+                (layer.blocks() * 4096) >> 30,
+                f64::from(writes) / (cpu_seconds() - begun),
+                copied as f64 / f64::from(writes),
+                memory as f64 / layer.blocks() as f64,
+            );
+        });
+    }
+}

@@ -35,8 +35,8 @@ const BLOCKS_MAX: u64 = 32;
 const EVENTS_MAX: u64 = 6_000;
 /// As many from the device's start, for cuts that come before work does.
 const EARLY_EVENTS_MAX: u64 = 3_000;
-/// One check in so many, and the last, looks at all that was ever written; the others, at what the cut may have
-/// changed.
+/// One check in so many, and the last, looks at all that was ever written; the others, at what the cut
+/// may have changed.
 const WHOLE_CHECK: u64 = 4;
 /// The longest read of a check, bytes.
 const CHECK_BYTES: u32 = 64 * 1024;
