@@ -397,8 +397,8 @@ impl Ledger {
         Some((lba, 1 + run.count() as u32))
     }
 
-    /// The next blocks from `from` on of which more than one version may be there, at most `most` of them: after
-    /// a power cut, those that it may have changed.
+    /// The next blocks from `from` on of which more than one version may be there, at most `most` of
+    /// them: after a power cut, those that it may have changed.
     pub fn next_uncertain(&self, from: u64, most: u32) -> Option<(u64, u32)> {
         let (&lba, _) = self.uncertain.range(from..).next()?;
         let run =
