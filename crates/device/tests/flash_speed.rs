@@ -133,7 +133,9 @@ fn cpu_seconds() -> f64 {
 #[test]
 #[ignore = "a measurement, to be made in release and by itself"]
 fn random_writes_of_the_translation_layer_on_chips() {
-    for blocks in [16, 64, 256] {
+    let blocks: Vec<u32> =
+        std::env::var("BLOCKS").map_or(vec![16, 64, 256], |b| vec![b.parse().unwrap()]);
+    for blocks in blocks {
         let rt = Rt::simulated(None, Log::Off);
         let chips = chips(&rt, blocks, 96, true);
         let options = ftl::Options {

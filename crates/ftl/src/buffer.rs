@@ -214,20 +214,23 @@ impl Buffer {
         }
     }
 
-    /// All versions of this die: it was trimmed. Returns the slot that is free now, if there is one.
-    pub fn kill(&mut self, logical: u32) -> Option<u32> {
-        let newest = self.index.get(logical)?;
-        let mut at = newest;
+    /// All versions of this die: it was trimmed. Returns the slot that is free now, if there is one, and
+    /// the number of the oldest write that whoever waits for it need not wait for any more: the trim takes
+    /// its place.
+    pub fn kill(&mut self, logical: u32) -> (Option<u32>, u64) {
+        let Some(newest) = self.index.get(logical) else { return (None, u64::MAX) };
+        let (mut at, mut oldest) = (newest, u64::MAX);
         while at != NONE {
+            oldest = oldest.min(self.slots[at as usize].order);
             self.mark_dead(at);
             at = self.slots[at as usize].older;
         }
         if self.slots[newest as usize].phase != Phase::Pending {
-            return None;
+            return (None, oldest);
         }
         self.pending.retain(|waiting| *waiting != newest);
         self.forget(newest);
-        Some(newest)
+        (Some(newest), oldest)
     }
 
     fn mark_dead(&mut self, at: u32) {

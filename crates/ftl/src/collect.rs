@@ -81,7 +81,7 @@ impl<P: Pages> Inner<P> {
     fn copy_row(&self) {
         let mut state = self.state.borrow_mut();
         let stream = state.collector_stream();
-        let row = state.supers.peek(stream).or_else(|| state.open_for(stream, true));
+        let row = state.row_of(stream, false).or_else(|| state.open_for(stream, true));
         let Some((spot, planes)) = row else { return };
         let job = state.copy_job(stream, spot, planes);
         state.queues[spot.die as usize].jobs.push_back(job);
@@ -139,15 +139,17 @@ impl<P: Pages> Inner<P> {
 
     /// Returns when the trims so far are on flash.
     async fn write_notes(&self) {
-        {
+        let last = {
             let mut state = self.state.borrow_mut();
             state.seal_note();
-            state.urgent = state.notes_waiting > 0;
-        }
+            state.urgent = !state.waiting_notes.is_empty();
+            state.waiting_notes.iter().copied().max()
+        };
+        let Some(last) = last else { return };
         self.form();
         loop {
             let seen = self.landed.version();
-            if self.state.borrow().notes_waiting == 0 {
+            if self.state.borrow().waiting_notes.iter().all(|number| *number > last) {
                 return;
             }
             self.landed.changed(&self.rt, seen).await;
@@ -163,8 +165,17 @@ impl State {
     /// to be had, as after programs that have failed.
     fn collector_stream(&mut self) -> Stream {
         let own = self.options.separate_streams
-            && (self.supers.clean > 0 || self.supers.peek(Stream::Collector).is_some());
+            && (self.supers.clean > 0 || self.row_of(Stream::Collector, false).is_some());
         if own { Stream::Collector } else { Stream::Host }
+    }
+
+    /// The row that a stream may write next where it is. The last row that there is at all is for notes of
+    /// trims: without them nothing is erased, and there would never be another.
+    pub fn row_of(&mut self, stream: Stream, urgent: bool) -> Option<(Spot, u32)> {
+        let (spot, planes) = self.supers.peek(stream)?;
+        let last = self.supers.all[spot.superblock as usize].left <= self.layout.row_units;
+        let kept = self.options.cache != Cache::Protected && self.supers.free == 0 && last;
+        (urgent || !kept).then_some((spot, planes))
     }
 
     fn next_step(&mut self) -> Step {
@@ -178,7 +189,7 @@ impl State {
         }
         let ready = self.weed_out();
         let stream = self.collector_stream();
-        let row = self.supers.peek(stream);
+        let row = self.row_of(stream, false);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
@@ -226,7 +237,7 @@ impl State {
             at
         } else if space.left < space.start || self.blocked {
             // At the very end only what surely leaves a row is worth it.
-            let least = if supers.free == 0 { self.layout.row_units } else { 0 };
+            let least = if supers.free <= 1 { self.layout.row_units } else { 0 };
             let enough = move |one: &Candidate| one.valid + least <= one.units;
             let candidates = (0..blocks).map(|at| supers.candidate(at, now).filter(enough));
             let worn = if self.counters.collected % LEVEL_EVERY == LEVEL_EVERY - 1 {

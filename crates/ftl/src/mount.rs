@@ -36,7 +36,7 @@ pub(crate) async fn mount<P: Pages>(
         inner.state.borrow_mut().forget();
         inner.recover(&kept, Root::default()).await;
     }
-    inner.state.borrow_mut().count_valid();
+    inner.state.borrow_mut().count_valid()?;
     inner.resume().await;
     inner.refill(&kept);
     inner.state.borrow().check_space()?;
@@ -333,7 +333,7 @@ impl<P: Pages> Inner<P> {
             let mut state = self.state.borrow_mut();
             match holds(tag.logical) {
                 Holds::Data { logical, .. } if logical < self.options.units => {
-                    if let Some(older) = state.buffer.kill(logical) {
+                    if let (Some(older), _) = state.buffer.kill(logical) {
                         self.free_slot(older);
                     }
                     let order = state.buffer.fill(*slot, logical);
@@ -342,7 +342,7 @@ impl<P: Pages> Inner<P> {
                 Holds::Trim(number) => {
                     let order = state.buffer.fill_first(*slot, TRIM | number);
                     self.pages.stage(*slot, Tag { logical: TRIM | number, order }, 0, &[]);
-                    state.notes_waiting += 1;
+                    state.waiting_notes.push(number);
                 }
                 _ => self.free_slot(*slot),
             }
@@ -376,19 +376,29 @@ impl State {
     }
 
     /// Says of every unit on flash whether something points to it.
-    fn count_valid(&mut self) {
+    fn count_valid(&mut self) -> Result<(), MountError> {
         for logical in 0..self.options.units {
-            let at = self.at(logical);
-            if at != NONE {
-                self.supers.set_valid(at);
-            }
+            self.claim(self.at(logical))?;
         }
-        for at in self.chunks.iter().filter(|at| **at != NONE) {
-            self.supers.set_valid(*at);
+        for chunk in 0..self.chunks.len() {
+            self.claim(self.chunks[chunk])?;
         }
-        for note in &self.notes {
-            self.supers.set_valid(note.at);
+        for note in 0..self.notes.len() {
+            self.claim(self.notes[note].at)?;
         }
+        Ok(())
+    }
+
+    /// Nothing else lies there.
+    fn claim(&mut self, at: u32) -> Result<(), MountError> {
+        if at == NONE {
+            return Ok(());
+        }
+        if u64::from(at) >= self.layout.shape.all_units() || self.supers.is_valid(at) {
+            return Err(MountError::Map);
+        }
+        self.supers.set_valid(at);
+        Ok(())
     }
 
     /// A row of padding.

@@ -79,6 +79,8 @@ pub(crate) struct OpenNote {
     pub slot: u32,
     pub number: u32,
     pub count: u32,
+    /// The oldest write in whose place it stands for those who wait for that: the write was trimmed.
+    pub stands_for: u64,
 }
 
 /// What the collector has in hand.
@@ -116,8 +118,10 @@ pub(crate) struct State {
     pub urgent: bool,
     pub note: Option<OpenNote>,
     pub next_note: u32,
+    /// Notes in the buffer, each with the oldest write in whose place it stands.
+    pub standing: Vec<(u32, u64)>,
     /// Notes that are in the buffer.
-    pub notes_waiting: u32,
+    pub waiting_notes: Vec<u32>,
     pub notes: Vec<TrimNote>,
     /// Parts of the map that are in the buffer.
     pub chunks_waiting: u32,
@@ -153,7 +157,8 @@ impl State {
             urgent: false,
             note: None,
             next_note: 0,
-            notes_waiting: 0,
+            standing: Vec::new(),
+            waiting_notes: Vec::new(),
             notes: Vec::new(),
             chunks_waiting: 0,
             blocked: false,
@@ -219,8 +224,8 @@ impl State {
         self.supers.set_valid(unit);
     }
 
-    /// A unit that the host sees holds nothing any more. Returns a slot that is free now.
-    pub fn drop_unit(&mut self, logical: u32) -> Option<u32> {
+    /// A unit that the host sees holds nothing any more. As [`Buffer::kill`].
+    pub fn drop_unit(&mut self, logical: u32) -> (Option<u32>, u64) {
         let at = self.at(logical);
         if at != NONE {
             self.put(logical, NONE);

@@ -147,14 +147,23 @@ impl<P: Pages> Inner<P> {
         self.form();
         loop {
             let seen = self.landed.version();
-            let state = self.state.borrow();
-            if state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket) {
+            let mut state = self.state.borrow_mut();
+            let landed = state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket);
+            // What was trimmed while we waited may not be there; then the note of it has to be.
+            let stands = state.standing.iter().any(|(_, order)| *order <= ticket);
+            let open = state.note.is_some_and(|note| note.stands_for <= ticket);
+            if landed && !stands && !open {
                 return Ok(());
             }
             if state.worn_out {
                 return Err(Error::WornOut);
             }
+            if open || (landed && stands) {
+                state.seal_note();
+                state.force = state.force.max(state.buffer.next_order() - 1);
+            }
             drop(state);
+            self.form();
             self.landed.changed(&self.rt, seen).await;
         }
     }
@@ -186,6 +195,7 @@ impl<P: Pages> Inner<P> {
     /// Whole units, and the note of it.
     async fn trim_units(&self, first: u32, count: u32) {
         if self.state.borrow().note.is_none() {
+            self.few_notes().await;
             let slot = match self.meta_slots.try_take() {
                 Some(slot) => slot,
                 None => {
@@ -203,14 +213,17 @@ impl<P: Pages> Inner<P> {
             } else {
                 let number = state.next_note;
                 state.next_note = (number + 1) % (1 << 28);
-                state.note = Some(OpenNote { slot, number, count: 0 });
+                state.note = Some(OpenNote { slot, number, count: 0, stands_for: u64::MAX });
                 let tag = Tag { logical: TRIM | number, order: state.buffer.next_order() };
                 self.pages.stage_copy(slot, tag, None);
             }
         }
         let mut state = self.state.borrow_mut();
+        let mut stands_for = u64::MAX;
         for logical in first..first + count {
-            if let Some(slot) = state.drop_unit(logical) {
+            let (slot, order) = state.drop_unit(logical);
+            stands_for = stands_for.min(order);
+            if let Some(slot) = slot {
                 self.free_slot(slot);
             }
         }
@@ -222,6 +235,7 @@ impl<P: Pages> Inner<P> {
             self.pages.stage(note.slot, tag, note.count * NOTED_BYTES, &bytes);
         }
         note.count += 1;
+        note.stands_for = note.stands_for.min(stands_for);
         state.note = Some(note);
         if (note.count + 1) * NOTED_BYTES > self.layout.shape.unit_bytes {
             state.seal_note();
@@ -229,6 +243,24 @@ impl<P: Pages> Inner<P> {
             self.form();
         }
         self.collect.notify(&self.rt);
+        // Whoever waits for what was trimmed looks again.
+        self.landed.notify(&self.rt);
+    }
+
+    /// Returns when all notes that wait fit into one row, with another.
+    async fn few_notes(&self) {
+        loop {
+            let seen = self.landed.version();
+            let waiting = self.state.borrow().waiting_notes.len() as u32;
+            if waiting + 1 < self.layout.plane_units.max(2) {
+                return;
+            }
+            let mut state = self.state.borrow_mut();
+            state.force = state.force.max(state.buffer.next_order() - 1);
+            drop(state);
+            self.form();
+            self.landed.changed(&self.rt, seen).await;
+        }
     }
 
     /// Makes rows of what waits, as long as there are dies and space for them.
@@ -337,9 +369,10 @@ impl<P: Pages> Inner<P> {
         state.buffer.landed(slot);
         self.retag_dead(state);
         match holds(logical) {
-            Holds::Trim(_) => {
-                state.notes_waiting -= 1;
-                state.urgent &= state.notes_waiting > 0;
+            Holds::Trim(number) => {
+                state.standing.retain(|(note, _)| *note != number);
+                state.waiting_notes.retain(|note| *note != number);
+                state.urgent &= !state.waiting_notes.is_empty();
                 state.counters.meta_units += 1;
             }
             Holds::Chunk(_) => {
@@ -360,7 +393,10 @@ impl State {
     pub fn seal_note(&mut self) {
         if let Some(note) = self.note.take_if(|note| note.count > 0) {
             self.buffer.fill_first(note.slot, TRIM | note.number);
-            self.notes_waiting += 1;
+            if note.stands_for != u64::MAX {
+                self.standing.push((note.number, note.stands_for));
+            }
+            self.waiting_notes.push(note.number);
         }
     }
 
@@ -375,10 +411,14 @@ impl State {
             || self.urgent
             || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
                 && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
-        let urgent = self.urgent && self.notes_waiting > 0;
+        let urgent = self.urgent && !self.waiting_notes.is_empty();
         let mut stream = Stream::Host;
-        let (spot, planes) = match self.supers.peek(stream) {
+        let (spot, planes) = match self.row_of(stream, urgent) {
             Some(row) => row,
+            None if self.supers.peek(stream).is_some() => {
+                self.refuse();
+                return None;
+            }
             None if urgent && self.supers.clean == 0 => {
                 stream = Stream::Collector;
                 self.supers.peek(stream)?

@@ -29,7 +29,7 @@ fn random_writes_per_cpu_second_with_the_collector_at_work() {
         let rt = Rt::simulated(None, Log::Off);
         rt.block_on(async {
             let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
-            ftl.precondition(u64::from(options.units), 1).await;
+            ftl.precondition(u64::from(options.units), 1).await.unwrap();
             let data = [0; 4096];
             let mut dice = Dice::new(1);
             for round in 0..3 {

@@ -227,9 +227,7 @@ impl Device {
     /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
     /// holds.
     pub(crate) fn switch_off(self) -> Kept {
-        if let Medium::Flash { drive, .. } = &self.medium
-            && !self.faults.is_some()
-        {
+        if let Medium::Flash { drive, .. } = &self.medium {
             // What can't be made durable is lost, as it would be in any SSD.
             let _ = self.rt.block_on(drive.flush());
         }

@@ -51,6 +51,12 @@ pub trait Interface: 'static {
     /// Starts the device's end.
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
 
+    /// Starts the driver, with one queue for each of `ports`: each on its own core.
+    fn connect<P: HostPort>(
+        ports: Vec<P>,
+        plan: &Plan,
+    ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
+
     /// Whether a plan's faults can strike its commands.
     const FAULTS: bool = false;
 
@@ -64,12 +70,6 @@ pub trait Interface: 'static {
         let _ = faults;
         Self::start(port, medium, plan);
     }
-
-    /// Starts the driver, with one queue for each of `ports`: each on its own core.
-    fn connect<P: HostPort>(
-        ports: Vec<P>,
-        plan: &Plan,
-    ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
 }
 
 /// A driver that runs.

@@ -35,6 +35,9 @@ const BLOCKS_MAX: u64 = 32;
 const EVENTS_MAX: u64 = 6_000;
 /// As many from the device's start, for cuts that come before work does.
 const EARLY_EVENTS_MAX: u64 = 3_000;
+/// One check in so many, and the last, looks at all that was ever written; the others, at what the cut
+/// may have changed.
+const WHOLE_CHECK: u64 = 4;
 /// The longest read of a check, bytes.
 const CHECK_BYTES: u32 = 64 * 1024;
 
@@ -142,6 +145,8 @@ struct Epoch<'a> {
     ledger: Rc<RefCell<Ledger>>,
     stamps: Stamps,
     kept: Option<Kept>,
+    /// How often it was switched on.
+    lives: u64,
     survived: Survived,
 }
 
@@ -155,6 +160,7 @@ impl Epoch<'_> {
             ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
             stamps: Stamps::new(seed),
             kept: Some(kept),
+            lives: 0,
             survived: Survived::default(),
         }
     }
@@ -179,6 +185,8 @@ impl Epoch<'_> {
         let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
         let events = 1 + self.dice.below(EVENTS_MAX);
         let work_seed = self.dice.next_u64();
+        let whole = last || self.lives.is_multiple_of(WHOLE_CHECK);
+        self.lives += 1;
         let work = Rc::new(Work {
             rt: rt.clone(),
             ledger: self.ledger.clone(),
@@ -194,7 +202,7 @@ impl Epoch<'_> {
             let begin = async {
                 let driver = Nvme::connect(vec![bus.host(0)], self.plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
-                work.check_all(&driver.disk(0)).await?;
+                work.check(&driver.disk(0), whole).await?;
                 Ok::<_, String>(driver)
             };
             let driver = match early {
@@ -241,14 +249,18 @@ struct Work {
 }
 
 impl Work {
-    /// Reads everything that was ever written: it must be what the ledger allows, and stays what it is.
-    async fn check_all<D: BlockDevice>(&self, disk: &D) -> Result<(), String> {
+    /// Reads what the last cut may have changed, or everything that was ever written: it must be what the
+    /// ledger allows, and stays what it is.
+    async fn check<D: BlockDevice>(&self, disk: &D, whole: bool) -> Result<(), String> {
         let most = CHECK_BYTES.min(disk.geometry().transfer_bytes_max) / self.block_bytes;
         let bytes = (most * self.block_bytes) as usize;
         let (mut from, mut scratch) = (0, vec![0; bytes]);
         let mut buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
         loop {
-            let next = self.ledger.borrow().next_written(from, most);
+            let next = match whole {
+                true => self.ledger.borrow().next_written(from, most),
+                false => self.ledger.borrow().next_uncertain(from, most),
+            };
             let Some((lba, blocks)) = next else { return Ok(()) };
             let ticket = self.ledger.borrow().start_read(lba, blocks);
             let length = (blocks * self.block_bytes) as usize;

@@ -54,7 +54,8 @@ fn found(sets: &[(&str, &str)], make: impl Fn(&mut Mistakes), most: u64) {
     make(&mut flash.software.mistakes);
     let failure = cut(&plan, 1, 0, most).expect_err("the mistake is found");
     let again = cut(&plan, 1, failure.cut, 1).expect_err("and again");
-    assert_eq!((again.cut, &again.what), (failure.cut, &failure.what));
+    // The last check looks at more, and may come upon something else first.
+    assert_eq!(again.cut, failure.cut);
 }
 
 #[test]

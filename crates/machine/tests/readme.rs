@@ -19,6 +19,7 @@ const PAGES: &[&str] = &[
     "ARCHITECTURE.md",
     "docs/README.md",
     "docs/faults.md",
+    "docs/flash.md",
     "docs/testing.md",
     "docs/vfio-user.md",
 ];

@@ -227,6 +227,24 @@ fn one_write_of_many_blocks_has_one_version_above_all_of_theirs() {
 }
 
 #[test]
+fn what_a_power_cut_may_have_changed_can_be_walked() {
+    let mut world = world();
+    for lba in 3..9 {
+        world.write(lba);
+    }
+    world.flush();
+    for lba in [4, 5, 7] {
+        world.write(lba);
+    }
+    assert_eq!(world.ledger.next_uncertain(0, 8), None, "all is known while the power is on");
+    world.ledger.power_cut();
+    assert_eq!(world.ledger.next_uncertain(0, 8), Some((4, 2)));
+    assert_eq!(world.ledger.next_uncertain(0, 1), Some((4, 1)));
+    assert_eq!(world.ledger.next_uncertain(6, 8), Some((7, 1)));
+    assert_eq!(world.ledger.next_uncertain(8, 8), None);
+}
+
+#[test]
 fn what_was_written_can_be_walked() {
     let mut world = world();
     for lba in [3, 4, 5, 4096, 9_999] {

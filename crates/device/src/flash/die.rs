@@ -45,6 +45,9 @@ pub(super) struct Die {
     tickets: u64,
 }
 
+/// Turns among which nobody looks for those that are over.
+const FEW: usize = 32;
+
 impl Turn {
     fn is_read(&self) -> bool {
         self.work == Work::Read
@@ -204,8 +207,12 @@ impl Die {
         }
     }
 
-    /// Reads and programs that are over need nobody to see it.
+    /// Reads and programs that are over need nobody to see it. Most take themselves off; what is left by
+    /// those that were dropped is cleared away at times.
     fn forget(&mut self, now: Time) {
+        if self.turns.len() < FEW {
+            return;
+        }
         self.turns.retain(|turn| now <= turn.end || matches!(turn.work, Work::Erase(_)));
     }
 

@@ -4,32 +4,38 @@ use ftl::{Part, Seen};
 use media::nand::{Sense, Timing};
 use runtime::{Span, Time};
 
-use super::die::Ticket;
+use super::die::{Ticket, Turn};
 use super::{Chips, on_wires};
 
 /// One work of a die's array for a read: a page, or pages of one number in several planes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sensing {
-    /// The first of its parts. The others are those of the same die, block and page.
+struct Sensing {
+    /// The first of its parts, and the last. They are those of the same die, block and page.
     first: usize,
+    last: usize,
     /// The try.
     step: u32,
     now: Now,
+    /// When that is over, or earlier: turns only ever move on.
+    due: Time,
 }
 
-/// A read that is under way: its works, and of each part the first that is sensed with it.
+/// A read that is under way: its works, and of each part the next that is sensed with it.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     works: Vec<Sensing>,
-    firsts: Vec<usize>,
+    nexts: Vec<usize>,
 }
+
+/// No part comes after this one.
+const NONE: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug)]
 enum Now {
     /// The array works on it.
     Array(Ticket),
     /// It is on the wires or being decoded.
-    Wires(Time),
+    Wires,
 }
 
 impl Chips {
@@ -71,68 +77,57 @@ impl Chips {
     /// Reads as the chips do: every die begins at once, and whatever is next due is waited for.
     pub(super) async fn read_in_time(&self, timing: &Timing, parts: &mut [Part]) {
         let mut reading = self.room.reads.borrow_mut().pop().unwrap_or_default();
-        reading.works.clear();
-        reading.firsts.clear();
-        for part in parts.iter_mut() {
-            part.seen = Seen::Unreadable;
-        }
-        for at in 0..parts.len() {
-            let first = reading.first_of(timing, parts, at);
-            reading.firsts.push(first);
-            if first == at {
-                // Its ticket comes when all that are sensed with it are known.
-                reading.works.push(Sensing { first, step: 0, now: Now::Wires(Time::ZERO) });
-            }
-        }
+        reading.gather(timing, parts);
         for at in 0..reading.works.len() {
-            let ticket = self.begin(timing, parts, &reading, reading.works[at]);
-            reading.works[at].now = Now::Array(ticket);
+            let work = reading.works[at];
+            reading.works[at] = self.begin(timing, parts, &reading, work);
         }
-        while let Some((place, due)) = self.next_due(&reading.works, parts) {
-            if due > self.rt.now() {
-                self.rt.sleep_until(due).await;
-                // A turn may have moved on, and another be due before it.
+        while let Some(place) = reading.next_due() {
+            let work = reading.works[place];
+            if work.due > self.rt.now() {
+                self.rt.sleep_until(work.due).await;
+            }
+            if let Now::Array(ticket) = work.now
+                && let Some(turn) = self.turn(parts[work.first].page.die, ticket)
+                && turn.end > self.rt.now()
+            {
+                // It has moved on, and another may be due before it.
+                reading.works[place].due = turn.end;
                 continue;
             }
-            let work = reading.works[place];
             let next = match work.now {
                 Now::Array(ticket) => Some(self.sensed(timing, parts, &reading, work, ticket)),
-                Now::Wires(_) => self.decoded(timing, parts, &reading, work),
+                Now::Wires => self.decoded(timing, parts, &reading, work),
             };
             match next {
-                Some(now) => reading.works[place] = now,
+                Some(work) => reading.works[place] = work,
                 None => drop(reading.works.swap_remove(place)),
             }
         }
         self.room.reads.borrow_mut().push(reading);
     }
 
+    fn turn(&self, die: u32, ticket: Ticket) -> Option<Turn> {
+        self.dies[die as usize].borrow().turn(ticket)
+    }
+
     /// Asks the die for the array, for all parts of this work that are still unreadable.
-    fn begin(&self, timing: &Timing, parts: &[Part], reading: &Reading, work: Sensing) -> Ticket {
+    fn begin(&self, timing: &Timing, parts: &[Part], reading: &Reading, work: Sensing) -> Sensing {
         let longest = reading
-            .of(work.first)
+            .of(work)
             .filter(|at| parts[*at].seen == Seen::Unreadable)
             .map(|at| self.read_span(timing, &parts[at]))
             .max();
         let span = timing.command + longest.unwrap_or_default();
         let mut die = self.dies[parts[work.first].page.die as usize].borrow_mut();
-        die.read(self.rt.now(), span, timing.suspend.as_ref())
+        let now = self.rt.now();
+        let ticket = die.read(now, span, timing.suspend.as_ref());
+        let due = die.turn(ticket).map_or(now, |turn| turn.end);
+        Sensing { now: Now::Array(ticket), due, ..work }
     }
 
     fn read_span(&self, timing: &Timing, part: &Part) -> Span {
         timing.read[usize::from(self.nand.borrow().cells(part.page.page).kind)]
-    }
-
-    /// The work that is next due, and when.
-    fn next_due(&self, works: &[Sensing], parts: &[Part]) -> Option<(usize, Time)> {
-        let due = works.iter().enumerate().map(|(place, work)| match work.now {
-            Now::Wires(until) => (place, until),
-            Now::Array(ticket) => {
-                let die = self.dies[parts[work.first].page.die as usize].borrow();
-                (place, die.turn(ticket).map_or(Time::ZERO, |turn| turn.end))
-            }
-        });
-        due.min_by_key(|(_, due)| *due)
     }
 
     /// The array has sensed: what was found, and the wires.
@@ -145,13 +140,12 @@ impl Chips {
         ticket: Ticket,
     ) -> Sensing {
         let die = parts[work.first].page.die;
-        let turn = self.dies[die as usize].borrow().turn(ticket);
-        if let Some(turn) = turn {
+        if let Some(turn) = self.turn(die, ticket) {
             self.rt.mark_at(self.waits[0].turn, turn.begin);
             self.rt.mark_at(self.waits[0].service, turn.end);
         }
         let mut bytes = 0;
-        for at in reading.of(work.first) {
+        for at in reading.of(work) {
             if parts[at].seen == Seen::Unreadable {
                 self.sense(&mut parts[at], work.step);
                 bytes += self.wire_bytes(parts[at].units);
@@ -165,7 +159,7 @@ impl Chips {
         } else {
             die.hold(ticket, wires.end);
         }
-        Sensing { now: Now::Wires(wires.end + timing.decode), ..work }
+        Sensing { now: Now::Wires, due: wires.end + timing.decode, ..work }
     }
 
     /// It has been decoded: a further try, or none.
@@ -176,14 +170,13 @@ impl Chips {
         reading: &Reading,
         work: Sensing,
     ) -> Option<Sensing> {
-        let lost = reading.of(work.first).filter(|at| parts[*at].seen == Seen::Unreadable);
+        let lost = reading.of(work).filter(|at| parts[*at].seen == Seen::Unreadable);
         let lost = lost.count() as u64;
         if lost == 0 || work.step == self.nand.borrow().spec().errors.retries {
             self.count(|counts| counts.uncorrectable += lost);
             return None;
         }
-        let ticket = self.begin(timing, parts, reading, work);
-        Some(Sensing { step: work.step + 1, now: Now::Array(ticket), ..work })
+        Some(self.begin(timing, parts, reading, Sensing { step: work.step + 1, ..work }))
     }
 
     /// What goes over the wires for some units: they and their share of the spare bytes, or the free spare
@@ -200,20 +193,41 @@ impl Chips {
 }
 
 impl Reading {
-    /// The first part that is sensed together with this one: of the same page number in another plane.
-    fn first_of(&self, timing: &Timing, parts: &[Part], at: usize) -> usize {
-        let page = parts[at].page;
-        let same = |work: &&Sensing| {
-            let other = parts[work.first].page;
-            (other.die, other.block, other.page) == (page.die, page.block, page.page)
-        };
-        let found = if timing.multi_plane { self.works.iter().rev().find(same) } else { None };
-        found.map_or(at, |work| work.first)
+    /// Which parts are sensed together: those of the same page number in several planes.
+    fn gather(&mut self, timing: &Timing, parts: &mut [Part]) {
+        self.works.clear();
+        self.nexts.clear();
+        for at in 0..parts.len() {
+            parts[at].seen = Seen::Unreadable;
+            self.nexts.push(NONE);
+            let page = parts[at].page;
+            let same = |work: &&mut Sensing| {
+                let other = parts[work.first].page;
+                (other.block, other.page, other.die) == (page.block, page.page, page.die)
+            };
+            let found =
+                if timing.multi_plane { self.works.iter_mut().rev().find(same) } else { None };
+            if let Some(work) = found {
+                self.nexts[work.last] = at;
+                work.last = at;
+            } else {
+                // Its turn comes when all that are sensed with it are known.
+                let (now, due) = (Now::Wires, Time::ZERO);
+                self.works.push(Sensing { first: at, last: at, step: 0, now, due });
+            }
+        }
     }
 
-    /// The parts that are sensed with the one at `first`.
-    fn of(&self, first: usize) -> impl Iterator<Item = usize> {
-        let firsts = self.firsts.iter().enumerate().skip(first);
-        firsts.filter(move |(_, one)| **one == first).map(|(at, _)| at)
+    /// The work that is next due.
+    fn next_due(&self) -> Option<usize> {
+        let due = self.works.iter().enumerate().min_by_key(|(_, work)| work.due);
+        due.map(|(place, _)| place)
+    }
+
+    /// The parts of a work.
+    fn of(&self, work: Sensing) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(work.first), |at| {
+            Some(self.nexts[*at]).filter(|next| *next != NONE)
+        })
     }
 }

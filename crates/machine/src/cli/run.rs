@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use machine::device::FlashSeen;
 use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
@@ -366,6 +367,7 @@ impl Once<'_> {
                 "interface": self.interface.word(),
                 "timed_events": outcome.timed_events,
                 "busy": busy,
+                "flash": outcome.flash.as_ref().map(flash),
                 "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
             }),
             plan: json!({
@@ -377,6 +379,27 @@ impl Once<'_> {
             ..self.jobs(&outcome)
         }
     }
+}
+
+/// What flash has done, for programs.
+fn flash(seen: &FlashSeen) -> Value {
+    let (software, chips) = (&seen.software, &seen.chips);
+    let counters = &software.counters;
+    json!({
+        "write_amplification_per_mille": counters.write_amplification_per_mille(),
+        "collector_share_per_mille": counters.collector_share_per_mille(),
+        "host_units": counters.host_units,
+        "copied_units": counters.copied_units,
+        "mapped_units": software.mapped_units,
+        "good_units": software.good_units,
+        "left_units": software.left_units,
+        "erases": { "least": software.erases_least, "most": software.erases_most },
+        "collected": counters.collected,
+        "senses": chips.senses,
+        "retries": chips.retries,
+        "programs": chips.programs,
+        "failures": chips.failures,
+    })
 }
 
 /// The event log of a run: its lines counted and digested, and written where one asks for it.

@@ -68,7 +68,9 @@ pub(super) fn read(
 ) -> Option<Flash> {
     let known: Vec<_> = Profile::all().into_iter().map(|one| (one.name, one.name)).collect();
     let profile = fields.choice("profile", &known).and_then(Profile::named);
-    let geometry = profile.as_ref().and_then(|profile| geometry(&fields, profile));
+    // A bad profile has been told; the other keys are judged all the same.
+    let stand_in = profile.clone().unwrap_or_else(Profile::tlc);
+    let geometry = geometry(&fields, &stand_in).filter(|_| profile.is_some());
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let software = software(&fields, geometry.as_ref(), block_bytes);
     let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };

@@ -1,6 +1,7 @@
 //! What is refused, and in which words: every kind of error, with its exact message.
 
 mod faults;
+mod flash;
 mod ranges;
 
 use std::path::Path;
@@ -392,8 +393,7 @@ fn a_plan_that_is_not_there_says_what_there_is() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
-         dc-express, dc-express-linux, descriptor-blocks, \
-         gen4, live"
+         dc-express, dc-express-linux, descriptor-blocks, gen4, live, small-flash, tlc"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such.toml: found No such file"), "{missing}");

@@ -243,7 +243,7 @@ mod tests {
         let errors = Errors { corrects: 40, ..Profile::test().errors };
         for (rate, bytes) in [(4_000_000_000, 1024), (5_000_000_000, 1024), (1_000_000_000, 4096)] {
             let mean = rate as f64 * 8.0 * f64::from(bytes) / 1e12;
-            let draws = 20_000_u64;
+            let draws = 5_000_u64;
             let mut dice = Dice::for_part(1, "errors test");
             let seen: Vec<u32> =
                 (0..draws).map(|_| errors.draw(rate, bytes, dice.next_u64())).collect();

@@ -397,6 +397,15 @@ impl Ledger {
         Some((lba, 1 + run.count() as u32))
     }
 
+    /// The next blocks from `from` on of which more than one version may be there, at most `most` of
+    /// them: after a power cut, those that it may have changed.
+    pub fn next_uncertain(&self, from: u64, most: u32) -> Option<(u64, u32)> {
+        let (&lba, _) = self.uncertain.range(from..).next()?;
+        let run =
+            (1..most).take_while(|&next| self.uncertain.contains_key(&(lba + u64::from(next))));
+        Some((lba, 1 + run.count() as u32))
+    }
+
     /// How many blocks have a write in flight or more than one possible version.
     pub fn uncertain(&self) -> usize {
         self.uncertain.len()

@@ -254,7 +254,7 @@ fn the_medium_makes_sense() {
             "medium",
             "kind",
             "kind = \"nand\"",
-            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\"",
+            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\"",
         ),
         (
             "medium",

@@ -1,0 +1,97 @@
+//! Flash that makes no sense.
+
+use media::nand::Cell;
+
+use super::said;
+use crate::plan::{MediumKind, Plan, Start};
+
+/// What is said of small flash with this value, without the place.
+#[track_caller]
+fn refused(key: &str, value: &str, expected: &str) {
+    let key = format!("medium.{key}");
+    let said = Plan::open("small-flash", &[(key.as_str(), value)]).expect_err(value).to_string();
+    let place = format!("plans/small-flash.toml, --set {key}={value}: ");
+    assert_eq!(said.strip_prefix(&place).unwrap_or(&said), expected, "{key}={value}");
+}
+
+#[test]
+fn flash_is_read_as_it_is_written() {
+    let plan = Plan::open("small-flash", &[]).unwrap_or_else(|errors| panic!("{errors}"));
+    let flash = plan.medium.flash.as_ref().expect("flash");
+    assert_eq!(
+        (plan.medium.kind, flash.profile, flash.start),
+        (MediumKind::Flash, "tlc", Start::Fresh)
+    );
+    let geometry = &flash.spec.geometry;
+    assert_eq!((geometry.channels, geometry.blocks, geometry.cell), (2, 16, Cell::Tlc));
+    assert_eq!(geometry.page_bytes, 16_384, "the profile's");
+    assert_eq!(flash.software.slots, 96, "384 KiB of units");
+    assert_eq!(plan.medium.contents.capacity_bytes, flash.capacity_bytes());
+    let more =
+        Plan::open("small-flash", &[("medium.flash.spare_per_mille", "70")]).expect("a plan");
+    assert!(more.medium.contents.capacity_bytes > plan.medium.contents.capacity_bytes);
+}
+
+#[test]
+fn what_flash_is_made_of_has_its_words_and_ranges() {
+    refused(
+        "flash.profile",
+        "tcl",
+        "medium.flash.profile: found \"tcl\", \
+         expected \"tlc\" or \"qlc\" or \"mlc\" or \"slc\" or \"test\"",
+    );
+    refused(
+        "flash.channels",
+        "65",
+        "medium.flash.channels: found 65, expected a whole number from 1 to 64",
+    );
+    refused(
+        "flash.blocks",
+        "2",
+        "medium.flash.blocks: found chips of 1536 KiB, expected more of them: none are left for data",
+    );
+    refused(
+        "flash.errors",
+        "some",
+        "medium.flash.errors: found \"some\", expected \"profile\" or \"none\"",
+    );
+    refused(
+        "flash.spare_per_mille",
+        "0",
+        "medium.flash.spare_per_mille: found 0, expected a whole number from 1 to 1000",
+    );
+    refused(
+        "flash.cache",
+        "write-back",
+        "medium.flash.cache: found \"write-back\", \
+         expected \"volatile\" or \"protected\" or \"through\"",
+    );
+    refused(
+        "flash.buffer",
+        "64 KiB",
+        "medium.flash.buffer: found 64 KiB, expected at least 96 KiB, what one program writes",
+    );
+    refused(
+        "flash.start",
+        "old",
+        "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"steady\"",
+    );
+    refused(
+        "flash.steady",
+        "true",
+        "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
+         dies, planes, blocks, word_lines, errors, spare_per_mille, cache, buffer, collector, \
+         streams, reserve, wear_spread, held_up, start, state",
+    );
+}
+
+#[test]
+fn flash_has_no_capacity_of_its_own_and_no_other_medium_has_chips() {
+    refused(
+        "capacity",
+        "1 GiB",
+        "medium.capacity: found an unknown key, expected one of kind, block, keep, pace, flash",
+    );
+    let said = said(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
+    assert!(said.contains("medium.flash: found an unknown key"), "{said}");
+}
