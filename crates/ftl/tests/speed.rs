@@ -42,7 +42,7 @@ fn random_writes_per_cpu_second_with_the_collector_at_work() {
                 let copied = now.copied_units - before.0.copied_units;
                 println!(
                     "{} GiB, round {round}: {:.0} writes per CPU second, {:.2} copies for each",
-                    ftl.blocks() * 4096 >> 30,
+                    (ftl.blocks() * 4096) >> 30,
                     f64::from(writes) / spent,
                     copied as f64 / f64::from(writes),
                 );
