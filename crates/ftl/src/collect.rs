@@ -34,9 +34,16 @@ impl<P: Pages> Inner<P> {
             match step {
                 Step::Read => self.gather().await,
                 Step::Row => self.copy_row(),
+                Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
                 Step::Wait => self.collect.changed(&self.rt, seen).await,
             }
         }
+    }
+
+    /// Whoever waits for space is told.
+    fn worn_out(&self) {
+        self.worn.notify(&self.rt);
+        self.landed.notify(&self.rt);
     }
 
     /// Reads as many valid units as a row still lacks.
@@ -211,6 +218,21 @@ impl State {
 
     fn row_or_wait(&self, row: Option<(Spot, u32)>) -> Step {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
+    }
+
+    /// When the collector has nothing to do: whether the host is blocked and nothing is on its way. So it
+    /// stays, for good. True when that is found.
+    fn gives_up(&mut self) -> bool {
+        let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
+        let collection = &self.collection;
+        let stuck = self.blocked
+            && !self.worn_out
+            && collection.victim.is_none()
+            && collection.drained.is_empty()
+            && self.queues.iter().all(idle)
+            && self.supers.clean == self.supers.free;
+        self.worn_out |= stuck;
+        stuck
     }
 
     /// How many rows of the collector may be under way.

@@ -3,6 +3,8 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use runtime::{Either, race};
+
 use crate::buffer::Phase;
 use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
@@ -69,7 +71,10 @@ impl<P: Pages> Inner<P> {
         }
         let slot = match self.slots.try_take() {
             Some(slot) => slot,
-            None => self.slots.take(&self.rt).await,
+            None => match race(self.slots.take(&self.rt), self.worn.changed(&self.rt, 0)).await {
+                Either::First(slot) => slot,
+                Either::Second(()) => return Err(Error::WornOut),
+            },
         };
         let whole = data.len() as u32 == self.layout.shape.unit_bytes;
         let mut sensed = None;

@@ -229,3 +229,25 @@ fn drives_of_many_sizes_are_overwritten_to_the_end() {
         }
     }
 }
+
+#[test]
+fn a_drive_that_wears_out_says_so_and_hangs_nobody() {
+    for seed in 0..4 {
+        let options = Options { seed, ..Options::new(&SMALL) };
+        let often = |medium: &mut Medium| medium.program_fails = 20;
+        on_a_drive(&options, often, async |_, ftl, oracle| {
+            let mut dice = Dice::new(seed);
+            for _ in 0..100_000 {
+                let unit = dice.below(options.units.into()) as u32;
+                let data = oracle.write(unit, 0, 2);
+                if let Err(error) = ftl.write(u64::from(unit) * 2, &data).await {
+                    assert_eq!(error, Error::WornOut);
+                    assert_eq!(ftl.flush().await, Err(Error::WornOut));
+                    assert!(ftl.stats().counters.retired > 0);
+                    return;
+                }
+            }
+            panic!("it never wears out");
+        });
+    }
+}
