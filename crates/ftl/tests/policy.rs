@@ -100,7 +100,9 @@ proptest! {
     /// The collector works harder the less is left, always before the host has to wait, and never
     /// without need.
     #[test]
-    fn the_throttle_is_steady(left in 0_u64..3000, hold in 1_u64..1000, over in 1_u64..1000, most in 1_u32..64) {
+    fn the_throttle_is_steady(
+        left in 0_u64..3000, hold in 1_u64..1000, over in 1_u64..1000, most in 1_u32..64,
+    ) {
         let space = |left| Space { left, hold, start: hold + over };
         let lanes = space(left).lanes(most);
         prop_assert!(lanes <= most);
