@@ -90,7 +90,7 @@ pub(super) struct Replay {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum World {
+pub(super) enum World {
     /// On real memory, as fast as it goes
     Live,
     /// In virtual time
@@ -100,7 +100,7 @@ enum World {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Lay {
+pub(super) enum Lay {
     /// End to end; they must fit
     Concatenate,
     /// End to end, then modulo the capacity
