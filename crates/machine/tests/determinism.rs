@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use common::{only, operations, plan, simulate_by, simulate_with, work};
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::Log;
@@ -60,6 +60,21 @@ fn dcx_plans() -> Vec<Named> {
         ("dc-express", [&interrupts[..], &own[..2]].concat()),
         ("live", own.to_vec()),
         ("live", [&CROWDED[..], &own[..]].concat()),
+    ]
+}
+
+/// Whole blocks and parts of them, by one engine and two, looking ahead, polled and not, every policy.
+fn block_plans() -> Vec<Named> {
+    let apart = [("block.returned", "each"), ("block.engines", "2"), ("block.ahead", "16")];
+    let subsets = [("block.returned", "subsets"), ("block.subset", "5"), ("block.ahead", "3")];
+    let fixed =
+        [("block.sizing", "static"), ("block.static_size", "4"), ("block.linger", "\"20 us\"")];
+    vec![
+        ("descriptor-blocks", vec![]),
+        ("descriptor-blocks", [&apart[..], &[("block.sizing", "gathering")]].concat()),
+        ("descriptor-blocks", [&subsets[..], &fixed[..]].concat()),
+        ("live", vec![("medium.capacity", "64 MiB"), ("block.sizing", "gathering")]),
+        ("gen4", [&apart[..], &[("host.completion", "interrupt")]].concat()),
     ]
 }
 
@@ -116,6 +131,11 @@ fn the_same_seed_gives_the_same_log_of_dc_express() {
     repeats::<Dcx>(dcx_plans());
 }
 
+#[test]
+fn the_same_seed_gives_the_same_log_of_descriptor_blocks() {
+    repeats::<Block>(block_plans());
+}
+
 fn repeats<I: Interface>(plans: Vec<Named>) {
     for (name, sets) in plans {
         for job in [MIXED, GROUPS] {
@@ -142,6 +162,11 @@ fn whichever_ready_task_goes_first_every_block_is_right() {
 #[test]
 fn whichever_ready_task_goes_first_every_block_of_dc_express_is_right() {
     right_in_any_order::<Dcx>(dcx_plans());
+}
+
+#[test]
+fn whichever_ready_task_goes_first_every_block_of_descriptor_blocks_is_right() {
+    right_in_any_order::<Block>(block_plans());
 }
 
 fn right_in_any_order<I: Interface>(plans: Vec<Named>) {

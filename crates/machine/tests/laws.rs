@@ -5,7 +5,7 @@ mod common;
 
 use common::{in_sim, only, plan, shares, simulate, simulate_by, simulate_with, whole_ps, work};
 use host::BlockDevice;
-use machine::interfaces::{Dcx, Driver, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Driver, Interface, Nvme};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::{Entry, Log, Span};
@@ -141,6 +141,12 @@ fn nothing_is_left_over_where_requests_crowd() {
     for writes in ["ordinary", "polled"] {
         let sets = [("device.processors", "1"), ("dcx.writes", writes), ("dcx.sleep_after", "3")];
         nothing_is_left_over::<Dcx>(&plan("dc-express", &sets), job);
+    }
+    for (returned, engines, ahead) in [("whole", "1", "0"), ("each", "2", "16"), ("each", "1", "0")]
+    {
+        let returned =
+            [("block.returned", returned), ("block.engines", engines), ("block.ahead", ahead)];
+        nothing_is_left_over::<Block>(&plan("descriptor-blocks", &returned), job);
     }
 }
 

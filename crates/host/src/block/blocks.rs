@@ -50,7 +50,8 @@ async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> W
             }
         }
     };
-    if ring.flight.get().is_none() {
+    // While the ring is turned, what comes back is nobody's, and looking at it would never end.
+    if ring.flight.get().is_none() || ring.state.get() != State::Open {
         turn.await;
         return Woken::Turn;
     }

@@ -312,7 +312,8 @@ impl<P: HostPort> Ring<P> {
                 return;
             }
             Some(Next::Send(_)) => {
-                if self.ask_at.get().is_some_and(|at| at <= self.rt().now()) {
+                // Taken: who looks again meanwhile has nothing to ask for.
+                if self.ask_at.take().is_some_and(|at| at <= self.rt().now()) {
                     // Who has not come by now is not waited for again.
                     self.away.set(0);
                     self.timing.set(None);

@@ -1,6 +1,7 @@
 //! What is typed, and who does it.
 
 mod bench;
+mod compare;
 mod papers;
 mod power_cuts;
 mod run;
@@ -28,6 +29,8 @@ enum Command {
     Run(run::Run),
     /// Repeat a simulated run exactly, and print its event log's digest
     Replay(run::Replay),
+    /// Run the same work by every interface that a plan has, side by side, and say where each wins
+    Compare(compare::Compare),
     /// Serve a live device to other processes, over shared memory or as a PCI function
     Serve {
         /// A plan: a built-in name or a file
@@ -143,6 +146,7 @@ fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::Run(typed) => run::run(&typed),
         Command::Replay(typed) => run::replay(&typed),
+        Command::Compare(typed) => compare::compare(&typed),
         Command::Serve { plan, doors, interface, sets } => {
             serve(&sets.open(&plan)?, &doors, interface)
         }

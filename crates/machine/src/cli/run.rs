@@ -93,7 +93,7 @@ pub(super) struct Replay {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum World {
+pub(super) enum World {
     /// On real memory, as fast as it goes
     Live,
     /// In virtual time
@@ -103,7 +103,7 @@ enum World {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Lay {
+pub(super) enum Lay {
     /// End to end; they must fit
     Concatenate,
     /// End to end, then modulo the capacity
