@@ -34,9 +34,16 @@ impl<P: Pages> Inner<P> {
             match step {
                 Step::Read => self.gather().await,
                 Step::Row => self.copy_row(),
+                Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
                 Step::Wait => self.collect.changed(&self.rt, seen).await,
             }
         }
+    }
+
+    /// Whoever waits for space is told.
+    fn worn_out(&self) {
+        self.worn.notify(&self.rt);
+        self.landed.notify(&self.rt);
     }
 
     /// Reads as many valid units as a row still lacks.
@@ -213,6 +220,21 @@ impl State {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
     }
 
+    /// When the collector has nothing to do: whether the host is blocked and nothing is on its way. So it
+    /// stays, for good. True when that is found.
+    fn gives_up(&mut self) -> bool {
+        let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
+        let collection = &self.collection;
+        let stuck = self.blocked
+            && !self.worn_out
+            && collection.victim.is_none()
+            && collection.drained.is_empty()
+            && self.queues.iter().all(idle)
+            && self.supers.clean == self.supers.free;
+        self.worn_out |= stuck;
+        stuck
+    }
+
     /// How many rows of the collector may be under way.
     fn lanes(&self) -> u32 {
         let most = self.options.lanes.max(1);
@@ -231,7 +253,12 @@ impl State {
             one.refresh && one.phase == Phase::Filled && one.flying == 0
         };
         let space = self.space();
-        let urgent = if supers.refreshing > 0 { (0..blocks).find(in_danger) } else { None };
+        // What is full takes a whole superblock, so the last must not be needed for it.
+        let urgent = if supers.refreshing > 0 && supers.free >= 2 {
+            (0..blocks).find(in_danger)
+        } else {
+            None
+        };
         let found = if let Some(at) = urgent {
             self.counters.refreshed += 1;
             at
@@ -240,18 +267,7 @@ impl State {
             let least = if supers.free <= 1 { self.layout.row_units } else { 0 };
             let enough = move |one: &Candidate| one.valid + least <= one.units;
             let candidates = (0..blocks).map(|at| supers.candidate(at, now).filter(enough));
-            let worn = if self.counters.collected % LEVEL_EVERY == LEVEL_EVERY - 1 {
-                policy::laggard(self.options.wear_spread, supers.most_erases, candidates.clone())
-            } else {
-                None
-            };
-            let chosen = match worn {
-                Some(at) => {
-                    self.counters.levelled += 1;
-                    Some(at)
-                }
-                None => policy::victim(self.options.choice, candidates, &mut self.dice),
-            };
+            let chosen = policy::victim(self.options.choice, candidates, &mut self.dice);
             let Some(at) = chosen else { return false };
             at as u32
         } else {
@@ -379,8 +395,22 @@ impl State {
         self.supers.most_erases = self.supers.most_erases.max(one.erases);
         self.counters.erased += 1;
         self.supers.release(superblock);
+        if self.counters.erased.is_multiple_of(LEVEL_EVERY) {
+            self.level_wear();
+        }
+    }
+
+    /// Cold data rest where wear is least: they are moved, so that others may wear those blocks.
+    fn level_wear(&mut self) {
+        let now = self.next_sequence;
+        let (supers, spread) = (&self.supers, self.options.wear_spread);
+        let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
+        if let Some(at) = policy::laggard(spread, supers.most_erases, candidates) {
+            self.supers.set_refresh(at as u32);
+            self.counters.levelled += 1;
+        }
     }
 }
 
-/// Every so many collections may be one that evens out wear.
-const LEVEL_EVERY: u64 = 8;
+/// After every so many erases one looks whether wear is even.
+const LEVEL_EVERY: u64 = 4;

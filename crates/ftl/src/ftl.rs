@@ -39,6 +39,8 @@ pub(crate) struct Inner<P> {
     pub landed: Signal,
     /// The collector may have something to do.
     pub collect: Signal,
+    /// Nothing can be written any more.
+    pub worn: Signal,
     /// Lists of parts that nobody uses.
     spare_parts: RefCell<Vec<Vec<Part>>>,
     /// One checkpoint at a time.
@@ -75,6 +77,7 @@ impl<P: Pages> Inner<P> {
             dies: (0..layout.shape.dies).map(|_| Signal::default()).collect(),
             landed: Signal::default(),
             collect: Signal::default(),
+            worn: Signal::default(),
             spare_parts: RefCell::default(),
             checkpointing: Cell::new(false),
             unit_shift: layout.shape.unit_bytes.trailing_zeros(),

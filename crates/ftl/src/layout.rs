@@ -96,16 +96,6 @@ impl Layout {
         };
         Place { page, unit: in_plane % self.shape.units }
     }
-
-    #[inline]
-    pub fn number(&self, at: Place) -> u32 {
-        let Page { die, plane, block, page } = at.page;
-        let spot = Spot { superblock: block, group: page / self.shape.group, die };
-        self.first(spot)
-            + plane * self.plane_units
-            + page % self.shape.group * self.shape.units
-            + at.unit
-    }
 }
 
 #[cfg(test)]
@@ -123,7 +113,6 @@ mod tests {
             let place = layout.place(unit);
             assert!(place.page.die < 3 && place.page.plane < 2 && place.page.block < 4);
             assert!(place.page.page < 6 && place.unit < 4);
-            assert_eq!(layout.number(place), unit);
             let spot = layout.spot(unit);
             assert_eq!(layout.first(spot), unit - unit % layout.row_units);
             assert_eq!(layout.superblock(unit), place.page.block);

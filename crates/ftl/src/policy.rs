@@ -38,7 +38,7 @@ impl Candidate {
     }
 }
 
-/// Which of these to collect; none if none gains space. Of equals, the first.
+/// Which of these to collect; none if none gains space. Of equals, the first, or the one drawn first.
 pub fn victim(
     choice: Choice,
     candidates: impl ExactSizeIterator<Item = Option<Candidate>> + Clone,

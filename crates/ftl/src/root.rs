@@ -24,9 +24,6 @@ const SUPER_BYTES: usize = 20;
 /// What a checkpoint knew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
-    number: u64,
-    /// The system block in which it lies.
-    block: u32,
     /// Rows from this on are to be looked at.
     pub from: u64,
     chunks: Vec<u32>,
@@ -77,7 +74,7 @@ impl Root {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8], number: u64, block: u32) -> Option<Root> {
+    fn from_bytes(bytes: &[u8]) -> Option<Root> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let (chunks, supers) = (word(8)? as usize, word(12)? as usize);
@@ -88,8 +85,6 @@ impl Root {
             Some(KnownSuper { opened: long(at)?, filled: long(at + 8)?, erases: word(at + 16)? })
         };
         Some(Root {
-            number,
-            block,
             from: long(0)?,
             chunks: (0..chunks).map(chunk).collect::<Option<_>>()?,
             supers: (0..supers).map(one).collect::<Option<_>>()?,
@@ -131,7 +126,7 @@ impl<P: Pages> Inner<P> {
                 && these.len() == first.count as usize;
             let bytes: Vec<u8> =
                 these.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
-            let root = if whole { Root::from_bytes(&bytes, number, block) } else { None };
+            let root = if whole { Root::from_bytes(&bytes) } else { None };
             if let Some(root) = root {
                 let place = RootPlace { number, block, group: self.layout.groups };
                 self.state.borrow_mut().root = place;
@@ -272,7 +267,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// What waits now goes to flash as soon as can be.
-    fn hurry(&self) {
+    pub fn hurry(&self) {
         let mut state = self.state.borrow_mut();
         state.force = state.force.max(state.buffer.next_order() - 1);
         drop(state);

@@ -19,9 +19,9 @@ pub struct Counters {
     pub rows: u64,
     /// Superblocks collected.
     pub collected: u64,
-    /// Of those, how many because their data were in danger.
+    /// Of those, how many before their turn: their data were in danger, or wear was to be evened out.
     pub refreshed: u64,
-    /// Of those, how many to even out wear.
+    /// How many were chosen to even out wear.
     pub levelled: u64,
     /// Superblocks erased.
     pub erased: u64,

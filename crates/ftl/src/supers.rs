@@ -127,11 +127,6 @@ impl Supers {
         self.members[at] & !self.doomed[at]
     }
 
-    /// All planes of a superblock on a die that hold something, or may.
-    pub fn holders(&self, superblock: u32, die: u32) -> u32 {
-        self.members[(superblock * self.layout.shape.dies + die) as usize]
-    }
-
     /// Those that have failed a program.
     pub fn doomed(&self, superblock: u32, die: u32) -> u32 {
         self.doomed[(superblock * self.layout.shape.dies + die) as usize]

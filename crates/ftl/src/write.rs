@@ -3,6 +3,8 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
+use runtime::{Either, race};
+
 use crate::buffer::Phase;
 use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
@@ -69,7 +71,10 @@ impl<P: Pages> Inner<P> {
         }
         let slot = match self.slots.try_take() {
             Some(slot) => slot,
-            None => self.slots.take(&self.rt).await,
+            None => match race(self.slots.take(&self.rt), self.worn.changed(&self.rt, 0)).await {
+                Either::First(slot) => slot,
+                Either::Second(()) => return Err(Error::WornOut),
+            },
         };
         let whole = data.len() as u32 == self.layout.shape.unit_bytes;
         let mut sensed = None;
@@ -147,25 +152,32 @@ impl<P: Pages> Inner<P> {
         self.form();
         loop {
             let seen = self.landed.version();
-            let mut state = self.state.borrow_mut();
-            let landed = state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket);
-            // What was trimmed while we waited may not be there; then the note of it has to be.
-            let stands = state.standing.iter().any(|(_, order)| *order <= ticket);
-            let open = state.note.is_some_and(|note| note.stands_for <= ticket);
-            if landed && !stands && !open {
-                return Ok(());
+            if let Some(done) = self.is_flushed(ticket) {
+                return done;
             }
-            if state.worn_out {
-                return Err(Error::WornOut);
-            }
-            if open || (landed && stands) {
-                state.seal_note();
-                state.force = state.force.max(state.buffer.next_order() - 1);
-            }
-            drop(state);
             self.form();
             self.landed.changed(&self.rt, seen).await;
         }
+    }
+
+    /// Whether all up to this write is on flash, or never will be. What stands for some of it is hurried.
+    fn is_flushed(&self, ticket: u64) -> Option<Result<(), Error>> {
+        let mut state = self.state.borrow_mut();
+        let landed = state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket);
+        // What was trimmed while we waited may not be there; then the note of it has to be.
+        let stands = state.standing.iter().any(|(_, order)| *order <= ticket);
+        let open = state.note.is_some_and(|note| note.stands_for <= ticket);
+        if landed && !stands && !open {
+            return Some(Ok(()));
+        }
+        if state.worn_out {
+            return Some(Err(Error::WornOut));
+        }
+        if open || (landed && stands) {
+            state.seal_note();
+            state.force = state.force.max(state.buffer.next_order() - 1);
+        }
+        None
     }
 
     pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
@@ -199,10 +211,7 @@ impl<P: Pages> Inner<P> {
             let slot = match self.meta_slots.try_take() {
                 Some(slot) => slot,
                 None => {
-                    let mut state = self.state.borrow_mut();
-                    state.force = state.buffer.next_order();
-                    drop(state);
-                    self.form();
+                    self.hurry();
                     self.meta_slots.take(&self.rt).await
                 }
             };
@@ -255,10 +264,7 @@ impl<P: Pages> Inner<P> {
             if waiting + 1 < self.layout.plane_units.max(2) {
                 return;
             }
-            let mut state = self.state.borrow_mut();
-            state.force = state.force.max(state.buffer.next_order() - 1);
-            drop(state);
-            self.form();
+            self.hurry();
             self.landed.changed(&self.rt, seen).await;
         }
     }

@@ -163,7 +163,7 @@ fn options(cache: Cache) -> Options {
 
 #[test]
 fn nothing_flushed_is_lost_in_random_lives() {
-    for seed in 0..heavy(2, 40) {
+    for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
             campaign(options(cache), seed, heavy(25, 100), 0).unwrap();
         }
@@ -172,7 +172,7 @@ fn nothing_flushed_is_lost_in_random_lives() {
 
 #[test]
 fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
-    for seed in 0..heavy(3, 40) {
+    for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected] {
             campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
         }
@@ -195,7 +195,7 @@ fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
         let mut drive = Drive::new(shape, options, 11);
         // So much that the collector and a checkpoint have work when the short script begins.
         drive.live(400, 0, None).unwrap();
-        let mut moments = drive.clone().live(heavy(5, 40) as u32, 1, None).unwrap();
+        let mut moments = drive.clone().live(heavy(3, 40) as u32, 1, None).unwrap();
         moments.dedup();
         assert!(moments.len() > 40, "{} moments", moments.len());
         for moment in moments {

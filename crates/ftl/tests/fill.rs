@@ -4,8 +4,9 @@ mod common;
 
 use common::oracle::Oracle;
 use common::{Fake, Medium, SMALL};
-use ftl::{Cache, Ftl, Options, Shape};
-use runtime::{Dice, Log, Rt};
+use ftl::policy::{Choice, Limits};
+use ftl::{Cache, Error, Ftl, Options, Page, Shape};
+use runtime::{Dice, Log, Rt, Span};
 
 /// Fills and overwrites a drive `times` over, and checks all it holds.
 fn overwrite(shape: Shape, options: &Options, times: u32, seed: u64, faults: u64) {
@@ -43,7 +44,210 @@ fn a_drive_overwritten_many_times_holds_what_was_written_last() {
     for cache in [Cache::Volatile, Cache::Protected] {
         for separate_streams in [true, false] {
             let options = Options { cache, separate_streams, ..Options::new(&SMALL) };
-            overwrite(SMALL, &options, 6, 7, 0);
+            overwrite(SMALL, &options, 4, 7, 0);
         }
+    }
+}
+
+#[test]
+fn blocks_that_fail_are_left_and_nothing_on_them_is_lost() {
+    let options = Options { checkpoint_rows: Some(200), ..Options::new(&SMALL) };
+    let options = Options { units: options.units / 2, ..options };
+    overwrite(SMALL, &options, 8, 3, 150);
+}
+
+#[test]
+fn every_choice_of_victims_keeps_a_drive_going() {
+    for choice in [Choice::CostBenefit, Choice::Sample(3), Choice::Oldest] {
+        overwrite(SMALL, &Options { choice, ..Options::new(&SMALL) }, 3, 5, 0);
+    }
+}
+
+/// A new drive with a script on it, and what is left of it in the end.
+fn on_a_drive<T>(
+    options: &Options,
+    prepare: impl FnOnce(&mut Medium),
+    script: impl AsyncFnOnce(&Rt, &Ftl<Fake>, &mut Oracle) -> T,
+) -> T {
+    let rt = Rt::simulated(None, Log::Off);
+    let medium = Medium::new(SMALL, 1);
+    prepare(&mut medium.borrow_mut());
+    let mut oracle = Oracle::new(options.units);
+    rt.block_on(async {
+        let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), options).await.unwrap();
+        script(&rt, &ftl, &mut oracle).await
+    })
+}
+
+async fn write(ftl: &Ftl<Fake>, oracle: &mut Oracle, unit: u32) {
+    let data = oracle.write(unit, 0, 2);
+    ftl.write(u64::from(unit) * 2, &data).await.unwrap();
+}
+
+#[test]
+fn factory_bad_blocks_are_never_touched() {
+    let options = Options { units: Options::units_for(&SMALL, 70, 2, 1), ..Options::new(&SMALL) };
+    let bad = |medium: &mut Medium| {
+        for (die, plane, block) in [(0, 0, 3), (1, 1, 3), (1, 0, 9), (0, 1, 0)] {
+            medium.set_bad(Page { die, plane, block, page: 0 });
+        }
+    };
+    on_a_drive(&options, bad, async |_, ftl, oracle| {
+        for round in 0..4 {
+            for unit in 0..options.units {
+                write(ftl, oracle, (unit * 7 + round) % options.units).await;
+            }
+        }
+        for unit in 0..options.units {
+            oracle.check(ftl, unit).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn trimmed_space_is_free_at_once() {
+    let options = Options::new(&SMALL);
+    let copied = |trim: bool| {
+        on_a_drive(
+            &options,
+            |_| {},
+            async |_, ftl, oracle| {
+                for round in 0..5 {
+                    for unit in 0..options.units {
+                        write(ftl, oracle, (unit * 11 + round) % options.units).await;
+                    }
+                    if trim {
+                        ftl.trim(0, options.units * 2).await.unwrap();
+                        (0..options.units).for_each(|unit| oracle.trim(unit, 0, 2));
+                        assert_eq!(ftl.stats().mapped_units, 0);
+                        oracle.check(ftl, round).await.unwrap();
+                    }
+                }
+                ftl.stats().counters.copied_units
+            },
+        )
+    };
+    let (with, without) = (copied(true), copied(false));
+    // Notes of trims and the map are all that is ever copied.
+    assert!(with * 4 < without, "{with} units copied with trims, {without} without");
+}
+
+#[test]
+fn data_that_read_badly_are_written_anew() {
+    let limits = Limits { corrected: 30, reads: u64::MAX, age: u64::MAX };
+    let options = Options { limits, ..Options::new(&SMALL) };
+    on_a_drive(
+        &options,
+        |_| {},
+        async |rt, ftl, oracle| {
+            for unit in 0..options.units / 2 {
+                write(ftl, oracle, unit).await;
+            }
+            ftl.flush().await.unwrap();
+            let before = ftl.locate(0).unwrap();
+            ftl.pages().medium.borrow_mut().corrected = 30;
+            oracle.check(ftl, 0).await.unwrap();
+            ftl.pages().medium.borrow_mut().corrected = 0;
+            rt.sleep(Span::us(1_000_000)).await;
+            assert_ne!(ftl.locate(0).unwrap().block, before.block);
+            assert_eq!(ftl.stats().counters.refreshed, 1);
+            for unit in 0..options.units / 2 {
+                oracle.check(ftl, unit).await.unwrap();
+            }
+        },
+    );
+}
+
+#[test]
+fn what_the_collector_can_not_read_is_an_error_and_never_old_data() {
+    let options = Options::new(&SMALL);
+    on_a_drive(
+        &options,
+        |_| {},
+        async |_, ftl, oracle| {
+            for unit in 0..options.units {
+                write(ftl, oracle, unit).await;
+            }
+            ftl.flush().await.unwrap();
+            let page = ftl.locate(100).unwrap();
+            let lost: Vec<u32> = (0..options.units)
+                .filter(|unit| ftl.locate(u64::from(*unit) * 2) == Some(page))
+                .collect();
+            ftl.pages().medium.borrow_mut().spoil(page);
+            // Others are overwritten until the collector has been everywhere.
+            for round in 0..6 {
+                let mixed = (0..options.units).map(|unit| (unit * 7 + round) % options.units);
+                for unit in mixed.filter(|unit| !lost.contains(unit)) {
+                    write(ftl, oracle, unit).await;
+                }
+            }
+            for unit in &lost {
+                assert_eq!(ftl.read(u64::from(*unit) * 2, 2).await, Err(Error::Unreadable));
+            }
+            assert_eq!(ftl.stats().counters.lost_units, lost.len() as u64);
+            write(ftl, oracle, lost[0]).await;
+            oracle.check(ftl, lost[0]).await.unwrap();
+        },
+    );
+}
+
+#[test]
+fn cold_data_move_so_that_wear_stays_even() {
+    let spread = |wear_spread| {
+        let options = Options { wear_spread, slots: 16, ..Options::new(&SMALL) };
+        let options = Options { units: options.units * 3 / 4, ..options };
+        on_a_drive(
+            &options,
+            |_| {},
+            async |_, ftl, oracle| {
+                for unit in 0..options.units {
+                    write(ftl, oracle, unit).await;
+                }
+                let mut dice = Dice::new(3);
+                for _ in 0..12_000 {
+                    write(ftl, oracle, dice.below(options.units as u64 / 8) as u32).await;
+                }
+                let stats = ftl.stats();
+                stats.erases_most - stats.erases_least
+            },
+        )
+    };
+    let (levelled, not) = (spread(4), spread(u32::MAX));
+    assert!(levelled * 2 < not, "{levelled} erases apart, {not} without levelling");
+}
+
+/// Two dies of two planes each, whose blocks hold 32 units: at its full length from 24 to 4096 of them.
+#[test]
+fn drives_of_many_sizes_are_overwritten_to_the_end() {
+    let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
+    let (sizes, times): (&[u32], u32) = if heavy { (&[24, 256, 4096], 10) } else { (&[24], 1) };
+    for blocks in sizes {
+        for spare_per_mille in [70, 150, 280] {
+            let shape = Shape { blocks: *blocks, pages: 16, ..SMALL };
+            let units = Options::units_for(&shape, spare_per_mille, 2, 0);
+            overwrite(shape, &Options { units, ..Options::new(&shape) }, times, 1, 0);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_wears_out_says_so_and_hangs_nobody() {
+    for seed in 0..4 {
+        let options = Options { seed, ..Options::new(&SMALL) };
+        let often = |medium: &mut Medium| medium.program_fails = 20;
+        on_a_drive(&options, often, async |_, ftl, oracle| {
+            let mut dice = Dice::new(seed);
+            for _ in 0..100_000 {
+                let unit = dice.below(options.units.into()) as u32;
+                let data = oracle.write(unit, 0, 2);
+                if let Err(error) = ftl.write(u64::from(unit) * 2, &data).await {
+                    assert_eq!(error, Error::WornOut);
+                    assert_eq!(ftl.flush().await, Err(Error::WornOut));
+                    assert!(ftl.stats().counters.retired > 0);
+                    return;
+                }
+            }
+            panic!("it never wears out");
+        });
     }
 }

@@ -42,11 +42,45 @@ fn random_writes_per_cpu_second_with_the_collector_at_work() {
                 let copied = now.copied_units - before.0.copied_units;
                 println!(
                     "{} GiB, round {round}: {:.0} writes per CPU second, {:.2} copies for each",
-                    ftl.blocks() * 4096 >> 30,
+                    (ftl.blocks() * 4096) >> 30,
                     f64::from(writes) / spent,
                     copied as f64 / f64::from(writes),
                 );
             }
         });
+    }
+}
+
+#[test]
+#[ignore = "printed, not asserted"]
+fn seconds_to_a_used_drive_and_to_its_mount_without_a_checkpoint() {
+    let shape = Shape {
+        dies: 32,
+        planes: 4,
+        blocks: 100,
+        pages: 384,
+        group: 3,
+        units: 4,
+        unit_bytes: 4096,
+    };
+    let options = Options {
+        block_bytes: 4096,
+        units: Options::units_for(&shape, 70, 2, 0),
+        checkpoint_rows: None,
+        ..Options::new(&shape)
+    };
+    let gib = (u64::from(options.units) * 4096) >> 30;
+    let pages = Lean::new(shape);
+    for what in ["preconditioned", "mounted"] {
+        let rt = Rt::simulated(None, Log::Off);
+        let before = cpu_seconds();
+        rt.block_on(async {
+            let ftl = Ftl::mount(&rt, pages.clone(), &options).await.unwrap();
+            if what == "preconditioned" {
+                ftl.precondition(0, 1).await.unwrap();
+            }
+        });
+        println!("{gib} GiB {what} in {:.1} CPU seconds", cpu_seconds() - before);
+        rt.drop_tasks();
     }
 }
