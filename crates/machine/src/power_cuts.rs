@@ -335,7 +335,8 @@ impl Work {
     }
 }
 
-/// The arguments that repeat one cut.
+/// The arguments that repeat a failure: the cut after which it was found, and the life after that, up to
+/// its own cut.
 pub fn again(plan: &str, seed: u64, cut: u64) -> String {
-    format!("doorbell power-cuts {plan} --seed {seed} --from {cut} --cuts 1")
+    format!("doorbell power-cuts {plan} --seed {seed} --from {cut} --cuts 2")
 }
