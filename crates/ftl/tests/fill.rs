@@ -216,11 +216,11 @@ fn cold_data_move_so_that_wear_stays_even() {
     assert!(levelled * 2 < not, "{levelled} erases apart, {not} without levelling");
 }
 
-/// Two dies of two planes each, whose blocks hold 32 units: at its full length from 24 to 4096 of them.
+/// Two dies of two planes each, whose blocks hold 32 units: at its full length 24 and 256 of them.
 #[test]
 fn drives_of_many_sizes_are_overwritten_to_the_end() {
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
-    let (sizes, times): (&[u32], u32) = if heavy { (&[24, 256, 4096], 10) } else { (&[24], 1) };
+    let (sizes, times): (&[u32], u32) = if heavy { (&[24, 256], 10) } else { (&[24], 1) };
     for blocks in sizes {
         for spare_per_mille in [70, 150, 280] {
             let shape = Shape { blocks: *blocks, pages: 16, ..SMALL };
