@@ -13,7 +13,7 @@ use workload::pattern::OpKind;
 
 /// Every length, over the whole drive, some of it again and again.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
-    io_size=3m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+    io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
