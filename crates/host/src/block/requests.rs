@@ -138,11 +138,10 @@ impl<P: HostPort> Disk<P> {
         begun: Time,
     ) -> Result<(), Kind> {
         let (ring, rt) = (&*self.ring, self.ring.rt());
-        let turn = match ring.handler.try_take() {
-            Some(turn) => turn,
-            None => ring.handler.take(rt).await,
-        };
-        let _turn = Turn { ring, turn: Some(turn) };
+        if ring.handler.try_take().is_none() {
+            ring.handler.take(rt).await;
+        }
+        let _turn = Turn { ring };
         let mut part = 0;
         while part < parts {
             let chunk = self.room().await?.min(parts - part);
@@ -238,14 +237,11 @@ impl<P: HostPort> Disk<P> {
 /// The turn to fill, given back when dropped.
 struct Turn<'a, P: HostPort> {
     ring: &'a Ring<P>,
-    turn: Option<()>,
 }
 
 impl<P: HostPort> Drop for Turn<'_, P> {
     fn drop(&mut self) {
-        if let Some(turn) = self.turn.take() {
-            self.ring.handler.give(self.ring.rt(), turn);
-        }
+        self.ring.handler.give(self.ring.rt(), ());
     }
 }
 

@@ -51,11 +51,11 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
     /// An empty place of the ring was written to.
-    NotEmpty = 1,
+    Occupied = 1,
     /// A pending descriptor is not as it was stored.
-    NotPending = 2,
+    Touched = 2,
     /// What came back is no answer to what was asked.
-    NotAnAnswer = 3,
+    Answer = 3,
 }
 
 /// How a ring is to be.
@@ -223,7 +223,7 @@ impl<P: HostPort> Ring<P> {
     pub fn store(&self, command: &Command) -> bool {
         let count = self.bios.free.get();
         if self.word(count) != Word::Empty {
-            self.violated(Violation::NotEmpty, count);
+            self.violated(Violation::Occupied, count);
             return false;
         }
         self.bios.bio(count).stage.set(BioStage::Filled);
@@ -348,7 +348,7 @@ impl<P: HostPort> Ring<P> {
         for count in (0..size).map(|n| first.wrapping_add(n)) {
             let command = Descriptor::command(count, &self.bios.bio(count).command.get());
             if self.word(count) != command.control() {
-                return self.violated(Violation::NotPending, count);
+                return self.violated(Violation::Touched, count);
             }
         }
         self.mark_from(first, size, self.stages.announce);
@@ -413,7 +413,7 @@ impl<P: HostPort> Ring<P> {
                 self.memory.copy_out(self.at(count), found.as_mut_bytes());
                 match found.answers(count, &bio.command.get()) {
                     Some(status) => bio.stage.set(BioStage::Ended(Ok(status))),
-                    None => return self.violated(Violation::NotAnAnswer, count),
+                    None => return self.violated(Violation::Answer, count),
                 }
                 self.mark_noticed(count);
             }
