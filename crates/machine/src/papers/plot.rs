@@ -83,7 +83,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1], "         30.0 |                 a");
         assert_eq!(lines[13], "          0.0 |   a");
-        assert_eq!(lines[15], "                  1      2      3     things");
+        assert_eq!(lines[15], "                  1      2      3  things");
         assert_eq!(text.matches('a').count(), 1 + 2 + 1, "{text}");
     }
 }

@@ -32,22 +32,33 @@ pub(super) trait Disk {
     fn sync_data(&self) -> io::Result<()>;
 }
 
-impl Disk for File {
+/// A file that is ours alone. Unlocked when dropped, and not only closed: a child that another thread has
+/// just forked holds it open until it has become another program.
+pub(super) struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // What goes wrong here leaves it locked until it is closed, which comes next.
+        let _ = self.0.unlock();
+    }
+}
+
+impl Disk for Locked {
     fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, dst, offset)
+        FileExt::read_at(&self.0, dst, offset)
     }
 
     fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize> {
-        FileExt::write_at(self, src, offset)
+        FileExt::write_at(&self.0, src, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        File::sync_data(self)
+        File::sync_data(&self.0)
     }
 }
 
 /// An image on a disk. Offsets are trusted: its owner has checked them against the capacity.
-pub(super) struct Image<D = File> {
+pub(super) struct Image<D = Locked> {
     disk: D,
     path: PathBuf,
     /// By region: whether anything but zeros may be in it.
@@ -79,16 +90,17 @@ impl Image {
             }
             Err(TryLockError::Error(source)) => return Err(prepare("lock the image")(source)),
         }
+        let file = Locked(file);
         // Only under the lock is the size settled: another opener may have been making the image.
-        let found = file.metadata().map_err(prepare("ask for the image's size"))?;
+        let found = file.0.metadata().map_err(prepare("ask for the image's size"))?;
         if !found.is_file() {
             return Err(Error::NotRegular { path: path.to_path_buf() });
         }
         let new = found.len() == 0;
         if new {
-            file.set_len(capacity_bytes).map_err(prepare("give the image its size"))?;
+            file.0.set_len(capacity_bytes).map_err(prepare("give the image its size"))?;
             // The size and the directory's entry must be durable before any flush is.
-            file.sync_all().map_err(prepare("flush the new image"))?;
+            file.0.sync_all().map_err(prepare("flush the new image"))?;
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
             File::open(parent.unwrap_or(Path::new(".")))
                 .and_then(|directory| directory.sync_all())
