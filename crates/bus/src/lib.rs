@@ -127,6 +127,15 @@ pub enum Flags {
     EachPacket(u32),
 }
 
+/// How often a fetch looks for entries where looking takes no time: live. On a modelled link it is once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// Once: for who has something else to do if there is nothing.
+    Once,
+    /// Again and again, for many passes, before it says that there is nothing: for who waits.
+    Many,
+}
+
 /// In which order the bytes of a device's write become visible to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -249,13 +258,13 @@ pub trait DevicePort: Clone + 'static {
     /// Looks for entries of `entry_bytes` bytes in a ring in host memory: as many as `into` has room
     /// for, from `at` on. `is_new` is asked of the last word of one after the other, by number from 0;
     /// gives how many in a row are new, copied as they were when that word was stored. The request
-    /// leaves with the call. Live, where looking takes no time, it looks again and again before it says
-    /// that there is nothing.
+    /// leaves with the call.
     fn fetch(
         &self,
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        looks: Looks,
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>>;
 

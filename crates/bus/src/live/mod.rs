@@ -17,7 +17,7 @@ use wire::BusAddr;
 
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
-    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Memory, OutOfRange,
+    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Memory, OutOfRange,
     Payload, Posting, Segment,
 };
 pub use process::{Client, ProcessError, Server, connect};
@@ -286,6 +286,7 @@ impl DevicePort for LiveDevice {
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        looks: Looks,
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> Result<u32, DmaError> {
         let look = || -> Result<u32, DmaError> {
@@ -310,7 +311,7 @@ impl DevicePort for LiveDevice {
             }
             Ok(found)
         };
-        new_entries(&self.rt, look).await
+        new_entries(&self.rt, looks, look).await
     }
 
     fn prefetch(&self, to: Segment) {
@@ -403,12 +404,16 @@ pub(crate) async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T
     .await
 }
 
-/// Looks in pass after pass until there are entries, or there was time for many to come.
+/// Looks once, or in pass after pass until there are entries or there was time for many to come.
 #[inline]
 pub(crate) async fn new_entries(
     rt: &Rt,
+    looks: Looks,
     mut look: impl FnMut() -> Result<u32, DmaError>,
 ) -> Result<u32, DmaError> {
+    if looks == Looks::Once {
+        return look();
+    }
     let mut passes = 0;
     poll_fn(|cx| {
         for _ in 0..rt.looks() {
@@ -444,6 +449,25 @@ mod tests {
         (rt, device)
     }
 
+    /// Who has other work meanwhile gets an answer in the same turn.
+    #[test]
+    fn a_fetch_that_looks_once_waits_for_nobody() {
+        let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
+        let shared = Shared { host_memory: Memory::private(4096, BASE), window };
+        let (rt, device) = port(&shared);
+        rt.block_on(async {
+            let mut bytes = [0; 16];
+            let look = |bytes: &mut [u8]| {
+                let fetch =
+                    core::pin::pin!(device.fetch(BASE, bytes, 16, Looks::Once, |_, w| w == 1));
+                fetch.poll(&mut core::task::Context::from_waker(core::task::Waker::noop()))
+            };
+            assert_eq!(look(&mut bytes), Poll::Ready(Ok(0)));
+            shared.host_memory.store_u32(BusAddr(BASE.0 + 12), 1).expect("inside");
+            assert_eq!(look(&mut bytes), Poll::Ready(Ok(1)));
+        });
+    }
+
     /// What DC Express leans on, for Miri and for hardware: tags, an entry that is fetched, data whose
     /// flags are the words that the tags stood in; with one flag, and with one for each packet.
     #[test]
@@ -464,7 +488,9 @@ mod tests {
                         for round in 1..=ROUNDS {
                             let mut bytes = [0; 16];
                             let new = |_, word| word == round;
-                            while device.fetch(entry, &mut bytes, 16, new).await != Ok(1) {
+                            while device.fetch(entry, &mut bytes, 16, Looks::Many, new).await
+                                != Ok(1)
+                            {
                                 std::thread::yield_now();
                             }
                             assert_eq!(bytes[..12], [round as u8; 12], "an entry as a whole");

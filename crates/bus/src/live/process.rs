@@ -185,6 +185,10 @@ fn receive(socket: &UnixStream, greeting: &mut [u8; 24]) -> io::Result<OwnedFd> 
     match fds.pop() {
         Some(fd) if got == greeting.len() => Ok(fd),
         Some(_) => Err(invalid("the peer's greeting is too short")),
+        None if got == 0 => Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the peer has gone before its greeting",
+        )),
         None => Err(invalid("the peer's greeting came without a memory descriptor")),
     }
 }

@@ -12,7 +12,9 @@ use super::landing::{Bytes, Item};
 use super::{Bus, VECTORS};
 use crate::link::{Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
-use crate::{Carry, Cost, DevicePort, DmaError, Flags, OutOfRange, Payload, Posting, Segment};
+use crate::{
+    Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
+};
 
 /// The device's end. Cheap to clone.
 #[derive(Clone)]
@@ -169,6 +171,7 @@ impl DevicePort for SimDevice {
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        _: Looks,
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>> {
         let (bus, rt) = (&self.bus, &self.bus.rt);

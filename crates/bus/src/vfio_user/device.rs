@@ -18,7 +18,7 @@ use super::table::{Access, Table};
 use super::vectors::{Signalling, Vectors};
 use crate::live::{new_entries, until};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
-use crate::{Carry, Cost, DevicePort, DmaError, Flags, Payload, Posting, Segment};
+use crate::{Carry, Cost, DevicePort, DmaError, Flags, Looks, Payload, Posting, Segment};
 
 /// A device's end before it has a thread.
 pub struct DeviceEnd(State);
@@ -291,6 +291,7 @@ impl DevicePort for VfioUserDevice {
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        looks: Looks,
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> Result<u32, DmaError> {
         let ring = Segment { at, bytes: into.len() as u32 };
@@ -299,7 +300,7 @@ impl DevicePort for VfioUserDevice {
             return Ok(new_in_a_row(into, entry_bytes, is_new));
         }
         let look = || self.look_for_entries(at, into, entry_bytes, &mut is_new);
-        new_entries(&self.rt, look).await
+        new_entries(&self.rt, looks, look).await
     }
 
     fn prefetch(&self, to: Segment) {

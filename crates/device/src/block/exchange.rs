@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use bus::{Carry, DevicePort};
+use bus::{Carry, DevicePort, Looks};
 use media::Media;
 use runtime::{Either, race};
 use wire::block::descriptor::{BYTES, CONTROL_AT, Control, Descriptor};
@@ -161,8 +161,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             Control::Command { count, .. } => count == from.wrapping_add(number) as u16,
             _ => false,
         };
-        // What cannot be reached now cannot be reached when it is announced.
-        self.port.fetch(pieces[0].at, bytes, BYTES, is_new).await.unwrap_or(0)
+        // One look, as the engine is needed for what the block in flight moves. What cannot be reached now
+        // cannot be reached when it is announced.
+        self.port.fetch(pieces[0].at, bytes, BYTES, Looks::Once, is_new).await.unwrap_or(0)
     }
 
     /// Waits until no block is in flight.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use bus::{DevicePort, DmaError};
+use bus::{DevicePort, DmaError, Looks};
 use media::Media;
 use runtime::{Either, race};
 use wire::dcx::command::{self, Entry};
@@ -116,7 +116,8 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         self.rt.log("device", "asks", u64::from(queue.number), u64::from(entries));
         let new = |number: u32, word: u32| word == first.wrapping_add(number);
         let switched = queue.switched.changed(&self.rt, queue.switched.version());
-        let fetched = self.port.fetch(open.command_at(first), bytes, command::BYTES, new);
+        let at = open.command_at(first);
+        let fetched = self.port.fetch(at, bytes, command::BYTES, Looks::Many, new);
         queue.left.notify(&self.rt);
         let found = race(switched, fetched).await;
         drop(fetching);

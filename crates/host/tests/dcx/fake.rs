@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bus::sim::SimDevice;
-use bus::{DevicePort, Flags, Posting, Segment};
+use bus::{DevicePort, Flags, Looks, Posting, Segment};
 use runtime::{Span, Time};
 use wire::dcx::command::{self, Access, Command, Entry, Request};
 use wire::dcx::notice;
@@ -206,7 +206,8 @@ impl Fake {
             let place = u64::from(next.wrapping_sub(1) & (open.entries - 1));
             let at = BusAddr(open.commands + place * command::BYTES as u64);
             let is_new = |_, word: u32| word == next;
-            let found = self.device.fetch(at, &mut bytes, command::BYTES, is_new).await;
+            let fetched = self.device.fetch(at, &mut bytes, command::BYTES, Looks::Many, is_new);
+            let found = fetched.await;
             if found != Ok(1) || epoch != self.epoch.get() {
                 assert!(found.is_ok(), "the driver's memory");
                 continue;

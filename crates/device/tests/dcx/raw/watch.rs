@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use bus::{Carry, Cost, DevicePort, DmaError, Payload, Posting, Segment};
+use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 use device::dcx::Options;
 use runtime::{Rt, Time};
 use wire::BusAddr;
@@ -186,10 +186,11 @@ impl<P: DevicePort> DevicePort for Watched<P> {
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        looks: Looks,
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> Result<u32, DmaError> {
         self.witness.fetches.set(self.witness.fetches.get() + 1);
-        let found = self.port.fetch(at, into, entry_bytes, is_new).await;
+        let found = self.port.fetch(at, into, entry_bytes, looks, is_new).await;
         if let Ok(found) = found {
             self.witness.fetched(at, &into[..found as usize * entry_bytes]);
         }

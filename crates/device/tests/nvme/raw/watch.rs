@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use bus::{Carry, Cost, DevicePort, DmaError, Payload, Posting, Segment};
+use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 use runtime::{Rt, Time};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::io::{Access, Command};
@@ -266,9 +266,10 @@ impl<P: DevicePort> DevicePort for Watched<P> {
         at: BusAddr,
         into: &mut [u8],
         entry_bytes: usize,
+        looks: Looks,
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>> {
-        self.port.fetch(at, into, entry_bytes, is_new)
+        self.port.fetch(at, into, entry_bytes, looks, is_new)
     }
 
     fn prefetch(&self, to: Segment) {
