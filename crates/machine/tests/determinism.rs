@@ -170,6 +170,8 @@ fn whichever_ready_task_goes_first_every_block_of_descriptor_blocks_is_right() {
 }
 
 fn right_in_any_order<I: Interface>(plans: Vec<Named>) {
+    // Not in every plan: with one block in flight there may be one ready task at a time.
+    let mut shuffled = false;
     for (name, sets) in plans {
         let mut logs = Vec::new();
         for shuffle in 1..=3 {
@@ -180,8 +182,9 @@ fn right_in_any_order<I: Interface>(plans: Vec<Named>) {
             assert!(only(&outcome).blocks_verified > 0, "{name}: nothing was verified");
             logs.push(entries.entries());
         }
-        assert!(logs[0] != logs[1] || logs[1] != logs[2], "{name}: nothing was shuffled");
+        shuffled |= logs[0] != logs[1] || logs[1] != logs[2];
     }
+    assert!(shuffled, "{}: nothing was shuffled", I::NAME);
 }
 
 #[test]
