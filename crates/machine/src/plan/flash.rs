@@ -154,7 +154,7 @@ fn software(
         ],
     );
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
-    let reserve = optional(fields, "reserve", 2, 2..=64);
+    let reserve = optional(fields, "reserve", 4, 4..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
     let geometry = geometry?;
     let shape = shape(geometry);
