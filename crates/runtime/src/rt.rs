@@ -311,10 +311,14 @@ impl Rt {
     /// Whether a wait that finds at once what it waits for may go on in its turn. Not for ever: whoever
     /// is lucky again and again would keep all others from theirs, watchdogs among them.
     #[inline]
-    pub fn goes_on(&self) -> bool {
-        let left = self.0.luck.get();
-        self.0.luck.set(left.saturating_sub(1));
-        left > 0
+    pub fn may_go_on(&self) -> bool {
+        self.0.luck.get() > 0
+    }
+
+    /// A wait has found at once what it waited for, and goes on.
+    #[inline]
+    pub fn goes_on(&self) {
+        self.0.luck.set(self.0.luck.get().saturating_sub(1));
     }
 
     /// Tells the idle back-off that something happened in this pass.

@@ -382,19 +382,18 @@ const PASSES_OF_A_FETCH: u32 = 4 * PASSES_UNTIL_PATIENT;
 /// Asks in pass after pass until there is an answer.
 #[inline]
 pub(crate) async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T {
-    let (mut passes, mut held) = (0_u32, None);
+    let mut passes = 0_u32;
     poll_fn(|cx| {
-        if let Some(found) = held.take() {
-            return Poll::Ready(found);
-        }
-        for _ in 0..rt.looks() {
+        // Whoever may not go on does not look: what a check has found is never kept back, nor lost with a
+        // future that is dropped.
+        let looks = if passes > 0 || rt.may_go_on() { rt.looks() } else { 0 };
+        for _ in 0..looks {
             if let Some(found) = check() {
                 rt.progress();
-                if passes > 0 || rt.goes_on() {
-                    return Poll::Ready(found);
+                if passes == 0 {
+                    rt.goes_on();
                 }
-                held = Some(found);
-                break;
+                return Poll::Ready(found);
             }
         }
         passes = passes.saturating_add(1);
@@ -436,7 +435,9 @@ pub(crate) async fn new_entries(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
     use runtime::{Log, STD_CLOCK};
+    use std::rc::Rc;
     use std::vec;
 
     const BASE: BusAddr = BusAddr(0x1_0000);
@@ -447,6 +448,26 @@ mod tests {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let device = shared.device(&rt);
         (rt, device)
+    }
+
+    /// And nothing that a check has found is lost on the way.
+    #[test]
+    fn whoever_is_lucky_again_and_again_leaves_the_others_their_turn() {
+        let (rt, looks) = (Rt::live(&STD_CLOCK, None, Log::Off), Rc::new(Cell::new(0_u32)));
+        let (lucky, counted) = (rt.clone(), looks.clone());
+        rt.spawn(async move {
+            for round in 1..=1_000_000 {
+                let look = || Some(counted.replace(counted.get() + 1) + 1);
+                assert_eq!(until(&lucky, look).await, round);
+            }
+        });
+        rt.block_on(async {
+            rt.yield_now().await;
+            rt.yield_now().await;
+            assert!(looks.get() > 0, "it has had turns");
+        });
+        assert!(looks.get() < 10_000, "{} before anybody else's turn", looks.get());
+        rt.drop_tasks();
     }
 
     /// Who has other work meanwhile gets an answer in the same turn.
