@@ -12,6 +12,8 @@ use device::{block as block_front, dcx as dcx_front, nvme as front};
 use host::{BlockDevice, InitError};
 use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
 use media::Media;
+use wire::nvme::admin::Priority;
+use wire::nvme::features::Arbitration;
 
 use crate::function;
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
@@ -163,6 +165,7 @@ impl Interface for Nvme {
             queues: ports.len() as u16,
             timeout: plan.host.timeout,
             retries: plan.host.retries,
+            arbitration: arbitration(plan),
             ..driver::Options::default()
         };
         let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
@@ -524,6 +527,7 @@ fn options(plan: &Plan) -> front::Options {
         queue_entries_max: device.queue_entries,
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
+        urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
     }
 }
@@ -540,6 +544,16 @@ fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
             Doorbell::Each => driver::Doorbell::Each,
             Doorbell::Batched => driver::Doorbell::Batched,
         },
-        ..driver::QueueOptions::default()
+        priority: plan
+            .arbitration
+            .as_ref()
+            .map_or(Priority::Medium, |by| by.class(usize::from(number))),
     }
+}
+
+/// What the driver is to set, if queues are served by weight.
+fn arbitration(plan: &Plan) -> Option<Arbitration> {
+    let [high, medium, low] = plan.arbitration.as_ref()?.weights;
+    let weighted = Arbitration::weighted(high, medium, low);
+    Some(weighted.with_burst(plan.device.arbitration_burst))
 }

@@ -2,10 +2,13 @@
 
 use bus::DevicePort;
 use media::Media;
-use wire::nvme::admin::{self, Command, CreateCq, CreateSq, GetLogPage, Identify, Request};
+use wire::nvme::admin::{
+    self, Command, CreateCq, CreateSq, GetLogPage, Identify, Priority, Request,
+};
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
 use wire::nvme::prp::queue_base;
+use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
 use wire::{CommandId, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
@@ -73,7 +76,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         )?;
         self.check_size(create.size, self.settings.get().iosqes() == SQE_BYTES.ilog2() as u8)?;
         let base = self.queue_base(data, create.contiguous, create.size * SQE_BYTES)?;
-        self.install_sq(create.qid, Sq::new(create.qid, base, create.size, create.cqid));
+        // Without weights there is one class (5.5: QPRIO is ignored).
+        let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
+        let priority = if by_weight { create.priority } else { Priority::Medium };
+        self.install_sq(create.qid, Sq::new(create.qid, base, create.size, create.cqid, priority));
         Ok(0)
     }
 

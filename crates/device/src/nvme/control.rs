@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use media::Media;
+use wire::nvme::admin::Priority;
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VERSION_1_4, VS, cq_head_doorbell,
     sq_tail_doorbell,
@@ -25,6 +26,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Cap::new()
             .with_mqes((self.options.queue_entries_max - 1) as u16)
             .with_cqr(true)
+            .with_ams(Cap::AMS_WEIGHTED)
             .with_to(READY_TIMEOUT)
             .with_css(Cap::CSS_NVM)
             .with_mpsmax(PAGE_LOG2_MAX)
@@ -83,7 +85,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     fn enable(&self, cc: Cc) {
         let aqa = Aqa::from_bits(self.port.load(AQA));
         let sense = cc.css() == 0
-            && cc.ams() == 0
+            && [Cc::AMS_ROUND_ROBIN, Cc::AMS_WEIGHTED].contains(&cc.ams())
             && cc.mps() <= PAGE_LOG2_MAX
             && aqa.sq_entries() >= 2
             && aqa.cq_entries() >= 2;
@@ -99,7 +101,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.install_cq(QueueId::ADMIN, Cq::new(QueueId::ADMIN, acq, aqa.cq_entries(), Some(0)));
         self.install_sq(
             QueueId::ADMIN,
-            Sq::new(QueueId::ADMIN, asq, aqa.sq_entries(), QueueId::ADMIN),
+            Sq::new(QueueId::ADMIN, asq, aqa.sq_entries(), QueueId::ADMIN, Priority::Medium),
         );
         self.ready.set(true);
         self.set_status(Csts::new().with_rdy(true));
@@ -147,7 +149,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
         *self.events.borrow_mut() = Default::default();
-        self.turn.set(0);
+        self.arbiter.reset();
         self.set_status(Csts::new());
     }
 

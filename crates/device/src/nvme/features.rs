@@ -48,10 +48,8 @@ const _: () = assert!(VECTORS as u32 <= u64::BITS, "a bit for every vector");
 
 impl Features {
     pub fn new(burst: Option<u32>) -> Features {
-        // AB is a power of two, or 7 for no limit (NVMe base 2.0, 5.27.1.1).
-        let ab = burst.map_or(7, |burst| burst.max(1).ilog2().min(6) as u8);
         Features {
-            arbitration: Arbitration::new().with_ab(ab),
+            arbitration: Arbitration::new().with_burst(burst),
             write_cache: true,
             // The warning threshold of Identify: 70 degrees Celsius.
             thresholds: [KELVIN + 70, 0],

@@ -8,9 +8,7 @@ use std::task::Poll;
 use bus::{Carry, DevicePort, Segment};
 use media::Media;
 use runtime::{Pool, Time};
-use wire::QueueId;
 use wire::nvme::entry::Sqe;
-use wire::nvme::event::AsyncEvent;
 use wire::nvme::registers::CC;
 use zerocopy::FromBytes;
 
@@ -137,65 +135,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
         }
         wanted
-    }
-
-    /// The next burst of a kind of queues, if any has commands waiting and there is a slot for one.
-    fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
-        let room = self.pool(kind).available() as u32;
-        if room == 0 {
-            return None;
-        }
-        let (burst, bad_tail) = self.choose(kind, room);
-        if bad_tail {
-            self.event(AsyncEvent::INVALID_DOORBELL_VALUE);
-        }
-        burst
-    }
-
-    /// Round robin, as start-time fair queueing ("Start-Time Fair Queuing", Goyal, Vin and Cheng): the
-    /// queue goes first that is the least ahead, and none goes a burst further than one that waits.
-    /// Where all take whole bursts that is turn by turn; a queue that got less, as few slots were
-    /// free, catches up. Says too whether a doorbell makes no sense that did before.
-    fn choose(&self, kind: QueueKind, room: u32) -> (Option<Burst>, bool) {
-        let mut sqs = self.sqs.borrow_mut();
-        let (mut bad_tail, mut least) = (false, u64::MAX);
-        let mut first: Option<(u64, u16, u32)> = None;
-        let numbers = match kind {
-            QueueKind::Admin => 0..1,
-            QueueKind::Io => 1..self.sqs_end.get(),
-        };
-        let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
-        for (number, sq) in numbers.zip(queues) {
-            let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
-            let tail = self.port.load(sq.tail_doorbell);
-            if tail == sq.head {
-                // Who asks for nothing is owed nothing. Nearly every look ends here.
-                sq.turn = sq.turn.max(self.turn.get());
-                sq.bad_tail = None;
-                continue;
-            }
-            if tail >= sq.size {
-                bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
-                continue;
-            }
-            sq.bad_tail = None;
-            least = least.min(sq.turn);
-            if !sq.fetching && first.is_none_or(|(before, ..)| sq.turn < before) {
-                first = Some((sq.turn, number, tail));
-            }
-        }
-        let limit = self.features.borrow().arbitration.burst().unwrap_or(u32::MAX);
-        let limit = limit.min(self.options.fetch_max);
-        // Whoever fetches for the one that is behind looks again when that fetch is over.
-        let first = first.filter(|(turn, ..)| *turn < least + u64::from(limit));
-        let Some((turn, number, tail)) = first else { return (None, bad_tail) };
-        let sq = sqs[usize::from(number)].as_mut().expect("it was chosen");
-        let burst = sq.take(QueueId(number), tail, room.min(limit));
-        if kind == QueueKind::Io {
-            self.turn.set(turn.max(self.turn.get()));
-            sq.turn = turn + u64::from(burst.entries);
-        }
-        (Some(burst), bad_tail)
     }
 
     pub(super) fn pool(&self, kind: QueueKind) -> &Pool<u16> {

@@ -11,6 +11,7 @@
 //! journey where it waits: nothing of it reaches the host afterwards.
 
 mod admin;
+mod arbitrate;
 mod complete;
 mod control;
 mod data;
@@ -39,6 +40,7 @@ use wire::nvme::registers::{Cc, Csts};
 use wire::{CommandId, QueueId};
 
 use crate::faults::{Hook, Perfect};
+use arbitrate::Arbiter;
 use errors::ErrorLog;
 use features::Features;
 pub use limits::*;
@@ -66,6 +68,9 @@ pub struct Options {
     /// Entries taken from one queue before the next has its turn, until the host sets another; none: no
     /// limit.
     pub arbitration_burst: Option<u32>,
+    /// Under weighted round robin, commands of the urgent class that may go while others wait, before one of
+    /// those does; none: all of them, as NVMe has it. At least 1.
+    pub urgent_burst_max: Option<u32>,
     /// Whether data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
 }
@@ -81,6 +86,7 @@ impl Default for Options {
             queue_entries_max: 4096,
             transfer_bytes_max: 1 << 20,
             arbitration_burst: None,
+            urgent_burst_max: None,
             relaxed_ordering: false,
         }
     }
@@ -115,8 +121,7 @@ pub struct Controller<P, M, H = Perfect> {
     ready: Cell<bool>,
     sqs: RefCell<Vec<Option<Sq>>>,
     cqs: RefCell<Vec<Option<Cq>>>,
-    /// How far round robin has come: see [`queue::Sq::turn`].
-    turn: Cell<u64>,
+    arbiter: Arbiter,
     slots: Vec<Slot>,
     idle: Pool<u16>,
     idle_admin: Pool<u16>,
@@ -202,6 +207,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub fn start_with(port: P, media: Rc<M>, options: Options, hook: H) -> Rc<Self> {
         assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
         assert!(options.io_queues > 0, "at least one pair of I/O queues");
+        assert!(options.urgent_burst_max != Some(0), "the urgent class has its turn");
         assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
         assert!(options.transfer_bytes_max.is_power_of_two() && options.transfer_bytes_max >= 4096);
         assert!((2..=65_536).contains(&options.queue_entries_max));
@@ -214,7 +220,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             ready: Cell::new(false),
             sqs: RefCell::new((0..queues).map(|_| None).collect()),
             cqs: RefCell::new((0..queues).map(|_| None).collect()),
-            turn: Cell::new(0),
+            arbiter: Arbiter::default(),
             slots: (0..all).map(|_| Slot::default()).collect(),
             idle: Pool::new((ADMIN_SLOTS..all).rev()),
             idle_admin: Pool::new((0..ADMIN_SLOTS).rev()),

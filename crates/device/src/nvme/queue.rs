@@ -1,5 +1,6 @@
 //! Submission and completion queues, as the controller keeps them. Pure: no bus, no time.
 
+use wire::nvme::admin::Priority;
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use wire::{BusAddr, QueueId};
 
@@ -14,6 +15,8 @@ pub(super) struct Sq {
     pub base: BusAddr,
     pub size: u32,
     pub cqid: QueueId,
+    /// Its class.
+    pub priority: Priority,
     /// The register that tells its tail.
     pub tail_doorbell: u32,
     /// The next entry to fetch.
@@ -24,7 +27,7 @@ pub(super) struct Sq {
     pub fetching: bool,
     /// It is being deleted: nothing of it is fetched any more.
     pub deleting: bool,
-    /// When its turn comes, in entries: it has taken part in the round robin up to here.
+    /// When its turn comes, in entries: it has taken part in its class's round robin up to here.
     pub turn: u64,
     /// A doorbell value of no sense, remembered so that it is reported once.
     pub bad_tail: Option<u32>,
@@ -55,11 +58,12 @@ pub(super) struct Burst {
 }
 
 impl Sq {
-    pub fn new(qid: QueueId, base: BusAddr, size: u32, cqid: QueueId) -> Sq {
+    pub fn new(qid: QueueId, base: BusAddr, size: u32, cqid: QueueId, priority: Priority) -> Sq {
         Sq {
             base,
             size,
             cqid,
+            priority,
             tail_doorbell: sq_tail_doorbell(qid, 0),
             head: 0,
             fetched: 0,
@@ -151,7 +155,7 @@ mod tests {
             size in 2_u32..40,
             steps in prop::collection::vec((0_u32..40, 1_u32..8), 1..60),
         ) {
-            let mut sq = Sq::new(QueueId(1), BusAddr(0), size, QueueId(1));
+            let mut sq = Sq::new(QueueId(1), BusAddr(0), size, QueueId(1), Priority::Medium);
             let (mut submitted, mut taken) = (0_u64, 0_u64);
             for (more, most) in steps {
                 let room = u64::from(size) - 1 - (submitted - taken);

@@ -6,6 +6,7 @@
 mod raw;
 
 mod aborts;
+mod arbitration;
 mod commands;
 mod compares;
 mod completions;

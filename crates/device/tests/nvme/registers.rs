@@ -15,7 +15,7 @@ fn capabilities_say_what_the_controller_is() {
         let cap = w.raw.cap().await;
         assert_eq!(cap.queue_entries_max(), w.setup.options.queue_entries_max);
         assert!(cap.cqr(), "queues are contiguous");
-        assert_eq!((cap.ams(), cap.dstrd(), cap.nssrs()), (0, 0, false));
+        assert_eq!((cap.ams(), cap.dstrd(), cap.nssrs()), (Cap::AMS_WEIGHTED, 0, false));
         assert_eq!(cap.css(), Cap::CSS_NVM);
         assert_eq!((cap.mpsmin(), cap.mpsmax()), (0, 4));
         assert!(cap.timeout_ms() > 0);
@@ -92,7 +92,7 @@ fn enabling_with_settings_of_no_sense_is_fatal_until_the_next_reset() {
         let bad = [
             ("CSS of all sets", Settings { cc: good.cc.with_css(6), ..good }),
             ("CSS of no set", Settings { cc: good.cc.with_css(7), ..good }),
-            ("AMS weighted", Settings { cc: good.cc.with_ams(1), ..good }),
+            ("AMS reserved", Settings { cc: good.cc.with_ams(2), ..good }),
             ("AMS of the vendor", Settings { cc: good.cc.with_ams(7), ..good }),
             ("MPS above MPSMAX", Settings { cc: good.cc.with_mps(5), ..at(sq.0, cq.0) }),
             ("MPS far above", Settings { cc: good.cc.with_mps(15), ..at(sq.0, cq.0) }),

@@ -22,6 +22,8 @@ pub(super) struct AdminQueues {
 pub(super) struct Bar<P: HostPort> {
     port: P,
     cap: Cap,
+    /// Queues are to be served by weight.
+    by_weight: bool,
     /// What the controller is given to become ready or not.
     ready_timeout: Span,
 }
@@ -29,7 +31,9 @@ pub(super) struct Bar<P: HostPort> {
 impl<P: HostPort> Bar<P> {
     /// Reads what the controller can do.
     pub async fn probe(port: &P, options: &Options) -> Result<Bar<P>, InitError> {
-        let mut bar = Bar { port: port.clone(), cap: Cap::new(), ready_timeout: Span::ZERO };
+        let by_weight = options.arbitration.is_some();
+        let (port, cap) = (port.clone(), Cap::new());
+        let mut bar = Bar { port, cap, by_weight, ready_timeout: Span::ZERO };
         bar.read("VS", registers::VS).await?;
         let low = bar.read("CAP", registers::CAP).await?;
         let high = bar.read("CAP", registers::CAP + 4).await?;
@@ -56,6 +60,13 @@ impl<P: HostPort> Bar<P> {
                 "CAP.CSS",
                 u64::from(cap.css()),
                 "the NVM command set (bit 0 or bit 6)",
+            );
+        }
+        if self.by_weight && cap.ams() & Cap::AMS_WEIGHTED == 0 {
+            return unsupported(
+                "CAP.AMS",
+                u64::from(cap.ams()),
+                "weighted round robin with urgent class (bit 0), which was asked for",
             );
         }
         if cap.queue_entries_max() < 2 {
@@ -114,7 +125,9 @@ impl<P: HostPort> Bar<P> {
         self.write64(registers::ASQ, admin.sq.0);
         self.write64(registers::ACQ, admin.cq.0);
         let css = if self.cap.css() & Cap::CSS_NVM != 0 { 0 } else { 6 };
-        let cc = Cc::new().with_css(css).with_mps(0).with_iosqes(6).with_iocqes(4).with_en(true);
+        let ams = if self.by_weight { Cc::AMS_WEIGHTED } else { Cc::AMS_ROUND_ROBIN };
+        let cc = Cc::new().with_css(css).with_ams(ams).with_mps(0).with_iosqes(6).with_iocqes(4);
+        let cc = cc.with_en(true);
         debug_assert_eq!(cc.page_bytes(), PAGE_BYTES);
         self.port.write32(registers::CC, cc.into_bits());
         self.wait(self.ready_timeout, "CSTS.RDY", 1, |csts| match csts.cfs() {

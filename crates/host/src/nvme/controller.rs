@@ -302,6 +302,10 @@ pub(super) async fn set_up<P: HostPort>(
             .set_feature("Set Features: Volatile Write Cache", fid::VOLATILE_WRITE_CACHE, value)
             .await?;
     }
+    if let Some(arbitration) = options.arbitration {
+        let value = arbitration.into_bits();
+        admin.set_feature("Set Features: Arbitration", fid::ARBITRATION, value).await?;
+    }
     let value = AsyncEventConfig::new()
         .with_smart(SMART_WARNINGS)
         .with_namespace_attribute(controller.oaes.get() & OAES_NAMESPACE != 0)

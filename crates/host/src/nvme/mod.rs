@@ -32,6 +32,7 @@ pub use queue::Queue;
 use runtime::Span;
 use wire::Nsid;
 use wire::nvme::admin::Priority;
+use wire::nvme::features::Arbitration;
 
 /// The costs that a port is asked for: building a command and ringing for it, taking in its
 /// completion, and, if an interrupt told of it, getting back to the caller.
@@ -83,6 +84,8 @@ pub struct Options {
     pub transfer_bytes_max: u32,
     /// Turns the volatile write cache on or off, where there is one; none: as it is.
     pub volatile_cache: Option<bool>,
+    /// Weighted round robin between the classes of queues, by these weights; none: round robin.
+    pub arbitration: Option<Arbitration>,
     /// How completions of admin commands are noticed.
     pub admin_completion: Completion,
 }
@@ -99,6 +102,7 @@ impl Default for Options {
             ready_ceiling: Span::s(30),
             transfer_bytes_max: 1 << 20,
             volatile_cache: None,
+            arbitration: None,
             admin_completion: Completion::Polled,
         }
     }
@@ -123,7 +127,7 @@ impl Default for QueueOptions {
             depth: 128,
             completion: Completion::Polled,
             doorbell: Doorbell::Each,
-            priority: Priority::Urgent,
+            priority: Priority::Medium,
         }
     }
 }

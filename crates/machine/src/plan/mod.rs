@@ -15,6 +15,7 @@
 //! that nobody measured, and [`Plan::report`] lists them all. Quantities carry their units. A plan
 //! is read in one pass that tells everything that is wrong with it, or is all sense.
 
+mod arbitration;
 mod block;
 mod built_in;
 mod dcx;
@@ -41,6 +42,7 @@ use bus::sim::{NamedCost, SimSpec};
 use media::Pace;
 use wire::nvme::registers::DOORBELLS;
 
+pub use arbitration::Arbitration;
 pub use block::{Block, BlockSizing};
 pub use built_in::built_in;
 pub use dcx::{Dcx, DcxTags};
@@ -77,6 +79,8 @@ pub struct Plan {
     pub dcx: Option<Dcx>,
     /// How it speaks descriptor blocks, if it does.
     pub block: Option<Block>,
+    /// How the device chooses among queues, if not round robin.
+    pub arbitration: Option<Arbitration>,
     /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
@@ -239,6 +243,9 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let dcx = if speaks_dcx { root.table("dcx").and_then(dcx::read) } else { None };
     let speaks_block = root.has("block");
     let block = if speaks_block { root.table("block").and_then(block::read) } else { None };
+    let by_weight = root.has("arbitration");
+    let arbitration =
+        if by_weight { root.table("arbitration").and_then(arbitration::read) } else { None };
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -259,6 +266,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         medium: medium?,
         dcx: if speaks_dcx { Some(dcx?) } else { None },
         block: if speaks_block { Some(block?) } else { None },
+        arbitration: if by_weight { Some(arbitration?) } else { None },
         run: run?,
         faults: faults?,
         sources: Vec::new(),

@@ -124,6 +124,23 @@ pub struct Arbitration {
 }
 
 impl Arbitration {
+    /// By these weights, without a limit on bursts.
+    ///
+    /// # Panics
+    /// If a weight is not of 1 to 256.
+    pub fn weighted(high: u32, medium: u32, low: u32) -> Arbitration {
+        let field = |weight: u32| {
+            weight.checked_sub(1).and_then(|less| u8::try_from(less).ok()).expect("1 to 256")
+        };
+        let burst = Arbitration::new().with_burst(None);
+        burst.with_hpw(field(high)).with_mpw(field(medium)).with_lpw(field(low))
+    }
+
+    /// With so many commands at once at most, rounded down to a power of two of 1 to 64; `None`: no limit.
+    pub fn with_burst(self, burst: Option<u32>) -> Arbitration {
+        self.with_ab(burst.map_or(7, |burst| burst.max(1).ilog2().min(6) as u8))
+    }
+
     /// The most commands taken from one queue at a time; `None` for no limit.
     pub const fn burst(self) -> Option<u32> {
         if self.ab() == 7 { None } else { Some(1 << self.ab()) }
@@ -273,6 +290,7 @@ mod tests {
     #[test]
     fn values_pack_as_the_specification_lays_them_out() {
         let arbitration = Arbitration::from_bits(0x0703_0102);
+        assert_eq!(Arbitration::weighted(8, 4, 2).with_burst(Some(4)), arbitration);
         assert_eq!((arbitration.burst(), arbitration.weights()), (Some(4), [8, 4, 2]));
         assert_eq!(arbitration.with_ab(7).burst(), None);
         assert_eq!(NumberOfQueues::of(8, 65535).into_bits(), 0xfffe_0007);

@@ -103,6 +103,9 @@ impl Cap {
     /// Bit of [`css`](Self::css) for the NVM command set.
     pub const CSS_NVM: u8 = 1 << 0;
 
+    /// AMS: weighted round robin with an urgent class.
+    pub const AMS_WEIGHTED: u8 = 1 << 0;
+
     /// Entries that the largest I/O queue has.
     pub const fn queue_entries_max(self) -> u32 {
         self.mqes() as u32 + 1
@@ -147,6 +150,10 @@ pub struct Cc {
 }
 
 impl Cc {
+    /// Arbitration: round robin.
+    pub const AMS_ROUND_ROBIN: u8 = 0;
+    /// Arbitration: weighted round robin with an urgent class.
+    pub const AMS_WEIGHTED: u8 = 1;
     /// Shutdown notice: an orderly shutdown.
     pub const SHN_NORMAL: u8 = 1;
     /// Shutdown notice: power is about to go.

@@ -2,6 +2,30 @@
 
 use super::{PLAN, changed, refused, said};
 
+#[test]
+fn classes_and_weights_have_their_words_and_ranges() {
+    let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
+    let weights = "high = 4\nmedium = 2\nlow = 1\n";
+    assert_eq!(with(&format!("classes = \"urgent low\"\n{weights}urgent_most = 8\n")), "no error");
+    let found = with(&format!("classes = \"urgent lowest\"\n{weights}"));
+    assert!(
+        found.ends_with(
+            "arbitration.classes: found \"urgent lowest\", expected the classes of the queues, in turn: \
+             urgent, high, medium or low, with blanks between"
+        ),
+        "{found}"
+    );
+    let found = with("classes = \"low\"\nhigh = 0\nmedium = 257\nurgent_most = 0\n");
+    for expected in [
+        "arbitration.high: found 0, expected a whole number from 1 to 256",
+        "arbitration.medium: found 257, expected a whole number from 1 to 256",
+        "arbitration.low: found nothing, expected a whole number from 1 to 256",
+        "arbitration.urgent_most: found 0, expected a whole number from 1 to 65536",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
 /// `[[link.hops]]` has its own heading.
 const HOP: &str = "[link.hops]";
 

@@ -1,0 +1,285 @@
+//! Whose commands are fetched next: round robin, and weighted round robin with an urgent class
+//! (NVMe base 2.0, 3.4.4).
+
+use std::cell::Cell;
+
+use bus::DevicePort;
+use media::Media;
+use wire::QueueId;
+use wire::nvme::admin::Priority;
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::registers::Cc;
+
+use super::queue::{Burst, Sq};
+use super::{Controller, QueueKind};
+use crate::faults::Hook;
+
+/// How far the classes have come. Plain round robin has one class, [`Priority::Medium`].
+#[derive(Debug, Default)]
+pub(super) struct Arbiter {
+    /// For each class, how far its round robin has come: see [`Sq::turn`].
+    turns: [Cell<u64>; CLASSES],
+    /// For each class, how much it has had, in commands divided by its weight.
+    had: [Cell<u64>; CLASSES],
+    /// What the weighted class had that went last, before it went.
+    now: Cell<u64>,
+    /// Commands of the urgent class that went while others waited, since one of those went.
+    urgent_run: Cell<u32>,
+}
+
+const CLASSES: usize = 4;
+const URGENT: usize = Priority::Urgent as usize;
+
+/// Shares are counted in this part of a command. A weight is at most 256, so that no share is off by more
+/// than 1 in 2^12, and there is room for 2^44 commands.
+const SHARE: u64 = 1 << 20;
+
+/// A queue that commands can be taken from: when its turn comes, its number, its tail.
+#[derive(Clone, Copy)]
+struct Candidate {
+    turn: u64,
+    number: u16,
+    tail: u32,
+}
+
+/// The queues of one class that have commands waiting.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// The turn of the one that is the least ahead, or all ones.
+    least: u64,
+    /// The first of those that nothing is being fetched from.
+    first: Option<Candidate>,
+}
+
+impl Waiting {
+    const NONE: Waiting = Waiting { least: u64::MAX, first: None };
+
+    fn add(&mut self, number: u16, sq: &Sq, tail: u32) {
+        self.least = self.least.min(sq.turn);
+        if !sq.fetching && self.first.is_none_or(|first| sq.turn < first.turn) {
+            self.first = Some(Candidate { turn: sq.turn, number, tail });
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.least != u64::MAX
+    }
+
+    /// Start-time fair queueing ("Start-Time Fair Queuing", Goyal, Vin and Cheng): the queue goes first
+    /// that is the least ahead, and none goes a burst further than one that waits. Where all take whole
+    /// bursts that is turn by turn; a queue that got less, as few slots were free, catches up.
+    fn next(&self, limit: u32) -> Option<Candidate> {
+        // Whoever fetches for the one that is behind looks again when that fetch is over.
+        self.first.filter(|first| first.turn < self.least + u64::from(limit))
+    }
+}
+
+impl Arbiter {
+    /// Queues go by class, and among the others of their class turn by turn.
+    ///
+    /// The urgent class goes before all others; `urgent_most`: but no more than so many of its commands
+    /// while others wait. The others share by weight what it leaves, each as if it had that alone: start-time
+    /// fair queueing again, between classes.
+    fn choose(
+        &self,
+        classes: &[Waiting; CLASSES],
+        weights: [u32; 3],
+        urgent_most: Option<u32>,
+        limit: u32,
+    ) -> Option<Candidate> {
+        let weighted = || (0..).zip(classes).skip(URGENT + 1).filter(|(_, class)| class.any());
+        let others_wait = weighted().next().is_some();
+        let others_turn = urgent_most.is_some_and(|most| self.urgent_run.get() >= most);
+        if classes[URGENT].any() && !(others_wait && others_turn) {
+            return classes[URGENT].next(limit);
+        }
+        for (had, class) in self.had.iter().zip(classes) {
+            // Who asks for nothing is owed nothing.
+            let floor = if class.any() { 0 } else { self.now.get() };
+            had.set(had.get().max(floor));
+        }
+        let had = |class: usize| self.had[class].get();
+        let least = weighted().map(|(class, _)| had(class)).min()?;
+        let ahead = |class: usize| share(limit, weights[class - 1]);
+        weighted()
+            .filter(|(class, _)| had(*class) < least + ahead(*class))
+            .filter_map(|(class, waiting)| Some((had(class), waiting.next(limit)?)))
+            .min_by_key(|(had, _)| *had)
+            .map(|(_, candidate)| candidate)
+    }
+
+    /// A queue of this class takes so many entries, while others wait or not.
+    fn took(&self, class: usize, entries: u32, weights: [u32; 3], others_wait: bool) {
+        if class == URGENT {
+            let run = self.urgent_run.get().saturating_add(entries);
+            self.urgent_run.set(if others_wait { run } else { 0 });
+            return;
+        }
+        self.urgent_run.set(0);
+        let had = self.had[class].get();
+        self.now.set(had.max(self.now.get()));
+        self.had[class].set(had + share(entries, weights[class - 1]));
+    }
+
+    /// Forgets everything: the controller was reset.
+    pub fn reset(&self) {
+        let all = self.turns.iter().chain(&self.had).chain([&self.now]);
+        all.for_each(|cell| cell.set(0));
+        self.urgent_run.set(0);
+    }
+}
+
+/// So many commands at this weight, in parts of [`SHARE`].
+fn share(commands: u32, weight: u32) -> u64 {
+    u64::from(commands) * SHARE / u64::from(weight)
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// The next burst of a kind of queues, if any has commands waiting and there is a slot for one.
+    pub(super) fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
+        let room = self.pool(kind).available() as u32;
+        if room == 0 {
+            return None;
+        }
+        let mut bad_tail = false;
+        let by_weight = kind == QueueKind::Io && self.settings.get().ams() == Cc::AMS_WEIGHTED;
+        let burst = match by_weight {
+            true => self.weighted(room, &mut bad_tail),
+            false => self.round_robin(kind, room, &mut bad_tail),
+        };
+        if bad_tail {
+            self.event(AsyncEvent::INVALID_DOORBELL_VALUE);
+        }
+        burst
+    }
+
+    /// The most commands that one queue gives at a time.
+    fn burst_max(&self) -> u32 {
+        let set = self.features.borrow().arbitration.burst();
+        set.unwrap_or(u32::MAX).min(self.options.fetch_max)
+    }
+
+    fn round_robin(&self, kind: QueueKind, room: u32, bad_tail: &mut bool) -> Option<Burst> {
+        let mut waiting = Waiting::NONE;
+        self.look(kind, bad_tail, |number, sq, tail| waiting.add(number, sq, tail));
+        if !waiting.any() {
+            return None;
+        }
+        let limit = self.burst_max();
+        waiting.next(limit).map(|candidate| self.take(kind, candidate, room.min(limit)))
+    }
+
+    fn weighted(&self, room: u32, bad_tail: &mut bool) -> Option<Burst> {
+        let mut classes = [Waiting::NONE; CLASSES];
+        self.look(QueueKind::Io, bad_tail, |number, sq, tail| {
+            classes[sq.priority as usize].add(number, sq, tail);
+        });
+        let (limit, weights) = (self.burst_max(), self.features.borrow().arbitration.weights());
+        let most = self.options.urgent_burst_max;
+        let candidate = self.arbiter.choose(&classes, weights, most, limit)?;
+        let class = self.sqs.borrow()[usize::from(candidate.number)].as_ref()?.priority as usize;
+        // A turn that is due to the others is due to them before the bound is passed.
+        let left = most
+            .filter(|_| class == URGENT)
+            .map_or(u32::MAX, |most| most.saturating_sub(self.arbiter.urgent_run.get()).max(1));
+        let burst = self.take(QueueKind::Io, candidate, room.min(limit).min(left));
+        let others_wait = classes[URGENT + 1..].iter().any(Waiting::any);
+        self.arbiter.took(class, burst.entries, weights, others_wait);
+        Some(burst)
+    }
+
+    /// Shows every queue of a kind that has commands waiting. Says too whether a doorbell makes no sense that
+    /// did before.
+    #[inline(always)]
+    fn look(&self, kind: QueueKind, bad_tail: &mut bool, mut waits: impl FnMut(u16, &Sq, u32)) {
+        let mut sqs = self.sqs.borrow_mut();
+        let numbers = match kind {
+            QueueKind::Admin => 0..1,
+            QueueKind::Io => 1..self.sqs_end.get(),
+        };
+        let queues = &mut sqs[usize::from(numbers.start)..usize::from(numbers.end)];
+        for (number, sq) in numbers.zip(queues) {
+            let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
+            let tail = self.port.load(sq.tail_doorbell);
+            if tail == sq.head {
+                // Who asks for nothing is owed nothing. Nearly every look ends here.
+                sq.turn = sq.turn.max(self.arbiter.turns[sq.priority as usize].get());
+                sq.bad_tail = None;
+            } else if tail >= sq.size {
+                *bad_tail |= sq.bad_tail.replace(tail) != Some(tail);
+            } else {
+                sq.bad_tail = None;
+                waits(number, sq, tail);
+            }
+        }
+    }
+
+    /// Takes a burst from the queue that was chosen, at most so many entries.
+    fn take(&self, kind: QueueKind, chosen: Candidate, most: u32) -> Burst {
+        let mut sqs = self.sqs.borrow_mut();
+        let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
+        let burst = sq.take(QueueId(chosen.number), chosen.tail, most);
+        if kind == QueueKind::Io {
+            let turn = &self.arbiter.turns[sq.priority as usize];
+            turn.set(chosen.turn.max(turn.get()));
+            sq.turn = chosen.turn + u64::from(burst.entries);
+        }
+        burst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What each class gets of `commands` that are taken one at a time, where these classes always wait.
+    fn shares(
+        backlogged: [bool; CLASSES],
+        weights: [u32; 3],
+        most: Option<u32>,
+        commands: u32,
+    ) -> [u32; 4] {
+        let arbiter = Arbiter::default();
+        let mut got = [0; CLASSES];
+        for _ in 0..commands {
+            let classes = [0, 1, 2, 3].map(|class| match backlogged[class] {
+                true => Waiting {
+                    least: 0,
+                    first: Some(Candidate { turn: 0, number: class as u16, tail: 0 }),
+                },
+                false => Waiting::NONE,
+            });
+            let chosen = arbiter.choose(&classes, weights, most, 1).expect("one of them");
+            let class = usize::from(chosen.number);
+            let others_wait = backlogged[1..].contains(&true);
+            arbiter.took(class, 1, weights, others_wait);
+            got[class] += 1;
+        }
+        got
+    }
+
+    #[test]
+    fn urgent_starves_the_others_unless_that_is_bounded() {
+        assert_eq!(shares([true; 4], [4, 2, 1], None, 700), [700, 0, 0, 0]);
+        assert_eq!(shares([true; 4], [4, 2, 1], Some(9), 700), [630, 40, 20, 10]);
+        assert_eq!(shares([true, false, false, false], [4, 2, 1], Some(9), 700), [700, 0, 0, 0]);
+    }
+
+    proptest! {
+        /// At any time no class is more than a command off its share by weight.
+        #[test]
+        fn classes_share_by_weight(
+            high in 1_u32..=256, medium in 1_u32..=256, low in 1_u32..=256, commands in 1_u32..4000,
+        ) {
+            let weights = [high, medium, low];
+            let got = shares([false, true, true, true], weights, None, commands);
+            let all: u32 = weights.iter().sum();
+            for (class, weight) in (1..).zip(weights) {
+                let due = f64::from(commands) * f64::from(weight) / f64::from(all);
+                let off = f64::from(got[class]) - due;
+                prop_assert!((-2.0..=2.0).contains(&off), "{got:?} of {weights:?}");
+            }
+        }
+    }
+}
