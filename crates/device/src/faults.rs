@@ -150,11 +150,12 @@ pub struct Order {
 }
 
 impl Order {
-    /// A command of an NVMe queue. Of those that name blocks in their entry: read, write, compare and
-    /// write zeroes (NVM command set 1.0, 3.2: SLBA in dwords 10 and 11, NLB in dword 12).
+    /// A command of an NVMe queue. Of those that name blocks in their entry: read, write, compare, verify
+    /// and write zeroes (NVM command set 1.0, 3.2: SLBA in dwords 10 and 11, NLB in dword 12).
     pub fn nvme(queue: u16, sqe: &Sqe) -> Order {
         let names = queue != 0
-            && [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES].contains(&sqe.opcode);
+            && [io::READ, io::WRITE, io::COMPARE, io::VERIFY, io::WRITE_ZEROES]
+                .contains(&sqe.opcode);
         let slba = u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get());
         let lbas = names.then(|| (slba, (sqe.cdw12.get() & 0xffff) + 1));
         Order { queue, cid: sqe.cid.get(), opcode: sqe.opcode, lbas }
@@ -162,7 +163,7 @@ impl Order {
 
     /// Whether it finds the blocks that its entry names as they are on the medium.
     pub fn is_read(&self) -> bool {
-        [io::READ, io::COMPARE].contains(&self.opcode)
+        [io::READ, io::COMPARE, io::VERIFY].contains(&self.opcode)
     }
 
     fn id(&self) -> u64 {

@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{Folder, Said, doorbell, in_sim, plan, said};
 use host::BlockDevice;
@@ -32,6 +32,17 @@ fn a_good_run_is_silent_on_standard_error_and_ends_with_zero() {
     let Said { code, err, out } = said(&mut doorbell(&folder, &["run", "good.fio"]));
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(out.contains("live, two threads") && out.contains("simulated"), "{out}");
+}
+
+#[test]
+fn a_reader_who_has_had_enough_ends_the_program_in_silence() {
+    let folder = Folder::new("pipe");
+    let mut command = doorbell(&folder, &["keys"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    assert_eq!(out.status.code(), Some(141));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use wire::nvme::admin::{
     self, Command, CreateCq, CreateSq, GetLogPage, Identify, Priority, Request,
 };
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
-use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
+use wire::nvme::log::{CommandEffects, FirmwareSlots, SmartHealth, effect, lid};
+use wire::nvme::opcode;
 use wire::nvme::prp::queue_base;
 use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
@@ -178,6 +179,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 slots.revisions[0] = firmware.expect("ASCII");
                 Ok(slots.as_bytes().to_vec())
             }
+            lid::COMMANDS_SUPPORTED => Ok(effects().as_bytes().to_vec()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }
@@ -261,4 +263,39 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         };
         self.events.borrow_mut().silent[kind] = false;
     }
+}
+
+/// Which commands this controller has, and what they may affect.
+fn effects() -> CommandEffects {
+    const PLAIN: u32 = effect::SUPPORTED;
+    const WRITES: u32 = PLAIN | effect::CONTENT;
+    let mut effects = CommandEffects::default();
+    for (opcode, bits) in [
+        (opcode::admin::DELETE_SQ, PLAIN),
+        (opcode::admin::CREATE_SQ, PLAIN),
+        (opcode::admin::GET_LOG_PAGE, PLAIN),
+        (opcode::admin::DELETE_CQ, PLAIN),
+        (opcode::admin::CREATE_CQ, PLAIN),
+        (opcode::admin::IDENTIFY, PLAIN),
+        (opcode::admin::ABORT, PLAIN),
+        (opcode::admin::SET_FEATURES, PLAIN),
+        (opcode::admin::GET_FEATURES, PLAIN),
+        (opcode::admin::ASYNC_EVENT_REQUEST, PLAIN),
+        (opcode::admin::FORMAT_NVM, WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE),
+    ] {
+        effects.admin[usize::from(opcode)] = bits.into();
+    }
+    for (opcode, bits) in [
+        (opcode::io::FLUSH, PLAIN),
+        (opcode::io::READ, PLAIN),
+        (opcode::io::COMPARE, PLAIN),
+        (opcode::io::VERIFY, PLAIN),
+        (opcode::io::WRITE, WRITES),
+        (opcode::io::WRITE_ZEROES, WRITES),
+        (opcode::io::DATASET_MANAGEMENT, WRITES),
+        (opcode::io::COPY, WRITES),
+    ] {
+        effects.io[usize::from(opcode)] = bits.into();
+    }
+    effects
 }

@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
         // One firmware slot, read-only.
         c.frmw = 1 << 1 | 1;
-        c.lpa = lpa::EXTENDED;
+        c.lpa = lpa::EXTENDED | lpa::COMMANDS_SUPPORTED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         c.oacs = oacs::FORMAT.into();
         c.wctemp = 343.into();
@@ -112,6 +112,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             | oncs::DATASET_MANAGEMENT
             | oncs::WRITE_ZEROES
             | oncs::FEATURE_SELECT
+            | oncs::VERIFY
             | oncs::COPY)
             .into();
         // Source ranges of a copy as format 0 describes them.

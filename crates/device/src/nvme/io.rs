@@ -1,4 +1,4 @@
-//! The NVM command set: read, write, flush, compare. Commands about ranges are in `ranges`.
+//! The NVM command set: read, write, flush, compare, verify. Commands about ranges are in `ranges`.
 
 use bus::{DevicePort, Posting};
 use media::{Extent, Media};
@@ -36,6 +36,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::Write(access) => self.write(number, access, &request.data).await,
             Command::Flush => self.media.flush().await.map_err(of_media),
             Command::Compare(access) => self.compare(number, access, &request.data).await,
+            Command::Verify(access) => self.verify(access).await,
             Command::WriteZeroes(zeroes) => self.write_zeroes(number, *zeroes).await,
             Command::DatasetManagement(dsm) => self.manage(number, *dsm, &request.data).await,
             Command::Copy(copy) => {
@@ -131,7 +132,25 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 return Err(Status::COMPARE_FAILURE.with_dnr());
             }
         }
-        // NVMe base 2.0, 5.16.1.3: compares count as reads.
+        // NVMe base 2.0, 5.16.1.3: compares and verifies count as reads.
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// What a read does, without the link: a verify (NVM command set 1.0, 3.2.6). Nothing is moved, so
+    /// that no transfer's length bounds it.
+    async fn verify(&self, access: &Access) -> Result<(), Status> {
+        let extent = self.extent(access.lba.0, access.blocks)?;
+        if access.fua {
+            self.media.flush().await.map_err(|error| self.failed(error))?;
+        }
+        for (_, at) in self.pieces(extent) {
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            self.media.runs(at, &mut |_, _| {}).map_err(|error| self.failed(error))?;
+        }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
         Ok(())
     }

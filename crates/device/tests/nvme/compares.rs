@@ -1,4 +1,4 @@
-//! Compare: NVM command set 1.0, 3.2.1.
+//! Compare and Verify: NVM command set 1.0, 3.2.1 and 3.2.6.
 
 use wire::nvme::io;
 use wire::nvme::status::Status;
@@ -74,5 +74,29 @@ fn limits_and_failures() {
         let sqe = io::compare(w.raw.cid(), NS, Lba(0), 8, data);
         let status = w.raw.run(&mut pair, &sqe).await.status();
         assert_eq!(status.kind(), Status::UNRECOVERED_READ_ERROR);
+    });
+}
+
+/// A verify judges what a read would, as many blocks as one command can name, and moves nothing.
+#[test]
+fn a_verify_reads_and_moves_nothing() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let cases = [
+            (0, 1, Status::SUCCESS),
+            (0, 65_536, Status::SUCCESS),
+            ((1 << 20) - 1, 1, Status::SUCCESS),
+            ((1 << 20) - 1, 2, Status::LBA_OUT_OF_RANGE.with_dnr()),
+            (u64::MAX, 1, Status::LBA_OUT_OF_RANGE.with_dnr()),
+        ];
+        for (lba, blocks, wanted) in cases {
+            let sqe = io::verify(w.raw.cid(), NS, Lba(lba), blocks);
+            assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), wanted, "{blocks} from {lba}");
+        }
+        w.medium.fails.set(Some(media::MediaError::Unreadable));
+        let sqe = io::verify(w.raw.cid(), NS, Lba(0), 8);
+        let status = w.raw.run(&mut pair, &sqe).await.status();
+        assert_eq!(status.kind(), Status::UNRECOVERED_READ_ERROR);
+        assert!(w.medium.written.borrow().is_empty());
     });
 }

@@ -44,7 +44,11 @@ fn the_controller() {
         assert_eq!((c.ver.get(), c.cntrltype, c.nn.get()), (VERSION_1_4, 1, 1));
         assert_eq!((c.sqes, c.cqes), (0x66, 0x44), "64 and 16 bytes, no more, no less");
         assert_eq!((u32::from(c.acl), u32::from(c.aerl)), (3, 3));
-        let optional = oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::COPY;
+        let optional = oncs::COMPARE
+            | oncs::DATASET_MANAGEMENT
+            | oncs::WRITE_ZEROES
+            | oncs::VERIFY
+            | oncs::COPY;
         assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);
         assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (oacs::FORMAT, 0, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));

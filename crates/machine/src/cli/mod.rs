@@ -129,8 +129,26 @@ impl Sets {
     }
 }
 
+/// Whoever reads the output has had enough, as `head` has: that ends the program, and is no mistake.
+fn end_with_the_reader() {
+    let otherwise = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let words = panic.payload().downcast_ref::<String>();
+        if words.is_some_and(|words| {
+            words.starts_with("failed printing to stdout") && words.contains("os error 32")
+        }) {
+            std::process::exit(READER_GONE);
+        }
+        otherwise(panic);
+    }));
+}
+
+/// What a shell gives for a program that a closed pipe has ended: 128 and the number of SIGPIPE.
+const READER_GONE: i32 = 128 + 13;
+
 /// Does what was typed. Failures go to standard error, one a line, and make the exit code 1.
 pub(crate) fn main() -> ExitCode {
+    end_with_the_reader();
     match perform(Typed::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

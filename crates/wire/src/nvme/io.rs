@@ -24,6 +24,8 @@ pub enum Command {
     Write(Access),
     /// 3.2.1: blocks from the host, to be found equal to those there.
     Compare(Access),
+    /// 3.2.6: blocks to be read and judged, and not moved.
+    Verify(Access),
     /// 3.2.8: blocks of zeros, and nothing to move.
     WriteZeroes(WriteZeroes),
     /// 3.2.3: hints about ranges of blocks, which the data name: [`super::ranges::DsmRange`].
@@ -187,6 +189,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         opcode::READ => Command::Read(Access::parse(sqe)),
         opcode::WRITE => Command::Write(Access::parse(sqe)),
         opcode::COMPARE => Command::Compare(Access::parse(sqe)),
+        opcode::VERIFY => Command::Verify(Access::parse(sqe)),
         opcode::WRITE_ZEROES => {
             let deallocate = Dword12::from_bits(sqe.cdw12.get()).deac();
             Command::WriteZeroes(WriteZeroes { access: Access::parse(sqe), deallocate })
@@ -211,9 +214,10 @@ impl Request {
         let mut sqe = Sqe::start(self.command.opcode(), self);
         match &self.command {
             Command::Flush => {}
-            Command::Read(access) | Command::Write(access) | Command::Compare(access) => {
-                access.store(&mut sqe);
-            }
+            Command::Read(access)
+            | Command::Write(access)
+            | Command::Compare(access)
+            | Command::Verify(access) => access.store(&mut sqe),
             Command::WriteZeroes(zeroes) => {
                 zeroes.access.store(&mut sqe);
                 let dword12 = Dword12::from_bits(sqe.cdw12.get());
@@ -237,6 +241,7 @@ impl Command {
             Command::Read(_) => opcode::READ,
             Command::Write(_) => opcode::WRITE,
             Command::Compare(_) => opcode::COMPARE,
+            Command::Verify(_) => opcode::VERIFY,
             Command::WriteZeroes(_) => opcode::WRITE_ZEROES,
             Command::DatasetManagement(_) => opcode::DATASET_MANAGEMENT,
             Command::Copy(_) => opcode::COPY,
@@ -294,6 +299,16 @@ pub fn write(
 pub fn compare(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPointer) -> Sqe {
     let access = Access { lba, blocks, fua: false, limited_retry: false };
     Request { cid, nsid, data, command: Command::Compare(access) }.to_sqe()
+}
+
+/// A Verify of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
+///
+/// # Panics
+/// If there are no blocks or too many.
+pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
+    let access = Access { lba, blocks, fua: false, limited_retry: false };
+    let command = Command::Verify(access);
+    Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
 /// A Write Zeroes of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
@@ -419,6 +434,7 @@ mod tests {
             opcode::READ,
             opcode::WRITE,
             opcode::COMPARE,
+            opcode::VERIFY,
             opcode::WRITE_ZEROES,
             opcode::DATASET_MANAGEMENT,
             opcode::COPY,

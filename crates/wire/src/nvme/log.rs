@@ -170,6 +170,36 @@ pub struct FirmwareSlots {
 
 layout!(FirmwareSlots, 512, { afi @ 0, revisions @ 8, reserved64 @ 64 });
 
+/// Which commands there are, and what each may affect (5.16.1.6): [`effect`] bits, by opcode.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct CommandEffects {
+    /// Of admin commands.
+    pub admin: [U32; 256],
+    /// Of I/O commands.
+    pub io: [U32; 256],
+    /// Reserved.
+    pub reserved2048: [[u8; 64]; 32],
+}
+
+layout!(CommandEffects, 4096, { admin @ 0, io @ 1024, reserved2048 @ 2048 });
+
+/// Bits of an entry of [`CommandEffects`].
+pub mod effect {
+    /// CSUPP: the command is supported.
+    pub const SUPPORTED: u32 = 1 << 0;
+    /// LBCC: it may change what a namespace holds.
+    pub const CONTENT: u32 = 1 << 1;
+    /// NIC: it may change which namespaces there are.
+    pub const INVENTORY: u32 = 1 << 3;
+    /// CSE, 1 in bits 18:16: while it runs, no other command of the namespace is to be outstanding.
+    pub const NAMESPACE_ALONE: u32 = 1 << 16;
+    /// NCC: it may change what a namespace can do.
+    pub const NAMESPACE: u32 = 1 << 2;
+}
+
 /// All zeros: nothing has happened yet.
 macro_rules! default_is_zeros {
     ($($structure:ty)+) => {$(
@@ -180,7 +210,7 @@ macro_rules! default_is_zeros {
         }
     )+};
 }
-default_is_zeros!(ErrorInformation SmartHealth FirmwareSlots);
+default_is_zeros!(ErrorInformation SmartHealth FirmwareSlots CommandEffects);
 
 #[cfg(test)]
 mod tests {

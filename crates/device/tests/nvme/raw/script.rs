@@ -162,7 +162,10 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         let sqe = match self.choice.below(10) {
             0..=2 => io::read(cid, NS, Lba(lba), blocks, fua, data),
             3..=5 => io::write(cid, NS, Lba(lba), blocks, fua, data),
-            6 => io::compare(cid, NS, Lba(lba), blocks, data),
+            6 => match self.choice.one_in(2) {
+                true => io::compare(cid, NS, Lba(lba), blocks, data),
+                false => io::verify(cid, NS, Lba(lba), blocks),
+            },
             7 => io::write_zeroes(cid, NS, Lba(lba), blocks, fua, self.choice.one_in(2)),
             8 => {
                 let ranges = 1 + (blocks % 256) as u16;
