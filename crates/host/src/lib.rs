@@ -23,6 +23,7 @@ pub mod block;
 mod blocking;
 pub mod dcx;
 mod error;
+pub mod fastpath;
 pub mod nvme;
 
 use alloc::rc::Rc;

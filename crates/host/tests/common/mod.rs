@@ -34,6 +34,13 @@ pub const STAGES: &[&str] = &[
     "complete",
     "context switch",
     "completion",
+    "request",
+    "control",
+    "respond",
+    "take response",
+    "request wait",
+    "turn wait",
+    "count down",
 ];
 
 /// A host, a bus and a scripted device.
@@ -97,6 +104,10 @@ impl World {
                 cost("submit", 90),
                 cost("complete", 60),
                 cost("context switch", 1200),
+                cost("request", 30),
+                cost("control", 16),
+                cost("respond", 8),
+                cost("take response", 20),
             ],
             device_costs: vec![],
             device_processors: 0,

@@ -1,0 +1,67 @@
+//! Which blocks of a drive are taken: areas, first fit.
+
+use alloc::vec::Vec;
+
+use wire::Lba;
+
+/// The areas of a drive. What is free lies between those that are taken.
+pub(super) struct Areas {
+    from: u64,
+    end: u64,
+    /// First block and number of blocks, by rising place.
+    taken: Vec<(u64, u64)>,
+}
+
+impl Areas {
+    /// Blocks from `from` to below `end` are there to be taken.
+    pub fn new(from: u64, end: u64) -> Areas {
+        Areas { from, end: end.max(from), taken: Vec::new() }
+    }
+
+    /// So many blocks in a row, or the longest row that there is.
+    pub fn take(&mut self, blocks: u64) -> Result<Lba, u64> {
+        let (mut at, mut longest) = (self.from, 0);
+        for index in 0..=self.taken.len() {
+            let (next, length) = self.taken.get(index).copied().unwrap_or((self.end, 0));
+            if next - at >= blocks {
+                self.taken.insert(index, (at, blocks));
+                return Ok(Lba(at));
+            }
+            longest = longest.max(next - at);
+            at = next + length;
+        }
+        Err(longest)
+    }
+
+    /// The area that begins here is free again.
+    pub fn give(&mut self, first: Lba) {
+        self.taken.retain(|(at, _)| *at != first.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_never_meet_and_come_back() {
+        let mut areas = Areas::new(8, 108);
+        assert_eq!(areas.take(40), Ok(Lba(8)));
+        assert_eq!(areas.take(40), Ok(Lba(48)));
+        assert_eq!(areas.take(40), Err(20));
+        assert_eq!(areas.take(20), Ok(Lba(88)));
+        assert_eq!(areas.take(1), Err(0));
+        areas.give(Lba(48));
+        assert_eq!(areas.take(30), Ok(Lba(48)));
+        assert_eq!(areas.take(11), Err(10));
+        areas.give(Lba(8));
+        assert_eq!(areas.take(40), Ok(Lba(8)));
+        assert_eq!(areas.take(10), Ok(Lba(78)));
+        assert_eq!(areas.take(1), Err(0));
+    }
+
+    #[test]
+    fn nothing_is_taken_of_nothing() {
+        assert_eq!(Areas::new(10, 5).take(1), Err(0));
+    }
+}

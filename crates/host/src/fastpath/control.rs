@@ -1,0 +1,359 @@
+//! Control: requests that are under way, whose turn it is, and how many commands of each are left.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bus::Buffer;
+use runtime::{Parked, Time};
+use wire::fastpath::{Response, Status};
+
+use super::table::Job;
+
+/// Where a response goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// A task of the same executor, which waits.
+    Task,
+    /// Nowhere: the task has gone.
+    Nobody,
+    /// The ring of this number.
+    Ring(u32),
+}
+
+/// A request under way.
+pub(super) struct Request {
+    pub fp_id: u16,
+    pub tag: u16,
+    pub job: Job,
+    pub from: From,
+    pub begun: Time,
+    /// The number of its journey, for whoever follows it.
+    pub journey: u16,
+    /// What the drive may still reach.
+    pub keep: Option<Buffer>,
+    followed: bool,
+    issued: u32,
+    completed: u32,
+    status: Status,
+}
+
+/// A place for a request. A task's stays taken until it has fetched its response.
+enum Slot {
+    Free,
+    UnderWay(Request),
+    Answered(Answer),
+}
+
+/// What a task's request came to.
+pub(super) struct Answer {
+    pub response: Response,
+    pub keep: Option<Buffer>,
+    /// Its journey goes on under the request's number.
+    pub followed: bool,
+}
+
+/// One command of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// The place of its request.
+    pub slot: u16,
+    /// Its number in the request.
+    pub number: u32,
+    /// No more commands of this request follow.
+    pub last: bool,
+    pub job: Job,
+    pub journey: u16,
+}
+
+/// A request whose last command has ended.
+pub(super) struct Ended {
+    pub fp_id: u16,
+    pub from: From,
+    pub response: Response,
+}
+
+/// Pure: whoever calls it does the waiting and the waking.
+pub(super) struct Control {
+    slots: Vec<Slot>,
+    uses: Vec<u16>,
+    owners: Vec<Option<Parked>>,
+    /// By handle: places of requests with commands that no engine has taken.
+    lines: Vec<VecDeque<u16>>,
+    /// Handles with such requests, whose turn is next in front.
+    turns: VecDeque<u16>,
+}
+
+impl Control {
+    /// Room for so many requests.
+    pub fn new(requests: u16) -> Control {
+        Control {
+            slots: (0..requests).map(|_| Slot::Free).collect(),
+            uses: (0..requests).map(|_| 0).collect(),
+            owners: (0..requests).map(|_| None).collect(),
+            lines: Vec::new(),
+            turns: VecDeque::with_capacity(super::HANDLES_MAX),
+        }
+    }
+
+    /// The number of the journey that the next request in this place has.
+    pub fn journey(&self, slot: u16) -> u16 {
+        self.uses[usize::from(slot)] << runtime::SLOT_BITS | slot
+    }
+
+    /// Puts a request into a free place and in line.
+    pub fn enter(&mut self, slot: u16, request: Request) {
+        let line = usize::from(request.fp_id);
+        if self.lines.len() <= line {
+            let most = self.slots.len();
+            self.lines.resize_with(line + 1, || VecDeque::with_capacity(most));
+        }
+        if self.lines[line].is_empty() {
+            self.turns.push_back(request.fp_id);
+        }
+        self.lines[line].push_back(slot);
+        self.uses[usize::from(slot)] = self.uses[usize::from(slot)].wrapping_add(1);
+        self.slots[usize::from(slot)] = Slot::UnderWay(request);
+    }
+
+    /// The next command: one of each handle in turn, of its oldest request.
+    pub fn next(&mut self) -> Option<Turn> {
+        let fp_id = self.turns.pop_front()?;
+        let line = &mut self.lines[usize::from(fp_id)];
+        let slot = *line.front().expect("a handle with a turn has a request");
+        let Slot::UnderWay(request) = &mut self.slots[usize::from(slot)] else {
+            unreachable!("what stands in line is under way");
+        };
+        let turn = request.turn(slot);
+        if turn.last {
+            line.pop_front();
+        }
+        if !line.is_empty() {
+            self.turns.push_back(fp_id);
+        }
+        Some(turn)
+    }
+
+    fn under_way(&mut self, slot: u16) -> &mut Request {
+        match &mut self.slots[usize::from(slot)] {
+            Slot::UnderWay(request) => request,
+            _ => unreachable!("only a request that is under way has commands"),
+        }
+    }
+
+    /// Whether the journey of a request goes on under its own number.
+    pub fn follow(&mut self, slot: u16, followed: bool) {
+        self.under_way(slot).followed = followed;
+    }
+
+    /// A command has ended, with this status. Gives its request if that has ended with it; a ring's place
+    /// is free then, a task's when it has fetched the response.
+    pub fn complete(&mut self, slot: u16, status: Status, now: Time) -> Option<Ended> {
+        let request = self.under_way(slot);
+        request.completed += 1;
+        if request.status.is_good() && !status.is_good() {
+            request.status = status;
+            let fp_id = request.fp_id;
+            self.withdraw(slot, fp_id);
+        }
+        let request = self.under_way(slot);
+        let more = request.status.is_good() && request.issued < request.job.commands();
+        if more || request.completed < request.issued {
+            return None;
+        }
+        let ns = now.since(request.begun).as_ns();
+        let response = Response::new(request.tag, request.status, request.completed, ns);
+        let (fp_id, from, followed) = (request.fp_id, request.from, request.followed);
+        let keep = request.keep.take();
+        self.slots[usize::from(slot)] = match from {
+            From::Task => Slot::Answered(Answer { response, keep, followed }),
+            From::Ring(_) | From::Nobody => Slot::Free,
+        };
+        Some(Ended { fp_id, from, response })
+    }
+
+    /// No more of this request's commands are given out.
+    fn withdraw(&mut self, slot: u16, fp_id: u16) {
+        let line = &mut self.lines[usize::from(fp_id)];
+        line.retain(|other| *other != slot);
+        if line.is_empty() {
+            self.turns.retain(|other| *other != fp_id);
+        }
+    }
+
+    /// The response to a task's request, once; the place is free then.
+    pub fn fetch(&mut self, slot: u16) -> Option<Answer> {
+        if !matches!(self.slots[usize::from(slot)], Slot::Answered(_)) {
+            return None;
+        }
+        match core::mem::replace(&mut self.slots[usize::from(slot)], Slot::Free) {
+            Slot::Answered(answer) => Some(answer),
+            _ => unreachable!("it was just looked at"),
+        }
+    }
+
+    /// The task that waits for this request has gone. True if the place is free.
+    pub fn orphan(&mut self, slot: u16) -> bool {
+        self.owners[usize::from(slot)] = None;
+        match &mut self.slots[usize::from(slot)] {
+            Slot::UnderWay(request) => {
+                request.from = From::Nobody;
+                false
+            }
+            Slot::Answered(_) | Slot::Free => {
+                self.slots[usize::from(slot)] = Slot::Free;
+                true
+            }
+        }
+    }
+
+    /// Who is told when the request in this place has ended.
+    pub fn owner(&mut self, slot: u16) -> &mut Option<Parked> {
+        &mut self.owners[usize::from(slot)]
+    }
+
+    /// All memory that requests hold: the drive may write to it for ever.
+    pub fn strand(&self) {
+        for slot in &self.slots {
+            if let Slot::UnderWay(Request { keep: Some(buffer), .. }) = slot {
+                crate::strand(buffer);
+            }
+        }
+    }
+}
+
+impl Request {
+    /// A request that has just been taken.
+    pub fn new(fp_id: u16, tag: u16, job: Job, from: From, begun: Time, journey: u16) -> Request {
+        Request {
+            fp_id,
+            tag,
+            job,
+            from,
+            begun,
+            journey,
+            keep: None,
+            followed: false,
+            issued: 0,
+            completed: 0,
+            status: Status::Good,
+        }
+    }
+
+    /// Its next command.
+    fn turn(&mut self, slot: u16) -> Turn {
+        let number = self.issued;
+        self.issued += 1;
+        let last = self.issued == self.job.commands();
+        Turn { slot, number, last, job: self.job, journey: self.journey }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::fastpath::{Direction, Refusal};
+    use wire::{BusAddr, Lba};
+
+    fn job(commands: u32) -> Job {
+        let (direction, lba, at) = (Direction::Read, Lba(0), BusAddr(0));
+        Job::Move { direction, lba, at, block_size: 4096, commands }
+    }
+
+    fn enter(control: &mut Control, slot: u16, fp_id: u16, commands: u32) {
+        let from = From::Ring(0);
+        control.enter(slot, Request::new(fp_id, slot, job(commands), from, Time(0), 0));
+    }
+
+    /// A handle that asks for much, and others that ask for little: nobody waits for more than one command
+    /// of each other.
+    #[test]
+    fn handles_take_turns_command_by_command() {
+        let mut control = Control::new(16);
+        enter(&mut control, 0, 0, 256);
+        enter(&mut control, 1, 0, 256);
+        assert_eq!(control.next().unwrap().slot, 0);
+        enter(&mut control, 2, 7, 2);
+        enter(&mut control, 3, 3, 1);
+        let turns: Vec<_> = (0..6).map(|_| control.next().unwrap().slot).collect();
+        // The long one was in line first; each of the others comes once a round.
+        assert_eq!(turns, [0, 2, 3, 0, 2, 0]);
+        let rest = (0..1000).map_while(|_| control.next()).count();
+        assert_eq!(rest, 512 - 4, "what was asked for and not yet given out");
+    }
+
+    /// So many handles that always have something to ask for get the same share to one command.
+    #[test]
+    fn shares_are_equal_whatever_the_sizes() {
+        let mut control = Control::new(64);
+        let sizes = [1, 2, 16, 256, 7];
+        let mut shares = [0_u32; 5];
+        for (fp_id, size) in sizes.iter().enumerate() {
+            enter(&mut control, fp_id as u16, fp_id as u16, *size);
+        }
+        for round in 0..1000 {
+            let turn = control.next().expect("there is always something");
+            shares[usize::from(turn.slot)] += 1;
+            control.complete(turn.slot, Status::Good, Time(round));
+            if turn.last {
+                enter(&mut control, turn.slot, turn.slot, sizes[usize::from(turn.slot)]);
+            }
+        }
+        assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+    }
+
+    #[test]
+    fn a_request_ends_with_its_last_command_in_any_order() {
+        let mut control = Control::new(4);
+        let slot = 2;
+        enter(&mut control, slot, 0, 3);
+        let turns: Vec<_> = (0..3).map(|_| control.next().unwrap()).collect();
+        assert_eq!(turns.iter().map(|turn| turn.number).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(turns.iter().filter(|turn| turn.last).count(), 1);
+        assert!(control.complete(slot, Status::Good, Time(1)).is_none());
+        assert!(control.complete(slot, Status::Good, Time(2)).is_none());
+        let ended = control.complete(slot, Status::Good, Time(5_000)).expect("the last");
+        assert_eq!(ended.response, Response::new(slot, Status::Good, 3, 5));
+    }
+
+    #[test]
+    fn after_a_failure_no_more_are_given_out_and_the_first_one_counts() {
+        let mut control = Control::new(4);
+        let (slot, other) = (0, 1);
+        enter(&mut control, slot, 0, 100);
+        enter(&mut control, other, 0, 1);
+        for _ in 0..3 {
+            control.next().unwrap();
+        }
+        let (first, second) = (Status::Engine(Refusal::TimeOut), Status::Engine(Refusal::Bus));
+        assert!(control.complete(slot, Status::Good, Time(0)).is_none());
+        assert!(control.complete(slot, first, Time(0)).is_none(), "one is still with the drive");
+        assert_eq!(control.next().unwrap().slot, other, "the next request of the handle");
+        let ended = control.complete(slot, second, Time(0)).expect("the last that was given out");
+        assert_eq!(ended.response, Response::new(slot, first, 3, 0));
+        assert!(control.next().is_none());
+    }
+
+    #[test]
+    fn a_task_fetches_its_response_once() {
+        let mut control = Control::new(1);
+        control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
+        control.next().unwrap();
+        assert!(control.fetch(0).is_none());
+        assert!(control.complete(0, Status::Good, Time(0)).is_some());
+        assert_eq!(control.fetch(0).unwrap().response.tag.get(), 9);
+        assert!(control.fetch(0).is_none());
+    }
+
+    #[test]
+    fn the_place_of_a_task_that_has_gone_is_free_with_its_last_command() {
+        let mut control = Control::new(1);
+        control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
+        control.next().unwrap();
+        assert!(!control.orphan(0));
+        assert_eq!(control.complete(0, Status::Good, Time(0)).unwrap().from, From::Nobody);
+        control.enter(0, Request::new(0, 9, job(1), From::Task, Time(0), 0));
+        control.next().unwrap();
+        control.complete(0, Status::Good, Time(0)).unwrap();
+        assert!(control.orphan(0));
+    }
+}

@@ -1,0 +1,478 @@
+//! The engine: requests in, NVMe commands out, responses back.
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::task::Poll;
+
+use bus::{Cost, HostPort};
+use runtime::{Parked, Pool, Rt, Stage};
+use wire::fastpath::{Direction, Refusal, Request, Response, Status};
+use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::io;
+use wire::{BusAddr, CommandId, Lba, Nsid};
+
+use super::control::{self, Control, Ended, From, Turn};
+use super::ring::Taker;
+use super::table::{Area, Handle, Job, Memory, OpenError, Owner, Table};
+use crate::nvme::{Controller, Queue, QueueOptions};
+use crate::{Buffer, Geometry, InitError, IoError, Kind};
+
+/// Who calls from this executor, without a ring.
+pub(super) const TASKS: Owner = 0;
+
+/// The memory page of PRPs, bytes.
+const PAGE_BYTES: u32 = 4096;
+
+/// How an engine is.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Submit and Complete, each with a queue pair: at least 1.
+    pub engines: u16,
+    /// Each of these queue pairs.
+    pub queue: QueueOptions,
+    /// Requests under way at most, 1 to 1024.
+    pub requests: u16,
+    /// Areas are handed out from this block on: those below are others'.
+    pub from: Lba,
+    /// The number of the journeys of requests from tasks.
+    pub journeys: u16,
+}
+
+/// What Complete has seen of requests: from when they were taken to the end of their last command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Requests that were carried out.
+    pub requests: u64,
+    /// Of those, how many failed.
+    pub failed: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// The shortest, ns; zero if there was none.
+    pub least_ns: u64,
+    /// The longest, ns.
+    pub most_ns: u64,
+    /// All of them, ns.
+    pub sum_ns: u64,
+}
+
+impl Latency {
+    fn note(&mut self, response: &Response) {
+        let ns = response.took.get();
+        self.least_ns = if self.requests == 0 { ns } else { self.least_ns.min(ns) };
+        self.most_ns = self.most_ns.max(ns);
+        self.sum_ns += ns;
+        self.requests += 1;
+        self.failed += u64::from(!response.status().is_good());
+    }
+}
+
+/// An engine on a started controller. A handle; its tasks go on until [`stop`](Engine::stop).
+pub struct Engine<P: HostPort>(pub(super) Rc<Core<P>>);
+
+impl<P: HostPort> Clone for Engine<P> {
+    fn clone(&self) -> Engine<P> {
+        Engine(self.0.clone())
+    }
+}
+
+pub(super) struct Core<P: HostPort> {
+    pub port: P,
+    pub geometry: Geometry,
+    nsid: Nsid,
+    table: RefCell<Table>,
+    control: RefCell<Control>,
+    places: Pool<u16>,
+    /// Places of Submit that wait for a command.
+    idle: RefCell<VecDeque<Parked>>,
+    queues: Vec<Rc<Queue<P>>>,
+    pub rings: RefCell<Vec<Option<Taker>>>,
+    latency: Cell<Latency>,
+    stopped: Cell<bool>,
+    pub options: Options,
+    pub costs: Costs,
+    pub stages: Stages,
+}
+
+pub(super) struct Costs {
+    pub control: Cost,
+    respond: Cost,
+}
+
+pub(super) struct Stages {
+    pub request_wait: Stage,
+    turn_wait: Stage,
+    pub count_down: Stage,
+}
+
+impl<P: HostPort> Engine<P> {
+    /// Starts an engine that works through this port, with queue pairs of this controller's that are its
+    /// own.
+    ///
+    /// # Errors
+    /// The controller has no queues left, or does not move 8 KiB with one command.
+    pub async fn start(
+        port: &P,
+        controller: &Controller<P>,
+        options: Options,
+    ) -> Result<Engine<P>, InitError> {
+        let geometry = controller.identity().geometry;
+        if geometry.transfer_bytes_max < 2 * PAGE_BYTES {
+            return Err(InitError::Unsupported {
+                what: "MDTS, in bytes",
+                found: u64::from(geometry.transfer_bytes_max),
+                expected: "at least 8192, the largest block of FastPath",
+            });
+        }
+        let mut queues = Vec::new();
+        for _ in 0..options.engines.max(1) {
+            queues.push(controller.queue_on(port, options.queue).await?);
+        }
+        let (rt, requests) = (port.rt(), options.requests.clamp(1, 1 << runtime::SLOT_BITS));
+        let core = Rc::new(Core {
+            port: port.clone(),
+            geometry,
+            nsid: controller.identity().nsid,
+            table: RefCell::new(Table::new(&geometry, options.from)),
+            control: RefCell::new(Control::new(requests)),
+            places: Pool::new((0..requests).rev()),
+            idle: RefCell::default(),
+            rings: RefCell::default(),
+            latency: Cell::default(),
+            stopped: Cell::new(false),
+            options,
+            costs: Costs { control: port.cost("control"), respond: port.cost("respond") },
+            stages: Stages {
+                request_wait: rt.stage("request wait"),
+                turn_wait: rt.stage("turn wait"),
+                count_down: rt.stage("count down"),
+            },
+            queues,
+        });
+        // Their places wait in turn, so that the engines share what there is.
+        for _ in 0..options.queue.depth {
+            for queue in 0..core.queues.len() {
+                rt.spawn(submit(core.clone(), queue));
+            }
+        }
+        Ok(Engine(core))
+    }
+
+    /// A handle for an area of so many blocks and this buffer, which the engine keeps until it is
+    /// [closed](Engine::close). For tasks of this executor.
+    ///
+    /// # Errors
+    /// There is no such area, or no handle.
+    pub fn open(&self, blocks: u64, buffer: Buffer) -> Result<(Handle, Area), OpenError> {
+        let (at, bytes) = (buffer.at(), buffer.bytes() as u64);
+        self.0.open(TASKS, blocks, Memory { at, bytes, keep: Some(buffer) })
+    }
+
+    /// A handle for blocks that are the caller's already, and memory that the caller keeps.
+    ///
+    /// # Errors
+    /// There is no handle left.
+    pub fn open_over(&self, area: Area) -> Result<Handle, OpenError> {
+        self.0.table.borrow_mut().open_over(TASKS, area)
+    }
+
+    /// Refuses the handle from now on. Its area and its memory are free when no command of it is with the
+    /// drive any more. False if there was no such handle.
+    pub fn close(&self, handle: Handle) -> bool {
+        self.0.close(TASKS, handle)
+    }
+
+    /// Carries out a request of a task of this executor's. The response is the engine's, also if it refuses.
+    pub async fn perform(&self, request: &Request) -> Response {
+        let core = &*self.0;
+        let place = Place { core, slot: core.place().await };
+        match core.begin(TASKS, From::Task, request, place.slot, None) {
+            Ok(()) => place.answer().await.response,
+            Err((response, _)) => response,
+        }
+    }
+
+    /// The same from a caller's core, with what its software does there, and its journey.
+    pub(super) async fn perform_from(
+        &self,
+        caller: &P,
+        request: &Request,
+        keep: Option<Buffer>,
+        hand_in: Cost,
+        take_response: Cost,
+    ) -> (Status, Option<Buffer>) {
+        let (core, rt) = (&*self.0, self.0.rt());
+        let begun = rt.now();
+        let slot = core.place().await;
+        let place = Place { core, slot };
+        let (journeys, journey) = (core.options.journeys, core.journey(slot));
+        let followed = rt.follows(journeys, journey);
+        match followed {
+            true => rt.begin_journey(journeys, journey, begun),
+            false => rt.part_from_journey(),
+        }
+        rt.mark(core.stages.request_wait);
+        caller.spend(hand_in).await;
+        core.port.spend(core.costs.control).await;
+        let answer = match core.begin(TASKS, From::Task, request, slot, keep) {
+            Ok(()) => place.answer().await,
+            Err((response, keep)) => control::Answer { response, keep, followed: false },
+        };
+        match followed && answer.followed {
+            true => rt.join_journey(journeys, journey),
+            false => rt.part_from_journey(),
+        }
+        rt.mark(core.stages.count_down);
+        caller.spend(take_response).await;
+        (answer.response.status(), answer.keep)
+    }
+
+    /// The drive's shape.
+    pub fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    /// What Complete has seen so far.
+    pub fn latency(&self) -> Latency {
+        self.0.latency.get()
+    }
+
+    /// The queue pairs: theirs are the counters of commands, doorbells and nonsense.
+    pub fn queues(&self) -> &[Rc<Queue<P>>] {
+        &self.0.queues
+    }
+
+    /// The port that it works through.
+    pub fn port(&self) -> &P {
+        &self.0.port
+    }
+
+    /// Ends its tasks, those of its rings too. Commands that are under way end as the controller does.
+    pub fn stop(&self) {
+        self.0.stopped.set(true);
+        let idle = core::mem::take(&mut *self.0.idle.borrow_mut());
+        idle.into_iter().for_each(|parked| self.0.rt().unpark(parked));
+    }
+}
+
+impl<P: HostPort> Core<P> {
+    pub fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    pub fn open(
+        &self,
+        owner: Owner,
+        blocks: u64,
+        memory: Memory,
+    ) -> Result<(Handle, Area), OpenError> {
+        self.table.borrow_mut().open(owner, blocks, memory)
+    }
+
+    pub fn close(&self, owner: Owner, handle: Handle) -> bool {
+        self.table.borrow_mut().close(owner, handle)
+    }
+
+    pub fn is_closing(&self, handle: Handle) -> bool {
+        self.table.borrow().is_closing(handle)
+    }
+
+    /// Whether requests of this owner's handles have not been answered.
+    pub fn under_way(&self, owner: Owner) -> bool {
+        self.table.borrow().under_way(owner)
+    }
+
+    pub fn handles_of(&self, owner: Owner) -> Vec<Handle> {
+        self.table.borrow().handles_of(owner)
+    }
+
+    /// Waits for a place in Control.
+    pub async fn place(&self) -> u16 {
+        self.places.take(self.rt()).await
+    }
+
+    /// Judges a request and puts it in line; or refuses it, and the place is the caller's still.
+    pub(super) fn begin(
+        &self,
+        owner: Owner,
+        from: From,
+        request: &Request,
+        slot: u16,
+        keep: Option<Buffer>,
+    ) -> Result<(), (Response, Option<Buffer>)> {
+        let (fp_id, tag) = (request.fp_id.get(), request.tag.get());
+        let job = match self.table.borrow_mut().judge(owner, request) {
+            Ok(job) => job,
+            Err(refusal) => {
+                let mut latency = self.latency.get();
+                latency.refused += 1;
+                self.latency.set(latency);
+                return Err((Response::new(tag, Status::Engine(refusal), 0, 0), keep));
+            }
+        };
+        let mut control = self.control.borrow_mut();
+        let journey = control.journey(slot);
+        let mut entered = control::Request::new(fp_id, tag, job, from, self.rt().now(), journey);
+        entered.keep = keep;
+        control.enter(slot, entered);
+        drop(control);
+        for _ in 0..job.commands() {
+            let Some(parked) = self.idle.borrow_mut().pop_front() else { break };
+            self.rt().hand_over(parked);
+        }
+        Ok(())
+    }
+
+    /// The place was not used.
+    pub fn give_back(&self, slot: u16) {
+        self.places.give(self.rt(), slot);
+    }
+
+    /// The number of the journey of the next request in this place.
+    pub fn journey(&self, slot: u16) -> u16 {
+        self.control.borrow().journey(slot)
+    }
+
+    /// Waits for a command to submit; none when the engine has stopped.
+    async fn turn(&self) -> Option<Turn> {
+        poll_fn(|cx| {
+            if self.stopped.get() {
+                return Poll::Ready(None);
+            }
+            let turn = self.control.borrow_mut().next();
+            if turn.is_none() {
+                self.idle.borrow_mut().push_back(self.rt().park(cx));
+                return Poll::Pending;
+            }
+            Poll::Ready(turn)
+        })
+        .await
+    }
+
+    /// The 64 bytes of a command (the paper's Synthesis).
+    fn form(&self, turn: &Turn, cid: CommandId) -> Sqe {
+        let Job::Move { direction, lba, at, block_size, .. } = turn.job else {
+            return io::flush(cid, self.nsid);
+        };
+        let blocks = block_size / self.geometry.block_bytes;
+        let lba = Lba(lba.0 + u64::from(turn.number) * u64::from(blocks));
+        let at = at.0 + u64::from(turn.number) * u64::from(block_size);
+        // The memory begins at a page and blocks lie at multiples of their size.
+        let second = if block_size > PAGE_BYTES { at + u64::from(PAGE_BYTES) } else { 0 };
+        let data = DataPointer::Prp { prp1: BusAddr(at), prp2: BusAddr(second) };
+        match direction {
+            Direction::Read => io::read(cid, self.nsid, lba, blocks, false, data),
+            Direction::Write => io::write(cid, self.nsid, lba, blocks, false, data),
+        }
+    }
+
+    /// A command has ended; if it was its request's last, the response goes to whoever asked.
+    async fn end(&self, turn: &Turn, status: Status, followed: bool) {
+        if turn.last {
+            // The request's journey goes on, whether or not other commands are still under way.
+            let followed =
+                followed && self.rt().carry_journey_to(self.options.journeys, turn.journey);
+            self.control.borrow_mut().follow(turn.slot, followed);
+        }
+        let ended = self.control.borrow_mut().complete(turn.slot, status, self.rt().now());
+        let Some(Ended { fp_id, from, response }) = ended else { return };
+        let mut latency = self.latency.get();
+        latency.note(&response);
+        self.latency.set(latency);
+        self.port.spend(self.costs.respond).await;
+        self.table.borrow_mut().answered(fp_id);
+        match from {
+            From::Ring(number) => {
+                if let Some(ring) = &mut self.rings.borrow_mut()[number as usize] {
+                    ring.give(&response);
+                }
+                self.give_back(turn.slot);
+            }
+            From::Nobody => self.give_back(turn.slot),
+            From::Task => {
+                let owner = self.control.borrow_mut().owner(turn.slot).take();
+                if let Some(owner) = owner {
+                    self.rt().hand_over(owner);
+                }
+            }
+        }
+    }
+
+    /// The drive is gone and could not be stopped: it may write to what it knows of for ever.
+    fn strand(&self) {
+        self.control.borrow().strand();
+        self.table.borrow().strand();
+    }
+}
+
+/// A task's place in Control. Dropped while the request is under way, it leaves the place, and the buffer
+/// in it, to the last command.
+struct Place<'a, P: HostPort> {
+    core: &'a Core<P>,
+    slot: u16,
+}
+
+impl<P: HostPort> Place<'_, P> {
+    async fn answer(&self) -> control::Answer {
+        poll_fn(|cx| {
+            let mut control = self.core.control.borrow_mut();
+            if let Some(answer) = control.fetch(self.slot) {
+                return Poll::Ready(answer);
+            }
+            *control.owner(self.slot) = Some(self.core.rt().park(cx));
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl<P: HostPort> Drop for Place<'_, P> {
+    fn drop(&mut self) {
+        if self.core.control.borrow_mut().orphan(self.slot) {
+            self.core.give_back(self.slot);
+        }
+    }
+}
+
+/// One place of a Submit and its Complete: one command after the other.
+async fn submit<P: HostPort>(core: Rc<Core<P>>, queue: usize) {
+    let (rt, queue) = (core.rt().clone(), core.queues[queue].clone());
+    while let Some(turn) = core.turn().await {
+        // A request's journey is that of its last command.
+        if turn.last {
+            rt.join_journey(core.options.journeys, turn.journey);
+            rt.mark(core.stages.turn_wait);
+        } else {
+            rt.part_from_journey();
+        }
+        let lba = match turn.job {
+            Job::Flush => None,
+            Job::Move { lba, .. } => Some(lba),
+        };
+        let result = queue.carry_out(lba, |cid| core.form(&turn, cid)).await;
+        if result.is_err_and(|error| error.kind == Kind::Gone) {
+            core.strand();
+        }
+        let followed = turn.last && rt.is_followed();
+        core.end(&turn, status_of(result), followed).await;
+        rt.part_from_journey();
+    }
+}
+
+/// What a response says of a command.
+fn status_of(result: Result<(), IoError>) -> Status {
+    match result {
+        Ok(()) => Status::Good,
+        Err(IoError { status: Some(status), .. }) => Status::Nvme(status),
+        Err(error) => Status::Engine(match error.kind {
+            Kind::TimedOut | Kind::Reset => Refusal::TimeOut,
+            _ => Refusal::Controller,
+        }),
+    }
+}

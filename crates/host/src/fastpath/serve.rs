@@ -1,0 +1,151 @@
+//! Callers with rings: threads, and processes that may be hostile.
+
+use alloc::rc::Rc;
+use core::cell::Cell;
+
+use bus::{HostPort, Memory, OutOfRange};
+use runtime::{Either, Signal, race};
+use wire::BusAddr;
+
+use super::control::From;
+use super::engine::{Core, Engine};
+use super::ring::{Overrun, Taker};
+use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
+
+/// A ring that is served. Dropped, it is let go: its handles are refused, and free when the drive has
+/// no command of them any more.
+pub struct Serving<P: HostPort> {
+    core: Rc<Core<P>>,
+    state: Rc<State>,
+    memory: Memory,
+}
+
+struct State {
+    owner: Owner,
+    stopped: Cell<bool>,
+    overrun: Cell<bool>,
+    turned: Signal,
+}
+
+impl<P: HostPort> Engine<P> {
+    /// Serves the ring in the page of `memory` that begins at `at`. The engine's drive must reach this
+    /// memory by the same addresses.
+    ///
+    /// # Errors
+    /// The memory does not hold a page there.
+    pub fn serve(&self, memory: &Memory, at: BusAddr) -> Result<Serving<P>, OutOfRange> {
+        let taker = Taker::new(memory, at)?;
+        let core = self.0.clone();
+        let mut rings = core.rings.borrow_mut();
+        // The first number is that of this executor's tasks.
+        let index =
+            rings.iter().skip(1).position(Option::is_none).map_or(rings.len().max(1), |n| n + 1);
+        if rings.len() <= index {
+            rings.resize_with(index + 1, || None);
+        }
+        let word = taker.word();
+        rings[index] = Some(taker);
+        drop(rings);
+        let state = Rc::new(State {
+            owner: index as Owner,
+            stopped: Cell::new(false),
+            overrun: Cell::new(false),
+            turned: Signal::default(),
+        });
+        core.rt().spawn(take(core.clone(), state.clone(), word));
+        Ok(Serving { core, state, memory: memory.clone() })
+    }
+}
+
+impl<P: HostPort> Serving<P> {
+    /// A handle for an area of so many blocks, and for `bytes` bytes of the ring's memory from `at` on.
+    ///
+    /// # Errors
+    /// There is no such area, no handle, or the memory does not hold these bytes.
+    pub fn open(&self, blocks: u64, at: BusAddr, bytes: u64) -> Result<(Handle, Area), OpenError> {
+        if !self.memory.holds(at, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            return Err(OpenError::Memory);
+        }
+        self.core.open(self.state.owner, blocks, HandleMemory { at, bytes, keep: None })
+    }
+
+    /// Refuses a handle of this ring's from now on; false if it has no such handle.
+    pub fn close(&self, handle: Handle) -> bool {
+        self.core.close(self.state.owner, handle)
+    }
+
+    /// Whether commands of a closed handle are still under way: until then its memory is the drive's.
+    pub fn is_closing(&self, handle: Handle) -> bool {
+        self.core.is_closing(handle)
+    }
+
+    /// Whether the caller has overrun its ring: nothing is taken from it any more.
+    pub fn is_overrun(&self) -> bool {
+        self.state.overrun.get()
+    }
+}
+
+impl<P: HostPort> Drop for Serving<P> {
+    fn drop(&mut self) {
+        for handle in self.core.handles_of(self.state.owner) {
+            self.core.close(self.state.owner, handle);
+        }
+        self.state.stopped.set(true);
+        self.state.turned.notify(self.core.rt());
+    }
+}
+
+/// Takes requests from one ring.
+async fn take<P: HostPort>(core: Rc<Core<P>>, state: Rc<State>, word: BusAddr) {
+    let index = state.owner as usize;
+    let mut turned = state.turned.changed(core.rt(), state.turned.version());
+    while !state.stopped.get() && !core.is_stopped() {
+        let has_next = || {
+            let rings = core.rings.borrow();
+            let next = rings[index].as_ref().is_some_and(Taker::has_next);
+            (next || core.is_stopped()).then_some(())
+        };
+        if let Either::First(()) = race(&mut turned, core.port.on_memory(word, 4, has_next)).await {
+            break;
+        }
+        if take_all(&core, &state).await == Err(Overrun) {
+            state.overrun.set(true);
+            turned.await;
+            break;
+        }
+    }
+    // Responses of what is still under way go nowhere.
+    while core.under_way(state.owner) {
+        core.rt().sleep(runtime::Span::ms(1)).await;
+    }
+    core.rings.borrow_mut()[index] = None;
+}
+
+/// Takes what is there, as long as Control has places.
+async fn take_all<P: HostPort>(core: &Core<P>, state: &State) -> Result<(), Overrun> {
+    let index = state.owner as usize;
+    let with = |f: &mut dyn FnMut(&mut Taker) -> Result<bool, Overrun>| {
+        core.rings.borrow_mut()[index].as_mut().map_or(Ok(false), f)
+    };
+    loop {
+        let slot = core.place().await;
+        let mut request = None;
+        let taken = with(&mut |taker| {
+            request = if taker.has_next() { taker.take()? } else { None };
+            Ok(request.is_some())
+        });
+        let (Ok(true), Some(request)) = (taken, request) else {
+            core.give_back(slot);
+            return taken.map(|_| ());
+        };
+        core.port.spend(core.costs.control).await;
+        let from = From::Ring(state.owner);
+        if let Err((response, _)) = core.begin(state.owner, from, &request, slot, None) {
+            core.give_back(slot);
+            let _ = with(&mut |taker| {
+                taker.give(&response);
+                Ok(true)
+            });
+        }
+    }
+}

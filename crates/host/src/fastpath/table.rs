@@ -1,0 +1,400 @@
+//! The table of handles, and what it says of a request.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use bus::Buffer;
+use wire::fastpath::{Direction, Refusal, Request, Transfer, Work};
+use wire::{BusAddr, Lba};
+
+use super::HANDLES_MAX;
+use super::areas::Areas;
+use crate::Geometry;
+
+/// Who may name a handle: the number of a caller's ring, or of nobody's.
+pub(super) type Owner = u32;
+
+/// A handle's number, and which use of the number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// Its place in the table.
+    pub fp_id: u16,
+    /// Which use of the place.
+    pub generation: u16,
+}
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first block of its area.
+    pub first: Lba,
+    /// How many blocks.
+    pub blocks: u64,
+    /// Where its memory begins on the bus: a page.
+    pub at: BusAddr,
+    /// How much memory, bytes.
+    pub bytes: u64,
+}
+
+/// Why there is no handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The drive has no such area left: the longest has so many blocks.
+    Full(u64),
+    /// All [`HANDLES_MAX`] handles are in use.
+    Handles,
+    /// Its memory does not begin at a page, or has no bytes.
+    Memory,
+    /// No blocks were asked for.
+    Empty,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Full(longest) => {
+                write!(f, "no such area left on the drive: the longest has {longest} blocks")
+            }
+            OpenError::Handles => write!(f, "all {HANDLES_MAX} handles are in use"),
+            OpenError::Memory => {
+                f.write_str("a buffer that begins at a multiple of 4096 was expected")
+            }
+            OpenError::Empty => f.write_str("an area of at least one block was expected"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+struct Entry {
+    generation: u16,
+    state: State,
+}
+
+enum State {
+    Free,
+    Open(Open),
+    /// Freed, and the drive may still have commands of it.
+    Closing(Open),
+}
+
+struct Open {
+    owner: Owner,
+    area: Area,
+    /// Whether the area is one of those that were handed out.
+    taken: bool,
+    /// Its memory, if the table is what keeps it.
+    keep: Option<Buffer>,
+    /// Requests that have not been answered.
+    requests: u32,
+}
+
+/// A request that may be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    Flush,
+    Move { direction: Direction, lba: Lba, at: BusAddr, block_size: u32, commands: u32 },
+}
+
+impl Job {
+    pub fn commands(&self) -> u32 {
+        match self {
+            Job::Flush => 1,
+            Job::Move { commands, .. } => *commands,
+        }
+    }
+}
+
+/// Every handle.
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    areas: Areas,
+    block_bytes: u32,
+}
+
+impl Table {
+    /// Hands out areas of the drive's blocks from `from` on.
+    pub fn new(geometry: &Geometry, from: Lba) -> Table {
+        let areas = Areas::new(from.0.min(geometry.blocks), geometry.blocks);
+        Table { entries: Vec::new(), areas, block_bytes: geometry.block_bytes }
+    }
+
+    /// A handle for an area of so many blocks and this memory.
+    pub fn open(
+        &mut self,
+        owner: Owner,
+        blocks: u64,
+        memory: Memory,
+    ) -> Result<(Handle, Area), OpenError> {
+        if blocks == 0 {
+            return Err(OpenError::Empty);
+        }
+        memory.judge()?;
+        let fp_id = self.free_entry()?;
+        let first = self.areas.take(blocks).map_err(OpenError::Full)?;
+        let area = Area { first, blocks, at: memory.at, bytes: memory.bytes };
+        Ok((
+            self.enter(fp_id, Open { owner, area, taken: true, keep: memory.keep, requests: 0 }),
+            area,
+        ))
+    }
+
+    /// A handle for blocks that are somebody's already: the owner of the engine knows best.
+    pub fn open_over(&mut self, owner: Owner, area: Area) -> Result<Handle, OpenError> {
+        Memory { at: area.at, bytes: area.bytes, keep: None }.judge()?;
+        let fp_id = self.free_entry()?;
+        Ok(self.enter(fp_id, Open { owner, area, taken: false, keep: None, requests: 0 }))
+    }
+
+    fn free_entry(&mut self) -> Result<u16, OpenError> {
+        let free = self.entries.iter().position(|entry| matches!(entry.state, State::Free));
+        if let Some(free) = free {
+            return Ok(free as u16);
+        }
+        if self.entries.len() == HANDLES_MAX {
+            return Err(OpenError::Handles);
+        }
+        self.entries.push(Entry { generation: 0, state: State::Free });
+        Ok((self.entries.len() - 1) as u16)
+    }
+
+    fn enter(&mut self, fp_id: u16, open: Open) -> Handle {
+        let entry = &mut self.entries[usize::from(fp_id)];
+        // The first use is number 1: a request of zeros names no handle.
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.state = State::Open(open);
+        Handle { fp_id, generation: entry.generation }
+    }
+
+    /// From now on the handle is refused. False if it was nobody's, or another's.
+    pub fn close(&mut self, owner: Owner, handle: Handle) -> bool {
+        let Some(entry) = self.entries.get_mut(usize::from(handle.fp_id)) else { return false };
+        let State::Open(open) = &entry.state else { return false };
+        if entry.generation != handle.generation || open.owner != owner {
+            return false;
+        }
+        let State::Open(open) = core::mem::replace(&mut entry.state, State::Free) else {
+            unreachable!("it was just looked at");
+        };
+        entry.state = State::Closing(open);
+        self.settle(handle.fp_id);
+        true
+    }
+
+    /// Every open handle of this owner.
+    pub fn handles_of(&self, owner: Owner) -> Vec<Handle> {
+        let number = |(fp_id, entry): (usize, &Entry)| match &entry.state {
+            State::Open(open) if open.owner == owner => {
+                Some(Handle { fp_id: fp_id as u16, generation: entry.generation })
+            }
+            _ => None,
+        };
+        self.entries.iter().enumerate().filter_map(number).collect()
+    }
+
+    /// Whether handles of this owner have requests that were not answered.
+    pub fn under_way(&self, owner: Owner) -> bool {
+        self.entries.iter().any(|entry| match &entry.state {
+            State::Open(open) | State::Closing(open) => open.owner == owner && open.requests > 0,
+            State::Free => false,
+        })
+    }
+
+    /// Whether the drive may still have commands of this handle's number.
+    pub fn is_closing(&self, handle: Handle) -> bool {
+        let entry = self.entries.get(usize::from(handle.fp_id));
+        entry.is_some_and(|e| {
+            matches!(e.state, State::Closing(_)) && e.generation == handle.generation
+        })
+    }
+
+    /// What is closing and has no requests left is free.
+    fn settle(&mut self, fp_id: u16) {
+        let entry = &mut self.entries[usize::from(fp_id)];
+        if let State::Closing(open) = &entry.state
+            && open.requests == 0
+        {
+            if open.taken {
+                self.areas.give(open.area.first);
+            }
+            entry.state = State::Free;
+        }
+    }
+
+    /// Whether a request may be carried out, and as what. From then on the handle has one more.
+    pub fn judge(&mut self, owner: Owner, request: &Request) -> Result<Job, Refusal> {
+        let work = request.parse(self.block_bytes)?;
+        let entry =
+            self.entries.get_mut(usize::from(request.fp_id.get())).ok_or(Refusal::Handle)?;
+        let generation = request.generation.get();
+        let open = match &mut entry.state {
+            // Somebody else's handle is no handle: who guesses learns nothing.
+            State::Open(open) | State::Closing(open) if open.owner != owner => {
+                return Err(Refusal::Handle);
+            }
+            State::Open(open) if entry.generation == generation => open,
+            State::Free if entry.generation == 0 => return Err(Refusal::Handle),
+            _ => return Err(Refusal::Stale),
+        };
+        let job = match work {
+            Work::Flush => Job::Flush,
+            Work::Transfer(transfer) => place(&open.area, &transfer, self.block_bytes)?,
+        };
+        open.requests += 1;
+        Ok(job)
+    }
+
+    /// A request of this handle has been answered.
+    pub fn answered(&mut self, fp_id: u16) {
+        let entry = &mut self.entries[usize::from(fp_id)];
+        match &mut entry.state {
+            State::Open(open) | State::Closing(open) => open.requests -= 1,
+            State::Free => unreachable!("a handle with requests is not free"),
+        }
+        self.settle(fp_id);
+    }
+
+    /// The drive may write for ever to what it knows of: all memory is given up.
+    pub fn strand(&self) {
+        for entry in &self.entries {
+            if let State::Open(open) | State::Closing(open) = &entry.state
+                && let Some(buffer) = &open.keep
+            {
+                crate::strand(buffer);
+            }
+        }
+    }
+}
+
+/// A handle's memory.
+pub(super) struct Memory {
+    pub at: BusAddr,
+    pub bytes: u64,
+    pub keep: Option<Buffer>,
+}
+
+impl Memory {
+    fn judge(&self) -> Result<(), OpenError> {
+        let sense = self.at.0.is_multiple_of(4096)
+            && self.bytes > 0
+            && self.at.offset(self.bytes).is_some();
+        if sense { Ok(()) } else { Err(OpenError::Memory) }
+    }
+}
+
+/// Where a transfer lies, if it lies inside.
+fn place(area: &Area, transfer: &Transfer, block_bytes: u32) -> Result<Job, Refusal> {
+    let size = u64::from(transfer.size);
+    let inside = |offset: u64, bytes: u64| offset.checked_add(size).is_some_and(|end| end <= bytes);
+    if !inside(transfer.offset, area.blocks * u64::from(block_bytes)) {
+        return Err(Refusal::Area);
+    }
+    if !inside(transfer.buffer_offset, area.bytes) {
+        return Err(Refusal::Buffer);
+    }
+    Ok(Job::Move {
+        direction: transfer.direction,
+        lba: Lba(area.first.0 + transfer.offset / u64::from(block_bytes)),
+        at: BusAddr(area.at.0 + transfer.buffer_offset),
+        block_size: transfer.block_size,
+        commands: transfer.commands(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        blocks: 1000,
+        block_bytes: 512,
+        transfer_bytes_max: 1 << 17,
+        volatile_cache: false,
+    };
+
+    fn memory(page: u64) -> Memory {
+        Memory { at: BusAddr(page * 4096), bytes: 8 * 4096, keep: None }
+    }
+
+    fn read(handle: Handle, offset: u64, size: u32, buffer_offset: u64) -> Request {
+        let transfer =
+            Transfer { direction: Direction::Read, offset, size, block_size: 512, buffer_offset };
+        Request::transfer(1, handle.fp_id, handle.generation, &transfer)
+    }
+
+    #[test]
+    fn only_what_lies_inside_is_carried_out() {
+        let mut table = Table::new(&GEOMETRY, Lba(100));
+        let (mine, area) = table.open(1, 64, memory(16)).unwrap();
+        assert_eq!((area.first, mine.generation), (Lba(100), 1));
+        let last = table.judge(1, &read(mine, 63 * 512, 512, 8 * 4096 - 512)).unwrap();
+        let at = BusAddr(24 * 4096 - 512);
+        let direction = Direction::Read;
+        assert_eq!(last, Job::Move { direction, lba: Lba(163), at, block_size: 512, commands: 1 });
+        for (offset, size, buffer_offset, refusal) in [
+            (64 * 512, 512, 0, Refusal::Area),
+            (63 * 512, 1024, 0, Refusal::Area),
+            (u64::MAX - 511, 512, 0, Refusal::Area),
+            (u64::MAX - 511, 1024, 0, Refusal::Area),
+            (0, 512, 8 * 4096, Refusal::Buffer),
+            (0, 1024, 8 * 4096 - 512, Refusal::Buffer),
+            (0, 512, u64::MAX - 511, Refusal::Buffer),
+            (1, 512, 0, Refusal::Size),
+        ] {
+            assert_eq!(table.judge(1, &read(mine, offset, size, buffer_offset)), Err(refusal));
+        }
+    }
+
+    #[test]
+    fn a_handle_is_its_owners_and_ends_with_its_use() {
+        let mut table = Table::new(&GEOMETRY, Lba(0));
+        let (mine, _) = table.open(1, 8, memory(1)).unwrap();
+        let (other, _) = table.open(2, 8, memory(9)).unwrap();
+        let forged = Handle { fp_id: 77, ..mine };
+        for handle in [other, forged, Handle { generation: 9, ..other }] {
+            assert_eq!(
+                table.judge(1, &read(handle, 0, 512, 0)),
+                Err(Refusal::Handle),
+                "{handle:?}"
+            );
+            assert!(!table.close(1, handle));
+        }
+        let newer = Handle { generation: 2, ..mine };
+        assert_eq!(table.judge(1, &read(newer, 0, 512, 0)), Err(Refusal::Stale));
+        assert!(table.close(1, mine) && !table.close(1, mine));
+        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        let (again, _) = table.open(1, 8, memory(1)).unwrap();
+        assert_eq!(again, newer, "the place is used again, and the use is another");
+        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        assert!(table.judge(1, &read(again, 0, 512, 0)).is_ok());
+    }
+
+    #[test]
+    fn an_area_is_free_when_its_last_request_is_answered() {
+        let mut table = Table::new(&GEOMETRY, Lba(0));
+        let (mine, _) = table.open(1, 1000, memory(1)).unwrap();
+        table.judge(1, &read(mine, 0, 512, 0)).unwrap();
+        assert!(table.close(1, mine) && table.is_closing(mine));
+        assert_eq!(table.open(1, 1, memory(1)).err(), Some(OpenError::Full(0)));
+        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        table.answered(mine.fp_id);
+        assert!(!table.is_closing(mine));
+        assert!(table.open(1, 1000, memory(1)).is_ok());
+    }
+
+    #[test]
+    fn there_are_only_so_many_handles_and_memory_begins_at_a_page() {
+        let geometry = Geometry { blocks: 1 << 30, ..GEOMETRY };
+        let mut table = Table::new(&geometry, Lba(0));
+        assert_eq!(table.open(1, 0, memory(1)).err(), Some(OpenError::Empty));
+        let askew = Memory { at: BusAddr(512), ..memory(1) };
+        assert_eq!(table.open(1, 1, askew).err(), Some(OpenError::Memory));
+        for _ in 0..HANDLES_MAX {
+            table.open(1, 1, memory(1)).unwrap();
+        }
+        assert_eq!(table.open(1, 1, memory(1)).err(), Some(OpenError::Handles));
+        let all = table.handles_of(1);
+        assert_eq!(all.len(), HANDLES_MAX);
+        assert!(table.handles_of(2).is_empty());
+    }
+}
