@@ -29,7 +29,8 @@ async fn start(world: &World, options: Options) -> (Controller<SimHost>, Engine<
     let wanted =
         nvme::Options { queues: 4, timeout: Span::ms(10), retries: 1, ..nvme::Options::default() };
     let controller = Controller::start(world.host.clone(), wanted).await.unwrap();
-    let engine = Engine::start(&world.host, &controller, options).await.unwrap();
+    let engine =
+        Engine::start(std::slice::from_ref(&world.host), &controller, options).await.unwrap();
     (controller, engine)
 }
 
@@ -110,7 +111,7 @@ fn requests_are_cut_into_blocks_of_every_size() {
             assert!(mine.holds_what_the_drive_has(u64::from(size) / BLOCK as u64), "{block_size}");
         }
         // Written in one size of block, read in another.
-        let bytes: Vec<u8> = (0..256 << 10).map(|n: u32| (n * 7 >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..256 << 10).map(|n: u32| ((n * 7) >> 5) as u8).collect();
         mine.buffer.copy_in(0, &bytes);
         let write = engine.perform(&mine.request(Direction::Write, 0, 256 << 10, 8192)).await;
         assert_eq!(write.status(), Status::Good);

@@ -2,9 +2,12 @@
 //!
 //! To add one, write its modules in `wire`, `device` and `host`, and its row here.
 
+mod fastpath;
+
 use std::future::Future;
 use std::rc::Rc;
 
+use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::{Faults, Hook, Perfect};
@@ -17,6 +20,8 @@ use wire::nvme::features::Arbitration;
 
 use crate::function;
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
+
+pub use fastpath::{Fastpath, FastpathDriver};
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {
@@ -50,10 +55,22 @@ pub trait Interface: 'static {
         queues + 1
     }
 
+    /// Cores that its driver has to itself, beside those of the host: hardware that is no processor.
+    fn own_cores(plan: &Plan) -> u32 {
+        let _ = plan;
+        0
+    }
+
+    /// What the modelled bus is for it alone.
+    fn adjust(plan: &Plan, spec: &mut SimSpec) {
+        let _ = (plan, spec);
+    }
+
     /// Starts the device's end.
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
 
-    /// Starts the driver, with one queue for each of `ports`: each on its own core.
+    /// Starts the driver, with one queue for each of `ports`: each on its own core. The last of them are
+    /// those on [cores of its own](Interface::own_cores).
     fn connect<P: HostPort>(
         ports: Vec<P>,
         plan: &Plan,
@@ -161,13 +178,7 @@ impl Interface for Nvme {
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
-        let wanted = driver::Options {
-            queues: ports.len() as u16,
-            timeout: plan.host.timeout,
-            retries: plan.host.retries,
-            arbitration: arbitration(plan),
-            ..driver::Options::default()
-        };
+        let wanted = controller_options(plan, ports.len() as u16);
         let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
         let mut queues = Vec::new();
         for (number, port) in ports.into_iter().enumerate() {
@@ -529,6 +540,16 @@ fn options(plan: &Plan) -> front::Options {
         arbitration_burst: device.arbitration_burst,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
+    }
+}
+
+pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
+    driver::Options {
+        queues,
+        timeout: plan.host.timeout,
+        retries: plan.host.retries,
+        arbitration: arbitration(plan),
+        ..driver::Options::default()
     }
 }
 

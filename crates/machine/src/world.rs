@@ -33,6 +33,8 @@ const BETWEEN_RESETS: u64 = 64;
 /// Operations that may end before a reset does that is due. Counted, so that resets come under the work on a
 /// machine of any speed.
 const DURING_RESET: u64 = 128;
+/// Ports from this number on are on cores that the driver has to itself.
+const OWN_CORES: usize = 1 << 16;
 /// Costs of software above the driver, outermost first.
 pub(crate) const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 
@@ -122,7 +124,7 @@ pub fn simulate<I: Interface>(
     }
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let device = simulated_device::<I>(&rt, &bus, plan)?;
-    let ports = |number| bus.host(number as u32 % plan.host.cores);
+    let ports = |number| bus.host(core(plan, number));
     let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, ports));
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
@@ -195,7 +197,8 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let _device = simulated_device::<I>(&rt, &bus, plan)?;
     let done = rt.block_on(async {
-        let ports = (0..cores).map(|core| bus.host(core)).collect();
+        let own = (0..I::own_cores(plan)).map(|own| plan.host.cores + own);
+        let ports = (0..cores).chain(own).map(|core| bus.host(core)).collect();
         let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
         Ok(body(&rt, &bus, driver).await)
     });
@@ -203,9 +206,19 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     done
 }
 
+/// The core of the port of this number.
+fn core(plan: &Plan, number: usize) -> u32 {
+    match number.checked_sub(OWN_CORES) {
+        Some(own) => plan.host.cores + own as u32,
+        None => number as u32 % plan.host.cores,
+    }
+}
+
 pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = I::register_bytes(plan);
+    spec.cores += I::own_cores(plan);
+    I::adjust(plan, &mut spec);
     // What another interface of the plan's would spend has no stage here.
     spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name));
     spec.device_costs.retain(|cost| I::STAGES.contains(&cost.name));
@@ -429,7 +442,8 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     options: &Options,
     port: impl Fn(usize) -> P,
 ) -> Result<Told, RunError> {
-    let ports = (0..queues(plan, work)).map(&port).collect();
+    let own = (0..I::own_cores(plan) as usize).map(|own| OWN_CORES + own);
+    let ports = (0..queues(plan, work)).chain(own).map(&port).collect();
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port, hold.as_ref());

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use common::{only, operations, plan, simulate_by, simulate_with, work};
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::Log;
@@ -48,6 +48,13 @@ fn plans() -> Vec<Named> {
         ("gen4", vec![]),
         ("gen4", vec![("host.completion", "interrupt"), batched, processors]),
     ]
+}
+
+/// One engine and several, large blocks and small.
+fn fastpath_plans() -> Vec<Named> {
+    let several =
+        [("fastpath.engines", "4"), ("fastpath.block", "8 KiB"), ("host.queue_depth", "8")];
+    vec![("fastpath", vec![("fastpath.block", "1 KiB")]), ("gen4", several.to_vec())]
 }
 
 /// Random tags and the device's own, one and one for each packet, polled and not, writes on either path.
@@ -136,6 +143,11 @@ fn the_same_seed_gives_the_same_log_of_descriptor_blocks() {
     repeats::<Block>(block_plans());
 }
 
+#[test]
+fn the_same_seed_gives_the_same_log_of_fastpath() {
+    repeats::<Fastpath>(fastpath_plans());
+}
+
 fn repeats<I: Interface>(plans: Vec<Named>) {
     for (name, sets) in plans {
         for job in [MIXED, GROUPS] {
@@ -195,4 +207,9 @@ fn a_log_that_nobody_keeps_changes_nothing() {
         simulate_with(&plan, &work(MIXED), Options { log: Log::kept(), ..Options::default() });
     assert_eq!(silent.timed_events, kept.timed_events);
     assert_eq!(only(&silent).in_flight, only(&kept).in_flight);
+}
+
+#[test]
+fn whichever_ready_task_goes_first_every_block_of_fastpath_is_right() {
+    right_in_any_order::<Fastpath>(fastpath_plans());
 }

@@ -108,13 +108,16 @@ pub(super) struct Stages {
 }
 
 impl<P: HostPort> Engine<P> {
-    /// Starts an engine that works through this port, with queue pairs of this controller's that are its
-    /// own.
+    /// Starts an engine with queue pairs of this controller's that are its own. Control works through the
+    /// first of these ports, and each Submit and Complete through the next.
     ///
     /// # Errors
     /// The controller has no queues left, or does not move 8 KiB with one command.
+    ///
+    /// # Panics
+    /// If there is no port.
     pub async fn start(
-        port: &P,
+        ports: &[P],
         controller: &Controller<P>,
         options: Options,
     ) -> Result<Engine<P>, InitError> {
@@ -127,7 +130,8 @@ impl<P: HostPort> Engine<P> {
             });
         }
         let mut queues = Vec::new();
-        for _ in 0..options.engines.max(1) {
+        let port = &ports[0];
+        for port in ports.iter().cycle().take(usize::from(options.engines.max(1))) {
             queues.push(controller.queue_on(port, options.queue).await?);
         }
         let (rt, requests) = (port.rt(), options.requests.clamp(1, 1 << runtime::SLOT_BITS));

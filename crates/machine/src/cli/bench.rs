@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 use machine::engine::Ran;
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::measure::{self, DriverCosts, ROUND_TRIPS};
 use machine::plan::Plan;
 use machine::serve;
@@ -60,6 +60,7 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
             InterfaceName::Nvme => one_thread::<Nvme>(typed, reads),
             InterfaceName::Dcx => one_thread::<Dcx>(typed, reads),
             InterfaceName::Block => one_thread::<Block>(typed, reads),
+            InterfaceName::Fastpath => one_thread::<Fastpath>(typed, reads),
         },
         None => table(typed),
     }
@@ -188,6 +189,9 @@ impl Way {
             Way::Threads(InterfaceName::Dcx) => world::live_in_threads::<Dcx>(plan, work, options),
             Way::Threads(InterfaceName::Block) => {
                 world::live_in_threads::<Block>(plan, work, options)
+            }
+            Way::Threads(InterfaceName::Fastpath) => {
+                world::live_in_threads::<Fastpath>(plan, work, options)
             }
             Way::VfioUser => {
                 let served = Served::start().map_err(|error| format!("serving: {error}"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use machine::engine::Ran;
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::papers::Table;
 use machine::plan::Plan;
 use machine::work::Work;
@@ -78,6 +78,9 @@ fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, Str
     columns.extend(column::<Nvme>(plan, work, simulated)?);
     columns.extend(column::<Block>(plan, work, simulated)?);
     columns.extend(column::<Dcx>(plan, work, simulated)?);
+    if plan.fastpath.is_some() {
+        columns.extend(column::<Fastpath>(plan, work, simulated)?);
+    }
     Ok(columns)
 }
 

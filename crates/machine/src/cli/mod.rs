@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::plan::{self, Plan};
 use machine::serve;
 
@@ -95,6 +95,8 @@ enum InterfaceName {
     Dcx,
     /// Descriptor blocks of a size that follows the load
     Block,
+    /// NVM Express, through an engine that forms the commands
+    Fastpath,
 }
 
 impl InterfaceName {
@@ -103,6 +105,7 @@ impl InterfaceName {
             InterfaceName::Nvme => Nvme::NAME,
             InterfaceName::Dcx => Dcx::NAME,
             InterfaceName::Block => Block::NAME,
+            InterfaceName::Fastpath => Fastpath::NAME,
         }
     }
 }
@@ -191,6 +194,7 @@ fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, S
         InterfaceName::Nvme => serve_as::<Nvme>(plan, doors),
         InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
         InterfaceName::Block => serve_as::<Block>(plan, doors),
+        InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::device::FlashSeen;
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -254,6 +254,7 @@ impl Once<'_> {
             InterfaceName::Nvme => self.run_on::<Nvme>(log),
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
             InterfaceName::Block => self.run_on::<Block>(log),
+            InterfaceName::Fastpath => self.run_on::<Fastpath>(log),
         }
     }
 

@@ -8,6 +8,7 @@
 mod adaptive;
 mod blocks;
 mod dc_express;
+mod fastpath;
 mod measure;
 mod plot;
 mod threads;
@@ -234,6 +235,12 @@ pub fn all() -> &'static [Paper] {
             authors: "Vucinic, Wang, Guyot, Mateescu, Blagojevic, Franca-Neto, Le Moal, Bunker, Xu, \
                   Swanson, Bandic",
             exhibits: dc_express::exhibits,
+        },
+        Paper {
+            name: "fastpath",
+            title: "FastPath: Towards Wire-speed NVMe SSDs (preprint, 2018)",
+            authors: "Stratikopoulos, Kotselidis, Goodacre, Lujan",
+            exhibits: fastpath::exhibits,
         },
     ]
 }

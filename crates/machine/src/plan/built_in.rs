@@ -5,6 +5,7 @@ const PLANS: &[(&str, &str)] = &[
     ("dc-express", include_str!("../../../../plans/dc-express.toml")),
     ("dc-express-linux", include_str!("../../../../plans/dc-express-linux.toml")),
     ("descriptor-blocks", include_str!("../../../../plans/descriptor-blocks.toml")),
+    ("fastpath", include_str!("../../../../plans/fastpath.toml")),
     ("gen4", include_str!("../../../../plans/gen4.toml")),
     ("live", include_str!("../../../../plans/live.toml")),
     ("small-flash", include_str!("../../../../plans/small-flash.toml")),

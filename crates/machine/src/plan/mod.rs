@@ -22,6 +22,7 @@ mod dcx;
 mod device;
 mod document;
 mod errors;
+mod fastpath;
 mod faults;
 mod fields;
 mod figures;
@@ -49,6 +50,7 @@ pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};
 use document::{Document, TEXT_MAX};
 pub use errors::{Place, PlanError, PlanErrors};
+pub use fastpath::Fastpath;
 use fields::{Fields, Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
 pub use flash::{Flash, Start};
@@ -81,6 +83,8 @@ pub struct Plan {
     pub block: Option<Block>,
     /// How the device chooses among queues, if not round robin.
     pub arbitration: Option<Arbitration>,
+    /// How it speaks FastPath, if it does.
+    pub fastpath: Option<Fastpath>,
     /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
@@ -195,6 +199,7 @@ impl Plan {
             host_costs.extend(block.host_costs.iter().cloned());
             device_costs.extend(block.device_costs.iter().cloned());
         }
+        host_costs.extend(self.fastpath.iter().flat_map(|fastpath| fastpath.costs.iter().cloned()));
         SimSpec {
             link: self.link.clone(),
             memory_base: self.host.memory_base,
@@ -246,6 +251,9 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let by_weight = root.has("arbitration");
     let arbitration =
         if by_weight { root.table("arbitration").and_then(arbitration::read) } else { None };
+    let speaks_fastpath = root.has("fastpath");
+    let fastpath =
+        if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -267,6 +275,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         dcx: if speaks_dcx { Some(dcx?) } else { None },
         block: if speaks_block { Some(block?) } else { None },
         arbitration: if by_weight { Some(arbitration?) } else { None },
+        fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
         run: run?,
         faults: faults?,
         sources: Vec::new(),
