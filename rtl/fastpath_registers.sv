@@ -87,7 +87,7 @@ module fastpath_registers #(
 
     // Numbers of words, four bytes each.
     localparam logic [9:0] CONTROL = 10'h005;
-    localparam logic [9:0] SETUP = 10'h008;
+    localparam logic [9:0] SETUP = 10'h010;
     localparam logic [9:0] COUNTERS = 10'h020;
     localparam logic [9:0] LATENCY = 10'h02b;
     localparam logic [9:0] REQUEST = 10'h040;
@@ -280,22 +280,22 @@ module fastpath_registers #(
             CONTROL: read_value = {30'd0, interrupt_enable, enable};
             10'h006: read_value = {20'd0, cause, 4'd0, working, halted, !quiet, enable};
             10'h007: read_value = {16'(responses), 16'(REQUESTS) - 16'(requests)};
-            10'h008: read_value = submission_base[31:0];
-            10'h009: read_value = submission_base[63:32];
-            10'h00a: read_value = completion_base[31:0];
-            10'h00b: read_value = completion_base[63:32];
-            10'h00c: read_value = submission_doorbell[31:0];
-            10'h00d: read_value = submission_doorbell[63:32];
-            10'h00e: read_value = completion_doorbell[31:0];
-            10'h00f: read_value = completion_doorbell[63:32];
-            10'h010: read_value = {16'd0, queue_depth};
-            10'h011: read_value = namespace_id;
-            10'h012: read_value = {28'd0, lba_shift};
-            10'h013: read_value = {16'd0, queue_id};
-            10'h014: read_value = {16'd0, batch};
-            10'h015: read_value = {16'd0, poll_interval};
-            10'h016: read_value = timeout[31:0];
-            10'h017: read_value = {16'd0, timeout[47:32]};
+            10'h010: read_value = submission_base[31:0];
+            10'h011: read_value = submission_base[63:32];
+            10'h012: read_value = completion_base[31:0];
+            10'h013: read_value = completion_base[63:32];
+            10'h014: read_value = submission_doorbell[31:0];
+            10'h015: read_value = submission_doorbell[63:32];
+            10'h016: read_value = completion_doorbell[31:0];
+            10'h017: read_value = completion_doorbell[63:32];
+            10'h018: read_value = {16'd0, queue_depth};
+            10'h019: read_value = namespace_id;
+            10'h01a: read_value = {28'd0, lba_shift};
+            10'h01b: read_value = {16'd0, queue_id};
+            10'h01c: read_value = {16'd0, batch};
+            10'h01d: read_value = {16'd0, poll_interval};
+            10'h01e: read_value = timeout[31:0];
+            10'h01f: read_value = {16'd0, timeout[47:32]};
             LATENCY: read_value = latency_min;
             LATENCY + 10'd1: read_value = latency_max;
             LATENCY + 10'd2: read_value = latency_count;
