@@ -1,7 +1,7 @@
 // FastPath_Complete: polls the completion queue through the read half of the AXI master.
 //
-// It reads from the head to the end of the group of four entries that it is in, 64 bytes at most, and takes
-// entries until one bears the phase tag of the turn before. An entry's second half holds all that matters here,
+// It reads from the head to the end of the group of four entries that it is in, or of sixteen if the last poll took
+// all that it read, and takes entries until one bears the phase tag of the turn before. An entry's second half holds all that matters here,
 // phase tag included, and is one beat at 64 bits and part of one at 128: the halves of an entry may be of
 // different moments, and only the one is looked at.
 //
@@ -74,11 +74,12 @@ module fastpath_complete #(
     logic        has_stopped;
     logic        has_taken;
     logic        was_empty;
+    logic        was_full;
     logic        is_second_half;
     logic [15:0] wait_left;
     logic [15:0] to_end;
-    logic [ 2:0] to_group;
-    logic [ 2:0] entries;
+    logic [ 4:0] to_group;
+    logic [ 4:0] entries;
 
     logic        beat;
     logic        ends_entry;
@@ -93,8 +94,8 @@ module fastpath_complete #(
 
     assign last = queue_depth - 16'd1;
     assign to_end = queue_depth - head;
-    assign to_group = 3'd4 - {1'b0, head[1:0]};
-    assign entries = to_end < {13'd0, to_group} ? to_end[2:0] : to_group;
+    assign to_group = was_full ? 5'd16 - {1'b0, head[3:0]} : 5'd4 - {3'd0, head[1:0]};
+    assign entries = to_end < {11'd0, to_group} ? to_end[4:0] : to_group;
 
     assign m_axi_rready = polling && !m_axi_arvalid;
     assign beat = m_axi_rvalid && m_axi_rready;
@@ -116,6 +117,7 @@ module fastpath_complete #(
             m_axi_arvalid <= 1'b0;
             wait_left <= '0;
             was_empty <= 1'b0;
+            was_full <= 1'b0;
         end else begin
             if (wait_left != '0) wait_left <= wait_left - 16'd1;
             if (is_taken) was_empty <= 1'b0;
@@ -130,6 +132,7 @@ module fastpath_complete #(
                 if (beat && m_axi_rlast) begin
                     polling <= 1'b0;
                     was_empty <= !(has_taken || is_taken);
+                    was_full <= is_taken;
                     if (!(has_taken || is_taken)) wait_left <= poll_interval;
                 end
             end
@@ -139,7 +142,7 @@ module fastpath_complete #(
     always_ff @(posedge clock) begin
         if (!polling) begin
             m_axi_araddr <= queue_base + {44'd0, head, 4'd0};
-            m_axi_arlen <= {5'd0, entries} * 8'(1 << BEATS_LOG2) - 8'd1;
+            m_axi_arlen <= {3'd0, entries} * 8'(1 << BEATS_LOG2) - 8'd1;
             is_second_half <= 1'b0;
             has_stopped <= 1'b0;
             has_taken <= 1'b0;

@@ -85,6 +85,7 @@ class World:
         self.responses, self.read_queue = collections.deque(), collections.deque()
         self.held = {}
         self.driven = {}
+        self.signals = {}
 
     # ---- the host ----
 
@@ -242,6 +243,13 @@ class World:
             self.step_reads()
             self.step_drive()
 
+    def dut_signal(self, name):
+        """Looking one up takes longer than reading it."""
+        found = self.signals.get(name)
+        if found is None:
+            found = self.signals[name] = getattr(self.dut, name)
+        return found
+
     def drive(self, name, value):
         if self.driven.get(name) != value:
             self.driven[name] = value
@@ -249,10 +257,12 @@ class World:
 
     def stable(self, channel, names):
         """Who offers a beat offers the same until it is taken. Gives whether one was taken in this cycle."""
-        valid = bool(getattr(self.dut, f"m_axi_{channel}valid").value)
-        ready = self.driven.get(f"m_axi_{channel}ready", 0)
-        offer = [int(getattr(self.dut, f"m_axi_{name}").value) for name in names] if valid else None
+        valid = bool(self.dut_signal(f"m_axi_{channel}valid").value)
         before = self.held.get(channel)
+        if not valid and before is None:
+            return None
+        ready = self.driven.get(f"m_axi_{channel}ready", 0)
+        offer = [int(self.dut_signal(f"m_axi_{name}").value) for name in names] if valid else None
         if before is not None and offer != before:
             raise Fault(f"{channel}: offered {before}, and then {offer} before it was taken")
         self.held[channel] = None if not valid or ready else offer
@@ -270,7 +280,7 @@ class World:
                 self.burst = []
         if self.driven.get("m_axi_bvalid") and self.dut.m_axi_bready.value:
             self.responses.popleft()[2]()
-            self.drive("m_axi_bvalid", 0)
+            self.driven["m_axi_bvalid"] = 0
         while self.addresses and self.bursts:
             self.land(self.addresses.popleft(), self.bursts.popleft())
         self.drive("m_axi_awready", int(not self.stalls()))
@@ -279,6 +289,8 @@ class World:
             if not self.stalls():
                 self.drive("m_axi_bresp", self.responses[0][1])
                 self.drive("m_axi_bvalid", 1)
+        if not self.driven.get("m_axi_bvalid"):
+            self.dut.m_axi_bvalid.value = 0
 
     def land(self, address, beats):
         """A write is in memory, or at the drive, when its response is given."""
@@ -383,7 +395,7 @@ class World:
             at, length, size, burst = taken
             self.reads += 1
             bytes_read = (length + 1) * self.width
-            if 1 << size != self.width or burst != 1 or at % 16 or bytes_read % 16 or bytes_read > 64:
+            if 1 << size != self.width or burst != 1 or at % 16 or bytes_read % 16 or bytes_read > 256:
                 raise Fault(f"a read of {length + 1} beats of {1 << size} bytes at {at:#x}")
             if not CQ <= at or at + bytes_read > CQ + 16 * self.depth:
                 raise Fault(f"a read of {bytes_read} bytes at {at:#x}, outside the completion queue")
@@ -393,7 +405,7 @@ class World:
                 self.read_queue.append((ready, at - CQ + beat * self.width, beat == length, error))
         if self.driven.get("m_axi_rvalid") and self.dut.m_axi_rready.value:
             self.read_queue.popleft()
-            self.drive("m_axi_rvalid", 0)
+            self.driven["m_axi_rvalid"] = 0
         self.drive("m_axi_arready", int(not self.stalls()))
         waiting = self.read_queue and not self.driven.get("m_axi_rvalid")
         if waiting and self.read_queue[0][0] <= self.cycle and not self.stalls():
@@ -403,3 +415,5 @@ class World:
             self.drive("m_axi_rresp", SLVERR if error else OKAY)
             self.drive("m_axi_rlast", int(last))
             self.drive("m_axi_rvalid", 1)
+        if not self.driven.get("m_axi_rvalid"):
+            self.dut.m_axi_rvalid.value = 0
