@@ -99,4 +99,8 @@ module fastpath_cids #(
             else if (give_back && !take) out_count <= out_count - 1'b1;
         end
     end
+
+`ifdef FORMAL
+`include "formal/fastpath_cids.svh"
+`endif
 endmodule

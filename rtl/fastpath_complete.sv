@@ -199,6 +199,6 @@ module fastpath_complete #(
     assign unused = &{1'b0, m_axi_rresp[0], entry[48], m_axi_rdata};
 
 `ifdef FORMAL
-`include "fastpath_complete_properties.svh"
+`include "formal/fastpath_complete.svh"
 `endif
 endmodule

@@ -4,7 +4,7 @@
 //   MEASURE sizes as shifts, sums that the bounds are compared with
 //   JUDGE   the first thing that is wrong: opcode, sizes, handle, generation, area, buffer
 //   BEGIN   a slot, or a refusal
-//   CUT     the other commands, one a cycle
+//   CUT     the other commands, one a cycle, until one of them has failed
 //
 // A request of one command takes four cycles, as many as writing one at 128 bits.
 module fastpath_control #(
@@ -41,6 +41,12 @@ module fastpath_control #(
     output logic [         15:0] begin_status,
     output logic [         11:0] begin_commands,
     output logic [TIME_BITS-1:0] begin_at,
+
+    input  logic                 slot_failed,
+    output logic [SLOT_BITS-1:0] cut_slot,
+    output logic                 drop_valid,
+    input  logic                 drop_ready,
+    output logic [         11:0] drop_commands,
 
     output logic                 command_valid,
     input  logic                 command_ready,
@@ -198,8 +204,13 @@ module fastpath_control #(
     assign begin_at = taken_at;
     assign begins = begin_valid && begin_ready && begin_status == '0;
 
+    // When one has failed, the others are dropped.
+    assign cut_slot = slot;
+    assign drop_valid = state == CUT && slot_failed && !stop;
+    assign drop_commands = left;
+
     // The first goes with the beginning, the others follow.
-    assign command_valid = begins || (state == CUT && !halted && !stop);
+    assign command_valid = begins || (state == CUT && !slot_failed && !halted && !stop);
     assign command_opcode = opcode;
     assign command_slot = state == BEGIN ? begin_slot : slot;
     assign command_lba = lba;
@@ -231,7 +242,7 @@ module fastpath_control #(
                 JUDGE: state <= BEGIN;
                 BEGIN: if (begin_valid && begin_ready) state <= begins && left != 12'd1 ? CUT : TAKE;
                 // When the engine has halted the tracker answers for what is not cut yet.
-                CUT: if (halted || (sends && left == 12'd1)) state <= TAKE;
+                CUT: if (halted || (drop_valid && drop_ready) || (sends && left == 12'd1)) state <= TAKE;
                 default: state <= TAKE;
             endcase
         end

@@ -60,6 +60,6 @@ module fastpath_fifo #(
     end
 
 `ifdef FORMAL
-`include "fastpath_fifo_properties.svh"
+`include "formal/fastpath_fifo.svh"
 `endif
 endmodule

@@ -108,6 +108,6 @@ module fastpath_submit #(
     end
 
 `ifdef FORMAL
-`include "fastpath_submit_properties.svh"
+`include "formal/fastpath_submit.svh"
 `endif
 endmodule

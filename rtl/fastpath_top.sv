@@ -140,6 +140,11 @@ module fastpath_top #(
     logic [11:0] begin_commands;
     logic [TIME_BITS-1:0] begin_at;
     logic control_idle;
+    logic [SLOTS-1:0] failed;
+    logic [SLOT_BITS-1:0] cut_slot;
+    logic drop_valid;
+    logic drop_ready;
+    logic [11:0] drop_commands;
 
     // Control to submit.
     logic cut_valid;
@@ -382,6 +387,11 @@ module fastpath_top #(
         .begin_status(begin_status),
         .begin_commands(begin_commands),
         .begin_at(begin_at),
+        .slot_failed(failed[cut_slot]),
+        .cut_slot(cut_slot),
+        .drop_valid(drop_valid),
+        .drop_ready(drop_ready),
+        .drop_commands(drop_commands),
         .command_valid(cut_valid),
         .command_ready(cut_ready),
         .command_opcode(cut[COMMAND_BITS-1-:8]),
@@ -414,6 +424,11 @@ module fastpath_top #(
         .done_valid(done_valid),
         .done_slot(done_slot),
         .done_status(done_status),
+        .failed(failed),
+        .drop_valid(drop_valid),
+        .drop_ready(drop_ready),
+        .drop_slot(cut_slot),
+        .drop_commands(drop_commands),
         .timed_out(timed_out),
         .any_in_flight(any_in_flight),
         .ended(ended),

@@ -2,8 +2,8 @@
 // responses.
 //
 // A request that is begun reserves a place in the queue of responses: that queue never overflows, and nothing that
-// the drive completes ever waits for whoever reads it. When a command fails, the first status stays. When a
-// request is too old the engine halts, and every request in flight is answered with the cause.
+// the drive completes ever waits for whoever reads it. When a command fails, the first status stays, and Control
+// cuts no more of the request. When a request is too old the engine halts, and every request in flight is answered with the cause.
 `include "fastpath_check.svh"
 
 module fastpath_tracker #(
@@ -32,6 +32,13 @@ module fastpath_tracker #(
     input  logic                     done_valid,
     input  logic [$clog2(SLOTS)-1:0] done_slot,
     input  logic [             14:0] done_status,
+
+    // The slots of which a command has failed. So many of its commands are not submitted any more.
+    output logic [        SLOTS-1:0] failed,
+    input  logic                     drop_valid,
+    output logic                     drop_ready,
+    input  logic [$clog2(SLOTS)-1:0] drop_slot,
+    input  logic [             11:0] drop_commands,
 
     output logic                     timed_out,
     output logic                     any_in_flight,
@@ -74,6 +81,8 @@ module fastpath_tracker #(
     logic [     TIME_BITS-1:0] age;
 
     logic                      counts_down;
+    logic                      drops;
+    logic [              11:0] new_left;
     logic [          BITS-1:0] slot;
     logic [              15:0] tag;
     logic [              15:0] status;
@@ -100,18 +109,21 @@ module fastpath_tracker #(
     assign can_begin = has_free && reserved != PLACES;
     assign begin_slot = free_slot;
     assign begin_ready = can_begin && !counts_down && !walk_ends;
+    assign drop_ready = !counts_down && !halted;
+    assign drops = drop_valid && drop_ready;
     assign begins = begin_valid && begin_ready && begin_status == '0;
     assign refuses = begin_valid && begin_ready && begin_status != '0;
 
     assign counts_down = done_valid && !halted;
     assign walk_ends = halted && busy[walk];
-    assign slot = halted ? walk : done_slot;
+    assign slot = halted ? walk : done_valid ? done_slot : drop_slot;
     assign {tag, status, left, completed} = counts[slot];
     assign start = starts[slot];
-    assign is_last = left == 12'd1;
-    assign new_status = halted ? halt_status : status != '0 ? status : {1'b0, done_status};
-    assign new_completed = halted ? completed : completed + 12'd1;
-    assign ended = walk_ends || (counts_down && is_last);
+    assign new_left = drops ? left - drop_commands : left - 12'd1;
+    assign is_last = new_left == '0;
+    assign new_status = halted ? halt_status : drops || status != '0 ? status : {1'b0, done_status};
+    assign new_completed = halted || drops ? completed : completed + 12'd1;
+    assign ended = walk_ends || ((counts_down || drops) && is_last);
     assign ended_cycles = now - start;
     assign took = 64'(ended_cycles);
     assign answers = ended || refuses;
@@ -120,18 +132,21 @@ module fastpath_tracker #(
         if (begins) starts[begin_slot] <= begin_at;
         if (begins) counts[begin_slot] <= {begin_tag, 16'd0, begin_commands, 12'd0};
 `ifdef FASTPATH_MUTANT_FORGETS_BAD_STATUS
-        else if (counts_down) counts[slot] <= {tag, 16'd0, left - 12'd1, new_completed};
+        else if (counts_down || drops) counts[slot] <= {tag, 16'd0, new_left, new_completed};
 `else
-        else if (counts_down) counts[slot] <= {tag, new_status, left - 12'd1, new_completed};
+        else if (counts_down || drops) counts[slot] <= {tag, new_status, new_left, new_completed};
 `endif
     end
 
     always_ff @(posedge clock) begin
         if (reset) begin
             busy <= '0;
+            failed <= '0;
             reserved <= '0;
         end else begin
             if (begins) busy[begin_slot] <= 1'b1;
+            if (begins) failed[begin_slot] <= 1'b0;
+            if (counts_down && done_status != '0) failed[slot] <= 1'b1;
             if (ended) busy[slot] <= 1'b0;
             if ((begins || refuses) && !(response_valid && response_ready)) reserved <= reserved + 1'b1;
             else if (!(begins || refuses) && response_valid && response_ready) reserved <= reserved - 1'b1;
@@ -171,4 +186,8 @@ module fastpath_tracker #(
         .out_data(response),
         .count(responses)
     );
+
+`ifdef FORMAL
+`include "formal/fastpath_tracker.svh"
+`endif
 endmodule

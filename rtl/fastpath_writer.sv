@@ -140,4 +140,8 @@ module fastpath_writer #(
     // OKAY and EXOKAY are told from errors by the upper bit alone.
     logic unused;
     assign unused = &{1'b0, m_axi_bresp[0]};
+
+`ifdef FORMAL
+`include "formal/fastpath_writer.svh"
+`endif
 endmodule

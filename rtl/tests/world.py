@@ -86,6 +86,8 @@ class World:
         self.held = {}
         self.driven = {}
         self.signals = {}
+        # What crossed the master port, and when: cycle, channel.
+        self.crossed = []
 
     # ---- the host ----
 
@@ -206,6 +208,10 @@ class World:
         if request is None:
             raise Fault(f"a response to nothing: {response}")
         self.answered.append(response)
+        if request["status"]:
+            left_out = [one for one in self.due if one[0] == response.tag]
+            self.due = collections.deque(one for one in self.due if one[0] != response.tag)
+            request["commands"] -= len(left_out)
         return response, request
 
     async def take_good(self):
@@ -272,14 +278,17 @@ class World:
         taken = self.stable("aw", ["awaddr", "awlen", "awsize", "awburst"])
         if taken:
             self.addresses.append(taken)
+            self.crossed.append((self.cycle, "AW"))
         beat = self.stable("w", ["wdata", "wstrb", "wlast"])
         if beat:
             self.burst.append(beat)
+            self.crossed.append((self.cycle, "W"))
             if beat[2]:
                 self.bursts.append(self.burst)
                 self.burst = []
         if self.driven.get("m_axi_bvalid") and self.dut.m_axi_bready.value:
             self.responses.popleft()[2]()
+            self.crossed.append((self.cycle, "B"))
             self.driven["m_axi_bvalid"] = 0
         while self.addresses and self.bursts:
             self.land(self.addresses.popleft(), self.bursts.popleft())
@@ -353,6 +362,10 @@ class World:
         if not self.due:
             raise Fault(f"a command that nobody asked for: {data.hex()}")
         tag, want = self.due.popleft()
+        # Of a request that has failed the rest may be left out.
+        while self.due and data != want.pack(cid) and self.open[tag]["status"]:
+            self.open[tag]["commands"] -= 1
+            tag, want = self.due.popleft()
         if data != want.pack(cid):
             raise Fault(f"request {tag}: command {data.hex()}, expected {want.pack(cid).hex()}")
         if any(cid == other[1] for other in self.working):
@@ -394,6 +407,7 @@ class World:
         if taken:
             at, length, size, burst = taken
             self.reads += 1
+            self.crossed.append((self.cycle, "AR"))
             bytes_read = (length + 1) * self.width
             if 1 << size != self.width or burst != 1 or at % 16 or bytes_read % 16 or bytes_read > 256:
                 raise Fault(f"a read of {length + 1} beats of {1 << size} bytes at {at:#x}")
@@ -405,6 +419,7 @@ class World:
                 self.read_queue.append((ready, at - CQ + beat * self.width, beat == length, error))
         if self.driven.get("m_axi_rvalid") and self.dut.m_axi_rready.value:
             self.read_queue.popleft()
+            self.crossed.append((self.cycle, "R"))
             self.driven["m_axi_rvalid"] = 0
         self.drive("m_axi_arready", int(not self.stalls()))
         waiting = self.read_queue and not self.driven.get("m_axi_rvalid")

@@ -16,6 +16,7 @@
 //! wrong: the opcode and the reserved byte; sizes, and what must be a multiple of them; the handle; its
 //! generation; the area; the buffer. After a command has failed no more of its request are submitted.
 
+pub mod registers;
 mod request;
 mod response;
 
