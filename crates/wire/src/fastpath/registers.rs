@@ -1,8 +1,8 @@
 //! The register map of the engine in hardware: words of 32 bits behind AXI4-Lite, 4 KiB of addresses.
 //!
-//! `rtl/fastpath_registers.sv` has the same map, and the test of this module reads it there. A request and a handle
-//! take effect with their last word, whole; a response goes when its last word is read. What can't be done is
-//! answered with the bus error SLVERR and changes nothing.
+//! `rtl/fastpath_registers.sv` has the same map, and the test of this module reads it there. A
+//! request and a handle take effect with their last word, whole; a response goes when its last word
+//! is read. What can't be done is answered with the bus error SLVERR and changes nothing.
 
 use bitfield_struct::bitfield;
 
@@ -28,8 +28,8 @@ pub const STATUS: u32 = 0x018;
 /// Offset of the requests that it has room for (low half), and the responses that wait.
 pub const ROOM: u32 = 0x01c;
 
-/// Offset of the address of the submission queue, low word first: whole pages. What follows up to [`TIMEOUT`] is
-/// written while the engine is disabled and quiet.
+/// Offset of the address of the submission queue, low word first: whole pages. What follows up to
+/// [`TIMEOUT`] is written while the engine is disabled and quiet.
 pub const SUBMISSION_QUEUE: u32 = 0x040;
 /// Offset of the address of the completion queue, low word first: whole pages.
 pub const COMPLETION_QUEUE: u32 = 0x048;
@@ -45,8 +45,8 @@ pub const NAMESPACE: u32 = 0x064;
 pub const LBA_SHIFT: u32 = 0x068;
 /// Offset of the number of the submission queue, which completions must bear.
 pub const QUEUE_ID: u32 = 0x06c;
-/// Offset of the number of completions after which the drive is told the head: 1 to 65535. It is told too when a poll
-/// finds nothing.
+/// Offset of the number of completions after which the drive is told the head: 1 to 65535. It is
+/// told too when a poll finds nothing.
 pub const BATCH: u32 = 0x070;
 /// Offset of the cycles between a poll that found nothing and the next: 0 to 65535.
 pub const POLL_INTERVAL: u32 = 0x074;
@@ -60,14 +60,16 @@ pub const COUNTERS: u32 = 0x080;
 pub const REQUEST: u32 = 0x100;
 /// Offset of the window for a response: 4 words, of which reading the last takes it.
 pub const RESPONSE: u32 = 0x140;
-/// Offset of the window for an entry of the table of handles: [`handle_words`], of which the last commits it.
+/// Offset of the window for an entry of the table of handles: [`handle_words`], of which the last
+/// commits it.
 pub const HANDLE: u32 = 0x180;
 
 /// What the engine is to do.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Control {
-    /// It works. Cleared, it ends what it has begun on the bus, and forgets the rest, but for its handles.
+    /// It works. Cleared, it ends what it has begun on the bus, and forgets the rest, but for its
+    /// handles.
     pub enable: bool,
     /// Its interrupt line is high while a response waits.
     pub interrupt: bool,
