@@ -15,8 +15,9 @@ use device::{block as block_front, dcx as dcx_front, nvme as front};
 use host::{BlockDevice, InitError};
 use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
 use media::Media;
+use runtime::Span;
 use wire::nvme::admin::Priority;
-use wire::nvme::features::Arbitration;
+use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use crate::function;
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
@@ -549,6 +550,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         timeout: plan.host.timeout,
         retries: plan.host.retries,
         arbitration: arbitration(plan),
+        coalescing: plan.host.coalescing.map(coalescing),
         ..driver::Options::default()
     }
 }
@@ -570,6 +572,12 @@ fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
             .as_ref()
             .map_or(Priority::Medium, |by| by.class(usize::from(number))),
     }
+}
+
+/// What the driver is to set, if completions share interrupts.
+fn coalescing((completions, at_most): (u32, Span)) -> InterruptCoalescing {
+    let time = at_most.0 / plan::COALESCING_UNIT.0;
+    InterruptCoalescing::new().with_thr((completions - 1) as u8).with_time(time as u8)
 }
 
 /// What the driver is to set, if queues are served by weight.

@@ -107,7 +107,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         } else if H::ON && self.hook.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
         } else if let Some(vector) = place.vector {
-            self.port.interrupt(vector);
+            self.signal(vector, qid, cqe.status());
         }
     }
 }

@@ -150,6 +150,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
         *self.events.borrow_mut() = Default::default();
         self.arbiter.reset();
+        self.coalescing.reset();
         self.set_status(Csts::new());
     }
 

@@ -85,6 +85,11 @@ impl Features {
         Ok(())
     }
 
+    /// Whether the completions of this vector are told of at once.
+    pub fn is_uncoalesced(&self, vector: u16) -> bool {
+        self.uncoalesced & (1 << vector) != 0
+    }
+
     /// The value of a feature other than Number of Queues; dword 11 says which of several.
     fn get(&self, feature: u8, cdw11: u32) -> Result<u32, Status> {
         match feature {
@@ -132,6 +137,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return self.grant_queues();
         }
         self.features.borrow_mut().set(feature)?;
+        if let Feature::InterruptCoalescing(limits) = feature {
+            // Whoever waits by the limits that were waits no longer.
+            self.tell_waiting(|_| true);
+            self.coalescing.set(limits);
+        }
         if let Feature::VolatileWriteCache(cache) = feature
             && !cache.wce()
         {

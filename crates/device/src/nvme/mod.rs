@@ -21,6 +21,7 @@ mod features;
 mod fetch;
 mod format;
 mod identify;
+mod interrupt;
 mod io;
 mod limits;
 mod namespace;
@@ -43,6 +44,7 @@ use crate::faults::{Hook, Perfect};
 use arbitrate::Arbiter;
 use errors::ErrorLog;
 use features::Features;
+use interrupt::Coalescing;
 pub use limits::*;
 use namespace::Namespace;
 use queue::{Cq, Sq};
@@ -136,6 +138,7 @@ pub struct Controller<P, M, H = Perfect> {
     quiet: Signal,
     features: RefCell<Features>,
     events: RefCell<Events>,
+    coalescing: Coalescing,
     counters: Counters,
     errors: RefCell<ErrorLog>,
     /// A Format NVM is under way.
@@ -231,6 +234,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             quiet: Signal::default(),
             features: RefCell::new(Features::new(options.arbitration_burst)),
             events: RefCell::default(),
+            coalescing: Coalescing::default(),
             counters: Counters::default(),
             errors: RefCell::default(),
             formatting: Cell::new(false),
@@ -260,6 +264,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             controller.rt.spawn(controller.clone().fetch());
         }
         controller.rt.spawn(controller.clone().control());
+        controller.rt.spawn(controller.clone().tell_late());
         if H::ON {
             controller.rt.spawn(controller.clone().stop_when_fatal());
         }

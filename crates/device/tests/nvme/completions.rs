@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use runtime::Span;
 use wire::nvme::admin::{self, CreateCq};
-use wire::nvme::features::{Arbitration, fid};
+use wire::nvme::features::{Arbitration, InterruptCoalescing, InterruptVectorConfig, fid};
 use wire::nvme::io;
 use wire::nvme::status::Status;
 use wire::{Lba, QueueId};
@@ -179,6 +179,64 @@ fn each_queue_signals_its_own_vector() {
             assert_eq!(w.interrupts(vector), wanted, "vector {vector}");
         }
         assert_eq!(wanted, BTreeMap::from([(5, 1 + 4), (63, 2), (7, 0)]));
+    });
+}
+
+/// 5.27.1.6 and 5.27.1.7: as many completions as THR says share an interrupt, none waits longer than TIME,
+/// what fails is told of at once, and a vector may be left out.
+#[test]
+fn interrupts_coalesce_by_number_and_by_time() {
+    on_a_bench(async |mut w: World| {
+        ready(&mut w).await;
+        let mut pairs = Vec::new();
+        for qid in [1, 2] {
+            let at = w.raw.place(1024, 4096);
+            let create = CreateCq { vector: qid, irq_enabled: true, ..cq_of(qid, 64) };
+            w.raw.admin_ok(&admin::create_cq(w.raw.cid(), at, create)).await;
+            let sq = w.raw.create_sq(qid, 64, qid).await;
+            pairs.push(crate::raw::Pair { sq, cq: Cq::new(QueueId(qid), at, 64) });
+        }
+        let limits = InterruptCoalescing::new().with_thr(3).with_time(2).into_bits();
+        let sqe = admin::set_feature(w.raw.cid(), fid::INTERRUPT_COALESCING, limits);
+        w.raw.admin_ok(&sqe).await;
+        let alone = InterruptVectorConfig::new().with_iv(2).with_cd(true).into_bits();
+        let sqe = admin::set_feature(w.raw.cid(), fid::INTERRUPT_VECTOR_CONFIG, alone);
+        w.raw.admin_ok(&sqe).await;
+        w.rt.sleep(Span::us(5)).await;
+        let admin = w.interrupts(0);
+        let [first, second] = &mut pairs[..] else { unreachable!() };
+        for _ in 0..10 {
+            for pair in [&mut *first, &mut *second] {
+                let sqe = io::flush(w.raw.cid(), NS);
+                assert_eq!(w.raw.run(pair, &sqe).await.status(), Status::SUCCESS);
+            }
+        }
+        w.rt.sleep(Span::us(5)).await;
+        assert_eq!((w.interrupts(1), w.interrupts(2)), (2, 10), "two of ten wait");
+        w.rt.sleep(Span::us(150)).await;
+        assert_eq!(w.interrupts(1), 2, "not yet 200 us");
+        w.rt.sleep(Span::us(60)).await;
+        assert_eq!(w.interrupts(1), 3);
+        w.rt.sleep(Span::us(500)).await;
+        assert_eq!(w.interrupts(1), 3, "nothing is left");
+        // One waits; one that fails tells of both.
+        let sqe = io::flush(w.raw.cid(), NS);
+        assert_eq!(w.raw.run(first, &sqe).await.status(), Status::SUCCESS);
+        assert_eq!(w.interrupts(1), 3);
+        let sqe = io::flush(w.raw.cid(), wire::Nsid(7));
+        assert_ne!(w.raw.run(first, &sqe).await.status(), Status::SUCCESS);
+        w.rt.sleep(Span::us(500)).await;
+        assert_eq!(w.interrupts(1), 4);
+        // Off: what waits is told of, and from then on each.
+        let sqe = admin::set_feature(w.raw.cid(), fid::INTERRUPT_COALESCING, 0);
+        w.raw.admin_ok(&sqe).await;
+        w.rt.sleep(Span::us(5)).await;
+        let before = w.interrupts(1);
+        let sqe = io::flush(w.raw.cid(), NS);
+        assert_eq!(w.raw.run(first, &sqe).await.status(), Status::SUCCESS);
+        w.rt.sleep(Span::us(5)).await;
+        assert_eq!(w.interrupts(1), before + 1);
+        assert_eq!(w.interrupts(0), admin + 1, "the admin queue's never wait");
     });
 }
 

@@ -306,6 +306,11 @@ pub(super) async fn set_up<P: HostPort>(
         let value = arbitration.into_bits();
         admin.set_feature("Set Features: Arbitration", fid::ARBITRATION, value).await?;
     }
+    if let Some(coalescing) = options.coalescing {
+        let value = coalescing.into_bits();
+        let step = "Set Features: Interrupt Coalescing";
+        admin.set_feature(step, fid::INTERRUPT_COALESCING, value).await?;
+    }
     let value = AsyncEventConfig::new()
         .with_smart(SMART_WARNINGS)
         .with_namespace_attribute(controller.oaes.get() & OAES_NAMESPACE != 0)

@@ -32,7 +32,7 @@ pub use queue::Queue;
 use runtime::Span;
 use wire::Nsid;
 use wire::nvme::admin::Priority;
-use wire::nvme::features::Arbitration;
+use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 /// The costs that a port is asked for: building a command and ringing for it, taking in its
 /// completion, and, if an interrupt told of it, getting back to the caller.
@@ -86,6 +86,9 @@ pub struct Options {
     pub volatile_cache: Option<bool>,
     /// Weighted round robin between the classes of queues, by these weights; none: round robin.
     pub arbitration: Option<Arbitration>,
+    /// Completions that share an interrupt, and how long one waits for others; none: the controller is
+    /// left as it is.
+    pub coalescing: Option<InterruptCoalescing>,
     /// How completions of admin commands are noticed.
     pub admin_completion: Completion,
 }
@@ -103,6 +106,7 @@ impl Default for Options {
             transfer_bytes_max: 1 << 20,
             volatile_cache: None,
             arbitration: None,
+            coalescing: None,
             admin_completion: Completion::Polled,
         }
     }

@@ -35,6 +35,8 @@ pub struct Host {
     pub poll: Span,
     /// Taking an interrupt, from its arrival to the driver's handler.
     pub interrupt: Span,
+    /// Completions that share an interrupt, and how long one waits for others, where they do.
+    pub coalescing: Option<(u32, Span)>,
     /// When a driver rings.
     pub doorbell: Doorbell,
     /// Commands in flight in each queue, at most.
@@ -85,6 +87,12 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     );
     let poll = fields.cost("poll");
     let interrupt = fields.cost("interrupt");
+    let shared = fields.has("coalescing");
+    let coalescing = if shared {
+        fields.table("coalescing").and_then(coalescing)
+    } else {
+        Some((1, Span::ZERO))
+    };
     let doorbell =
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
     let queue_depth = fields.number("queue_depth", Welcome, 1..=1024);
@@ -100,6 +108,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         completion: completion?,
         poll: poll?,
         interrupt: interrupt?,
+        coalescing: coalescing.map(|limits| shared.then_some(limits))?,
         doorbell: doorbell?,
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
@@ -108,6 +117,21 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         costs: costs?,
     })
 }
+
+/// Reads the table `[host.coalescing]` (NVMe base 2.0, 5.27.1.6).
+fn coalescing(fields: Fields<'_>) -> Option<(u32, Span)> {
+    let completions = fields.number("completions", Welcome, 2..=256);
+    let at_most = fields.span("at_most", Welcome, COALESCING_UNIT..=COALESCING_UNIT * 255);
+    let whole = at_most.filter(|span| span.0.is_multiple_of(COALESCING_UNIT.0));
+    if let (Some(span), None) = (at_most, whole) {
+        fields.error("at_most", span.to_string(), "a multiple of \"100 us\"");
+    }
+    fields.done();
+    Some((completions? as u32, whole?))
+}
+
+/// Its unit of time.
+pub const COALESCING_UNIT: Span = Span::us(100);
 
 /// The costs of these names, all of which have to be there: a driver asks for them by name.
 pub(super) fn costs(fields: &Fields<'_>, names: &'static [&'static str]) -> Option<Vec<NamedCost>> {

@@ -54,7 +54,7 @@ pub use fastpath::Fastpath;
 use fields::{Fields, Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
 pub use flash::{Flash, Start};
-pub use host::{Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
+pub use host::{COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
 pub use medium::{Medium, MediumKind, MediumPace};
 
 /// The version of the format that this program reads.

@@ -3,6 +3,19 @@
 use super::{PLAN, changed, refused, said};
 
 #[test]
+fn completions_share_interrupts_within_what_the_feature_can_say() {
+    let with = |lines: &str| said(&format!("{PLAN}\n[host.coalescing]\n{lines}"));
+    assert_eq!(with("completions = 256\nat_most = \"25.5 ms\"\n"), "no error");
+    let found = with("completions = 1\nat_most = \"150 us\"\n");
+    for expected in [
+        "host.coalescing.completions: found 1, expected a whole number from 2 to 256",
+        "host.coalescing.at_most: found 150.000us, expected a multiple of \"100 us\"",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
 fn classes_and_weights_have_their_words_and_ranges() {
     let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
     let weights = "high = 4\nmedium = 2\nlow = 1\n";
