@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use common::{only, plan, shares, simulate_by, work};
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::world::Options;
 use workload::pattern::OpKind;
 
@@ -20,7 +20,7 @@ const MORE: u32 = 60;
 
 /// Links, by the settings that make them of dc-express and of gen4: a medium of PCM that is a part of the
 /// latency, and one of DRAM that next to disappears.
-const LINKS: [(&str, Table, &str, &str, &str); 7] = [
+const LINKS: [(&str, Table, &str, &str, &str); 9] = [
     ("gen1-x1", table::<Nvme>, "dc-express", "gen1", "1"),
     ("gen2-x4", table::<Nvme>, "dc-express", "gen2", "4"),
     ("gen3-x4", table::<Nvme>, "gen4", "gen3", "4"),
@@ -28,6 +28,8 @@ const LINKS: [(&str, Table, &str, &str, &str); 7] = [
     ("gen5-x4", table::<Nvme>, "gen4", "gen5", "4"),
     ("dcx-gen2-x4", table::<Dcx>, "dc-express", "gen2", "4"),
     ("dcx-gen4-x4", table::<Dcx>, "dc-express", "gen4", "4"),
+    ("block-gen2-x4", table::<Block>, "descriptor-blocks", "gen2", "4"),
+    ("block-gen4-x4", table::<Block>, "gen4", "gen4", "4"),
 ];
 
 type Table = fn(&str, &str, &str, &str) -> String;

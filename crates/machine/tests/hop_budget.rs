@@ -6,7 +6,7 @@
 mod common;
 
 use common::{only, plan, simulate, simulate_by, simulate_with, work};
-use machine::interfaces::Dcx;
+use machine::interfaces::{Block, Dcx};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::{Entry, Log};
@@ -113,6 +113,34 @@ fn a_thousand_reads_of_dc_express_keep_their_budget() {
         };
         let thousand = events(2000) - events(1000);
         assert_eq!(thousand, budget, "a thousand reads of {bytes}");
+    }
+}
+
+/// A block of one has the events of a command and those of its exchange: announced by two registers, taken,
+/// fetched, returned, told of.
+#[test]
+fn a_block_of_one_keeps_its_budget() {
+    let polled = [("host.completion", "polled")];
+    let ahead = [("block.ahead", "8")];
+    for (sets, kind, bytes, budget) in [
+        (&[][..], "randread", "4k", 25),
+        // Padded: a page all the same.
+        (&[], "randread", "512", 25),
+        (&[], "randwrite", "4k", 26),
+        // The second descriptor is a block of its own.
+        (&[], "randread", "8k", 45),
+        (&polled, "randread", "4k", 23),
+        // A look at the next place of the ring, in vain.
+        (&ahead, "randread", "4k", 28),
+    ] {
+        let events = |count| {
+            let plan = quiet("descriptor-blocks", sets);
+            let work = work(&job(kind, bytes, count));
+            let outcome = simulate_by::<Block>(&plan, &work, Options::default());
+            outcome.timed_events.expect("a simulated run")
+        };
+        let hundred = events(300) - events(200);
+        assert_eq!(hundred, 100 * budget, "a hundred of {kind}, {bytes}, {sets:?}");
     }
 }
 

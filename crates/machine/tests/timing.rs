@@ -1,25 +1,27 @@
-//! The timing diagrams of figure 1 of Vučinić et al., "DC Express" (FAST 2014), drawn from event logs into
-//! docs/dc-express.md. The committed page is what this build draws; `DOORBELL_BLESS=1` draws it anew.
+//! Timing diagrams, drawn from event logs: those of figure 1 of Vučinić et al., "DC Express" (FAST 2014), into
+//! docs/dc-express.md; figure 3 of Bougioukou et al. (RSP 2014) into docs/descriptor-blocks.md. The committed
+//! pages are what this build draws; `DOORBELL_BLESS=1` draws them anew.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{Options, simulate};
 use runtime::Log;
 use workload::trace::Mapping;
 
-/// The log of so many reads on plan dc-express, from the storing of a late command on: who, what, numbers,
+/// The log of so many reads on a plan, from the storing of a late command on: who, what, numbers,
 /// nanoseconds since then.
 fn logged<I: Interface>(
+    plan: &str,
     sets: &[(&str, &str)],
     (bytes, depth): (u32, u32),
     begin: &str,
     from: usize,
 ) -> Vec<(f64, String, u64, u64)> {
-    let plan = Plan::open("dc-express", sets).unwrap_or_else(|errors| panic!("{errors}"));
+    let plan = Plan::open(plan, sets).unwrap_or_else(|errors| panic!("{errors}"));
     let job = format!("[a]\nrw=read\nbs={bytes}\niodepth={depth}\nsize=1m\nnumber_ios=200\n");
     let work = Work::parse(Path::new("timing"), &job, Mapping::default()).expect("a job");
     let log = Log::kept();
@@ -47,6 +49,11 @@ fn line(what: &str, a: u64, b: u64) -> Option<[String; 3]> {
         "device sends" => [String::new(), "◄═══ data".into(), format!("{b} bytes")],
         "bus memory" => [format!("bytes land at {a:#x}"), String::new(), String::new()],
         "bus register" => [String::new(), "───► doorbell".into(), String::new()],
+        "host announces" => [format!("announces {b}"), String::new(), String::new()],
+        "host answers" => ["answers the oldest".into(), String::new(), String::new()],
+        "device block" => [String::new(), "───► block".into(), format!("fetches {b} commands")],
+        "device ended" => [String::new(), String::new(), "a command has ended".into()],
+        "device returns" => [String::new(), "◄─── block".into(), format!("returns {b}")],
         "device completed" => [String::new(), "◄─── entry".into(), "posts the completion".into()],
         _ => return None,
     };
@@ -54,6 +61,7 @@ fn line(what: &str, a: u64, b: u64) -> Option<[String; 3]> {
 }
 
 fn draw<I: Interface>(
+    plan: &str,
     sets: &[(&str, &str)],
     reads: (u32, u32),
     (begin, from): (&str, usize),
@@ -61,7 +69,7 @@ fn draw<I: Interface>(
 ) -> String {
     let mut text = format!("{:>8}  {:<36}{:<16}{}\n", "ns", "host", "link", "device");
     let mut left = ends;
-    for (ns, what, a, b) in logged::<I>(sets, reads, begin, from) {
+    for (ns, what, a, b) in logged::<I>(plan, sets, reads, begin, from) {
         if let Some([host, between, device]) = line(&what, a, b) {
             let row = format!("{ns:>8.0}  {host:<36}{between:<16}{device}");
             writeln!(text, "{}", row.trim_end()).expect("a text");
@@ -76,7 +84,9 @@ fn draw<I: Interface>(
     panic!("the log ends before {ends} lines of {end:?}")
 }
 
-fn page() -> Vec<(&'static str, String)> {
+type Figures = Vec<(&'static str, String)>;
+
+fn dc_express() -> Figures {
     let out_of_order = [
         ("link.relaxed_ordering", "true"),
         (
@@ -86,20 +96,44 @@ fn page() -> Vec<(&'static str, String)> {
     ];
     let (stores, arrived) = ("host stores", "host arrived");
     vec![
-        ("a", draw::<Nvme>(&[], (512, 1), ("bus register", 120), ("bus memory", 2))),
-        ("b", draw::<Dcx>(&[], (512, 1), (stores, 100), (arrived, 2))),
-        ("c", draw::<Dcx>(&[], (4096, 2), (stores, 100), (arrived, 2))),
-        ("d", draw::<Dcx>(&out_of_order, (512, 1), (stores, 110), (arrived, 1))),
+        ("1a", draw::<Nvme>("dc-express", &[], (512, 1), ("bus register", 120), ("bus memory", 2))),
+        ("1b", draw::<Dcx>("dc-express", &[], (512, 1), (stores, 100), (arrived, 2))),
+        ("1c", draw::<Dcx>("dc-express", &[], (4096, 2), (stores, 100), (arrived, 2))),
+        ("1d", draw::<Dcx>("dc-express", &out_of_order, (512, 1), (stores, 110), (arrived, 1))),
     ]
 }
 
+fn descriptor_blocks() -> Figures {
+    let three = |sets: &[(&str, &str)]| {
+        let sets: Vec<_> = sets.iter().chain(&STATIC).copied().collect();
+        let log = ("host announces", 20);
+        draw::<Block>("descriptor-blocks", &sets, (4096, 6), log, ("host announces", 2))
+    };
+    vec![
+        ("3", three(&[])),
+        ("3, each", three(&[("block.returned", "each"), ("block.engines", "2")])),
+    ]
+}
+
+/// Blocks of three, and twice as many requests.
+const STATIC: [(&str, &str); 3] =
+    [("block.sizing", "static"), ("block.static_size", "3"), ("block.linger", "1 ms")];
+
 #[test]
 fn the_diagrams_are_the_ones_that_were_drawn() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dc-express.md");
-    let found = std::fs::read_to_string(&path).expect("docs/dc-express.md");
+    for (page, figures) in
+        [("dc-express.md", dc_express()), ("descriptor-blocks.md", descriptor_blocks())]
+    {
+        compare(page, figures);
+    }
+}
+
+fn compare(page: &str, figures: Figures) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let found = std::fs::read_to_string(&path).expect("a page");
     let mut text = found.clone();
-    for (name, diagram) in page() {
-        let (open, close) = (format!("<!-- figure 1{name} -->\n```text\n"), "```\n");
+    for (name, diagram) in figures {
+        let (open, close) = (format!("<!-- figure {name} -->\n```text\n"), "```\n");
         let (before, rest) = text.split_once(&open).expect("the mark of a diagram");
         let (_, after) = rest.split_once(close).expect("the end of a diagram");
         text = format!("{before}{open}{diagram}{close}{after}");
@@ -109,7 +143,7 @@ fn the_diagrams_are_the_ones_that_were_drawn() {
         return;
     }
     for (number, (is, must)) in (1..).zip(found.lines().zip(text.lines())) {
-        assert_eq!(is, must, "docs/dc-express.md:{number}; DOORBELL_BLESS=1 draws it anew");
+        assert_eq!(is, must, "docs/{page}:{number}; DOORBELL_BLESS=1 draws it anew");
     }
     assert_eq!(found.lines().count(), text.lines().count());
 }

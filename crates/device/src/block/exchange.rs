@@ -53,6 +53,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             self.count(|counts| counts.blocks += 1);
             let local = ahead.min(size);
             let rest = next.wrapping_add(local);
+            (0..local).for_each(|n| self.slot(next.wrapping_add(n)).ahead.set(false));
             self.mark_all(open, (local..size).map(|n| next.wrapping_add(n)), self.stages.doorbell);
             let flight = Flight { first: next, size, given: local, returned: 0, told };
             self.flight.set(Some(flight));
@@ -98,7 +99,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let bytes = &mut room[..descriptors as usize * BYTES];
         let (pieces, number) = open.pieces(from, descriptors);
         {
+            let wanted = self.want_engine();
             let _engine = self.engine(self.for_descriptors()).await;
+            drop(wanted);
             let read = self.port.read(&pieces[..number], bytes, Carry::All).await;
             read.map_err(|_| (Violation::Unreachable, from))?;
         }
@@ -110,7 +113,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 Control::Command { .. } => return Err((Violation::Count, count)),
                 _ => return Err((Violation::Owner, count)),
             }
-            self.begin(open, count, descriptor).await;
+            self.begin(open, count, descriptor, false).await;
             let mut flight = self.flight.get().expect("the host waits for it");
             flight.given += 1;
             self.flight.set(Some(flight));
@@ -119,13 +122,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// The processor's part of a command, then its slot's.
-    async fn begin(&self, open: Open, count: u32, descriptor: Descriptor) {
+    async fn begin(&self, open: Open, count: u32, descriptor: Descriptor, ahead: bool) {
         let place = open.place(count);
         self.rt.join_journey(0, place as u16);
         self.port.spend(self.costs.parse).await;
         self.rt.part_from_journey();
         self.count(|counts| counts.commands += 1);
-        self.slot(count).give(&self.rt, descriptor, place);
+        self.slot(count).give(&self.rt, descriptor, place, ahead);
     }
 
     /// Takes the first commands of the next block, if the host has stored them, while the block in flight
@@ -149,7 +152,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.count(|counts| counts.ahead += u64::from(found));
         for (count, bytes) in counts.zip(bytes.chunks_exact(BYTES)) {
             let descriptor = Descriptor::read_from_bytes(bytes).expect("a descriptor's length");
-            self.begin(open, count, descriptor).await;
+            self.begin(open, count, descriptor, true).await;
         }
         found
     }

@@ -40,7 +40,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     pub(super) async fn execute(&self, number: usize, descriptor: Descriptor) -> Status {
         let done = match descriptor.parse() {
             Ok(command) => match command.operation {
-                Operation::Read => self.read(command).await,
+                Operation::Read => self.read(number, command).await,
                 Operation::Write { fua } => self.write(number, command, fua).await,
                 Operation::Flush => self.media.flush().await.map_err(of_media),
             },
@@ -51,11 +51,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// The medium, an engine, the link: whoever returns the descriptor comes after that.
-    async fn read(&self, command: Command) -> Result<(), Status> {
+    async fn read(&self, number: usize, command: Command) -> Result<(), Status> {
         let (to, at) = self.judge(command)?;
         self.port.prefetch(Segment { bytes: command.bytes, ..to });
         let ready = self.media.read(at).await.map_err(of_media)?;
-        let _engine = self.engine(&self.data_engine).await;
+        let _engine = self.engine_for_data(number).await;
         let blocks = Blocks { media: &*self.media, at };
         self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
     }
@@ -64,7 +64,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     async fn write(&self, number: usize, command: Command, fua: bool) -> Result<(), Status> {
         let (from, at) = self.judge(command)?;
         let mut room = self.lend(number);
-        let engine = self.engine(&self.data_engine).await;
+        let engine = self.engine_for_data(number).await;
         let carry = match self.media.head() {
             None => Carry::All,
             Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },

@@ -72,18 +72,25 @@ pub struct Front<P, M> {
     switched: Signal,
     /// The block in flight.
     flight: Cell<Option<Flight>>,
-    /// A command has ended, or a block is in flight, or none is any more.
+    /// A command has ended, a block is in flight, or none is any more, or descriptors have an engine.
     turned: Signal,
     slots: Vec<Slot>,
     /// A slot or a return has come to rest.
     quiet: Signal,
     returning: Cell<bool>,
+    /// Who is about to move descriptors.
+    wanted: Cell<u32>,
+    /// Of the commands that nobody has announced, one at a time asks for the engine.
+    ahead_turn: Pool<Turn>,
     data_engine: Pool<Engine>,
     descriptor_engine: Option<Pool<Engine>>,
     stages: Stages,
     costs: Costs,
     counters: Cell<Counts>,
 }
+
+/// Whose turn it is to ask for an engine.
+struct Turn;
 
 /// A DMA engine: who has it moves something.
 struct Engine;
@@ -155,6 +162,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             quiet: Signal::default(),
             returning: Cell::new(false),
+            wanted: Cell::new(0),
+            ahead_turn: Pool::new([Turn]),
             data_engine: Pool::new([Engine]),
             descriptor_engine: options.second_engine.then(|| Pool::new([Engine])),
             stages: Stages {
@@ -207,15 +216,42 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// Waits for an engine, and starts it.
-    async fn engine<'a>(&'a self, of: &'a Pool<Engine>) -> Held<'a> {
+    async fn engine<'a>(&'a self, of: &'a Pool<Engine>) -> Held<'a, Engine> {
         let engine = match of.try_take() {
             Some(engine) => engine,
             None => of.take(&self.rt).await,
         };
-        let held = Held { rt: &self.rt, of, engine: Some(engine) };
+        let held = Held { rt: &self.rt, of, held: Some(engine) };
         self.rt.mark(self.stages.engine);
         self.port.elapse(self.costs.dma).await;
         held
+    }
+
+    /// Waits for the engine that moves data. A command that nobody has announced does not stand in the way
+    /// of the block in flight: with one engine for both, it waits while descriptors are to be moved, and no
+    /// more than one such command stands in line before them.
+    async fn engine_for_data(&self, number: usize) -> Held<'_, Engine> {
+        let yields = || self.slots[number].ahead.get() && self.descriptor_engine.is_none();
+        if !yields() {
+            return self.engine(&self.data_engine).await;
+        }
+        let of = &self.ahead_turn;
+        let _turn = Held { rt: &self.rt, of, held: Some(of.take(&self.rt).await) };
+        loop {
+            let seen = self.turned.version();
+            if !yields() || self.wanted.get() == 0 {
+                return self.engine(&self.data_engine).await;
+            }
+            self.turned.changed(&self.rt, seen).await;
+        }
+    }
+
+    /// Descriptors are to be moved, until this is dropped. Only who looks ahead has anybody to tell.
+    fn want_engine(&self) -> Option<Wanted<'_>> {
+        (self.options.ahead > 0).then(|| {
+            self.wanted.set(self.wanted.get() + 1);
+            Wanted { rt: &self.rt, wanted: &self.wanted, turned: &self.turned }
+        })
     }
 
     /// The time since their last mark belongs to this stage, for the descriptors of these counts.
@@ -228,17 +264,31 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 }
 
-/// An engine, given back when dropped.
-struct Held<'a> {
+/// An engine or a turn, given back when dropped.
+struct Held<'a, T> {
     rt: &'a Rt,
-    of: &'a Pool<Engine>,
-    engine: Option<Engine>,
+    of: &'a Pool<T>,
+    held: Option<T>,
 }
 
-impl Drop for Held<'_> {
+impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            self.of.give(self.rt, engine);
+        if let Some(held) = self.held.take() {
+            self.of.give(self.rt, held);
         }
+    }
+}
+
+/// Somebody is about to move descriptors.
+struct Wanted<'a> {
+    rt: &'a Rt,
+    wanted: &'a Cell<u32>,
+    turned: &'a Signal,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.wanted.set(self.wanted.get() - 1);
+        self.turned.notify(self.rt);
     }
 }

@@ -84,6 +84,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Result<(), Wrong> {
         let counts = (0..descriptors).map(|n| first.wrapping_add(n));
         self.mark_all(open, counts.clone(), self.stages.rest);
+        let wanted = self.want_engine();
         self.port.spend(self.costs.back).await;
         if self.port.load(BLOCK) != flight.told.into_bits() {
             // The next one was announced while this one is the device's.
@@ -96,6 +97,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let (pieces, number) = open.pieces(first, descriptors);
         let how = Posting { flags: Flags::Last, ..Posting::STRICT };
         let engine = self.engine(self.for_descriptors()).await;
+        drop(wanted);
         self.returning.set(true);
         let raised = Raised(&self.returning);
         let place = u64::from(open.place(first));

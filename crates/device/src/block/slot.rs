@@ -31,6 +31,8 @@ pub(super) struct Slot {
     /// The command, copied out of host memory once.
     pub descriptor: Cell<Descriptor>,
     given: Cell<bool>,
+    /// The host has not announced it yet.
+    pub ahead: Cell<bool>,
     /// The place of its descriptor in the ring.
     place: Cell<u32>,
     /// The ring is being disabled: nothing of the command reaches the host any more.
@@ -46,6 +48,7 @@ impl Default for Slot {
             stage: Cell::new(Stage::Idle),
             descriptor: Cell::default(),
             given: Cell::new(false),
+            ahead: Cell::new(false),
             place: Cell::new(0),
             cut: Cell::new(false),
             data: RefCell::default(),
@@ -59,10 +62,11 @@ impl Slot {
     }
 
     /// Hands a command to the slot's task.
-    pub fn give(&self, rt: &Rt, descriptor: Descriptor, place: u32) {
+    pub fn give(&self, rt: &Rt, descriptor: Descriptor, place: u32, ahead: bool) {
         assert!(self.is_idle(), "a block has no more commands than there are slots");
         self.descriptor.set(descriptor);
         self.place.set(place);
+        self.ahead.set(ahead);
         self.stage.set(Stage::Working);
         self.cut.set(false);
         self.given.set(true);

@@ -21,9 +21,12 @@
 
 mod bios;
 mod blocks;
+#[cfg(test)]
+mod closed_loop;
 mod requests;
 mod responses;
 mod ring;
+mod seen;
 mod sizing;
 mod state;
 mod watchdog;
@@ -37,7 +40,7 @@ use wire::block::registers::{CAPACITY, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium
 pub use crate::nvme::Completion;
 pub use requests::Disk;
 pub use ring::Counters;
-pub use sizing::{Load, Next, Setting, Sizing};
+pub use sizing::{Load, Next, Setting, Sizing, Turnaround};
 
 use crate::{Geometry, InitError};
 use ring::{Ring, Spec};

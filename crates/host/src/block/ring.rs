@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::{Buffer, Cost, HostPort};
-use runtime::{Pool, Rt, Signal, Span, Stage, Time};
+use runtime::{Pool, Rt, Signal, Stage, Time};
 use wire::BusAddr;
 use wire::block::descriptor::{
     BYTES, CONTROL_AT, Command, Control as Word, Descriptor, PAGE_BYTES,
@@ -13,7 +13,8 @@ use wire::block::registers::{BLOCK, Block, Limits, OFFSET};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::bios::{Bios, Stage as BioStage};
-use super::sizing::{Gauge, Load, Next};
+use super::seen::Seen;
+use super::sizing::{Load, Next};
 use super::{Completion, Options, blocks, responses, watchdog};
 use crate::{Geometry, InitError};
 
@@ -108,18 +109,11 @@ pub(super) struct Ring<P: HostPort> {
     /// Resets since something came back.
     pub barren: Cell<u32>,
     pub counters: Cell<Counters>,
-    gauge: Cell<Gauge>,
+    seen: Cell<Seen>,
     /// When the device could have had the oldest pending descriptor.
     since: Cell<Time>,
-    /// When the last block came back, and what it had taken.
+    /// When the last block came back.
     back_at: Cell<Time>,
-    last: Cell<Span>,
-    /// Descriptors that came back and in whose place no other has come yet.
-    away: Cell<u32>,
-    /// A return after which all who are away are waited for, to see how long they take: how many are
-    /// still missing.
-    timing: Cell<Option<(Time, u32)>>,
-    turnaround: Cell<Option<Span>>,
     /// Until when the sizing policy waits.
     pub ask_at: Cell<Option<Time>>,
     pub stages: Stages,
@@ -164,13 +158,9 @@ impl<P: HostPort> Ring<P> {
             distrusted: Cell::new(false),
             barren: Cell::new(0),
             counters: Cell::default(),
-            gauge: Cell::default(),
+            seen: Cell::default(),
             since: Cell::new(rt.now()),
             back_at: Cell::new(rt.now()),
-            last: Cell::new(Span::ZERO),
-            away: Cell::new(0),
-            timing: Cell::new(None),
-            turnaround: Cell::new(None),
             ask_at: Cell::new(None),
             stages: Stages {
                 block_wait: rt.stage("block wait"),
@@ -233,21 +223,16 @@ impl<P: HostPort> Ring<P> {
             self.since.set(self.rt().now());
         }
         self.bios.free.set(count.wrapping_add(1));
-        self.note_arrival();
+        let now = self.rt().now();
+        self.see(|seen| seen.came(now));
         self.rt().log("host", "stores", u64::from(self.bios.place(count)), command.offset);
         true
     }
 
-    fn note_arrival(&self) {
-        self.away.set(self.away.get().saturating_sub(1));
-        match self.timing.get() {
-            None => {}
-            Some((since, 1)) => {
-                self.timing.set(None);
-                self.turnaround.set(Some(self.rt().now().since(since)));
-            }
-            Some((since, missing)) => self.timing.set(Some((since, missing - 1))),
-        }
+    fn see(&self, note: impl FnOnce(&mut Seen)) {
+        let mut seen = self.seen.get();
+        note(&mut seen);
+        self.seen.set(seen);
     }
 
     pub fn write(&self, count: u32, command: &Command) {
@@ -277,16 +262,16 @@ impl<P: HostPort> Ring<P> {
         if pending == 0 || !is_free || self.distrusted.get() {
             return None;
         }
-        let since = self.since.get().max(self.back_at.get());
+        let (since, seen) = (self.since.get().max(self.back_at.get()), self.seen.get());
         let load = Load {
             pending,
             coming,
             block_max: u32::from(self.limits.block_max()),
-            population: pending + self.away.get(),
+            population: seen.population(),
             waited: self.rt().now().since(since),
-            takes: self.gauge.get().takes(),
-            last: self.last.get(),
-            turnaround: self.turnaround.get(),
+            takes: seen.takes(),
+            last: seen.last(),
+            turnaround: seen.turnaround(),
         };
         let sizing = self.options.sizing;
         Some(match (sizing.rule)(&load, sizing.setting) {
@@ -314,9 +299,7 @@ impl<P: HostPort> Ring<P> {
             Some(Next::Send(_)) => {
                 // Taken: who looks again meanwhile has nothing to ask for.
                 if self.ask_at.take().is_some_and(|at| at <= self.rt().now()) {
-                    // Who has not come by now is not waited for again.
-                    self.away.set(0);
-                    self.timing.set(None);
+                    self.see(|seen| seen.gave_up(self.bios.pending()));
                 }
             }
         }
@@ -403,6 +386,7 @@ impl<P: HostPort> Ring<P> {
             return;
         }
         let before = flight.returned;
+        let present = flight.size - before + self.bios.pending();
         for (first, descriptors) in self.groups(flight) {
             if !self.is_back(first, descriptors) {
                 continue;
@@ -423,6 +407,8 @@ impl<P: HostPort> Ring<P> {
         self.count(|counters| counters.returned += u64::from(returned));
         if returned > 0 {
             self.barren.set(0);
+            let now = self.rt().now();
+            self.see(|seen| seen.returned(now, returned, present));
         }
         self.flight.set(Some(flight));
         if flight.returned == flight.size {
@@ -432,15 +418,8 @@ impl<P: HostPort> Ring<P> {
 
     fn is_over(&self, flight: Flight) {
         let now = self.rt().now();
-        let mut gauge = self.gauge.get();
-        self.last.set(now.since(flight.announced));
-        gauge.note(flight.size, self.last.get());
-        self.gauge.set(gauge);
+        self.see(|seen| seen.is_over(flight.size, now.since(flight.announced)));
         self.back_at.set(now);
-        self.away.set(self.away.get() + flight.size);
-        if self.timing.get().is_none() {
-            self.timing.set(Some((now, self.away.get())));
-        }
         self.flight.set(None);
     }
 

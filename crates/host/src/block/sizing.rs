@@ -11,7 +11,7 @@ pub struct Load {
     pub coming: u32,
     /// The most descriptors of a block.
     pub block_max: u32,
-    /// Those, and as many as were answered and have not come back yet: what a closed loop consists of.
+    /// The most that were with the device and pending at one time, lately: what a closed loop consists of.
     pub population: u32,
     /// Since the oldest of them waits and the device could have had it.
     pub waited: Span,
@@ -20,8 +20,24 @@ pub struct Load {
     pub takes: Option<(Span, Span)>,
     /// What the last block took in all.
     pub last: Span,
-    /// From a block's return until whoever was answered then had come back, as measured last.
-    pub turnaround: Option<Span>,
+    /// How those who are answered come back, as measured last.
+    pub turnaround: Option<Turnaround>,
+}
+
+/// How those whose block has returned come back, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnaround {
+    /// From the block's return until the first of them has.
+    pub first: Span,
+    /// From each to the next.
+    pub each: Span,
+}
+
+impl Turnaround {
+    /// Until all of so many have come back.
+    pub fn of(&self, descriptors: u32) -> Span {
+        self.first + self.each * u64::from(descriptors.saturating_sub(1))
+    }
 }
 
 /// What to do.
@@ -65,7 +81,7 @@ impl Sizing {
     }
 
     /// Ours: as the paper's, but it waits for descriptors that are about to come back, where that saves
-    /// more than it takes; never longer than a block takes by itself.
+    /// more than it takes; never longer than they took the last time and what two blocks take by themselves.
     pub const fn gathering() -> Sizing {
         Sizing { rule: gather, setting: Setting { size: 0, linger: Span::ZERO } }
     }
@@ -86,91 +102,49 @@ fn all(load: &Load, _: Setting) -> Next {
     Next::Send(load.pending.min(load.block_max))
 }
 
-/// In a closed loop of *P* requests the paper's rule settles into groups that take turns: while one is
-/// worked on, another comes back, and which request belongs to which is left to chance. Here the number of
-/// groups *g* is chosen, and their size *s = P / g*:
+/// In a closed loop of *P* callers the paper's rule settles into groups that take turns: while one is worked
+/// on, another comes back, and which caller belongs to which is left to chance. Here a size *s* is chosen and
+/// kept to. First come, first served, the last of a block was answered by the *q*th block before it, as the
+/// *r*th there, and must have come back:
 ///
 /// ```text
-///   the loop takes  max(g o + P c, o + s c + t)    o: a block by itself, c: a descriptor, t: the turnaround
+///   q = ceil((P + 1) / s) - 1,  r = (q + 1) s - P
+///   from block to block: D(s) = max(o + s c, (o + s c + t(r)) / q)    o: a block by itself, c: a descriptor,
+///                                                                    t: until so many have come back
 /// ```
 ///
-/// All of these are measured. Of two numbers of groups that are as good, the larger means shorter waits.
-/// What is less than a group waits for the rest of it, but no longer than *o*: then those who have not come
-/// are no longer counted. A lone request is a group of its own, and waits for nobody.
+/// All of these are measured, and the least *D(s) / s* is the best rate that any fixed size has. Of two that
+/// are as good the smaller means shorter waits. What is less than *s* waits for the rest, as long as *D(s)*
+/// has room for and *2 o* longer: then those who have not come are no longer counted. A lone caller is a
+/// block of its own, and waits for nobody.
 fn gather(load: &Load, _: Setting) -> Next {
-    if load.pending >= load.block_max {
-        return Next::Send(load.block_max);
-    }
+    let all = load.pending.min(load.block_max);
     if load.coming > 0 {
-        return Next::Wait(None);
+        return if all == load.block_max { Next::Send(all) } else { Next::Wait(None) };
     }
-    let Some(turnaround) = load.turnaround else { return Next::Send(load.pending) };
+    let Some(turnaround) = load.turnaround else { return Next::Send(all) };
     // Before blocks of two sizes have come, all of a block's time may be its own.
     let (own, each) = load.takes.unwrap_or((load.last, Span::ZERO));
     let population = load.population.max(load.pending);
-    let loop_of = |groups: u32| {
-        let size = population.div_ceil(groups);
-        let busy = own.0 * u64::from(groups) + each.0 * u64::from(population);
-        let around = own.0 + each.0 * u64::from(size) + turnaround.0;
-        (busy.max(around), core::cmp::Reverse(groups))
+    let period = |size: u32| {
+        let takes = own + each * u64::from(size);
+        let before = (population + 1).div_ceil(size) - 1;
+        let last = (before + 1) * size - population;
+        takes.max((takes + turnaround.of(last)) / u64::from(before))
     };
-    let fewest = population.div_ceil(load.block_max);
-    let groups =
-        (fewest..=population.min(fewest + GROUPS_MAX)).min_by_key(|groups| loop_of(*groups));
-    let size = population.div_ceil(groups.unwrap_or(1));
+    let better = |a: u32, b: u32| {
+        let (of_a, of_b) = (period(a) * u64::from(b), period(b) * u64::from(a));
+        if of_b < of_a { b } else { a }
+    };
+    let size = (1..=population.min(load.block_max)).reduce(better).unwrap_or(1);
+    let room = period(size).saturating_sub(own + each * u64::from(size));
+    let longest = room + own * 2;
     if load.pending >= size {
         Next::Send(size)
-    } else if load.waited < own {
-        Next::Wait(Some(own.saturating_sub(load.waited)))
+    } else if load.waited < longest {
+        Next::Wait(Some(longest.saturating_sub(load.waited)))
     } else {
-        Next::Send(load.pending)
-    }
-}
-
-/// So many more groups than there must be are thought of: more never pay, as each has a block's own time.
-const GROUPS_MAX: u32 = 7;
-
-/// What blocks have taken, and what a block takes beside its descriptors: a line through sizes and times,
-/// in which older ones count less and less.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gauge {
-    weight: i128,
-    sizes: i128,
-    squares: i128,
-    times: i128,
-    products: i128,
-    takes: Option<(Span, Span)>,
-}
-
-impl Gauge {
-    /// What one block is worth; an older one loses an eighth with each.
-    const ONE: i128 = 1 << 22;
-
-    /// A block of this size has taken so long.
-    pub fn note(&mut self, size: u32, took: Span) {
-        let (size, took) = (i128::from(size), i128::from(took.min(Span::s(1)).0));
-        for (sum, new) in [
-            (&mut self.weight, 1),
-            (&mut self.sizes, size),
-            (&mut self.squares, size * size),
-            (&mut self.times, took),
-            (&mut self.products, size * took),
-        ] {
-            *sum = *sum - *sum / 8 + new * Gauge::ONE;
-        }
-        // Blocks of nearly one size say nothing about it: what is known stays.
-        let spread = self.weight * self.squares - self.sizes * self.sizes;
-        if spread * 8 > self.weight * self.weight {
-            let slope = self.weight * self.products - self.sizes * self.times;
-            let own = (self.times - slope * self.sizes / spread) / self.weight;
-            let span = |value: i128| Span(u64::try_from(value).unwrap_or(0));
-            self.takes = Some((span(own), span(slope / spread)));
-        }
-    }
-
-    /// What a block takes by itself, and with each descriptor.
-    pub fn takes(&self) -> Option<(Span, Span)> {
-        self.takes
+        Next::Send(all)
     }
 }
 
@@ -179,8 +153,12 @@ mod tests {
     use super::*;
 
     fn load(pending: u32, population: u32) -> Load {
-        let (takes, turnaround) = (Some((Span::us(4), Span::us(3))), Some(Span::us(3)));
+        let (takes, turnaround) = (Some((Span::us(4), Span::us(3))), after(3));
         Load { pending, population, block_max: 32, takes, turnaround, ..Load::default() }
+    }
+
+    fn after(us: u64) -> Option<Turnaround> {
+        Some(Turnaround { first: Span::us(us), each: Span::ZERO })
     }
 
     fn ask(sizing: Sizing, load: Load) -> Next {
@@ -209,47 +187,29 @@ mod tests {
     fn whoever_is_about_to_come_back_is_waited_for() {
         let sizing = Sizing::gathering();
         assert_eq!(ask(sizing, load(1, 1)), Next::Send(1), "nobody else: no wait at depth 1");
-        // One group: 4 + 48 + 3 us; two: 8 + 48 us.
-        assert_eq!(ask(sizing, load(8, 16)), Next::Wait(Some(Span::us(4))));
+        // Blocks of 16: 4 + 48 + 3 us each; of 8: 4 + 24 us for half of them.
+        assert_eq!(ask(sizing, load(8, 16)), Next::Wait(Some(Span::us(3 + 2 * 4))));
         assert_eq!(ask(sizing, load(16, 16)), Next::Send(16));
-        let waited = Load { waited: Span::us(4), ..load(8, 16) };
-        assert_eq!(ask(sizing, waited), Next::Send(8), "not longer than a block by itself");
-        let slow = |pending| Load { turnaround: Some(Span::us(5)), ..load(pending, 16) };
+        let waited = Load { waited: Span::us(11), ..load(8, 16) };
+        assert_eq!(ask(sizing, waited), Next::Send(8), "no longer than that");
+        let slow = |pending| Load { turnaround: after(5), ..load(pending, 16) };
         assert_eq!(ask(sizing, slow(8)), Next::Send(8), "two groups, as one would take 57 us");
         assert_eq!(ask(sizing, slow(11)), Next::Send(8), "and both of one size");
-        assert_eq!(ask(sizing, slow(7)), Next::Wait(Some(Span::us(4))), "the eighth is near");
+        assert_eq!(ask(sizing, slow(7)), Next::Wait(Some(Span::us(8))), "the eighth is near");
         // 48 cannot be one group.
         assert_eq!(ask(sizing, load(24, 48)), Next::Send(24));
         assert_eq!(ask(sizing, load(32, 64)), Next::Send(32));
         let parts = Load { coming: 3, ..load(1, 0) };
         assert_eq!(ask(sizing, parts), Next::Wait(None), "the parts of one request go together");
+        assert_eq!(ask(sizing, Load { coming: 3, ..load(32, 0) }), Next::Send(32));
     }
 
     /// Two requests that take turns would never show what a block takes by itself: it tries once.
     #[test]
     fn blocks_of_one_size_make_it_try_another() {
         let blind = Load { takes: None, last: Span::us(7), ..load(1, 2) };
-        assert_eq!(ask(Sizing::gathering(), blind), Next::Wait(Some(Span::us(7))));
+        assert_eq!(ask(Sizing::gathering(), blind), Next::Wait(Some(Span::us(3 + 2 * 7))));
         let newborn = Load { turnaround: None, ..blind };
         assert_eq!(ask(Sizing::gathering(), newborn), Next::Send(1));
-    }
-
-    #[test]
-    fn the_gauge_finds_what_a_block_takes_beside_its_descriptors() {
-        let mut gauge = Gauge::default();
-        gauge.note(4, Span::us(16));
-        assert_eq!(gauge.takes(), None, "one size says nothing");
-        for size in [1, 7, 3, 16, 2] {
-            gauge.note(size, Span::us(4 + 3 * u64::from(size)));
-        }
-        let near = |(own, each): (Span, Span)| {
-            (Span::ns(3_990)..=Span::ns(4_010)).contains(&own)
-                && (Span::ns(2_990)..=Span::ns(3_010)).contains(&each)
-        };
-        assert!(gauge.takes().is_some_and(near), "{:?}", gauge.takes());
-        for _ in 0..100 {
-            gauge.note(16, Span::us(52));
-        }
-        assert!(gauge.takes().is_some_and(near), "one size alone changes nothing");
     }
 }
