@@ -1,0 +1,331 @@
+//! The owner of a block: its clock, its set-up, and whoever waits for a response.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::fmt;
+
+use bus::HostPort;
+use runtime::{Pool, Rt, Signal, Span};
+use wire::BusAddr;
+use wire::fastpath::registers::{
+    self, Control, Counter, Handle, Status, handle_words, request_words,
+};
+use wire::fastpath::{Request, Response};
+use zerocopy::IntoBytes;
+
+use crate::axi::{Access, Lite, Master, Sequence, Timing};
+use crate::pins::{Block, Inputs, Outputs};
+
+/// One cycle at the paper's 125 MHz.
+const CYCLE: Span = Span::ns(8);
+
+/// Where the drive's registers lie for the block: below 4 GiB, as a 32-bit BAR does.
+const REGISTERS_AT: u64 = 0xf000_0000;
+
+/// Requests that its FIFO holds: fewer are under way at once than it has room for.
+const REQUESTS: u16 = 16;
+
+/// The queue pair of the drive that the block owns, and what it is to know of the drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The submission queue: whole pages.
+    pub submission_queue: BusAddr,
+    /// The completion queue: whole pages.
+    pub completion_queue: BusAddr,
+    /// The entries of each.
+    pub depth: u16,
+    /// The number of both.
+    pub queue_id: u16,
+    /// The register offset of the tail doorbell.
+    pub tail_doorbell: u32,
+    /// The register offset of the head doorbell.
+    pub head_doorbell: u32,
+    /// The namespace.
+    pub namespace: u32,
+    /// The size of an LBA as a power of two.
+    pub lba_shift: u8,
+    /// Completions for one head doorbell.
+    pub batch: u16,
+    /// Cycles between polls that find nothing.
+    pub poll_interval: u16,
+    /// What a request may take.
+    pub timeout: Span,
+}
+
+/// An access to a register was answered with SLVERR: the offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusError(pub u32);
+
+impl fmt::Display for BusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the block refused an access to its register at {:#x}", self.0)
+    }
+}
+
+impl core::error::Error for BusError {}
+
+/// A block on a bus. A handle; its clock runs as long as there is something to do.
+pub struct Engine<P: HostPort>(Rc<Core<P>>);
+
+impl<P: HostPort> Clone for Engine<P> {
+    fn clone(&self) -> Engine<P> {
+        Engine(self.0.clone())
+    }
+}
+
+struct Core<P: HostPort> {
+    port: P,
+    lite: RefCell<Lite>,
+    /// Somebody has asked for something.
+    asked: Signal,
+    /// A sequence of accesses has ended, or a response has come.
+    ended: Signal,
+    tags: Pool<u16>,
+    under_way: Cell<u32>,
+    /// Tags of requests whose callers have gone: free with their responses.
+    orphans: RefCell<BTreeSet<u16>>,
+    responses: RefCell<BTreeMap<u16, Response>>,
+    cycles: Cell<u64>,
+}
+
+impl<P: HostPort> Engine<P> {
+    /// Resets the block, sets it up and enables it.
+    ///
+    /// # Errors
+    /// The set-up makes no sense to the block.
+    pub async fn start(
+        port: P,
+        block: impl Block + 'static,
+        setup: &Setup,
+        timing: Timing,
+    ) -> Result<Engine<P>, BusError> {
+        let core = Rc::new(Core {
+            port: port.clone(),
+            lite: RefCell::default(),
+            asked: Signal::default(),
+            ended: Signal::default(),
+            tags: Pool::new((0..REQUESTS).rev()),
+            under_way: Cell::new(0),
+            orphans: RefCell::default(),
+            responses: RefCell::default(),
+            cycles: Cell::new(0),
+        });
+        let master = Master::new(port.clone(), timing, REGISTERS_AT);
+        port.rt().spawn(clock(core.clone(), block, master));
+        let engine = Engine(core);
+        engine.set_up(setup).await?;
+        Ok(engine)
+    }
+
+    /// Disables it, waits until its bus is quiet, sets it up and enables it: the queues are empty
+    /// then, and must be so for the drive too. Its handles stay.
+    ///
+    /// # Errors
+    /// The set-up makes no sense to the block.
+    pub async fn set_up(&self, setup: &Setup) -> Result<(), BusError> {
+        self.write(registers::CONTROL, 0).await?;
+        while Status::from_bits(self.read(registers::STATUS).await?).on_the_bus() {}
+        let doorbell = |offset: u32| REGISTERS_AT + u64::from(offset);
+        let pairs = [
+            (registers::SUBMISSION_QUEUE, setup.submission_queue.0),
+            (registers::COMPLETION_QUEUE, setup.completion_queue.0),
+            (registers::TAIL_DOORBELL, doorbell(setup.tail_doorbell)),
+            (registers::HEAD_DOORBELL, doorbell(setup.head_doorbell)),
+            (registers::TIMEOUT, setup.timeout.0 / CYCLE.0),
+        ];
+        let words = [
+            (registers::QUEUE_DEPTH, u32::from(setup.depth)),
+            (registers::NAMESPACE, setup.namespace),
+            (registers::LBA_SHIFT, u32::from(setup.lba_shift)),
+            (registers::QUEUE_ID, u32::from(setup.queue_id)),
+            (registers::BATCH, u32::from(setup.batch)),
+            (registers::POLL_INTERVAL, u32::from(setup.poll_interval)),
+        ];
+        let halves = pairs.iter().flat_map(|(offset, value)| {
+            [(*offset, *value as u32), (offset + 4, (value >> 32) as u32)]
+        });
+        let enable = Control::new().with_enable(true).with_interrupt(true).into_bits();
+        let all = halves.chain(words).chain([(registers::CONTROL, enable)]);
+        self.access(all.map(|(offset, value)| Access::Write(offset, value)).collect()).await?;
+        Ok(())
+    }
+
+    /// Makes `handle` the entry of this number.
+    ///
+    /// # Errors
+    /// The block did not take it.
+    pub async fn set_handle(&self, fp_id: u16, handle: &Handle) -> Result<(), BusError> {
+        self.window(registers::HANDLE, &handle_words(fp_id, handle)).await
+    }
+
+    /// Carries out a request. Its tag is replaced by one of the engine's. If the future is dropped,
+    /// the drive may still write to the handle's buffer.
+    ///
+    /// # Errors
+    /// The block did not take it: it is disabled.
+    pub async fn perform(&self, request: &Request) -> Result<Response, BusError> {
+        let core = &*self.0;
+        let tag = core.tags.take(core.rt()).await;
+        let request = Request { tag: tag.into(), ..*request };
+        core.under_way.set(core.under_way.get() + 1);
+        let mut asking = Asking { core, tag, is_over: false };
+        if let Err(error) = self.window(registers::REQUEST, &request_words(&request)).await {
+            asking.is_over = true;
+            return Err(error);
+        }
+        let response = core.response(tag).await;
+        asking.is_over = true;
+        Ok(response)
+    }
+
+    /// What it is at.
+    ///
+    /// # Errors
+    /// None that a block gives.
+    pub async fn status(&self) -> Result<Status, BusError> {
+        Ok(Status::from_bits(self.read(registers::STATUS).await?))
+    }
+
+    /// One of its counters.
+    ///
+    /// # Errors
+    /// None that a block gives.
+    pub async fn counter(&self, counter: Counter) -> Result<u32, BusError> {
+        self.read(counter.offset()).await
+    }
+
+    /// Cycles that its clock has made.
+    pub fn cycles(&self) -> u64 {
+        self.0.cycles.get()
+    }
+
+    async fn window(&self, offset: u32, words: &[u32]) -> Result<(), BusError> {
+        let writes = (offset..).step_by(4).zip(words);
+        self.access(writes.map(|(offset, word)| Access::Write(offset, *word)).collect()).await?;
+        Ok(())
+    }
+
+    async fn write(&self, offset: u32, value: u32) -> Result<(), BusError> {
+        self.window(offset, &[value]).await
+    }
+
+    async fn read(&self, offset: u32) -> Result<u32, BusError> {
+        let values = self.access(alloc::vec![Access::Read(offset)]).await?;
+        Ok(values[0])
+    }
+
+    /// Accesses that nobody else's come between.
+    async fn access(&self, accesses: Vec<Access>) -> Result<Vec<u32>, BusError> {
+        let (core, rt) = (&*self.0, self.0.port.rt());
+        let sequence = core.push(accesses);
+        core.asked.notify(rt);
+        while !sequence.borrow().is_done {
+            core.ended.changed(rt, core.ended.version()).await;
+        }
+        let sequence = sequence.borrow();
+        sequence.error.map_or_else(|| Ok(sequence.values.clone()), |offset| Err(BusError(offset)))
+    }
+}
+
+impl<P: HostPort> Core<P> {
+    fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    fn push(&self, accesses: Vec<Access>) -> Rc<RefCell<Sequence>> {
+        let sequence = Sequence { accesses, values: Vec::new(), error: None, is_done: false };
+        let sequence = Rc::new(RefCell::new(sequence));
+        self.lite.borrow_mut().push(sequence.clone());
+        sequence
+    }
+
+    async fn response(&self, tag: u16) -> Response {
+        loop {
+            if let Some(response) = self.responses.borrow_mut().remove(&tag) {
+                return response;
+            }
+            self.ended.changed(self.rt(), self.ended.version()).await;
+        }
+    }
+
+    /// A response that was read, word by word.
+    fn keep(&self, words: &[u32]) {
+        let mut response = Response::default();
+        response.as_mut_bytes().copy_from_slice(words.as_bytes());
+        let tag = response.tag.get();
+        if self.orphans.borrow_mut().remove(&tag) {
+            self.free(tag);
+        } else {
+            self.responses.borrow_mut().insert(tag, response);
+        }
+    }
+
+    fn free(&self, tag: u16) {
+        self.under_way.set(self.under_way.get() - 1);
+        self.tags.give(self.rt(), tag);
+    }
+}
+
+/// A caller with a tag.
+struct Asking<'a, P: HostPort> {
+    core: &'a Core<P>,
+    tag: u16,
+    is_over: bool,
+}
+
+impl<P: HostPort> Drop for Asking<'_, P> {
+    fn drop(&mut self) {
+        let has_come = self.core.responses.borrow_mut().remove(&self.tag).is_some();
+        if self.is_over || has_come {
+            self.core.free(self.tag);
+        } else {
+            self.core.orphans.borrow_mut().insert(self.tag);
+        }
+    }
+}
+
+/// The clock: a timed event a cycle, while somebody waits for something or the bus is not quiet.
+async fn clock<P: HostPort>(core: Rc<Core<P>>, mut block: impl Block, mut master: Master<P>) {
+    let rt = core.rt().clone();
+    let mut outputs = Outputs::default();
+    for _ in 0..4 {
+        outputs = block.cycle(&Inputs::default());
+    }
+    let mut taking: Option<Rc<RefCell<Sequence>>> = None;
+    // The block may still tell the drive its head after the last response: so long it goes on.
+    const LINGER: u32 = 64;
+    let mut idle = 0;
+    loop {
+        if idle > LINGER {
+            let version = core.asked.version();
+            if core.lite.borrow().is_idle() {
+                core.asked.changed(&rt, version).await;
+            }
+            idle = 0;
+        }
+        let cycle = core.cycles.get();
+        let mut inputs = Inputs { reset_n: 1, ..Inputs::default() };
+        core.lite.borrow().drive(&mut inputs);
+        master.drive(cycle, &mut inputs);
+        let before = outputs;
+        outputs = block.cycle(&inputs);
+        master.crossed(cycle, &inputs, &before);
+        let ended = core.lite.borrow_mut().crossed(&inputs, &before);
+        if let Some(sequence) = taking.take_if(|sequence| sequence.borrow().is_done) {
+            core.keep(&sequence.borrow().values);
+        }
+        if taking.is_none() && outputs.irq == 1 {
+            let words = (0..4).map(|word| Access::Read(registers::RESPONSE + 4 * word));
+            taking = Some(core.push(words.collect()));
+        }
+        if ended {
+            core.ended.notify(&rt);
+        }
+        let busy = core.under_way.get() > 0 || !core.lite.borrow().is_idle() || !master.is_idle();
+        idle = if busy { 0 } else { idle + 1 };
+        core.cycles.set(cycle + 1);
+        rt.sleep(CYCLE).await;
+    }
+}

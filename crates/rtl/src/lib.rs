@@ -1,0 +1,26 @@
+//! FastPath in hardware, on our bus: the block of `rtl/`, compiled by Verilator, drives an NVMe
+//! controller in virtual time.
+//!
+//! ```text
+//!   Engine ── AXI4-Lite ──► Block ── AXI ──► host memory, posted register writes of a HostPort
+//!            one clock: a cycle is a timed event, and there are none while nobody has asked for anything
+//! ```
+//!
+//! What this crate is not: it makes no queues and resets no drive. Its owner creates an I/O queue
+//! pair, and tells the [`Engine`] where that lies.
+//!
+//! The feature `verilated` holds the block itself. It needs Verilator 5 and a C++ compiler, so it
+//! is off by default.
+#![no_std]
+extern crate alloc;
+
+mod axi;
+mod engine;
+pub mod pins;
+#[cfg(feature = "verilated")]
+mod verilated;
+
+pub use axi::Timing;
+pub use engine::{BusError, Engine, Setup};
+#[cfg(feature = "verilated")]
+pub use verilated::Verilated;
