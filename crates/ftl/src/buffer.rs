@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::layout::NONE;
 use crate::pages::META;
-use crate::state::{CHUNK, NUMBER};
+use crate::state::{CHUNK, Holds, NUMBER, holds};
 
 /// What becomes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +159,25 @@ impl Buffer {
         let at = self.pending.pop_front()?;
         self.slot(at).phase = Phase::Flying;
         Some(at)
+    }
+
+    /// A note of trims takes off, before what has waited longer.
+    pub fn take_note(&mut self) -> Option<u32> {
+        let place = self.notes_waiting().next()?;
+        let at = self.pending.remove(place)?;
+        self.slot(at).phase = Phase::Flying;
+        Some(at)
+    }
+
+    /// Whether a note of trims waits for a row.
+    pub fn has_note(&self) -> bool {
+        self.notes_waiting().next().is_some()
+    }
+
+    /// Where notes stand among those that wait: in front, but for what has failed.
+    fn notes_waiting(&self) -> impl Iterator<Item = usize> {
+        let is_note = |at: &u32| matches!(holds(self.slots[*at as usize].logical), Holds::Trim(_));
+        self.pending.iter().enumerate().filter(move |(_, at)| is_note(at)).map(|(place, _)| place)
     }
 
     /// What was flying has arrived, or need not any more: the slot is free. The caller hands it out.

@@ -18,10 +18,20 @@ use crate::supers::Phase;
 
 /// What the collector does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     Read,
     /// A row of what is gathered, padded if need be.
     Row,
+    /// The keep is opened, for nothing but notes of trims.
+    Keep,
+    /// A row of notes of trims, on trial.
+    Notes,
+    /// The row that ends a trial.
+    End,
+    /// The trial is given up: what has failed has left no room for it.
+    Cancel,
+    /// The host may write a row: the collector can do nothing for it.
+    Grant,
     Wait,
 }
 
@@ -34,6 +44,11 @@ impl<P: Pages> Inner<P> {
             match step {
                 Step::Read => self.gather().await,
                 Step::Row => self.copy_row(),
+                Step::Keep => drop(self.state.borrow_mut().collector_row()),
+                Step::Cancel => self.cancel_trial(),
+                Step::Notes => self.trial_row(true),
+                Step::End => self.trial_row(false),
+                Step::Grant => self.form(),
                 Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
                 Step::Wait => self.collect.changed(&self.rt, seen).await,
             }
@@ -87,10 +102,8 @@ impl<P: Pages> Inner<P> {
 
     fn copy_row(&self) {
         let mut state = self.state.borrow_mut();
-        let stream = state.collector_stream();
-        let row = state.row_of(stream, false).or_else(|| state.open_for(stream, true));
-        let Some((spot, planes)) = row else { return };
-        let job = state.copy_job(stream, spot, planes);
+        let Some((spot, planes)) = state.collector_row() else { return };
+        let job = state.copy_job(spot, planes);
         state.queues[spot.die as usize].jobs.push_back(job);
         drop(state);
         self.dies[spot.die as usize].notify(&self.rt);
@@ -102,16 +115,16 @@ impl<P: Pages> Inner<P> {
             let seen = self.collect.version();
             let next = self.state.borrow_mut().next_erase();
             match next {
-                Some(superblock) => self.erase(superblock).await,
+                Some((superblock, noted)) => self.erase(superblock, noted).await,
                 None => self.collect.changed(&self.rt, seen).await,
             }
         }
     }
 
-    /// Erases a superblock that nothing points to. Notes of trims come first: else a power cut could
-    /// bring back what is older than what is erased here.
-    async fn erase(&self, superblock: u32) {
-        if self.options.cache != Cache::Protected {
+    /// Erases a superblock that nothing points to. Notes of trims come first, if they have not yet: else a
+    /// power cut could bring back what is older than what is erased here.
+    async fn erase(&self, superblock: u32, noted: bool) {
+        if !noted && self.options.cache != Cache::Protected {
             self.write_notes().await;
         }
         let mut erases: Vec<Erase> = Vec::new();
@@ -125,7 +138,9 @@ impl<P: Pages> Inner<P> {
                 }
             }
         }
-        self.pages.erase(&mut erases).await;
+        if !erases.is_empty() {
+            self.pages.erase(&mut erases).await;
+        }
         let mut state = self.state.borrow_mut();
         for die in 0..self.layout.shape.dies {
             let mut bad = state.supers.doomed(superblock, die);
@@ -170,67 +185,85 @@ const READY: u32 = 4;
 impl State {
     /// Where the collector writes: with the host, where it has no superblock of its own and there is none
     /// to be had, as after programs that have failed.
-    fn collector_stream(&mut self) -> Stream {
-        let own = self.options.separate_streams
-            && (self.supers.clean > 0 || self.row_of(Stream::Collector, false).is_some());
+    pub fn collector_stream(&mut self) -> Stream {
+        let own = self.supers.peek(Stream::Collector).is_some()
+            || self.trial.is_some()
+            || (self.options.separate_streams && self.supers.clean > 0);
         if own { Stream::Collector } else { Stream::Host }
     }
 
-    /// The row that a stream may write next where it is. The last row that there is at all is for notes of
-    /// trims: without them nothing is erased, and there would never be another.
-    pub fn row_of(&mut self, stream: Stream, urgent: bool) -> Option<(Spot, u32)> {
-        let (spot, planes) = self.supers.peek(stream)?;
-        let last = self.supers.all[spot.superblock as usize].left <= self.layout.row_units;
-        let kept = self.options.cache != Cache::Protected && self.supers.free == 0 && last;
-        (urgent || !kept).then_some((spot, planes))
-    }
-
     fn next_step(&mut self) -> Step {
-        let lanes = self.lanes();
-        if self.collection.rows >= lanes {
-            return Step::Wait;
+        if self.has_lost_trial() {
+            return Step::Cancel;
         }
-        // The last rows are for notes of trims, where an erase waits for them: then there is space again.
-        if self.supers.free == 0 && self.collection.drained.iter().any(|at| self.is_empty(*at)) {
+        if self.collection.rows >= self.lanes() {
             return Step::Wait;
         }
         let ready = self.weed_out();
         let stream = self.collector_stream();
-        let row = self.row_of(stream, false);
+        let row = self.supers.peek(stream);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
         let free = row.is_none_or(|(spot, _)| self.queues[spot.die as usize].jobs.len() < QUEUE);
+        if let Some(step) = self.trial_step(ready > 0, free) {
+            return step;
+        }
+        if row.is_none() && self.trial.is_some() {
+            return Step::Wait;
+        }
+        // The keep is not touched while an erase gives another; unless that waits for a row itself.
+        let erases = self.collection.drained.iter().any(|at| self.is_empty(*at));
+        if row.is_none() && self.supers.free <= 1 && erases {
+            return if self.needs_keep_for_notes() { Step::Keep } else { Step::Wait };
+        }
         if ready >= room {
             return if free { self.row_or_wait(row) } else { Step::Wait };
         }
-        if self.collection.victim.is_some() {
+        let trying = self.trial.as_ref().is_some_and(|trial| !trial.decided);
+        if self.collection.victim.is_some() || (!trying && self.begin()) {
             return Step::Read;
         }
-        if self.begin() {
-            return Step::Read;
-        }
-        // Nothing more to read: what is in danger, and what the host waits for, goes in a padded row.
+        // Nothing more to read: what is in danger, and what somebody waits for, goes in a padded row.
         let danger = |at: &u32| self.supers.all[*at as usize].refresh;
         let hurry = self.blocked || self.collection.drained.iter().any(danger);
-        if ready > 0 && hurry && free { self.row_or_wait(row) } else { Step::Wait }
+        let all = ready as usize == self.collection.gathered.len();
+        let hurry = if trying { all } else { hurry };
+        if ready > 0 && hurry {
+            return if free { self.row_or_wait(row) } else { Step::Wait };
+        }
+        if ready == 0
+            && self.is_stuck()
+            && !self.granted
+            && self.supers.peek(Stream::Host).is_some()
+        {
+            self.granted = true;
+            return Step::Grant;
+        }
+        Step::Wait
     }
 
     fn row_or_wait(&self, row: Option<(Spot, u32)>) -> Step {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
     }
 
-    /// When the collector has nothing to do: whether the host is blocked and nothing is on its way. So it
-    /// stays, for good. True when that is found.
-    fn gives_up(&mut self) -> bool {
+    /// The host is blocked, the collector has nothing to do, and nothing is on its way.
+    fn is_stuck(&mut self) -> bool {
+        let has_row = self.supers.free > 0 || self.supers.has_rows();
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let collection = &self.collection;
-        let stuck = self.blocked
-            && !self.worn_out
-            && collection.victim.is_none()
-            && collection.drained.is_empty()
+        self.blocked
+            && !self.granted
+            && self.trial.is_none()
+            && !collection.drained.iter().any(|at| self.is_empty(*at))
+            && (!has_row || (collection.victim.is_none() && collection.drained.is_empty()))
             && self.queues.iter().all(idle)
-            && self.supers.clean == self.supers.free;
+            && self.supers.clean == self.supers.free
+    }
+
+    /// When the collector has nothing to do: whether that stays so for good. True when that is found.
+    fn gives_up(&mut self) -> bool {
+        let stuck = !self.worn_out && self.is_stuck();
         self.worn_out |= stuck;
         stuck
     }
@@ -240,12 +273,11 @@ impl State {
         let most = self.options.lanes.max(1);
         let lanes = if self.blocked { most } else { self.space().lanes(most) };
         // What is in danger, and what is begun for that, goes on slowly in any case.
-        lanes.max(u32::from(self.supers.refreshing > 0))
+        lanes.max(u32::from(self.supers.refreshing > 0 || self.trial.is_some()))
     }
 
     /// Chooses the next superblock, if one is wanted.
     fn begin(&mut self) -> bool {
-        let now = self.next_sequence;
         let blocks = self.layout.shape.blocks;
         let supers = &self.supers;
         let in_danger = |at: &u32| {
@@ -263,13 +295,11 @@ impl State {
             self.counters.refreshed += 1;
             at
         } else if space.left < space.start || self.blocked {
-            // At the very end only what surely leaves a row is worth it.
-            let least = if supers.free <= 1 { self.layout.row_units } else { 0 };
-            let enough = move |one: &Candidate| one.valid + least <= one.units;
-            let candidates = (0..blocks).map(|at| supers.candidate(at, now).filter(enough));
-            let chosen = policy::victim(self.options.choice, candidates, &mut self.dice);
-            let Some(at) = chosen else { return false };
-            at as u32
+            let last = supers.free <= 1;
+            let keep = self.keep_units().filter(|_| last);
+            let fitting = keep.and_then(|keep| self.find_victim(keep));
+            let Some(at) = fitting.or_else(|| self.find_gaining(last)) else { return false };
+            at
         } else {
             return false;
         };
@@ -277,6 +307,16 @@ impl State {
         self.supers.all[found as usize].phase = Phase::Victim;
         self.collection.victim = Some((found, self.supers.range(found).0));
         true
+    }
+
+    /// What gains space; at the very end, a row at least.
+    fn find_gaining(&mut self, last: bool) -> Option<u32> {
+        let (now, supers) = (self.next_sequence, &self.supers);
+        let least = if last { self.layout.row_units } else { 0 };
+        let enough = move |one: &Candidate| one.valid + least <= one.units;
+        let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
+        let candidates = candidates.map(move |one| one.filter(enough));
+        policy::victim(self.options.choice, candidates, &mut self.dice).map(|at| at as u32)
     }
 
     /// The next valid units of the victim, as many as a row still lacks.
@@ -321,7 +361,8 @@ impl State {
         }
     }
 
-    fn copy_job(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
+    fn copy_job(&mut self, spot: Spot, planes: u32) -> Job {
+        let stream = self.collector_stream();
         let mut job = self.job(spot, planes, true);
         let room = (planes.count_ones() * self.layout.plane_units) as usize;
         let mut gathered = core::mem::take(&mut self.collection.gathered);
@@ -363,16 +404,23 @@ impl State {
     }
 
     /// Nothing points to it, and nothing is copied out of it.
-    fn is_empty(&self, superblock: u32) -> bool {
+    pub fn is_empty(&self, superblock: u32) -> bool {
         let one = &self.supers.all[superblock as usize];
         one.valid == 0 && one.copies == 0
     }
 
-    /// A superblock that can be erased.
-    fn next_erase(&mut self) -> Option<u32> {
-        if let Some(found) = self.collection.drained.iter().copied().find(|at| self.is_empty(*at)) {
-            return Some(found);
+    /// A superblock that can be erased, and whether the notes of trims before it are on flash. They
+    /// are for what was in doubt after a power cut: no trim since is about what it held.
+    fn next_erase(&mut self) -> Option<(u32, bool)> {
+        if let Some(doubtful) = self.next_doubtful() {
+            return Some((doubtful, true));
         }
+        let found = self.collection.drained.iter().copied().find(|at| self.is_empty(*at))?;
+        let noted = self.collection.noted.take_if(|noted| *noted == found).is_some();
+        Some((found, noted))
+    }
+
+    fn next_doubtful(&mut self) -> Option<u32> {
         let supers = &mut self.supers;
         if supers.clean >= READY || supers.clean == supers.free {
             return None;
@@ -390,6 +438,7 @@ impl State {
     /// A superblock is erased, and free.
     fn erased(&mut self, superblock: u32) {
         self.collection.drained.retain(|at| *at != superblock);
+        self.collection.noted.take_if(|noted| *noted == superblock);
         let one = &mut self.supers.all[superblock as usize];
         one.erases += 1;
         self.supers.most_erases = self.supers.most_erases.max(one.erases);

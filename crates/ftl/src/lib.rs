@@ -16,9 +16,11 @@ mod pages;
 pub mod policy;
 mod precondition;
 mod root;
+pub mod space;
 mod state;
 mod stats;
 mod supers;
+mod trial;
 mod write;
 
 pub use ftl::Ftl;

@@ -15,7 +15,8 @@ use crate::options::{MountError, Options};
 use crate::pages::{Header, Page, Pages, Part, Seen, Shape, Source, Tag, Unit};
 use crate::policy::Stream;
 use crate::root::Root;
-use crate::state::{Holds, NUMBER, PAD, State, TRIM, holds};
+use crate::space;
+use crate::state::{Holds, NUMBER, ON_TRIAL, PAD, State, TRIM, holds};
 use crate::supers::Phase;
 use crate::write::{Noted, noted};
 
@@ -37,6 +38,7 @@ pub(crate) async fn mount<P: Pages>(
         inner.recover(&kept, Root::default()).await;
     }
     inner.state.borrow_mut().count_valid()?;
+    inner.state.borrow_mut().supers.free_empty();
     inner.resume().await;
     inner.refill(&kept);
     inner.state.borrow().check_space()?;
@@ -66,7 +68,7 @@ fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
     let whole = options.block_bytes >= 512 && unit_bytes.is_multiple_of(options.block_bytes);
     let few = options.slots < 2 * layout.row_units || options.slots > 1 << 24;
     let much = options.units == 0 || options.units >= crate::pages::LOST;
-    if !whole || few || much || options.reserve < 2 {
+    if !whole || few || much || options.reserve < space::RESERVE_MIN {
         return Err(MountError::Options);
     }
     Ok(layout)
@@ -83,6 +85,11 @@ impl<P: Pages> Inner<P> {
     /// Brings the map to what it was. False: part of it can't be read.
     async fn recover(&self, kept: &[(u32, Tag)], root: Root) -> bool {
         let mut found = Vec::new();
+        // A number that the checkpoint takes for old would not be looked at by the next mount.
+        {
+            let mut state = self.state.borrow_mut();
+            state.next_sequence = state.next_sequence.max(root.from);
+        }
         for superblock in 0..self.layout.shape.blocks {
             if root.knows(superblock) {
                 self.state.borrow_mut().settle(superblock, &root);
@@ -112,6 +119,7 @@ impl<P: Pages> Inner<P> {
         let Layout { groups, shape, .. } = self.layout;
         let mut parts = self.take_parts();
         let (mut any, mut all_erased) = (false, true);
+        let (before, mut counts) = (found.len(), false);
         for group in 0..groups {
             parts.clear();
             for die in 0..shape.dies {
@@ -130,6 +138,7 @@ impl<P: Pages> Inner<P> {
                     Spot { superblock, group: part.page.page / shape.group, die: part.page.die };
                 let row = Found { sequence: header.sequence, first: self.layout.first(spot) };
                 self.state.borrow_mut().saw(superblock, header);
+                counts |= header.erases & ON_TRIAL == 0;
                 if last.replace(row) != Some(row) && header.sequence >= root.from {
                     found.push(row);
                 }
@@ -137,10 +146,15 @@ impl<P: Pages> Inner<P> {
             // A superblock that was filled before the checkpoint is told by its first row.
             let opened = self.state.borrow().supers.all[superblock as usize].opened;
             if root.filled_before(superblock, opened) {
+                counts = true;
                 break;
             }
         }
         self.give_parts(parts);
+        if !counts {
+            // A trial that had not come to its end.
+            found.truncate(before);
+        }
         if !any && all_erased {
             self.state.borrow_mut().supers.set_clean(superblock);
         }
@@ -263,6 +277,10 @@ impl<P: Pages> Inner<P> {
         for (group, superblock) in open {
             let next = (group + 1 < self.layout.groups).then(|| streams.next()).flatten();
             let Some(stream) = next else {
+                // Nobody shall ever take a trial for not ended.
+                if self.state.borrow().supers.all[superblock as usize].tried {
+                    self.fill_to(superblock, group).await;
+                }
                 self.state.borrow_mut().supers.fill_up(superblock);
                 continue;
             };
@@ -389,12 +407,14 @@ impl State {
         Ok(())
     }
 
-    /// Nothing else lies there.
+    /// Something has been written there, and nothing else lies there.
     fn claim(&mut self, at: u32) -> Result<(), MountError> {
         if at == NONE {
             return Ok(());
         }
-        if u64::from(at) >= self.layout.shape.all_units() || self.supers.is_valid(at) {
+        let there = u64::from(at) < self.layout.shape.all_units()
+            && self.supers.all[self.layout.superblock(at) as usize].phase == Phase::Filled;
+        if !there || self.supers.is_valid(at) {
             return Err(MountError::Map);
         }
         self.supers.set_valid(at);

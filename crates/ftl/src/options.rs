@@ -5,6 +5,7 @@ use core::fmt;
 use crate::layout::Layout;
 use crate::pages::{LOST, Shape};
 use crate::policy::{Choice, Limits};
+use crate::space;
 
 /// Entries of the map that are kept on flash together: 4 bytes each, a unit full.
 pub(crate) const ENTRY_BYTES: u32 = 4;
@@ -26,7 +27,8 @@ pub enum Cache {
 pub struct Options {
     /// Bytes of a logical block; units are a multiple of it.
     pub block_bytes: u32,
-    /// Units that the host sees. See [`Options::units_for`].
+    /// Units that the host sees. See [`Options::units_for`]; more than [`space::most_units`] are mounted too,
+    /// and work as long as no power cut comes at a bad moment.
     pub units: u32,
     /// What becomes of a write before it is on flash.
     pub cache: Cache,
@@ -36,7 +38,8 @@ pub struct Options {
     pub separate_streams: bool,
     /// How the collector chooses.
     pub choice: Choice,
-    /// Superblocks' worth of space below which the host waits for the collector, at least 2.
+    /// Superblocks' worth of space below which the host waits for the collector, at least
+    /// [`space::RESERVE_MIN`].
     pub reserve: u32,
     /// Rows of the collector that may be under way at the same time.
     pub lanes: u32,
@@ -90,8 +93,22 @@ impl Options {
 
     /// How many units a host may see on flash of this shape, if so many thousandths of them are kept as
     /// spare space (the over-provisioning), beside what `reserve` needs, what the map takes on flash, and
-    /// this many bad blocks in each plane.
+    /// this many bad blocks in each plane. Never more than [`space::most_units`]: few rows in a superblock
+    /// need more spare space.
     pub fn units_for(shape: &Shape, spare_per_mille: u32, reserve: u32, bad_per_plane: u32) -> u32 {
+        let wanted = Options::wanted_units(shape, spare_per_mille, reserve, bad_per_plane);
+        wanted.min(space::most_units(shape, bad_per_plane)).min(u64::from(LOST - 1)) as u32
+    }
+
+    /// The least over-provisioning, in thousandths, with which such flash never runs out of space, wherever
+    /// its power is cut: see [`space`]. None: there is none.
+    pub fn least_spare(shape: &Shape, reserve: u32, bad_per_plane: u32) -> Option<u32> {
+        let wanted = |spare| Options::wanted_units(shape, spare, reserve, bad_per_plane);
+        (1..=1000).find(|spare| space::is_safe(shape, wanted(*spare), reserve, bad_per_plane))
+    }
+
+    /// What is left for the host beside the spare space.
+    fn wanted_units(shape: &Shape, spare_per_mille: u32, reserve: u32, bad_per_plane: u32) -> u64 {
         let layout = Layout::new(*shape);
         let good = shape.blocks.saturating_sub(bad_per_plane);
         let all = u64::from(good) * u64::from(layout.super_units);
@@ -99,13 +116,12 @@ impl Options {
         let left = all.saturating_sub(kept);
         let units = left * 1000 / u64::from(1000 + spare_per_mille);
         let map = 2 * units.div_ceil(u64::from(shape.unit_bytes / ENTRY_BYTES)) + TRIM_UNITS;
-        let units = left.saturating_sub(map) * 1000 / u64::from(1000 + spare_per_mille);
-        units.min(u64::from(LOST - 1)) as u32
+        left.saturating_sub(map) * 1000 / u64::from(1000 + spare_per_mille)
     }
 }
 
 /// Room for notes of trims.
-pub(crate) const TRIM_UNITS: u64 = 8;
+const TRIM_UNITS: u64 = space::NOTES_MAX as u64;
 
 /// Space that is not for data.
 pub(crate) struct Space {

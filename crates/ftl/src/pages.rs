@@ -81,7 +81,8 @@ pub struct Row {
 pub struct Header {
     /// The number of the row in the order in which rows were made up. Never used twice.
     pub sequence: u64,
-    /// How often the row's blocks have been erased.
+    /// How often the row's blocks have been erased. The topmost bit is not a number: such a row is on trial
+    /// (see [`space`](crate::space)).
     pub erases: u32,
 }
 

@@ -220,6 +220,7 @@ impl<P: Pages> Inner<P> {
         self.write_chunks().await;
         root.chunks = self.state.borrow().chunks.clone();
         let done = self.write_root(&root).await;
+        self.state.borrow_mut().rootless = !done;
         if done {
             self.state.borrow_mut().end_checkpoint(root.from);
         }

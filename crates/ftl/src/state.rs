@@ -7,10 +7,11 @@ use runtime::Dice;
 
 use crate::buffer::Buffer;
 use crate::layout::{Layout, NONE, Spot};
-use crate::options::{ENTRY_BYTES, Options, Space, TRIM_UNITS};
+use crate::options::{ENTRY_BYTES, Options, Space};
 use crate::pages::{Header, LOST, META, Pages, Unit};
 use crate::policy;
 use crate::root::RootPlace;
+use crate::space::NOTES_MAX;
 use crate::stats::Counters;
 use crate::supers::Supers;
 
@@ -56,6 +57,8 @@ pub(crate) struct Job {
     /// the buffer.
     pub from: Vec<u32>,
     pub collected: bool,
+    /// It counts only when the trial of its superblock has ended.
+    pub on_trial: bool,
 }
 
 /// What a die has to do.
@@ -96,6 +99,28 @@ pub(crate) struct Collection {
     pub drained: Vec<u32>,
     /// Its rows on their way.
     pub rows: u32,
+    /// One of them, if the notes of trims before which it must not be erased are on flash.
+    pub noted: Option<u32>,
+}
+
+/// In [`Header::erases`]: the row counts only if its superblock holds one without this.
+pub(crate) const ON_TRIAL: u32 = 1 << 31;
+
+/// What the collector has copied into the keep: see [`space`](crate::space).
+pub(crate) struct Trial {
+    /// The keep.
+    pub at: u32,
+    /// What takes its place.
+    pub victim: u32,
+    /// Notes of the trims so far are closed, and have a row.
+    pub sealed: bool,
+    pub noted: bool,
+    /// The row that ends it has been made up.
+    pub decided: bool,
+    /// Rows that have arrived, and the planes in which they failed.
+    pub landed: Vec<(Job, u32)>,
+    /// The victim's units in them.
+    pub copied: u32,
 }
 
 pub(crate) struct State {
@@ -128,6 +153,12 @@ pub(crate) struct State {
     /// The host has been refused a row, or a superblock.
     pub blocked: bool,
     pub collection: Collection,
+    /// The keep is being written.
+    pub trial: Option<Trial>,
+    /// The host may write a row though it would have to wait: the collector can do nothing.
+    pub granted: bool,
+    /// The last checkpoint found no block for its root.
+    pub rootless: bool,
     pub space: Space,
     pub dice: Dice,
     pub counters: Counters,
@@ -163,6 +194,9 @@ impl State {
             chunks_waiting: 0,
             blocked: false,
             collection: Collection::default(),
+            trial: None,
+            granted: false,
+            rootless: false,
             space: Space::of(&layout, options.reserve),
             dice: Dice::for_part(options.seed, "flash collector"),
             counters: Counters::default(),
@@ -249,20 +283,24 @@ impl State {
 
     /// So many notes of trims may be on flash before a checkpoint is due.
     pub fn notes_most(&self) -> u64 {
-        TRIM_UNITS / 2
+        u64::from(NOTES_MAX) / 2
     }
 
     /// The oldest row that is still on its way, or the next to be made up.
     pub fn oldest_sequence(&self) -> u64 {
         let first = |q: &Queue| q.flying.or_else(|| q.jobs.front().map(|job| job.header.sequence));
-        self.queues.iter().filter_map(first).min().unwrap_or(self.next_sequence)
+        // What is on trial has not arrived.
+        let tried = self.trial.as_ref().map(|trial| self.supers.all[trial.at as usize].opened);
+        self.queues.iter().filter_map(first).chain(tried).min().unwrap_or(self.next_sequence)
     }
 
     /// A row is begun.
     pub fn job(&mut self, spot: Spot, planes: u32, collected: bool) -> Job {
+        let on_trial = self.is_on_trial(spot.superblock);
         let header = Header {
             sequence: self.next_sequence,
-            erases: self.supers.all[spot.superblock as usize].erases,
+            erases: self.supers.all[spot.superblock as usize].erases
+                | if on_trial { ON_TRIAL } else { 0 },
         };
         self.next_sequence += 1;
         let (units, from) = match self.spare_jobs.pop() {
@@ -272,7 +310,7 @@ impl State {
                 (Vec::with_capacity(room), Vec::with_capacity(room))
             }
         };
-        Job { spot, planes, header, units, from, collected }
+        Job { spot, planes, header, units, from, collected, on_trial }
     }
 
     /// A row has come to its end: its vectors serve another.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::layout::{Layout, Spot};
 use crate::pages::{Header, Page, Pages};
 use crate::policy::{Candidate, Health, Stream};
+use crate::state::ON_TRIAL;
 
 /// What becomes of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) struct Super {
     pub copies: u32,
     /// Rows into it that are still on their way.
     pub flying: u32,
+    /// A mount has found rows on trial there, and one that ended it.
+    pub tried: bool,
 }
 
 /// Where a stream writes next.
@@ -108,6 +111,7 @@ impl Supers {
                 refresh: false,
                 copies: 0,
                 flying: 0,
+                tried: false,
             });
             supers.recount(block);
             let one = &mut supers.all[block as usize];
@@ -214,6 +218,11 @@ impl Supers {
         }
     }
 
+    /// Whether a stream has an open superblock with room.
+    pub fn has_rows(&mut self) -> bool {
+        self.peek(Stream::Host).is_some() || self.peek(Stream::Collector).is_some()
+    }
+
     /// The stream has taken that row.
     pub fn advance(&mut self, stream: Stream, planes: u32, next_sequence: u64) {
         let frontier = stream as usize;
@@ -245,6 +254,7 @@ impl Supers {
         (one.phase, one.left) = (Phase::Open, one.units);
         (one.opened, one.filled) = (sequence, sequence);
         one.health = Health::default();
+        one.tried = false;
         self.free -= 1;
         self.clean -= 1;
         self.free_units -= u64::from(one.units);
@@ -254,7 +264,7 @@ impl Supers {
     /// A superblock without valid units has been erased, and is free again.
     pub fn release(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
-        debug_assert!(one.valid == 0 && one.copies == 0 && one.flying == 0);
+        debug_assert!(one.valid == 0 && one.copies == 0 && one.flying == 0, "{superblock} {one:?}");
         self.refreshing -= u32::from(one.refresh);
         one.refresh = false;
         one.phase = if one.units == 0 { Phase::Gone } else { Phase::Free { clean: true } };
@@ -300,7 +310,8 @@ impl Supers {
         }
         one.opened = one.opened.min(header.sequence);
         one.filled = one.filled.max(header.sequence);
-        one.erases = one.erases.max(header.erases);
+        one.tried |= header.erases & ON_TRIAL != 0;
+        one.erases = one.erases.max(header.erases & !ON_TRIAL);
         self.most_erases = self.most_erases.max(one.erases);
     }
 
@@ -310,6 +321,15 @@ impl Supers {
         if one.phase == (Phase::Free { clean: false }) {
             one.phase = Phase::Free { clean: true };
             self.clean += 1;
+        }
+    }
+
+    /// After a mount: what holds nothing that counts is free.
+    pub fn free_empty(&mut self) {
+        for one in self.all.iter_mut().filter(|one| one.phase == Phase::Filled && one.valid == 0) {
+            one.phase = Phase::Free { clean: false };
+            self.free += 1;
+            self.free_units += u64::from(one.units);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::layout::{NONE, Spot};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Stream};
+use crate::space::{self, NOTES_MAX, Opening};
 use crate::state::{Holds, Job, OpenNote, PAD, QUEUE, State, TRIM, holds};
 use crate::supers;
 
@@ -256,13 +257,18 @@ impl<P: Pages> Inner<P> {
         self.landed.notify(&self.rt);
     }
 
-    /// Returns when all notes that wait fit into one row, with another.
+    /// Returns when all notes that wait fit into one row, with another, and flash has not too many of them.
     async fn few_notes(&self) {
         loop {
             let seen = self.landed.version();
-            let waiting = self.state.borrow().waiting_notes.len() as u32;
-            if waiting + 1 < self.layout.plane_units.max(2) {
-                return;
+            {
+                let state = self.state.borrow();
+                let waiting = state.waiting_notes.len() as u32;
+                let all = waiting + state.notes.len() as u32;
+                let few = all < NOTES_MAX || state.rootless || state.worn_out;
+                if few && waiting + 1 < self.layout.plane_units.max(2) {
+                    return;
+                }
             }
             self.hurry();
             self.landed.changed(&self.rt, seen).await;
@@ -274,7 +280,7 @@ impl<P: Pages> Inner<P> {
         loop {
             let mut state = self.state.borrow_mut();
             let Some((stream, spot, planes)) = state.host_row() else { break };
-            let job = state.host_job(stream, spot, planes);
+            let job = state.host_job(stream, spot, planes, false);
             state.queues[spot.die as usize].jobs.push_back(job);
             drop(state);
             self.dies[spot.die as usize].notify(&self.rt);
@@ -334,21 +340,38 @@ impl<P: Pages> Inner<P> {
         if failed != 0 {
             state.supers.doom(job.spot.superblock, job.spot.die, failed);
         }
-        for (at, (plane, unit)) in (0..job.units.len()).zip(job.targets(&self.layout)) {
-            let failed = failed >> plane & 1 != 0;
-            match job.units[at].from {
-                Source::Slot(slot) => self.slot_arrived(&mut state, &job, at, slot, unit, failed),
-                _ => state.copy_arrived(&job, at, unit, failed),
-            }
-        }
         if job.collected {
             state.collection.rows -= 1;
         }
-        state.recycle(job);
+        if job.on_trial {
+            self.try_row(&mut state, job, failed);
+        } else {
+            self.end_trial(&mut state, job.spot.superblock, job.planes & !failed);
+            self.settle(&mut state, &job, failed, false);
+            self.settle(&mut state, &job, failed, true);
+            state.recycle(job);
+        }
         drop(state);
         self.form();
         self.landed.notify(&self.rt);
         self.collect.notify(&self.rt);
+    }
+
+    /// What has arrived of a row counts from now on; or, what has not is to be written again.
+    pub fn settle(&self, state: &mut State, job: &Job, failed: u32, arrived: bool) {
+        if !arrived && failed == 0 {
+            return;
+        }
+        for (at, (plane, unit)) in (0..job.units.len()).zip(job.targets(&self.layout)) {
+            let failed = failed >> plane & 1 != 0;
+            if failed == arrived {
+                continue;
+            }
+            match job.units[at].from {
+                Source::Slot(slot) => self.slot_arrived(state, job, at, slot, unit, failed),
+                _ => state.copy_arrived(job, at, unit, failed),
+            }
+        }
     }
 
     fn slot_arrived(
@@ -408,73 +431,72 @@ impl State {
 
     /// Whether a row of the host's may be made up now, and where.
     fn host_row(&mut self) -> Option<(Stream, Spot, u32)> {
+        let was_blocked = core::mem::replace(&mut self.blocked, false);
+        let row = self.find_host_row();
+        self.counters.refusals += u64::from(self.blocked && !was_blocked);
+        row
+    }
+
+    fn find_host_row(&mut self) -> Option<(Stream, Spot, u32)> {
         let waiting = self.buffer.waiting();
         if waiting == 0 {
             return None;
         }
         let full = waiting >= self.layout.row_units;
+        let urgent = self.urgent && self.buffer.has_note();
         let forced = full
-            || self.urgent
+            || urgent
             || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
                 && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
-        let urgent = self.urgent && !self.waiting_notes.is_empty();
         let mut stream = Stream::Host;
-        let (spot, planes) = match self.row_of(stream, urgent) {
+        let (spot, planes) = match self.supers.peek(stream) {
             Some(row) => row,
-            None if self.supers.peek(stream).is_some() => {
-                self.refuse();
-                return None;
-            }
-            None if urgent && self.supers.clean == 0 => {
+            None if urgent && self.trial.is_none() && self.supers.free <= 1 => {
                 stream = Stream::Collector;
-                self.supers.peek(stream)?
+                let row = self.supers.peek(stream);
+                self.blocked = row.is_none();
+                row?
             }
             None if !forced && waiting < self.layout.plane_units => return None,
-            None => self.open_for(Stream::Host, urgent)?,
+            None => self.open_for_host()?,
         };
         let room = planes.count_ones() * self.layout.plane_units;
         if waiting < room && !forced {
             return None;
         }
-        if !urgent && !self.space().admits(room) {
-            self.refuse();
+        if !urgent && !self.granted && !self.space().admits(room) {
+            self.blocked = true;
             return None;
         }
         (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((stream, spot, planes))
     }
 
-    fn refuse(&mut self) {
-        if !self.blocked {
-            self.counters.refusals += 1;
-        }
-        self.blocked = true;
+    /// Opens a superblock for the host, if it may have one.
+    fn open_for_host(&mut self) -> Option<(Spot, u32)> {
+        let wanted = u32::from(self.supers.refreshing > 0);
+        let may = space::may_open(Stream::Host, self.supers.free, wanted) == Opening::Plain;
+        let row = if may { self.open_clean(Stream::Host) } else { None };
+        self.blocked = row.is_none();
+        row
     }
 
-    /// Opens a superblock for a stream, if it may have one. The last belongs to the collector.
-    pub fn open_for(&mut self, stream: Stream, last: bool) -> Option<(Spot, u32)> {
-        let kept = 1 + u32::from(self.supers.refreshing > 0);
-        if self.supers.free <= if last { 0 } else { kept } {
-            self.refuse();
-            return None;
-        }
+    /// Opens an erased superblock for a stream, if there is one.
+    pub fn open_clean(&mut self, stream: Stream) -> Option<(Spot, u32)> {
         let clean = |one: &supers::Super| {
             (one.phase == supers::Phase::Free { clean: true }).then_some(one.erases)
         };
-        let found = policy::fresh(stream, self.supers.all.iter().map(clean));
-        let Some(found) = found else {
-            self.refuse();
-            return None;
-        };
+        let found = policy::fresh(stream, self.supers.all.iter().map(clean))?;
         self.supers.open(stream, found as u32, self.next_sequence);
         self.supers.peek(stream)
     }
 
-    /// The row, of what has waited longest.
-    fn host_job(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
-        self.blocked = false;
+    /// The row, of what has waited longest, or of notes of trims alone.
+    pub fn host_job(&mut self, stream: Stream, spot: Spot, planes: u32, notes_alone: bool) -> Job {
+        self.granted = false;
         let mut job = self.job(spot, planes, false);
         for _ in 0..planes.count_ones() * self.layout.plane_units {
-            let unit = match self.buffer.take_off() {
+            let slot = if notes_alone { self.buffer.take_note() } else { self.buffer.take_off() };
+            let unit = match slot {
                 Some(slot) => {
                     let logical = self.buffer.slots[slot as usize].logical;
                     Unit { logical, from: Source::Slot(slot) }

@@ -112,9 +112,10 @@ fn trimmed_space_is_free_at_once() {
             &options,
             |_| {},
             async |_, ftl, oracle| {
+                let mut dice = Dice::new(2);
                 for round in 0..5 {
-                    for unit in 0..options.units {
-                        write(ftl, oracle, (unit * 11 + round) % options.units).await;
+                    for _ in 0..options.units {
+                        write(ftl, oracle, dice.below(options.units.into()) as u32).await;
                     }
                     if trim {
                         ftl.trim(0, options.units * 2).await.unwrap();

@@ -154,7 +154,7 @@ fn software(
         ],
     );
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
-    let reserve = optional(fields, "reserve", 4, 4..=64);
+    let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
     let geometry = geometry?;
     let shape = shape(geometry);
@@ -167,6 +167,7 @@ fn software(
         fields.error("blocks", found, "more of them: none are left for data");
         return None;
     }
+    check_spare(fields, &shape, spare, reserve, bad)?;
     let slots = (buffer? / u64::from(shape.unit_bytes)) as u32;
     let least = shape.row_units(u32::MAX >> (32 - shape.planes));
     if slots < least {
@@ -189,6 +190,25 @@ fn software(
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
     })
+}
+
+/// With fewer rows in a superblock more must be spare: `ftl::space` has the proof.
+fn check_spare(
+    fields: &Fields<'_>,
+    shape: &ftl::Shape,
+    spare: u32,
+    reserve: u32,
+    bad: u32,
+) -> Option<()> {
+    let least = Options::least_spare(shape, reserve, bad);
+    if least.is_some_and(|least| least <= spare) {
+        return Some(());
+    }
+    let rows = shape.rows() * shape.dies;
+    let least = least.map_or("more blocks".to_owned(), |least| format!("at least {least}"));
+    let expected = format!("{least}: superblocks have {rows} rows, and a reserve of {reserve}");
+    fields.error("spare_per_mille", spare.to_string(), expected);
+    None
 }
 
 fn optional(

@@ -61,6 +61,17 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "medium.flash.spare_per_mille: found 0, expected a whole number from 1 to 1000",
     );
     refused(
+        "flash.spare_per_mille",
+        "1",
+        "medium.flash.spare_per_mille: found 1, expected at least 50: \
+         superblocks have 8 rows, and a reserve of 4",
+    );
+    refused(
+        "flash.reserve",
+        "1",
+        "medium.flash.reserve: found 1, expected a whole number from 2 to 64",
+    );
+    refused(
         "flash.cache",
         "write-back",
         "medium.flash.cache: found \"write-back\", \

@@ -1,0 +1,246 @@
+//! The collector on trial, in the keep: see [`space`](crate::space).
+
+use crate::collect::Step;
+use crate::ftl::Inner;
+use crate::layout::Spot;
+use crate::options::Cache;
+use crate::pages::Pages;
+use crate::policy::{self, Candidate, Stream};
+use crate::space::{self, Opening};
+use crate::state::{Job, State, Trial};
+use crate::supers::Phase;
+
+impl<P: Pages> Inner<P> {
+    /// A row of the trial that is not made of copies: notes of trims alone, or the one that ends it, with
+    /// what the host has written.
+    pub fn trial_row(&self, notes_alone: bool) {
+        let mut state = self.state.borrow_mut();
+        let Some((spot, planes)) = state.supers.peek(Stream::Collector) else { return };
+        if let Some(trial) = &mut state.trial {
+            trial.noted |= notes_alone;
+        }
+        let job = state.host_job(Stream::Collector, spot, planes, notes_alone);
+        state.queues[spot.die as usize].jobs.push_back(job);
+        drop(state);
+        self.dies[spot.die as usize].notify(&self.rt);
+    }
+
+    /// A row on trial has arrived: it waits for the end, but for what has failed.
+    pub fn try_row(&self, state: &mut State, job: Job, failed: u32) {
+        self.settle(state, &job, failed, false);
+        let Some(victim) = state.trial.as_ref().map(|trial| trial.victim) else { return };
+        let good = |(at, (plane, _)): &(usize, (u32, u32))| {
+            failed >> plane & 1 == 0 && state.is_of(job.from[*at], victim)
+        };
+        let targets = job.targets(&self.layout);
+        let copied = (0..job.units.len()).zip(targets).filter(good).count() as u32;
+        if let Some(trial) = &mut state.trial {
+            trial.copied += copied;
+            trial.landed.push((job, failed));
+        }
+    }
+
+    /// A row that is not on trial has arrived behind those that are: they count from now on.
+    pub fn end_trial(&self, state: &mut State, superblock: u32, planes: u32) {
+        if planes == 0 || state.trial.as_ref().is_none_or(|trial| trial.at != superblock) {
+            return;
+        }
+        let Some(trial) = state.trial.take() else { return };
+        for (job, failed) in trial.landed {
+            self.settle(state, &job, failed, true);
+            state.recycle(job);
+        }
+        let drained = state.collection.drained.contains(&trial.victim);
+        state.collection.noted = Some(trial.victim).filter(|_| drained);
+        let frontiers = &mut state.supers.frontiers;
+        if !self.options.separate_streams && frontiers[Stream::Host as usize].at.is_none() {
+            frontiers[Stream::Host as usize] =
+                core::mem::take(&mut frontiers[Stream::Collector as usize]);
+        }
+    }
+}
+
+impl<P: Pages> Inner<P> {
+    /// The keep is erased, and may be tried again with what is left of it. The victim is as any other.
+    pub fn cancel_trial(&self) {
+        let mut state = self.state.borrow_mut();
+        let Some(trial) = state.trial.take() else { return };
+        for (job, failed) in trial.landed {
+            // What had failed waits again already.
+            self.settle(&mut state, &job, !failed, false);
+            state.recycle(job);
+        }
+        let (layout, victim) = (self.layout, trial.victim);
+        let is_empty = state.is_empty(victim);
+        let collection = &mut state.collection;
+        if !is_empty {
+            collection.gathered.retain(|(at, _)| layout.superblock(*at) != victim);
+            collection.drained.retain(|at| *at != victim);
+            collection.victim.take_if(|(at, _)| *at == victim);
+        }
+        collection.drained.push(trial.at);
+        collection.noted = Some(trial.at);
+        if !is_empty {
+            state.supers.all[victim as usize].phase = Phase::Filled;
+        }
+        state.supers.all[trial.at as usize].phase = Phase::Victim;
+        drop(state);
+        self.collect.notify(&self.rt);
+    }
+}
+
+impl State {
+    /// Programs have failed, and no row is left for the trial.
+    pub fn has_lost_trial(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| {
+            let keep = &self.supers.all[trial.at as usize];
+            keep.phase != Phase::Open && keep.flying == 0
+        })
+    }
+
+    /// Whether a unit, if it is one, lies in this superblock.
+    fn is_of(&self, unit: u32, superblock: u32) -> bool {
+        unit != crate::layout::NONE && self.layout.superblock(unit) == superblock
+    }
+
+    /// All that was valid there has a row.
+    fn has_passed(&self, superblock: u32) -> bool {
+        self.collection.victim.is_none_or(|(victim, _)| victim != superblock)
+            && !self.collection.gathered.iter().any(|(at, _)| self.is_of(*at, superblock))
+    }
+
+    /// Whether a row that is made up now for this superblock is on trial.
+    pub fn is_on_trial(&mut self, superblock: u32) -> bool {
+        let Some(trial) = self.trial.as_ref().filter(|trial| trial.at == superblock) else {
+            return false;
+        };
+        let decided = trial.decided || self.may_decide(trial);
+        if let Some(trial) = &mut self.trial {
+            trial.decided = decided;
+        }
+        !decided
+    }
+
+    /// All of the victim has arrived, and the notes of trims have.
+    fn may_decide(&self, trial: &Trial) -> bool {
+        trial.sealed
+            && self.has_passed(trial.victim)
+            && self.supers.all[trial.victim as usize].copies == trial.copied
+            && self.supers.all[trial.at as usize].flying == 0
+            && (trial.noted || !self.owes_notes())
+    }
+
+    /// Notes of trims have to go before an erase. Slots that outlive a power cut are as good.
+    fn owes_notes(&self) -> bool {
+        self.options.cache != Cache::Protected && self.buffer.has_note()
+    }
+
+    /// What the collector does on trial, once the victim has been gone over. None: as at other times.
+    pub fn trial_step(&mut self, ready: bool, has_place: bool) -> Option<Step> {
+        let trial = self.trial.as_ref()?;
+        let (decided, victim, at) = (trial.decided, trial.victim, trial.at as usize);
+        if !decided && !self.has_passed(victim) {
+            return None;
+        }
+        if decided {
+            // Its row has failed: another is to end it.
+            let again = self.supers.all[at].flying == 0 && self.supers.all[at].phase == Phase::Open;
+            return again.then_some(Step::End);
+        }
+        if !trial.sealed {
+            self.seal_note();
+        }
+        let owes = self.owes_notes();
+        let trial = self.trial.as_mut()?;
+        trial.sealed = true;
+        if !has_place || self.supers.all[at].phase != Phase::Open {
+            return Some(Step::Wait);
+        }
+        if owes && !trial.noted {
+            return Some(Step::Notes);
+        }
+        let trial = self.trial.as_ref()?;
+        if !self.may_decide(trial) {
+            return Some(Step::Wait);
+        }
+        Some(if ready { Step::Row } else { Step::End })
+    }
+
+    /// Whether notes of trims that an erase waits for have nowhere to go but the keep.
+    pub fn needs_keep_for_notes(&mut self) -> bool {
+        self.urgent && self.buffer.has_note() && self.supers.clean > 0 && !self.supers.has_rows()
+    }
+
+    /// The row that the collector writes next; a superblock is opened for it if need be.
+    pub fn collector_row(&mut self) -> Option<(Spot, u32)> {
+        let stream = self.collector_stream();
+        if let Some(row) = self.supers.peek(stream) {
+            return Some(row);
+        }
+        match space::may_open(Stream::Collector, self.supers.free, 0) {
+            // One trial at a time.
+            _ if self.trial.is_some() => None,
+            Opening::No => None,
+            Opening::Plain => self.open_clean(stream),
+            Opening::Trial => self.open_keep(),
+        }
+    }
+
+    /// What the collector has begun with leaves the keep room, or is left for something that does.
+    fn open_keep(&mut self) -> Option<(Spot, u32)> {
+        let keep = self.keep_units()?;
+        let collection = &self.collection;
+        let drained = collection.drained.iter().copied().find(|at| !self.is_empty(*at));
+        let (victim, rest) = match (drained, collection.victim) {
+            (Some(drained), _) => (drained, 0),
+            (None, Some((victim, _))) => (victim, self.supers.all[victim as usize].valid),
+            // For notes of trims alone.
+            (None, None) => (*collection.drained.first()?, 0),
+        };
+        let moved = self.collection.gathered.len() as u32 + rest;
+        let fits = space::fits(moved, keep, self.layout.row_units);
+        let chosen = self.collection.victim.is_some();
+        if !fits && chosen && self.find_victim(keep).is_some() {
+            self.let_go();
+            return None;
+        }
+        let row = self.open_clean(Stream::Collector);
+        if fits {
+            let at = self.supers.frontiers[Stream::Collector as usize].at?.superblock;
+            self.trial = Some(Trial {
+                at,
+                victim,
+                sealed: false,
+                noted: false,
+                decided: false,
+                landed: alloc::vec::Vec::new(),
+                copied: 0,
+            });
+        }
+        row
+    }
+
+    /// The collector's victim is as any other again.
+    fn let_go(&mut self) {
+        if let Some((victim, _)) = self.collection.victim.take() {
+            self.supers.all[victim as usize].phase = Phase::Filled;
+            let layout = self.layout;
+            self.collection.gathered.retain(|(at, _)| layout.superblock(*at) != victim);
+        }
+    }
+
+    /// The size of the keep.
+    pub fn keep_units(&self) -> Option<u32> {
+        let clean = |one: &&crate::supers::Super| matches!(one.phase, Phase::Free { .. });
+        self.supers.all.iter().filter(clean).map(|one| one.units).max()
+    }
+
+    /// What may be collected into a keep of this size.
+    pub fn find_victim(&mut self, keep: u32) -> Option<u32> {
+        let (now, supers, row) = (self.next_sequence, &self.supers, self.layout.row_units);
+        let fits = move |one: &Candidate| space::fits(one.valid, keep.min(one.units), row);
+        let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
+        let candidates = candidates.map(move |one| one.filter(fits));
+        policy::victim(self.options.choice, candidates, &mut self.dice).map(|at| at as u32)
+    }
+}
