@@ -151,6 +151,20 @@ impl Memory {
         self.region.start.as_ptr()
     }
 
+    /// The same bytes, seen on the bus somewhere else.
+    pub fn at_base(&self, base: BusAddr) -> Memory {
+        Memory { region: self.region.clone(), base }
+    }
+
+    /// Where bytes of it lie in this process: for who has to hand an address to a program that is not ours.
+    /// It is good as long as any clone lives, and everything else that reaches it does so word by word.
+    ///
+    /// # Errors
+    /// They do not lie inside, or may not be changed.
+    pub fn address(&self, at: BusAddr, bytes: usize) -> Result<*mut u8, OutOfRange> {
+        self.place_to_change(at, bytes)
+    }
+
     /// Where it begins on the bus.
     pub fn base(&self) -> BusAddr {
         self.base

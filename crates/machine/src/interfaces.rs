@@ -22,6 +22,7 @@ use wire::nvme::features::{Arbitration, InterruptCoalescing};
 use crate::function;
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
 
+pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
 
 /// One host interface, both ends of it.

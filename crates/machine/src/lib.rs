@@ -18,6 +18,7 @@
 
 pub mod device;
 pub mod engine;
+pub mod fastpath;
 mod function;
 pub mod interfaces;
 pub mod measure;

@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("workload", &["runtime"]),
     ("rtl", &["wire", "runtime", "bus"]),
     ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"]),
+    ("fnvme", &["machine"]),
 ];
 
 /// The only files that may hold `unsafe`.
@@ -27,6 +28,7 @@ const UNSAFE_IN: &[&str] = &[
     "crates/bus/src/vfio/sys.rs",
     "crates/runtime/src/wall.rs",
     "crates/rtl/src/verilated.rs",
+    "crates/fnvme/src/c.rs",
 ];
 
 /// Calls that have one home, and that home.

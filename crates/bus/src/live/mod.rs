@@ -3,9 +3,11 @@
 //! Registers are plain words of a shared window, doorbells among them; DMA is a bounds-checked copy; an
 //! interrupt adds one to a shared count. Nothing on the path of a command makes a system call.
 
+mod others;
 mod process;
 
 use alloc::rc::Rc;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
@@ -20,6 +22,7 @@ use crate::{
     Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Memory, OutOfRange,
     Payload, Posting, Segment,
 };
+use others::Others;
 pub use process::{Client, ProcessError, Server, connect};
 
 /// The stages that this bus marks.
@@ -34,6 +37,7 @@ pub struct Shared {
     /// Host memory, as the host's arena hands it out.
     pub host_memory: Memory,
     window: Window,
+    others: Arc<Others>,
 }
 
 /// The device's registers, and behind them the counts of its interrupts.
@@ -87,7 +91,8 @@ impl Shared {
         // Mapped, not from the heap, so that large pages may serve it.
         let host_memory = crate::fd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
         let memory = Memory::private(Window::bytes(register_bytes), BusAddr(0));
-        Ok(Shared { host_memory, window: Window { memory, register_bytes } })
+        let window = Window { memory, register_bytes };
+        Ok(Shared { host_memory, window, others: Arc::default() })
     }
 
     /// The driver's end, for the thread of `rt`.
@@ -102,11 +107,33 @@ impl Shared {
         }
     }
 
+    /// The device reaches this memory too from now on, by the addresses that it has.
+    pub fn also(&self, memory: &Memory) {
+        self.others.change(|list| list.push(memory.clone()));
+    }
+
+    /// The device need not reach this memory any more. It may until it next looks for what it does not know.
+    pub fn no_longer(&self, memory: &Memory) {
+        self.others.change(|list| list.retain(|other| other.base() != memory.base()));
+    }
+
+    /// The 32-bit register at this offset, with acquire.
+    pub fn load(&self, register: u32) -> u32 {
+        self.window.load(register)
+    }
+
+    /// Sets the 32-bit register at this offset, with release.
+    pub fn store(&self, register: u32, value: u32) {
+        self.window.store(register, value);
+    }
+
     /// The device's end, for the thread of `rt`.
     pub fn device(&self, rt: &Rt) -> LiveDevice {
         LiveDevice {
             rt: rt.clone(),
             host: Rc::new(RefCell::new(alloc::vec![self.host_memory.clone()])),
+            others: self.others.clone(),
+            seen: Rc::default(),
             window: self.window.clone(),
             transfer: rt.stage("data transfer"),
             host_read: rt.stage("host read"),
@@ -201,6 +228,9 @@ pub struct LiveDevice {
     rt: Rt,
     /// The host's memory, in one piece or several.
     host: Rc<RefCell<Vec<Memory>>>,
+    others: Arc<Others>,
+    /// Changes of the others that it knows of.
+    seen: Rc<Cell<u32>>,
     window: Window,
     transfer: Stage,
     host_read: Stage,
@@ -218,7 +248,13 @@ impl LiveDevice {
         let host = self.host.borrow();
         match host.iter().find(|memory| memory.holds(at, bytes)) {
             Some(memory) => Ok(f(memory)?),
-            None => Err(DmaError::Address(OutOfRange { at, bytes })),
+            None => {
+                drop(host);
+                self.others.find_again(&self.host, &self.seen);
+                let host = self.host.borrow();
+                let memory = host.iter().find(|memory| memory.holds(at, bytes));
+                Ok(f(memory.ok_or(OutOfRange { at, bytes })?)?)
+            }
         }
     }
 
@@ -474,7 +510,8 @@ mod tests {
     #[test]
     fn a_fetch_that_looks_once_waits_for_nobody() {
         let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
-        let shared = Shared { host_memory: Memory::private(4096, BASE), window };
+        let host_memory = Memory::private(4096, BASE);
+        let shared = Shared { host_memory, window, others: Arc::default() };
         let (rt, device) = port(&shared);
         rt.block_on(async {
             let mut bytes = [0; 16];
@@ -495,7 +532,8 @@ mod tests {
     fn what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there() {
         for flags in [Flags::Last, Flags::EachPacket(128)] {
             let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
-            let shared = Shared { host_memory: Memory::private(4096, BASE), window };
+            let host_memory = Memory::private(4096, BASE);
+            let shared = Shared { host_memory, window, others: Arc::default() };
             let (entry, buffer) = (BASE, BusAddr(BASE.0 + 1024));
             let places = match flags {
                 Flags::Last => &[252][..],

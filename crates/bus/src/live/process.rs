@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::string::String;
+use std::sync::Arc;
 use std::time::Duration;
 use std::vec::Vec;
 
@@ -127,7 +128,7 @@ fn greet_host(socket: &UnixStream, register_bytes: u32) -> io::Result<(Shared, M
     let host_memory = Memfd::from_peer(fd, bytes)?.map(BusAddr(base))?;
     let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
     let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
-    Ok((Shared { host_memory, window }, memfd))
+    Ok((Shared { host_memory, window, others: Arc::default() }, memfd))
 }
 
 /// The host's side: shares memory with the device that listens at `path`.
@@ -167,7 +168,7 @@ fn greet_device(
     let memfd = Memfd::from_peer(fd, bytes)?;
     socket.set_nonblocking(true)?;
     let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
-    Ok(Shared { host_memory: memory.map(memory_base)?, window })
+    Ok(Shared { host_memory: memory.map(memory_base)?, window, others: Arc::default() })
 }
 
 /// Sends a greeting with a memory's descriptor beside it.

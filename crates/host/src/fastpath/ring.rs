@@ -76,13 +76,12 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// An empty ring in the page that begins here, which the engine does not serve yet.
+    /// An empty ring in the page that begins here, which is all zeros.
     ///
     /// # Errors
     /// The memory does not hold it.
     pub fn new(memory: &Memory, at: BusAddr) -> Result<Caller, OutOfRange> {
         let page = Page::new(memory, at)?;
-        memory.zero(at, BYTES)?;
         Ok(Caller { page, sent: 0, received: 0 })
     }
 

@@ -25,6 +25,9 @@ struct State {
     stopped: Cell<bool>,
     overrun: Cell<bool>,
     turned: Signal,
+    /// Nothing looks at the ring any more.
+    over: Signal,
+    is_over: Cell<bool>,
 }
 
 impl<P: HostPort> Engine<P> {
@@ -51,6 +54,8 @@ impl<P: HostPort> Engine<P> {
             stopped: Cell::new(false),
             overrun: Cell::new(false),
             turned: Signal::default(),
+            over: Signal::default(),
+            is_over: Cell::new(false),
         });
         core.rt().spawn(take(core.clone(), state.clone(), word));
         Ok(Serving { core, state, memory: memory.clone() })
@@ -77,6 +82,16 @@ impl<P: HostPort> Serving<P> {
     /// Whether commands of a closed handle are still under way: until then its memory is the drive's.
     pub fn is_closing(&self, handle: Handle) -> bool {
         self.core.is_closing(handle)
+    }
+
+    /// Lets the ring go, and waits until the drive has no command of its handles and nobody looks at it any
+    /// more: its memory is free then.
+    pub async fn end(self) {
+        let (core, state) = (self.core.clone(), self.state.clone());
+        drop(self);
+        while !state.is_over.get() {
+            state.over.changed(core.rt(), state.over.version()).await;
+        }
     }
 
     /// Whether the caller has overrun its ring: nothing is taken from it any more.
@@ -119,6 +134,8 @@ async fn take<P: HostPort>(core: Rc<Core<P>>, state: Rc<State>, word: BusAddr) {
         core.rt().sleep(runtime::Span::ms(1)).await;
     }
     core.rings.borrow_mut()[index] = None;
+    state.is_over.set(true);
+    state.over.notify(core.rt());
 }
 
 /// Takes what is there, as long as Control has places.

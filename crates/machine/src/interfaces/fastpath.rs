@@ -198,7 +198,7 @@ fn fastpath_of(plan: &Plan) -> &plan::Fastpath {
 }
 
 /// An engine as the plan has it, with areas from the first block on.
-fn engine_options(plan: &Plan) -> Options {
+pub(crate) fn engine_options(plan: &Plan) -> Options {
     Options {
         engines: fastpath_of(plan).engines as u16,
         queue: queue_options(plan, 0),

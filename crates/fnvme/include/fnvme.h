@@ -1,0 +1,87 @@
+/* libfnvme: NVMe through an engine that forms the commands.
+ *
+ * The calls of Table I and the structure of Listing 1 of Athanasios Stratikopoulos et al., "FastPath:
+ * Towards Wire-speed NVMe SSDs" (2018), and what a program needs beside them. All calls may be made from
+ * any thread.
+ *
+ * What one area's owner can't reach is checked by the engine, by number, use and range. In one process that
+ * is a check and no protection: threads share their memory. A client of another process's engine
+ * ("engine:SOCKET") has a ring and a buffer of its own and reaches nothing else.
+ *
+ * A new area holds whatever its last owner has left there.
+ */
+#ifndef FNVME_H
+#define FNVME_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    char *dma_address; /* the DMA buffer, as long as the area */
+    int fp_id;         /* the number of the area */
+    int block_size;    /* set before each request: 512, 1024, 2048, 4096 or 8192 bytes */
+} fastpath;
+
+#if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && defined(__LP64__)
+_Static_assert(sizeof(fastpath) == 16, "the library has other ideas of this structure");
+_Static_assert(offsetof(fastpath, dma_address) == 0, "dma_address");
+_Static_assert(offsetof(fastpath, fp_id) == 8, "fp_id");
+_Static_assert(offsetof(fastpath, block_size) == 12, "block_size");
+#endif
+
+/* Flags. FP_DIRECT: `buffer` is a part of the DMA buffer, nothing is copied, and its offset from dma_address
+ * is the offset in the area. Without it, data are copied, and the call goes on in the area where the last such
+ * call ended; `buffer` must be no part of the DMA buffer. FP_BLOCKING: the call returns when the request has ended. */
+#define FP_DIRECT 1
+#define FP_BLOCKING 2
+
+/* Table I. A size is a multiple of block_size. Zero, or minus an error. */
+fastpath *fastpath_alloc(int size); /* NULL: fastpath_error() says why */
+int fastpath_write(fastpath *fp, const void *buffer, int size, int flags);
+int fastpath_read(fastpath *fp, void *buffer, int size, int flags);
+int fastpath_polling(fastpath *fp); /* until all requests are fulfilled */
+int fastpath_free(fastpath *fp);
+
+/* At an offset in the area, which with FP_DIRECT has to be that of `buffer`. */
+int fastpath_pwrite(fastpath *fp, const void *buffer, int size, long long offset, int flags);
+int fastpath_pread(fastpath *fp, void *buffer, int size, long long offset, int flags);
+int fastpath_seek(fastpath *fp, long long offset);
+int fastpath_flush(fastpath *fp);
+
+/* The device: "memory", "memory:64m", "shm:SOCKET" (doorbell serve --shm) or "engine:SOCKET". Without
+ * fastpath_attach it is that of the variable FNVME_DEVICE, or else "memory". fastpath_detach, when all is
+ * freed, lets it go. */
+int fastpath_attach(const char *device);
+int fastpath_detach(void);
+
+/* This thread's last error, and any error in words (until the thread asks again). */
+int fastpath_error(void);
+const char *fastpath_error_text(int error);
+
+enum {
+    /* The engine's. */
+    FP_E_ENGINE_HANDLE = 1, /* no such handle */
+    FP_E_STALE = 2,         /* it was freed */
+    FP_E_AREA = 3,          /* outside the area */
+    FP_E_BUFFER = 4,        /* outside the DMA buffer */
+    FP_E_SIZE = 5,          /* a bad size, block size or alignment */
+    FP_E_OPCODE = 6,
+    FP_E_TIME_OUT = 7,
+    FP_E_BUS = 8,
+    FP_E_CONTROLLER = 9,
+    /* The library's. */
+    FP_E_HANDLE = 100,   /* no such fastpath */
+    FP_E_ARGUMENT = 101, /* an argument that makes no sense */
+    FP_E_SPACE = 102,    /* no area, handle or memory left */
+    FP_E_GONE = 103,     /* no engine */
+    /* The drive's: an NVMe status field is added to this. */
+    FP_E_NVME = 0x10000
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,477 @@
+//! The C face: `include/fnvme.h`. The only module of this crate with `unsafe`: what comes from C are
+//! pointers.
+//!
+//! A pointer to a `fastpath` is looked up in a table of those that this library has handed out, and never
+//! followed before: a forged one, or one that was freed, is refused. What cannot be checked is the length
+//! of a caller's own buffer, and that nobody else uses it meanwhile: that is the caller's word, as it is
+//! with `read(2)`.
+#![allow(unsafe_code)]
+#![allow(non_camel_case_types)]
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use machine::fastpath::{
+    Client, Direction, Error, Handle, Refusal, Request, STAGING_BYTES, Status, Ticket, Transfer,
+};
+
+use crate::Device;
+
+/// The structure of the paper's Listing 1.
+#[repr(C)]
+pub struct fastpath {
+    /// Where the DMA buffer lies.
+    pub dma_address: *mut c_char,
+    /// The number of the area.
+    pub fp_id: c_int,
+    /// What requests are cut into, bytes: the caller's to set before each.
+    pub block_size: c_int,
+}
+
+// As the header says them.
+const _: () = {
+    assert!(size_of::<fastpath>() == 16);
+    assert!(core::mem::offset_of!(fastpath, dma_address) == 0);
+    assert!(core::mem::offset_of!(fastpath, fp_id) == 8);
+    assert!(core::mem::offset_of!(fastpath, block_size) == 12);
+};
+
+/// The caller's buffer is a part of the DMA buffer.
+pub const FP_DIRECT: c_int = 1;
+/// The call returns when the request has ended.
+pub const FP_BLOCKING: c_int = 2;
+
+/// Beside 1 to 9, which are [`Refusal`]'s: no such `fastpath`.
+pub const FP_E_HANDLE: c_int = 100;
+/// An argument makes no sense.
+pub const FP_E_ARGUMENT: c_int = 101;
+/// No area, handle or memory is left.
+pub const FP_E_SPACE: c_int = 102;
+/// The engine has ended, or could not be started.
+pub const FP_E_GONE: c_int = 103;
+/// To this an NVMe status field is added.
+pub const FP_E_NVME: c_int = 0x10000;
+
+/// Who has no device yet takes the one of this variable, or one in memory.
+const VARIABLE: &str = "FNVME_DEVICE";
+
+/// What stands behind a `fastpath`.
+struct Inner {
+    public: UnsafeCell<fastpath>,
+    client: Client,
+    copied: Mutex<Copied>,
+}
+
+/// Calls without FP_DIRECT, one at a time: through pieces of the memory for copies.
+#[derive(Default)]
+struct Copied {
+    cursor: u64,
+    /// Pieces in use, a bit for each.
+    used: u32,
+    /// What was begun, oldest first.
+    begun: VecDeque<Piece>,
+    /// The first failure among those.
+    failed: Option<c_int>,
+}
+
+/// A piece that is under way.
+struct Piece {
+    number: u32,
+    ticket: Ticket,
+    /// Where it is to be copied when it has ended.
+    to: Option<*mut u8>,
+    bytes: usize,
+}
+
+/// Bytes of a piece: whole blocks of every size.
+const PIECE_BYTES: usize = 128 << 10;
+const PIECES: u32 = (STAGING_BYTES / PIECE_BYTES as u64) as u32;
+
+const _: () = assert!(PIECES == 16);
+
+// SAFETY: `public` is the caller's to change, and is only ever read here, a word at a time; the addresses in
+// `copied` are written to only under its lock, in a call that the caller has made for that.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+static HANDLES: RwLock<BTreeMap<usize, Arc<Inner>>> = RwLock::new(BTreeMap::new());
+static DEVICE: Mutex<Option<Arc<Device>>> = Mutex::new(None);
+
+thread_local! {
+    static LAST: Cell<c_int> = const { Cell::new(0) };
+    static TEXT: RefCell<CString> = RefCell::new(CString::default());
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a call failed, as C is told.
+struct Failure(c_int);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure(match error {
+            Error::Answer(Status::Engine(refusal)) => refusal as c_int,
+            Error::Answer(Status::Nvme(status)) => FP_E_NVME + c_int::from(status.bits()),
+            Error::Answer(_) | Error::Gone => FP_E_GONE,
+            Error::Length(_) => Refusal::Size as c_int,
+            _ => FP_E_SPACE,
+        })
+    }
+}
+
+/// What a call gives: zero, or minus the error that [`fastpath_error`] gives too. Nothing unwinds into C.
+fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    let code = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(Failure(code))) => code,
+        Err(_) => FP_E_GONE,
+    };
+    LAST.set(code);
+    -code
+}
+
+fn find(fp: *const fastpath) -> Result<Arc<Inner>, Failure> {
+    let handles = HANDLES.read().unwrap_or_else(PoisonError::into_inner);
+    handles.get(&fp.addr()).cloned().ok_or(Failure(FP_E_HANDLE))
+}
+
+fn device() -> Result<Arc<Device>, Failure> {
+    let mut device = locked(&DEVICE);
+    if let Some(device) = &*device {
+        return Ok(device.clone());
+    }
+    let word = std::env::var(VARIABLE).unwrap_or_else(|_| "memory".into());
+    let opened = Device::open(&word).map_err(|_| Failure(FP_E_GONE))?;
+    Ok(device.insert(Arc::new(opened)).clone())
+}
+
+/// Chooses the device: see [`Device::open`]. Only while there is none.
+///
+/// # Safety
+/// `word` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_attach(word: *const c_char) -> c_int {
+    answer(|| {
+        if word.is_null() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        // SAFETY: the caller's word that it is a C string.
+        let word = unsafe { CStr::from_ptr(word) };
+        let word = word.to_str().map_err(|_| Failure(FP_E_ARGUMENT))?;
+        let mut device = locked(&DEVICE);
+        if device.is_some() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        let opened = Device::open(word).map_err(|_| Failure(FP_E_GONE))?;
+        *device = Some(Arc::new(opened));
+        Ok(())
+    })
+}
+
+/// Lets the device go, when every `fastpath` has been freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_detach() -> c_int {
+    answer(|| {
+        let mut device = locked(&DEVICE);
+        if !HANDLES.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        *device = None;
+        Ok(())
+    })
+}
+
+/// An area of so many bytes, and a DMA buffer as long; null if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_alloc(size: c_int) -> *mut fastpath {
+    let mut made = std::ptr::null_mut();
+    answer(|| {
+        let bytes = u64::try_from(size).ok().filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or(Failure(FP_E_ARGUMENT))?;
+        let client = device()?.alloc(bytes)?;
+        let public = fastpath {
+            dma_address: client.address().cast(),
+            fp_id: c_int::from(client.handle().fp_id),
+            block_size: 0,
+        };
+        let copied = Mutex::default();
+        let inner = Arc::new(Inner { public: UnsafeCell::new(public), client, copied });
+        made = inner.public.get();
+        let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
+        handles.insert(made.addr(), inner);
+        Ok(())
+    });
+    made
+}
+
+/// Gives the area and the buffer back. Another thread's call that is under way ends first.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_free(fp: *mut fastpath) -> c_int {
+    answer(|| {
+        let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
+        let inner = handles.remove(&fp.addr()).ok_or(Failure(FP_E_HANDLE))?;
+        drop(handles);
+        // What was begun writes to the buffer until it has ended.
+        let _ = inner.client.settle();
+        let mut copied = locked(&inner.copied);
+        while inner.finish(&mut copied) {}
+        Ok(())
+    })
+}
+
+/// What a call is about.
+struct Call {
+    direction: Direction,
+    buffer: *mut u8,
+    size: usize,
+    flags: c_int,
+    /// Where in the area; none: at the cursor, or where the buffer says.
+    offset: Option<u64>,
+}
+
+impl Inner {
+    fn block_size(&self) -> u32 {
+        // SAFETY: the structure lives as long as this does; the caller may change the word meanwhile, which
+        // is why it is read once, as it is.
+        let block_size = unsafe { (&raw const (*self.public.get()).block_size).read_volatile() };
+        u32::try_from(block_size).unwrap_or(0)
+    }
+
+    /// Where a caller's buffer lies in the DMA buffer, if it does, whole or in part.
+    fn place(&self, call: &Call) -> Option<u64> {
+        let (start, bytes) = (self.client.address().addr(), self.client.buffer_bytes() as usize);
+        let at = call.buffer.addr();
+        let meets = at < start + bytes && at.saturating_add(call.size) > start;
+        (meets && at >= start).then(|| (at - start) as u64)
+    }
+
+    fn perform(&self, call: &Call) -> Result<(), Failure> {
+        if call.buffer.is_null() || call.flags & !(FP_DIRECT | FP_BLOCKING) != 0 || call.size == 0 {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        if call.flags & FP_DIRECT != 0 {
+            let place = self.place(call).ok_or(Failure(Refusal::Buffer as c_int))?;
+            // The offset in the buffer is the offset in the area.
+            if call.offset.is_some_and(|offset| offset != place) {
+                return Err(Failure(FP_E_ARGUMENT));
+            }
+            return self.transfer(call, place);
+        }
+        if self.place(call).is_some() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        let mut copied = locked(&self.copied);
+        let offset = call.offset.unwrap_or(copied.cursor);
+        let block_size = self.block_size();
+        let whole = block_size > 0 && call.size.is_multiple_of(block_size as usize);
+        let end =
+            offset.checked_add(call.size as u64).filter(|end| *end <= self.client.buffer_bytes());
+        let (Some(end), true) = (end, whole) else {
+            return Err(Failure(if whole { Refusal::Area } else { Refusal::Size } as c_int));
+        };
+        for from in (0..call.size).step_by(PIECE_BYTES) {
+            self.begin_piece(&mut copied, call, from, offset + from as u64)?;
+        }
+        if call.offset.is_none() {
+            copied.cursor = end;
+        }
+        match call.flags & FP_BLOCKING != 0 {
+            true => self.finish_all(&mut copied),
+            false => Ok(()),
+        }
+    }
+
+    fn transfer(&self, call: &Call, offset: u64) -> Result<(), Failure> {
+        let (size, block_size) = (call.size as u64, self.block_size());
+        match call.flags & FP_BLOCKING != 0 {
+            true => self.client.transfer(call.direction, offset, size, block_size)?,
+            false => self.client.begin(call.direction, offset, size, block_size)?,
+        }
+        Ok(())
+    }
+
+    /// A part of a call, by way of a piece of the memory for copies.
+    fn begin_piece(
+        &self,
+        copied: &mut Copied,
+        call: &Call,
+        from: usize,
+        offset: u64,
+    ) -> Result<(), Failure> {
+        while copied.used.count_ones() == PIECES {
+            self.finish(copied);
+        }
+        let number = copied.used.trailing_ones();
+        let buffer_offset = self.client.staging_at() + u64::from(number) * PIECE_BYTES as u64;
+        let bytes = PIECE_BYTES.min(call.size - from);
+        // SAFETY: the caller's word that its buffer has `size` bytes, more than `from`.
+        let at = unsafe { call.buffer.add(from) };
+        let to = match call.direction {
+            Direction::Read => Some(at),
+            Direction::Write => {
+                // SAFETY: the caller's word that they may be read; they are no part of the DMA buffer.
+                let from = unsafe { std::slice::from_raw_parts(at, bytes) };
+                self.client.copy_in(buffer_offset, from)?;
+                None
+            }
+        };
+        let Handle { fp_id, generation } = self.client.handle();
+        let (direction, size, block_size) = (call.direction, bytes as u32, self.block_size());
+        let transfer = Transfer { direction, offset, size, block_size, buffer_offset };
+        let ticket = self.client.submit(&Request::transfer(0, fp_id, generation, &transfer))?;
+        copied.used |= 1 << number;
+        copied.begun.push_back(Piece { number, ticket, to, bytes });
+        Ok(())
+    }
+
+    /// Waits for the oldest piece that is under way; false if there is none.
+    fn finish(&self, copied: &mut Copied) -> bool {
+        let Some(piece) = copied.begun.pop_front() else { return false };
+        let mut ended = self.client.wait(piece.ticket);
+        if let (Ok(()), Some(to)) = (ended, piece.to) {
+            // SAFETY: the caller's word that its buffer may be written until the request has ended; it is no
+            // part of the DMA buffer. Zeroed first, so that a reference is made to what is initialised.
+            let to = unsafe {
+                to.write_bytes(0, piece.bytes);
+                std::slice::from_raw_parts_mut(to, piece.bytes)
+            };
+            let at = self.client.staging_at() + u64::from(piece.number) * PIECE_BYTES as u64;
+            ended = self.client.copy_out(at, to);
+        }
+        copied.used &= !(1 << piece.number);
+        if let Err(error) = ended {
+            copied.failed.get_or_insert(Failure::from(error).0);
+        }
+        true
+    }
+
+    fn finish_all(&self, copied: &mut Copied) -> Result<(), Failure> {
+        while self.finish(copied) {}
+        copied.failed.take().map_or(Ok(()), |code| Err(Failure(code)))
+    }
+}
+
+fn call(
+    fp: *mut fastpath,
+    direction: Direction,
+    buffer: *mut c_void,
+    size: c_int,
+    flags: c_int,
+    offset: Option<c_longlong>,
+) -> c_int {
+    answer(|| {
+        let inner = find(fp)?;
+        let size = usize::try_from(size).map_err(|_| Failure(Refusal::Size as c_int))?;
+        let offset = offset.map(u64::try_from).transpose();
+        let offset = offset.map_err(|_| Failure(Refusal::Area as c_int))?;
+        inner.perform(&Call { direction, buffer: buffer.cast(), size, flags, offset })
+    })
+}
+
+/// Sends an I/O write request.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_write(
+    fp: *mut fastpath,
+    buffer: *const c_void,
+    size: c_int,
+    flags: c_int,
+) -> c_int {
+    call(fp, Direction::Write, buffer.cast_mut(), size, flags, None)
+}
+
+/// Sends an I/O read request.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_read(
+    fp: *mut fastpath,
+    buffer: *mut c_void,
+    size: c_int,
+    flags: c_int,
+) -> c_int {
+    call(fp, Direction::Read, buffer, size, flags, None)
+}
+
+/// Writes at an offset in the area.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_pwrite(
+    fp: *mut fastpath,
+    buffer: *const c_void,
+    size: c_int,
+    offset: c_longlong,
+    flags: c_int,
+) -> c_int {
+    call(fp, Direction::Write, buffer.cast_mut(), size, flags, Some(offset))
+}
+
+/// Reads at an offset in the area.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_pread(
+    fp: *mut fastpath,
+    buffer: *mut c_void,
+    size: c_int,
+    offset: c_longlong,
+    flags: c_int,
+) -> c_int {
+    call(fp, Direction::Read, buffer, size, flags, Some(offset))
+}
+
+/// Blocks until all requests are fulfilled; the first failure among those that were begun without
+/// FP_BLOCKING.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_polling(fp: *mut fastpath) -> c_int {
+    answer(|| {
+        let inner = find(fp)?;
+        let settled = inner.client.settle();
+        let finished = inner.finish_all(&mut locked(&inner.copied));
+        Ok(settled?).and(finished)
+    })
+}
+
+/// Makes durable what was written.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_flush(fp: *mut fastpath) -> c_int {
+    answer(|| Ok(find(fp)?.client.flush()?))
+}
+
+/// Sets the cursor of calls without FP_DIRECT and without an offset.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_seek(fp: *mut fastpath, offset: c_longlong) -> c_int {
+    answer(|| {
+        let inner = find(fp)?;
+        locked(&inner.copied).cursor =
+            u64::try_from(offset).map_err(|_| Failure(Refusal::Area as c_int))?;
+        Ok(())
+    })
+}
+
+/// How this thread's last call ended: zero, or an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_error() -> c_int {
+    LAST.get()
+}
+
+/// An error in words, until this thread asks for another's.
+#[unsafe(no_mangle)]
+pub extern "C" fn fastpath_error_text(error: c_int) -> *const c_char {
+    let text = match error.checked_abs().unwrap_or(0) {
+        FP_E_HANDLE => "no such fastpath: it was never made here, or was freed".to_owned(),
+        FP_E_ARGUMENT => "an argument that makes no sense".to_owned(),
+        FP_E_SPACE => "no area, handle or memory of this length is left".to_owned(),
+        FP_E_GONE => "the engine has ended, or could not be started".to_owned(),
+        code if code >= FP_E_NVME => Status::from_bits((code - FP_E_NVME) as u16).to_string(),
+        0 => "good".to_owned(),
+        code => Status::from_bits(0x8000 | code as u16).to_string(),
+    };
+    let text = CString::new(text).unwrap_or_default();
+    TEXT.with_borrow_mut(|kept| {
+        *kept = text;
+        kept.as_ptr()
+    })
+}
+
+const _: () = assert!(size_of::<c_longlong>() == 8 && size_of::<c_long>() >= 4);

@@ -1,0 +1,31 @@
+//! libfnvme: NVMe through an engine, for applications in C and in Rust.
+//!
+//! The library of Athanasios Stratikopoulos et al., "FastPath: Towards Wire-speed NVMe SSDs" (2018): the
+//! calls of its Table I and the structure of its Listing 1 keep their names and meaning in the C face
+//! ([`c`], `include/fnvme.h`). The Rust face is [`Device`] and [`Client`], without `unsafe`.
+//!
+//! ```
+//! use fnvme::{Device, Direction};
+//!
+//! let device = Device::open("memory:16m")?;
+//! let mine = device.alloc(1 << 20)?;
+//! mine.copy_in(8192, b"hello")?;
+//! mine.transfer(Direction::Write, 8192, 4096, 4096)?;
+//! mine.copy_in(8192, &[0; 5])?;
+//! mine.transfer(Direction::Read, 8192, 4096, 4096)?;
+//! let mut seen = [0; 5];
+//! mine.copy_out(8192, &mut seen)?;
+//! assert_eq!(&seen, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What this crate is not: it forms no NVMe command and knows no drive. An engine does, on a thread of its
+//! own or in another process ([`machine::fastpath`]).
+
+pub mod c;
+mod device;
+
+pub use device::{Device, OpenError};
+pub use machine::fastpath::{
+    Client, Direction, Error, Handle, Refusal, Request, Status, Ticket, Transfer,
+};

@@ -1,0 +1,233 @@
+/* The C face of libfnvme, as a C program sees it: every call, every flag, every refusal, eight threads. */
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fnvme.h"
+
+static int checks;
+
+#define CHECK(what)                                                                          \
+    do {                                                                                     \
+        checks++;                                                                            \
+        if (!(what)) {                                                                       \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #what,                    \
+                    fastpath_error_text(fastpath_error()));                                  \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+#define REFUSED(call, error)                      \
+    do {                                          \
+        CHECK((call) == -(error));                \
+        CHECK(fastpath_error() == (error));       \
+        CHECK(*fastpath_error_text(error) != 0);  \
+    } while (0)
+
+#define ALL (FP_DIRECT | FP_BLOCKING)
+
+static void fill(char *at, size_t bytes, uint32_t seed)
+{
+    for (size_t n = 0; n < bytes; n++) {
+        seed = seed * 1664525u + 1013904223u;
+        at[n] = (char)(seed >> 24);
+    }
+}
+
+static int holds(const char *at, size_t bytes, uint32_t seed)
+{
+    for (size_t n = 0; n < bytes; n++) {
+        seed = seed * 1664525u + 1013904223u;
+        if (at[n] != (char)(seed >> 24))
+            return 0;
+    }
+    return 1;
+}
+
+static void every_way(void)
+{
+    static const int sizes[] = { 512, 1024, 2048, 4096, 8192 };
+    enum { AREA = 256 << 10 };
+    fastpath *fp = fastpath_alloc(AREA);
+    CHECK(fp != NULL);
+    CHECK(fp->block_size == 0);
+    REFUSED(fastpath_write(fp, fp->dma_address, 4096, ALL), FP_E_SIZE);
+    char *own = malloc(AREA);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        fp->block_size = sizes[n];
+        uint32_t seed = 77 + (uint32_t)n;
+        /* Direct and blocking. */
+        fill(fp->dma_address, AREA, seed);
+        CHECK(fastpath_write(fp, fp->dma_address, AREA, ALL) == 0);
+        memset(fp->dma_address, 0, AREA);
+        CHECK(fastpath_read(fp, fp->dma_address, AREA, ALL) == 0);
+        CHECK(holds(fp->dma_address, AREA, seed));
+        /* A part: its place in the buffer is its place in the area. */
+        memset(fp->dma_address, 0, AREA);
+        CHECK(fastpath_read(fp, fp->dma_address + 16384, 8192, ALL) == 0);
+        CHECK(fp->dma_address[16383] == 0 && fp->dma_address[16384 + 8192] == 0);
+        /* Begun, then waited for. */
+        CHECK(fastpath_read(fp, fp->dma_address, AREA / 2, FP_DIRECT) == 0);
+        CHECK(fastpath_read(fp, fp->dma_address + AREA / 2, AREA / 2, FP_DIRECT) == 0);
+        CHECK(fastpath_polling(fp) == 0);
+        CHECK(holds(fp->dma_address, AREA, seed));
+        /* Copied, from the cursor on. */
+        fill(own, AREA, seed + 100);
+        CHECK(fastpath_seek(fp, 0) == 0);
+        CHECK(fastpath_write(fp, own, AREA / 2, FP_BLOCKING) == 0);
+        CHECK(fastpath_write(fp, own + AREA / 2, AREA / 2, 0) == 0);
+        CHECK(fastpath_polling(fp) == 0);
+        REFUSED(fastpath_write(fp, own, 8192, FP_BLOCKING), FP_E_AREA);
+        memset(own, 0, AREA);
+        memset(fp->dma_address, 0, AREA);
+        CHECK(fastpath_seek(fp, 0) == 0);
+        CHECK(fastpath_read(fp, own, AREA / 2, 0) == 0);
+        CHECK(fastpath_read(fp, own + AREA / 2, AREA / 2, 0) == 0);
+        CHECK(fastpath_polling(fp) == 0);
+        CHECK(holds(own, AREA, seed + 100));
+        /* At an offset. */
+        CHECK(fastpath_pwrite(fp, "0123456789abcdef", 0, 0, FP_BLOCKING) == -FP_E_ARGUMENT);
+        fill(own, 8192, seed + 200);
+        CHECK(fastpath_pwrite(fp, own, 8192, 65536, FP_BLOCKING) == 0);
+        memset(own, 0, 8192);
+        CHECK(fastpath_pread(fp, own, 8192, 65536, FP_BLOCKING) == 0);
+        CHECK(holds(own, 8192, seed + 200));
+        CHECK(fastpath_pread(fp, fp->dma_address + 8192, 8192, 8192, ALL) == 0);
+        REFUSED(fastpath_pread(fp, fp->dma_address + 8192, 8192, 0, ALL), FP_E_ARGUMENT);
+    }
+    CHECK(fastpath_flush(fp) == 0);
+    free(own);
+    CHECK(fastpath_free(fp) == 0);
+}
+
+static void what_is_refused(void)
+{
+    enum { AREA = 64 << 10 };
+    static char own[16384];
+    fastpath forged = { own, 0, 4096 };
+    fastpath *fp = fastpath_alloc(AREA), *other = fastpath_alloc(AREA);
+    CHECK(fp && other && fp->fp_id != other->fp_id);
+    fp->block_size = other->block_size = 4096;
+    REFUSED(fastpath_read(NULL, own, 4096, FP_BLOCKING), FP_E_HANDLE);
+    REFUSED(fastpath_read(&forged, own, 4096, FP_BLOCKING), FP_E_HANDLE);
+    REFUSED(fastpath_polling(&forged), FP_E_HANDLE);
+    REFUSED(fastpath_free(&forged), FP_E_HANDLE);
+    REFUSED(fastpath_read(fp, NULL, 4096, FP_BLOCKING), FP_E_ARGUMENT);
+    REFUSED(fastpath_read(fp, own, 4096, 64), FP_E_ARGUMENT);
+    REFUSED(fastpath_read(fp, own, -4096, FP_BLOCKING), FP_E_SIZE);
+    REFUSED(fastpath_read(fp, own, 100, FP_BLOCKING), FP_E_SIZE);
+    REFUSED(fastpath_read(fp, own, 4096, ALL), FP_E_BUFFER);
+    REFUSED(fastpath_read(fp, other->dma_address, 4096, ALL), FP_E_BUFFER);
+    REFUSED(fastpath_read(fp, fp->dma_address + 4096, 4096, FP_BLOCKING), FP_E_ARGUMENT);
+    REFUSED(fastpath_read(fp, fp->dma_address + 100, 4096, ALL), FP_E_SIZE);
+    REFUSED(fastpath_read(fp, fp->dma_address + AREA - 4096, 8192, ALL), FP_E_AREA);
+    REFUSED(fastpath_pread(fp, own, 4096, -4096, FP_BLOCKING), FP_E_AREA);
+    REFUSED(fastpath_pread(fp, own, 4096, AREA, FP_BLOCKING), FP_E_AREA);
+    REFUSED(fastpath_pread(fp, own, 4096, 0x7ffffffffffff000, FP_BLOCKING), FP_E_AREA);
+    fp->block_size = 16384;
+    REFUSED(fastpath_read(fp, fp->dma_address, 16384, ALL), FP_E_SIZE);
+    fp->block_size = -1;
+    REFUSED(fastpath_read(fp, fp->dma_address, 16384, ALL), FP_E_SIZE);
+    fp->block_size = 4096;
+    REFUSED(fastpath_seek(fp, -1), FP_E_AREA);
+    /* A failure of what was begun is told by fastpath_polling, once. */
+    CHECK(fastpath_read(fp, fp->dma_address + 100, 4096, FP_DIRECT) == 0);
+    REFUSED(fastpath_polling(fp), FP_E_SIZE);
+    CHECK(fastpath_polling(fp) == 0 && fastpath_error() == 0);
+    REFUSED(fastpath_detach(), FP_E_ARGUMENT);
+    REFUSED(fastpath_attach("memory"), FP_E_ARGUMENT);
+    REFUSED(fastpath_attach(NULL), FP_E_ARGUMENT);
+    CHECK(fastpath_free(fp) == 0 && fastpath_free(other) == 0);
+    REFUSED(fastpath_free(fp), FP_E_HANDLE);
+    REFUSED(fastpath_read(fp, own, 4096, FP_BLOCKING), FP_E_HANDLE);
+    CHECK(fastpath_alloc(0) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_alloc(-1) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_alloc(0x7fffffff) == NULL && fastpath_error() == FP_E_SPACE);
+}
+
+/* The whole drive goes round: what is freed can be had again. */
+static void space_comes_back(void)
+{
+    fastpath *all[64];
+    for (int round = 0; round < 3; round++) {
+        int n = 0;
+        while (n < 64 && (all[n] = fastpath_alloc(8 << 20)) != NULL)
+            n++;
+        CHECK(n == 8);
+        CHECK(fastpath_error() == FP_E_SPACE);
+        while (n > 0)
+            CHECK(fastpath_free(all[--n]) == 0);
+    }
+}
+
+enum { THREAD_AREA = 128 << 10 };
+
+static uint32_t rounds = 40;
+
+static void *one_of_eight(void *number)
+{
+    uint32_t seed = 1000u * (uint32_t)(uintptr_t)number;
+    fastpath *fp = fastpath_alloc(THREAD_AREA);
+    CHECK(fp != NULL);
+    for (uint32_t round = 0; round < rounds; round++) {
+        fp->block_size = 512 << (round % 5);
+        fill(fp->dma_address, THREAD_AREA, seed + round);
+        CHECK(fastpath_write(fp, fp->dma_address, THREAD_AREA, FP_DIRECT | (round % 2 ? FP_BLOCKING : 0)) == 0);
+        CHECK(fastpath_polling(fp) == 0);
+        memset(fp->dma_address, 0, THREAD_AREA);
+        CHECK(fastpath_read(fp, fp->dma_address, THREAD_AREA, ALL) == 0);
+        CHECK(holds(fp->dma_address, THREAD_AREA, seed + round));
+    }
+    CHECK(fastpath_free(fp) == 0);
+    return NULL;
+}
+
+static fastpath *shared;
+
+static void *one_of_a_handle(void *number)
+{
+    int offset = 16384 * (int)(uintptr_t)number;
+    uint32_t seed = 5000u + (uint32_t)offset;
+    char own[16384];
+    for (uint32_t round = 0; round < rounds; round++) {
+        fill(own, sizeof own, seed);
+        CHECK(fastpath_pwrite(shared, own, sizeof own, offset, FP_BLOCKING) == 0);
+        memset(own, 0, sizeof own);
+        CHECK(fastpath_pread(shared, own, sizeof own, offset, FP_BLOCKING) == 0);
+        CHECK(holds(own, sizeof own, seed));
+    }
+    return NULL;
+}
+
+static void eight(void *(*body)(void *))
+{
+    pthread_t threads[8];
+    for (uintptr_t n = 0; n < 8; n++)
+        CHECK(pthread_create(&threads[n], NULL, body, (void *)n) == 0);
+    for (int n = 0; n < 8; n++)
+        CHECK(pthread_join(threads[n], NULL) == 0);
+}
+
+int main(int count, char **words)
+{
+    /* Fewer rounds of the threads, for a slow machine: suite ROUNDS. */
+    if (count > 1)
+        rounds = (uint32_t)atoi(words[1]);
+    CHECK(fastpath_attach("nonsense") == -FP_E_GONE);
+    CHECK(fastpath_attach("memory:64m") == 0);
+    every_way();
+    what_is_refused();
+    space_comes_back();
+    eight(one_of_eight);
+    shared = fastpath_alloc(8 * 16384);
+    CHECK(shared != NULL);
+    shared->block_size = 4096;
+    eight(one_of_a_handle);
+    CHECK(fastpath_free(shared) == 0);
+    CHECK(fastpath_detach() == 0);
+    printf("%d checks\n", checks);
+    return 0;
+}

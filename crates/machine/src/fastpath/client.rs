@@ -1,0 +1,402 @@
+//! A client of an engine: its ring, and what it waits for. Any thread may use it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bus::live::{self, Client as Peer};
+use bus::{Memory, OutOfMemory};
+use host::IoError;
+use host::fastpath::ring::{BYTES, Caller, ENTRIES};
+use host::fastpath::{Handle, OpenError};
+use wire::BusAddr;
+use wire::fastpath::{Direction, Request, SIZE_MAX, Status, Transfer};
+
+use super::desk::{Desk, Lane, Order};
+
+/// The window of a client in another process.
+pub(super) const REGISTER_BYTES: u32 = 4096;
+
+/// What stands in that window.
+pub(super) mod registers {
+    /// The handle: number, generation.
+    pub const HANDLE: u32 = 0;
+    /// Bytes of the drive's blocks.
+    pub const BLOCK_BYTES: u32 = 4;
+}
+
+/// Behind a client's DMA buffer there is so much memory for data that are copied, bytes: so that a copy
+/// never meets a transfer of somebody else's at the same place.
+pub const STAGING_BYTES: u64 = 2 << 20;
+
+/// Looks at the ring before a waiting thread lets others have its core: some tens of microseconds.
+const SPINS: u32 = 4_000;
+
+/// Why a client did not get what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine, or the drive, says so. Never [`Status::Good`].
+    Answer(Status),
+    /// There is no handle.
+    Open(OpenError),
+    /// An area of so many bytes, or a length that is no multiple of the block size.
+    Length(u64),
+    /// No memory is left that the drive reaches.
+    Memory(OutOfMemory),
+    /// What the ordinary driver says.
+    Driver(IoError),
+    /// The engine has ended.
+    Gone,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Answer(status) => status.fmt(f),
+            Error::Open(error) => error.fmt(f),
+            Error::Length(bytes) => {
+                write!(f, "{bytes} bytes: one or more whole blocks were expected")
+            }
+            Error::Memory(error) => error.fmt(f),
+            Error::Driver(error) => error.fmt(f),
+            Error::Gone => f.write_str("the engine has ended"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Requests that one waits for: a bit for each tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "its tags are free when it has been waited for"]
+pub struct Ticket(u64);
+
+/// A client, with one area of a drive.
+pub struct Client {
+    state: Mutex<State>,
+    memory: Memory,
+    at: BusAddr,
+    bytes: u64,
+    handle: Handle,
+    block_bytes: u32,
+    side: Side,
+}
+
+/// Where the engine is.
+enum Side {
+    /// In this process: closed by an order.
+    Here { number: u32, desk: Arc<Desk> },
+    /// In another: let go when the socket closes.
+    There(Mutex<Peer>),
+}
+
+struct State {
+    caller: Caller,
+    /// Tags with a request under way.
+    busy: u64,
+    /// Tags that somebody waits for by a ticket.
+    held: u64,
+    /// How the requests of held tags ended.
+    status: [Status; ENTRIES as usize],
+    /// The first failure of requests that nobody has a ticket for.
+    failed: Option<Status>,
+}
+
+impl State {
+    /// Takes in the responses that have come.
+    fn drain(&mut self) {
+        while let Some(response) = self.caller.receive() {
+            let tag = usize::from(response.tag.get());
+            // An engine that answers what it was not asked is not believed.
+            let bit = 1_u64.checked_shl(tag as u32).unwrap_or(0);
+            if self.busy & bit == 0 {
+                continue;
+            }
+            self.busy &= !bit;
+            self.status[tag] = response.status();
+            if self.held & bit == 0 && self.failed.is_none() && !response.status().is_good() {
+                self.failed = Some(response.status());
+            }
+        }
+    }
+
+    fn free_tag(&self) -> Option<u16> {
+        let tag = (!(self.busy | self.held)).trailing_zeros();
+        (tag < ENTRIES).then_some(tag as u16)
+    }
+}
+
+impl Client {
+    /// A client on a lane that the engine in this process has made.
+    pub(super) fn here(
+        memory: &Memory,
+        lane: Lane,
+        block_bytes: u32,
+        desk: Arc<Desk>,
+    ) -> Result<Client, Error> {
+        let caller = Caller::new(memory, lane.ring).map_err(|_| Error::Gone)?;
+        let side = Side::Here { number: lane.number, desk };
+        Ok(Client {
+            state: Mutex::new(State::new(caller)),
+            memory: memory.clone(),
+            at: lane.at,
+            bytes: lane.bytes,
+            handle: lane.handle,
+            block_bytes,
+            side,
+        })
+    }
+
+    /// A client of the engine whose process listens at this socket, with an area of so many bytes.
+    ///
+    /// # Errors
+    /// Nobody listens there, or it has no such area.
+    pub fn connect(socket: &Path, bytes: u64) -> Result<Client, Error> {
+        let length =
+            usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(8192));
+        let length = length.filter(|length| *length > 0).ok_or(Error::Length(bytes))?;
+        let base = BusAddr(0);
+        let all = length.checked_add(BYTES + STAGING_BYTES as usize).ok_or(Error::Length(bytes))?;
+        let connected = live::connect(socket, all, base);
+        let (shared, peer) = connected.map_err(|_| Error::Gone)?;
+        let memory = shared.host_memory.clone();
+        let number = shared.load(registers::HANDLE);
+        let handle = Handle { fp_id: number as u16, generation: (number >> 16) as u16 };
+        let caller = Caller::new(&memory, base).map_err(|_| Error::Gone)?;
+        Ok(Client {
+            state: Mutex::new(State::new(caller)),
+            at: BusAddr(BYTES as u64),
+            bytes: length as u64,
+            memory,
+            handle,
+            block_bytes: shared.load(registers::BLOCK_BYTES),
+            side: Side::There(Mutex::new(peer)),
+        })
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Bytes of the DMA buffer.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where the memory for copies begins, in bytes from the beginning of the DMA buffer: its end.
+    pub fn staging_at(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of the drive's blocks.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Where the DMA buffer lies in this process: for who has to have an address. It is valid as long as the
+    /// client is.
+    pub fn address(&self) -> *mut u8 {
+        self.memory.address(self.at, self.bytes as usize).expect("its own buffer")
+    }
+
+    /// Copies bytes into the DMA buffer, or into the memory for copies behind it.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.inside(offset, from.len())?;
+        self.memory.write(BusAddr(self.at.0 + offset), from).map_err(|_| Error::Length(offset))
+    }
+
+    /// Copies bytes out of the DMA buffer, or of the memory for copies behind it.
+    ///
+    /// # Errors
+    /// They do not lie inside.
+    pub fn copy_out(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.inside(offset, to.len())?;
+        self.memory.read(BusAddr(self.at.0 + offset), to).map_err(|_| Error::Length(offset))
+    }
+
+    fn inside(&self, offset: u64, bytes: usize) -> Result<(), Error> {
+        let all = self.bytes + STAGING_BYTES;
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= all);
+        end.map(|_| ()).ok_or(Error::Length(bytes as u64))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the engine has ended.
+    fn is_gone(&self) -> bool {
+        match &self.side {
+            Side::Here { desk, .. } => desk.is_gone(),
+            Side::There(peer) => peer.lock().unwrap_or_else(PoisonError::into_inner).is_gone(),
+        }
+    }
+
+    /// Looks again and again until `found` gives something. Spins, then gives the core away between looks.
+    fn until<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
+        let mut looks = 0_u32;
+        loop {
+            let mut state = self.lock();
+            state.drain();
+            if let Some(found) = found(&mut state) {
+                return Ok(found);
+            }
+            drop(state);
+            looks = looks.saturating_add(1);
+            if looks < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            std::thread::yield_now();
+            if looks.is_multiple_of(64) && self.is_gone() {
+                return Err(Error::Gone);
+            }
+        }
+    }
+
+    /// Sends one request as it is; whatever it says, the tag is the client's own.
+    fn send(&self, mut request: Request, held: bool) -> Result<u64, Error> {
+        self.until(|state| {
+            let tag = state.free_tag()?;
+            request.tag = tag.into();
+            if !state.caller.send(&request) {
+                return None;
+            }
+            let bit = 1 << tag;
+            state.busy |= bit;
+            state.held |= if held { bit } else { 0 };
+            Some(bit)
+        })
+    }
+
+    fn requests(
+        &self,
+        direction: Direction,
+        offset: u64,
+        size: u64,
+        block_size: u32,
+    ) -> Result<impl Iterator<Item = Request> + use<>, Error> {
+        if block_size == 0 || size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+            return Err(Error::Length(size));
+        }
+        let Handle { fp_id, generation } = self.handle;
+        let most = u64::from(SIZE_MAX);
+        Ok((0..size.div_ceil(most)).map(move |n| {
+            let at = offset.wrapping_add(n * most);
+            let size = (size - n * most).min(most) as u32;
+            let transfer = Transfer { direction, offset: at, size, block_size, buffer_offset: at };
+            Request::transfer(0, fp_id, generation, &transfer)
+        }))
+    }
+
+    /// Moves `size` bytes between the area and the DMA buffer, from the same offset in both, and waits.
+    ///
+    /// # Errors
+    /// What the engine says of the first part that failed.
+    pub fn transfer(
+        &self,
+        direction: Direction,
+        offset: u64,
+        size: u64,
+        block_size: u32,
+    ) -> Result<(), Error> {
+        for request in self.requests(direction, offset, size, block_size)? {
+            let ticket = self.submit(&request)?;
+            self.wait(ticket)?;
+        }
+        Ok(())
+    }
+
+    /// The same without waiting: [`settle`](Self::settle) waits for all of them.
+    ///
+    /// # Errors
+    /// The engine has ended.
+    pub fn begin(
+        &self,
+        direction: Direction,
+        offset: u64,
+        size: u64,
+        block_size: u32,
+    ) -> Result<(), Error> {
+        for request in self.requests(direction, offset, size, block_size)? {
+            self.send(request, false)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn flush(&self) -> Result<(), Error> {
+        let ticket = self.submit(&Request::flush(0, self.handle.fp_id, self.handle.generation))?;
+        self.wait(ticket)
+    }
+
+    /// Sends a request as it is, whatever it says, but for its tag.
+    ///
+    /// # Errors
+    /// The engine has ended.
+    pub fn submit(&self, request: &Request) -> Result<Ticket, Error> {
+        self.send(*request, true).map(Ticket)
+    }
+
+    /// Whether a request has ended; if so, how. A ticket is good for one such answer.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn poll(&self, ticket: Ticket) -> Option<Result<(), Error>> {
+        let mut state = self.lock();
+        state.drain();
+        (state.busy & ticket.0 == 0).then(|| state.collect(ticket))
+    }
+
+    /// Waits until a request has ended.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
+        self.until(|state| (state.busy & ticket.0 == 0).then(|| state.collect(ticket)))?
+    }
+
+    /// Waits until all requests have ended that were begun without waiting.
+    ///
+    /// # Errors
+    /// The first failure among them since this was last asked.
+    pub fn settle(&self) -> Result<(), Error> {
+        let failed =
+            self.until(|state| (state.busy & !state.held == 0).then(|| state.failed.take()))?;
+        failed.map_or(Ok(()), |status| Err(Error::Answer(status)))
+    }
+}
+
+impl State {
+    fn new(caller: Caller) -> State {
+        let status = [Status::Good; ENTRIES as usize];
+        State { caller, busy: 0, held: 0, status, failed: None }
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<(), Error> {
+        self.held &= !ticket.0;
+        let status = self.status[ticket.0.trailing_zeros() as usize];
+        if status.is_good() { Ok(()) } else { Err(Error::Answer(status)) }
+    }
+}
+
+/// Its area is free, and its memory the engine's again, when the drive has no command of it any more.
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Side::Here { number, desk } = &self.side {
+            let (tell, told) = sync_channel(1);
+            if desk.put(Order::Close { number: *number, tell }).is_ok() {
+                let _ = told.recv();
+            }
+        }
+    }
+}
