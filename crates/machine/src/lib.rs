@@ -17,6 +17,7 @@
 //! ```
 
 pub mod device;
+pub mod disk;
 pub mod engine;
 pub mod fastpath;
 mod function;

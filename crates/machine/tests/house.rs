@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rtl", &["wire", "runtime", "bus"]),
     ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"]),
     ("fnvme", &["machine"]),
+    ("fio-engine", &["fnvme", "machine"]),
 ];
 
 /// The only files that may hold `unsafe`.
@@ -29,6 +30,7 @@ const UNSAFE_IN: &[&str] = &[
     "crates/runtime/src/wall.rs",
     "crates/rtl/src/verilated.rs",
     "crates/fnvme/src/c.rs",
+    "crates/fio-engine/src/engine.rs",
 ];
 
 /// Calls that have one home, and that home.

@@ -231,7 +231,7 @@ impl Client {
     }
 
     /// Whether the engine has ended.
-    fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         match &self.side {
             Side::Here { desk, .. } => desk.is_gone(),
             Side::There(peer) => peer.lock().unwrap_or_else(PoisonError::into_inner).is_gone(),

@@ -1,0 +1,213 @@
+//! What a job of fio works on: its requests, and when they have ended.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fnvme::{Client, Device, Direction, Error, Request, Ticket, Transfer};
+use machine::disk::{self, Disk};
+
+/// Bytes of a job's file, unless it is said.
+const SIZE: u64 = 16 << 20;
+/// Requests of one job that the drive has at most: a ring has as many places. More wait here.
+pub(crate) const DEPTH: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// Bytes of a job's file.
+pub(crate) fn size() -> Result<u64, String> {
+    let Ok(text) = std::env::var("DOORBELL_FIO_SIZE") else { return Ok(SIZE) };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => 64,
+    };
+    let bytes =
+        digits.parse::<u64>().ok().filter(|_| shift < 64).and_then(|n| n.checked_shl(shift));
+    let bytes = bytes.filter(|bytes| *bytes > 0 && bytes.is_multiple_of(8192));
+    bytes.ok_or_else(|| {
+        format!("DOORBELL_FIO_SIZE: found {text:?}, expected a multiple of 8k, as in 16m")
+    })
+}
+
+/// One job's way to its drive.
+pub(crate) struct Job {
+    way: Way,
+    under_way: Vec<Option<UnderWay>>,
+    waiting: VecDeque<Asked>,
+}
+
+/// A request of fio's: its name there, and its buffer.
+pub(crate) struct Asked {
+    pub name: usize,
+    pub kind: Kind,
+    pub offset: u64,
+    pub at: usize,
+    pub bytes: usize,
+}
+
+/// One that has a place.
+struct UnderWay {
+    asked: Asked,
+    ticket: Option<Ticket>,
+}
+
+enum Way {
+    /// libfnvme: each request has a place of its own in the DMA buffer.
+    Fastpath(Box<Client>),
+    /// Another interface, in a thread.
+    Other(Disk),
+}
+
+/// Jobs that are threads of one process share a drive.
+static SHARED: Mutex<Option<Arc<Device>>> = Mutex::new(None);
+
+/// A request that has ended: whose, and how.
+pub(crate) struct Ended {
+    pub name: usize,
+    pub good: bool,
+}
+
+/// Reaches fio's buffers: the only way from a number to bytes.
+pub(crate) trait Buffers {
+    /// Copies `bytes` bytes from this address.
+    fn from(&self, at: usize, bytes: usize) -> Vec<u8>;
+    /// Copies these bytes to this address.
+    fn to(&self, at: usize, from: &[u8]);
+}
+
+impl Job {
+    /// Starts what the variables ask for.
+    pub fn start() -> Result<Job, String> {
+        let interface =
+            std::env::var("DOORBELL_FIO_INTERFACE").unwrap_or_else(|_| "fastpath".into());
+        let way = if interface == "fastpath" {
+            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+            if shared.is_none() {
+                let word = std::env::var("FNVME_DEVICE").unwrap_or_else(|_| "memory".into());
+                *shared = Some(Arc::new(Device::open(&word).map_err(|error| error.to_string())?));
+            }
+            let device = shared.as_ref().expect("just put there");
+            Way::Fastpath(Box::new(device.alloc(size()?).map_err(|error| error.to_string())?))
+        } else {
+            Way::Other(Disk::start(&interface, size()?).map_err(|error| error.to_string())?)
+        };
+        Ok(Job { way, under_way: (0..DEPTH).map(|_| None).collect(), waiting: VecDeque::new() })
+    }
+
+    /// Takes a request. It waits here while all places are taken: where fio 3.33 is told to ask again
+    /// (FIO_Q_BUSY), its own verification of what it then writes fails.
+    pub fn begin(&mut self, asked: Asked, buffers: &dyn Buffers) -> Result<(), Error> {
+        match self.under_way.iter().position(Option::is_none) {
+            Some(place) if self.waiting.is_empty() => self.begin_at(place, asked, buffers),
+            _ => {
+                self.waiting.push_back(asked);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_at(&mut self, place: usize, asked: Asked, buffers: &dyn Buffers) -> Result<(), Error> {
+        let ticket = match &self.way {
+            Way::Fastpath(client) => Some(ask(client, place, &asked, buffers)?),
+            Way::Other(disk) => {
+                let operation = match asked.kind {
+                    Kind::Read => disk::Operation::Read(asked.bytes),
+                    Kind::Write => disk::Operation::Write(buffers.from(asked.at, asked.bytes)),
+                    Kind::Flush => disk::Operation::Flush,
+                };
+                disk.begin(place, asked.offset, operation).map_err(|_| Error::Gone)?;
+                None
+            }
+        };
+        self.under_way[place] = Some(UnderWay { asked, ticket });
+        Ok(())
+    }
+
+    /// Requests that have ended since this was last asked. What waits takes their places.
+    pub fn ended(&mut self, buffers: &dyn Buffers, ended: &mut Vec<Ended>) {
+        match &self.way {
+            Way::Fastpath(client) => {
+                for place in 0..DEPTH {
+                    let Some(UnderWay { asked, ticket }) = &self.under_way[place] else { continue };
+                    let ticket = ticket.expect("a request of libfnvme has one");
+                    let Some(result) = client.poll(ticket) else { continue };
+                    let mut good = result.is_ok();
+                    if good && asked.kind == Kind::Read {
+                        let mut bytes = vec![0; asked.bytes];
+                        good = client.copy_out(slot(client, place), &mut bytes).is_ok();
+                        buffers.to(asked.at, &bytes);
+                    }
+                    ended.push(Ended { name: asked.name, good });
+                    self.under_way[place] = None;
+                }
+            }
+            Way::Other(disk) => {
+                while let Some(done) = disk.done() {
+                    let UnderWay { asked, .. } =
+                        self.under_way[done.tag].take().expect("it was begun");
+                    if let (Ok(bytes), Kind::Read) = (&done.result, asked.kind) {
+                        buffers.to(asked.at, bytes);
+                    }
+                    ended.push(Ended { name: asked.name, good: done.result.is_ok() });
+                }
+            }
+        }
+        while let Some(place) = self.under_way.iter().position(Option::is_none)
+            && let Some(asked) = self.waiting.pop_front()
+        {
+            let name = asked.name;
+            if self.begin_at(place, asked, buffers).is_err() {
+                ended.push(Ended { name, good: false });
+            }
+        }
+    }
+
+    /// Whether nothing will end any more.
+    pub fn is_gone(&self) -> bool {
+        match &self.way {
+            Way::Fastpath(client) => client.is_gone(),
+            Way::Other(disk) => disk.is_gone(),
+        }
+    }
+}
+
+/// Where a place's part of the DMA buffer begins.
+fn slot(client: &Client, place: usize) -> u64 {
+    place as u64 * (client.buffer_bytes() / DEPTH as u64 / 8192 * 8192)
+}
+
+fn ask(
+    client: &Client,
+    place: usize,
+    asked: &Asked,
+    buffers: &dyn Buffers,
+) -> Result<Ticket, Error> {
+    let Asked { kind, offset, at, bytes, .. } = *asked;
+    let handle = client.handle();
+    if kind == Kind::Flush {
+        return client.submit(&Request::flush(0, handle.fp_id, handle.generation));
+    }
+    let buffer_offset = slot(client, place);
+    if bytes as u64 > slot(client, 1) {
+        return Err(Error::Length(bytes as u64));
+    }
+    let direction = match kind {
+        Kind::Read => Direction::Read,
+        _ => Direction::Write,
+    };
+    if kind == Kind::Write {
+        client.copy_in(buffer_offset, &buffers.from(at, bytes))?;
+    }
+    let block_size = (1_u64 << (bytes as u64 | offset).trailing_zeros()).min(4096) as u32;
+    let transfer = Transfer { direction, offset, size: bytes as u32, block_size, buffer_offset };
+    client.submit(&Request::transfer(0, handle.fp_id, handle.generation, &transfer))
+}
