@@ -191,13 +191,14 @@ impl State {
         let keep = self.keep_units()?;
         let collection = &self.collection;
         let drained = collection.drained.iter().copied().find(|at| !self.is_empty(*at));
-        let (victim, rest) = match (drained, collection.victim) {
-            (Some(drained), _) => (drained, 0),
+        let gathered = collection.gathered.len() as u32;
+        let (victim, moved) = match (drained, collection.victim) {
+            (Some(drained), _) => (drained, gathered),
+            // What is gathered is the victim's, and still counted as valid there.
             (None, Some((victim, _))) => (victim, self.supers.all[victim as usize].valid),
             // For notes of trims alone.
-            (None, None) => (*collection.drained.first()?, 0),
+            (None, None) => (*collection.drained.first()?, gathered),
         };
-        let moved = self.collection.gathered.len() as u32 + rest;
         let fits = space::fits(moved, keep, self.layout.row_units);
         let chosen = self.collection.victim.is_some();
         if !fits && chosen && self.find_victim(keep).is_some() {

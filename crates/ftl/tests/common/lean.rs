@@ -1,5 +1,5 @@
-//! Flash of which only spare bytes are kept, and which takes no time unless told to: for what is about
-//! numbers of units alone.
+//! Flash of which only spare bytes and the first four bytes of each unit are kept, and which takes no time
+//! unless told to: for what is about numbers of units alone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,6 +15,9 @@ pub struct Lean {
     /// One of each row in each plane; sequence 0: erased.
     headers: RefCell<Vec<Header>>,
     logicals: RefCell<Vec<u32>>,
+    /// The first bytes of each unit, and of each slot.
+    stamps: RefCell<Vec<u32>>,
+    slots: RefCell<Vec<u32>>,
     pub programs: Cell<u64>,
 }
 
@@ -25,6 +28,8 @@ impl Lean {
             shape,
             headers: RefCell::new(vec![NEVER; pages]),
             logicals: RefCell::new(vec![0; pages * shape.units as usize]),
+            stamps: RefCell::new(vec![0; pages * shape.units as usize]),
+            slots: RefCell::default(),
             programs: Cell::new(0),
         })
     }
@@ -33,6 +38,17 @@ impl Lean {
         let Page { die, plane, block, page } = page;
         let block = (die * self.shape.planes + plane) * self.shape.blocks + block;
         (block * self.shape.pages + page) as usize
+    }
+
+    fn stamp(&self, from: Source) -> u32 {
+        match from {
+            Source::Slot(slot) => self.slots.borrow()[slot as usize],
+            Source::Flash(at) => {
+                let page = self.at(at.page) * self.shape.units as usize;
+                self.stamps.borrow()[page + at.unit as usize]
+            }
+            Source::Nothing => 0,
+        }
     }
 
     fn each_page(&self, row: Row, mut with: impl FnMut(usize, usize)) {
@@ -46,14 +62,15 @@ impl Lean {
         }
     }
 
-    fn put(&self, row: Row, header: Header, logical: impl Fn(usize) -> u32) {
+    fn put(&self, row: Row, header: Header, unit: impl Fn(usize) -> (u32, u32)) {
         let units = self.shape.units as usize;
         let (mut headers, mut logicals) = (self.headers.borrow_mut(), self.logicals.borrow_mut());
+        let mut stamps = self.stamps.borrow_mut();
         self.each_page(row, |at, count| {
             assert_eq!(headers[at], NEVER, "programmed twice");
             headers[at] = header;
-            for unit in 0..units {
-                logicals[at * units + unit] = logical(count * units + unit);
+            for of in 0..units {
+                (logicals[at * units + of], stamps[at * units + of]) = unit(count * units + of);
             }
         });
     }
@@ -83,7 +100,8 @@ impl Pages for Lean {
                 assert_eq!(self.logical(place), unit.logical);
             }
         }
-        self.put(row, header, |at| units[at].logical);
+        let stamps: Vec<u32> = units.iter().map(|unit| self.stamp(unit.from)).collect();
+        self.put(row, header, |at| (units[at].logical, stamps[at]));
         self.programs.set(self.programs.get() + 1);
         Ok(())
     }
@@ -106,13 +124,22 @@ impl Pages for Lean {
         self.logicals.borrow()[self.at(at.page) * self.shape.units as usize + at.unit as usize]
     }
 
-    fn lend(&self, at: Place, _: &mut dyn FnMut(u32, &[u8])) -> bool {
+    fn lend(&self, at: Place, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        put(0, &self.stamp(Source::Flash(at)).to_le_bytes());
         // What the layer writes for itself is not kept here, so no mount must lean on it.
         self.logical(at) & META == 0
     }
 
-    fn slots(&self, _: u32) {}
-    fn stage(&self, _: u32, _: Tag, _: u32, _: &[u8]) {}
+    fn slots(&self, count: u32) {
+        self.slots.borrow_mut().resize(count as usize, 0);
+    }
+
+    fn stage(&self, slot: u32, _: Tag, offset: u32, data: &[u8]) {
+        if let (0, Some(stamp)) = (offset, data.first_chunk()) {
+            self.slots.borrow_mut()[slot as usize] = u32::from_le_bytes(*stamp);
+        }
+    }
+
     fn stage_copy(&self, _: u32, _: Tag, _: Option<Place>) {}
     fn stage_slot(&self, _: u32, _: Tag, _: u32) {}
     fn release(&self, _: u32) {}
@@ -121,9 +148,11 @@ impl Pages for Lean {
         None
     }
 
-    fn lend_slot(&self, _: u32, _: &mut dyn FnMut(u32, &[u8])) {}
+    fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {
+        put(0, &self.stamp(Source::Slot(slot)).to_le_bytes());
+    }
 
     fn lay(&self, row: Row, header: Header, logicals: &[u32]) {
-        self.put(row, header, |at| logicals[at]);
+        self.put(row, header, |at| (logicals[at], 0));
     }
 }
