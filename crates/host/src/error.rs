@@ -65,7 +65,7 @@ impl IoError {
     }
 
     /// What the device answered.
-    pub(crate) fn answered(status: Status, lba: Option<Lba>) -> IoError {
+    pub fn answered(status: Status, lba: Option<Lba>) -> IoError {
         IoError { status: Some(status), ..IoError::of(kind_of(status), lba) }
     }
 

@@ -49,7 +49,10 @@ pub struct Geometry {
 
 impl Geometry {
     /// The number of blocks that a transfer of all of `buffer` has, if one command could do it.
-    pub(crate) fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
+    ///
+    /// # Errors
+    /// No command could: what is wrong with it.
+    pub fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         let bytes = buffer.bytes() as u64;
         if bytes == 0 || !bytes.is_multiple_of(u64::from(self.block_bytes)) {

@@ -3,6 +3,8 @@
 //! To add one, write its modules in `wire`, `device` and `host`, and its row here.
 
 mod fastpath;
+#[cfg(feature = "rtl")]
+mod fastpath_rtl;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -24,6 +26,8 @@ use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, 
 
 pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
+#[cfg(feature = "rtl")]
+pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {

@@ -15,8 +15,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("device", &["wire", "runtime", "bus", "ftl", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
-    ("rtl", &["wire", "runtime", "bus"]),
-    ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload"]),
+    ("rtl", &["wire", "runtime", "bus", "host"]),
+    ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl"]),
     ("fnvme", &["machine"]),
     ("fio-engine", &["fnvme", "machine"]),
 ];

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
-use bus::HostPort;
-use runtime::{Pool, Rt, Signal, Span};
+use bus::{Buffer, Cost, HostPort};
+use runtime::{Pool, Rt, Signal, Span, Stage};
 use wire::BusAddr;
 use wire::fastpath::registers::{
     self, Control, Counter, Handle, Status, handle_words, request_words,
@@ -23,6 +23,10 @@ const CYCLE: Span = Span::ns(8);
 
 /// Where the drive's registers lie for the block: below 4 GiB, as a 32-bit BAR does.
 const REGISTERS_AT: u64 = 0xf000_0000;
+
+/// The stages that requests with a journey mark: the wait for a place, writing the request's words,
+/// and from there until the response was read.
+pub const STAGES: &[&str] = &["request wait", "post request", "hardware"];
 
 /// Requests that its FIFO holds: fewer are under way at once than it has room for.
 const REQUESTS: u16 = 16;
@@ -75,6 +79,16 @@ impl<P: HostPort> Clone for Engine<P> {
     }
 }
 
+/// Who asks, on a core of its own.
+pub(crate) struct Caller<P: HostPort> {
+    pub port: P,
+    /// The number of its journeys.
+    pub journeys: u16,
+    /// Handing a request to the block, and taking its response.
+    pub request: Cost,
+    pub take_response: Cost,
+}
+
 struct Core<P: HostPort> {
     port: P,
     lite: RefCell<Lite>,
@@ -86,6 +100,9 @@ struct Core<P: HostPort> {
     under_way: Cell<u32>,
     /// Tags of requests whose callers have gone: free with their responses.
     orphans: RefCell<BTreeSet<u16>>,
+    /// By tag, what the drive may reach.
+    keeps: RefCell<BTreeMap<u16, Buffer>>,
+    stages: [Stage; 3],
     responses: RefCell<BTreeMap<u16, Response>>,
     cycles: Cell<u64>,
 }
@@ -109,6 +126,8 @@ impl<P: HostPort> Engine<P> {
             tags: Pool::new((0..REQUESTS).rev()),
             under_way: Cell::new(0),
             orphans: RefCell::default(),
+            keeps: RefCell::default(),
+            stages: [0, 1, 2].map(|stage| port.rt().stage(STAGES[stage])),
             responses: RefCell::default(),
             cycles: Cell::new(0),
         });
@@ -166,18 +185,45 @@ impl<P: HostPort> Engine<P> {
     /// # Errors
     /// The block did not take it: it is disabled.
     pub async fn perform(&self, request: &Request) -> Result<Response, BusError> {
-        let core = &*self.0;
-        let tag = core.tags.take(core.rt()).await;
+        self.perform_for(None, request, None).await.0
+    }
+
+    /// The same with a buffer that is kept from everybody until the response, or for ever if the
+    /// engine failed and the drive may still write to it; and with a caller's journey, and its
+    /// costs.
+    pub(crate) async fn perform_for(
+        &self,
+        caller: Option<&Caller<P>>,
+        request: &Request,
+        keep: Option<Buffer>,
+    ) -> (Result<Response, BusError>, Option<Buffer>) {
+        let (core, rt) = (&*self.0, self.0.rt());
+        let begun = rt.now();
+        let tag = core.tags.take(rt).await;
+        if let Some(caller) = caller {
+            rt.begin_journey(caller.journeys, tag, begun);
+            rt.mark(core.stages[0]);
+            caller.port.spend(caller.request).await;
+        }
         let request = Request { tag: tag.into(), ..*request };
         core.under_way.set(core.under_way.get() + 1);
-        let mut asking = Asking { core, tag, is_over: false };
-        if let Err(error) = self.window(registers::REQUEST, &request_words(&request)).await {
-            asking.is_over = true;
-            return Err(error);
+        if let Some(keep) = keep {
+            core.keeps.borrow_mut().insert(tag, keep);
         }
-        let response = core.response(tag).await;
+        let mut asking = Asking { core, tag, is_over: false };
+        let posted = self.window(registers::REQUEST, &request_words(&request)).await;
+        rt.mark(core.stages[1]);
+        let response = match posted {
+            Ok(()) => Ok(core.response(tag).await),
+            Err(error) => Err(error),
+        };
+        rt.mark(core.stages[2]);
+        if let Some(caller) = caller {
+            caller.port.spend(caller.take_response).await;
+        }
         asking.is_over = true;
-        Ok(response)
+        let keep = core.keeps.borrow_mut().remove(&tag);
+        (response, keep)
     }
 
     /// What it is at.
@@ -255,7 +301,13 @@ impl<P: HostPort> Core<P> {
         let mut response = Response::default();
         response.as_mut_bytes().copy_from_slice(words.as_bytes());
         let tag = response.tag.get();
+        if may_still_write(&response)
+            && let Some(keep) = self.keeps.borrow().get(&tag)
+        {
+            core::mem::forget(keep.part(0, keep.bytes()));
+        }
         if self.orphans.borrow_mut().remove(&tag) {
+            self.keeps.borrow_mut().remove(&tag);
             self.free(tag);
         } else {
             self.responses.borrow_mut().insert(tag, response);
@@ -266,6 +318,13 @@ impl<P: HostPort> Core<P> {
         self.under_way.set(self.under_way.get() - 1);
         self.tags.give(self.rt(), tag);
     }
+}
+
+/// Whether the engine has given up on commands that the drive may still have.
+fn may_still_write(response: &Response) -> bool {
+    use wire::fastpath::{Refusal, Status};
+    let failed = [Refusal::TimeOut, Refusal::Bus, Refusal::Controller];
+    matches!(response.status(), Status::Engine(refusal) if failed.contains(&refusal))
 }
 
 /// A caller with a tag.

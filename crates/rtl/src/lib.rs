@@ -15,12 +15,14 @@
 extern crate alloc;
 
 mod axi;
+mod disk;
 mod engine;
 pub mod pins;
 #[cfg(feature = "verilated")]
 mod verilated;
 
 pub use axi::Timing;
-pub use engine::{BusError, Engine, Setup};
+pub use disk::Disk;
+pub use engine::{BusError, Engine, STAGES, Setup};
 #[cfg(feature = "verilated")]
 pub use verilated::Verilated;

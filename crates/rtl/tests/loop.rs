@@ -278,3 +278,49 @@ fn a_bus_error_halts_the_block() {
         assert!(l.engine.set_up(&askew).await.is_err(), "a queue that begins at no page");
     });
 }
+
+/// The ordinary driver brings the drive up and lends a pair of queues: then the block has them,
+/// beside the driver.
+#[test]
+fn queues_that_the_driver_lends() {
+    Bench::default().run(async |world: World| {
+        let host = world.raw.host.clone();
+        // The first of the arena, which the driver then leaves alone.
+        let buffer = world.raw.place(BUFFER_BYTES, 4096);
+        let options = host::nvme::Options { queues: 1, ..host::nvme::Options::default() };
+        let arena = bus::HostPort::arena(&host).clone();
+        let _placed = arena.buffer((BUFFER_BYTES as usize).next_power_of_two()).unwrap();
+        let controller = host::nvme::Controller::start(host.clone(), options).await.unwrap();
+        assert!(controller.lend(1).await.is_err(), "a queue of one entry");
+        let lent = controller.lend(64).await.unwrap();
+        let setup = Setup {
+            submission_queue: lent.submission().at(),
+            completion_queue: lent.completion().at(),
+            depth: lent.entries() as u16,
+            queue_id: lent.qid().0,
+            tail_doorbell: lent.tail_doorbell(),
+            head_doorbell: lent.head_doorbell(),
+            namespace: controller.identity().nsid.0,
+            lba_shift: 9,
+            batch: 8,
+            poll_interval: 4,
+            timeout: Span::us(300),
+        };
+        let timing = Timing { write: 8, read: 14 };
+        let engine = Engine::start(host, Verilated::new(), &setup, timing).await.unwrap();
+        engine.set_handle(FP_ID, &handle(buffer, GENERATION)).await.unwrap();
+        let data = raw::pattern(5, 65_536);
+        world.raw.memory.write(buffer, &data).unwrap();
+        let write = Transfer {
+            direction: Direction::Write,
+            offset: 0,
+            size: 65_536,
+            block_size: 4096,
+            buffer_offset: 0,
+        };
+        let write = Request::transfer(0, FP_ID, GENERATION, &write);
+        assert_eq!(engine.perform(&write).await.unwrap().status(), Status::Good);
+        assert!(world.medium.peek(AREA_LBA, 65_536) == data);
+        controller.shutdown().await.unwrap();
+    });
+}

@@ -244,17 +244,28 @@ impl<P: HostPort> Admin<P> {
         };
         let size = pair.cq.entries();
         let cq = CreateCq { qid, size, vector, irq_enabled, contiguous: true };
-        let build = |cid| admin::create_cq(cid, pair.cq.at(), cq);
-        pair.expose();
-        self.execute("Create I/O Completion Queue", None, build).await?;
         let size = pair.sq.entries();
         let sq = CreateSq { qid, size, cqid: qid, priority, contiguous: true };
-        let build = |cid| admin::create_sq(cid, pair.sq.at(), sq);
+        pair.expose();
+        self.create_at(cq, pair.cq.at(), sq, pair.sq.at()).await
+    }
+
+    /// The same for queues in this memory.
+    pub async fn create_at(
+        &self,
+        cq: CreateCq,
+        cq_at: BusAddr,
+        sq: CreateSq,
+        sq_at: BusAddr,
+    ) -> Result<(), InitError> {
+        let build = |cid| admin::create_cq(cid, cq_at, cq);
+        self.execute("Create I/O Completion Queue", None, build).await?;
+        let build = |cid| admin::create_sq(cid, sq_at, sq);
         match self.execute("Create I/O Submission Queue", None, build).await {
             Ok(_) => Ok(()),
             Err(error) => {
                 // The number can be used again, if the controller still listens.
-                let build = |cid| admin::delete_cq(cid, qid);
+                let build = |cid| admin::delete_cq(cid, cq.qid);
                 self.execute("Delete I/O Completion Queue", None, build).await.ok();
                 Err(error)
             }

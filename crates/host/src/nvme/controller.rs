@@ -56,7 +56,7 @@ pub(super) struct Core<P: HostPort> {
     pub last_error: Cell<Option<InitError>>,
     /// Abort commands that the controller has.
     pub aborts: Cell<u32>,
-    next_queue: Cell<u16>,
+    pub next_queue: Cell<u16>,
 }
 
 /// A pair that the device may know of, and that nobody will serve if this is dropped: its memory is
@@ -123,11 +123,8 @@ impl<P: HostPort> Controller<P> {
         let core = &self.core;
         core.running().await?;
         core.judge(&options)?;
-        // The number is taken at once: two queues may be created at the same time.
-        let number = core.next_queue.get();
-        core.next_queue.set(number + 1);
         let spec = PairSpec {
-            qid: QueueId(number),
+            qid: core.next_queue_id(),
             depth: options.depth,
             completion: options.completion,
             doorbell: options.doorbell,
@@ -152,6 +149,10 @@ impl<P: HostPort> Controller<P> {
         let queue = Rc::new(queue);
         core.queues.borrow_mut().push(queue.clone());
         Ok(queue)
+    }
+
+    pub(super) fn core(&self) -> &Rc<Core<P>> {
+        &self.core
     }
 
     /// What Identify said when the controller was started.
@@ -214,6 +215,13 @@ impl<P: HostPort> Core<P> {
         self.admin.rt()
     }
 
+    /// The number is taken at once: two queues may be created at the same time.
+    pub fn next_queue_id(&self) -> QueueId {
+        let number = self.next_queue.get();
+        self.next_queue.set(number + 1);
+        QueueId(number)
+    }
+
     /// Why nothing goes any more.
     fn why(&self) -> InitError {
         match self.health.state() {
@@ -235,7 +243,7 @@ impl<P: HostPort> Core<P> {
         if self.health.state() == State::Gone { self.why() } else { error }
     }
 
-    async fn running(&self) -> Result<(), InitError> {
+    pub async fn running(&self) -> Result<(), InitError> {
         self.health.running(self.rt()).await.map_err(|_| self.why())
     }
 

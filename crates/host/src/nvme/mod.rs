@@ -18,6 +18,7 @@ mod bar;
 mod controller;
 mod events;
 mod health;
+mod lent;
 mod lists;
 mod pair;
 mod queue;
@@ -26,6 +27,7 @@ mod slots;
 mod supervisor;
 
 pub use controller::{Controller, Identity};
+pub use lent::Lent;
 pub use pair::Counters;
 pub use queue::Queue;
 

@@ -61,6 +61,8 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
             InterfaceName::Dcx => one_thread::<Dcx>(typed, reads),
             InterfaceName::Block => one_thread::<Block>(typed, reads),
             InterfaceName::Fastpath => one_thread::<Fastpath>(typed, reads),
+            #[cfg(feature = "rtl")]
+            InterfaceName::FastpathRtl => Err(super::only_simulated()),
         },
         None => table(typed),
     }
@@ -193,6 +195,8 @@ impl Way {
             Way::Threads(InterfaceName::Fastpath) => {
                 world::live_in_threads::<Fastpath>(plan, work, options)
             }
+            #[cfg(feature = "rtl")]
+            Way::Threads(InterfaceName::FastpathRtl) => return Err(super::only_simulated()),
             Way::VfioUser => {
                 let served = Served::start().map_err(|error| format!("serving: {error}"));
                 let (_served, socket) = served?;

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "rtl")]
+use machine::interfaces::FastpathRtl;
 use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::plan::{self, Plan};
 use machine::serve;
@@ -97,6 +99,9 @@ enum InterfaceName {
     Block,
     /// NVM Express, through an engine that forms the commands
     Fastpath,
+    /// The same with the engine in hardware, clock by clock: simulated runs alone
+    #[cfg(feature = "rtl")]
+    FastpathRtl,
 }
 
 impl InterfaceName {
@@ -106,6 +111,8 @@ impl InterfaceName {
             InterfaceName::Dcx => Dcx::NAME,
             InterfaceName::Block => Block::NAME,
             InterfaceName::Fastpath => Fastpath::NAME,
+            #[cfg(feature = "rtl")]
+            InterfaceName::FastpathRtl => FastpathRtl::NAME,
         }
     }
 }
@@ -195,7 +202,15 @@ fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, S
         InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
         InterfaceName::Block => serve_as::<Block>(plan, doors),
         InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors),
+        #[cfg(feature = "rtl")]
+        InterfaceName::FastpathRtl => Err(only_simulated()),
     }
+}
+
+/// What a block that has its own clock can't do.
+#[cfg(feature = "rtl")]
+fn only_simulated() -> String {
+    "interface fastpath-rtl: found a live world, expected doorbell run --world sim".to_string()
 }
 
 fn serve_as<I: Interface>(plan: &Plan, doors: &Doors) -> Result<bool, String> {

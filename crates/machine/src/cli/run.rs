@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::device::FlashSeen;
+#[cfg(feature = "rtl")]
+use machine::interfaces::FastpathRtl;
 use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
@@ -255,6 +257,10 @@ impl Once<'_> {
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
             InterfaceName::Block => self.run_on::<Block>(log),
             InterfaceName::Fastpath => self.run_on::<Fastpath>(log),
+            #[cfg(feature = "rtl")]
+            InterfaceName::FastpathRtl if self.simulated => self.run_on::<FastpathRtl>(log),
+            #[cfg(feature = "rtl")]
+            InterfaceName::FastpathRtl => Err(super::only_simulated()),
         }
     }
 
