@@ -6,8 +6,8 @@
 //! locked.
 //!
 //! ```text
-//!   caller ── read(lba, buffer) ──► Queue ── entry, then doorbell ──► the bus ──► a device
-//!          ◄── (buffer, result) ──  slot  ◄── completion, judged ───            ◄──
+//!   caller ─ read(lba, buffer) ─► Queue ─ entry, then doorbell ─► the bus ─► a device
+//!          ◄─ (buffer, result) ─  slot  ◄─ completion, judged ─           ◄─
 //! ```
 //!
 //! Every driver has one face, [`BlockDevice`]; [`Blocking`] is that face for callers who wait. A

@@ -2,7 +2,7 @@
 //! controller in virtual time.
 //!
 //! ```text
-//!   Engine ── AXI4-Lite ──► Block ── AXI ──► host memory, posted register writes of a HostPort
+//!   Engine ─ AXI4-Lite ─► Block ─ AXI ─► host memory, posted register writes of a HostPort
 //!            one clock: a cycle is a timed event, and there are none while nobody has asked for anything
 //! ```
 //!
