@@ -298,7 +298,7 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
     assert_eq!(
         said(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
         "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
-         device, medium, dcx, block, arbitration, run, faults: did you mean name?"
+         device, medium, dcx, block, arbitration, fastpath, run, faults: did you mean name?"
     );
 }
 
@@ -393,7 +393,7 @@ fn a_plan_that_is_not_there_says_what_there_is() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
-         dc-express, dc-express-linux, descriptor-blocks, gen4, live, small-flash, tlc"
+         dc-express, dc-express-linux, descriptor-blocks, fastpath, gen4, live, small-flash, tlc"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such.toml: found No such file"), "{missing}");
