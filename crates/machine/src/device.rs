@@ -13,6 +13,7 @@ use media::{Banked, Contents, Faulty, Media};
 use runtime::{Rt, Span};
 
 use crate::interfaces::Interface;
+use crate::medium::Medium;
 use crate::plan::{Flash, MediumPace, Plan, Start};
 use crate::precondition;
 use crate::world::RunError;
@@ -45,11 +46,6 @@ pub struct Device {
     medium: Medium,
     faults: Option<Rc<Faults>>,
     rt: Rt,
-}
-
-enum Medium {
-    Banked(Rc<Banked>),
-    Flash { drive: Rc<Drive<Chips>>, chips: Rc<Chips> },
 }
 
 /// What flash and its software have done.
@@ -172,8 +168,13 @@ impl Device {
                     Clock::Wall => plan.medium.live_pace(),
                 };
                 let medium = Rc::new(Banked::new(&rt, contents, pace));
-                let faults = start_on::<I, P, _>(&rt, port, medium.clone(), plan);
-                (Medium::Banked(medium), faults)
+                if plan.faults.is_empty() {
+                    I::start(port, medium.clone(), plan);
+                    (Medium::Banked(medium), None)
+                } else {
+                    let medium = Medium::Banked(medium);
+                    (medium.clone(), start_on::<I, P>(&rt, port, medium, plan))
+                }
             }
             Kept::Flash(kept) => {
                 let flash = plan.medium.flash.as_ref().expect("flash comes from a plan of flash");
@@ -183,8 +184,9 @@ impl Device {
                 let chips = chips(&rt, flash, remains, modelled)?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
                 let drive = Drive::start(&rt, chips.clone(), software, keep, label);
-                let faults = start_on::<I, P, _>(&rt, port, drive.clone(), plan);
-                (Medium::Flash { drive, chips }, faults)
+                let medium = Medium::Flash { drive, chips };
+                let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
+                (medium, faults)
             }
         };
         Ok(Device { medium, faults, rt })
@@ -290,18 +292,15 @@ impl FlashSeen {
     }
 }
 
-fn start_on<I: Interface, P: DevicePort, M: Media>(
+/// Starts the interface on a medium of any kind, with the plan's faults, or none: see [`crate::medium`].
+fn start_on<I: Interface, P: DevicePort>(
     rt: &Rt,
     port: P,
-    medium: Rc<M>,
+    medium: Medium,
     plan: &Plan,
 ) -> Option<Rc<Faults>> {
-    if plan.faults.is_empty() {
-        I::start(port, medium, plan);
-        return None;
-    }
     let faults = Faults::start(rt, &plan.faults, plan.run.seed);
-    let medium = Rc::new(Faulty::new(rt, medium, faults.harm.clone()));
+    let medium = Rc::new(Faulty::new(rt, Rc::new(medium), faults.harm.clone()));
     I::start_faulty(port, medium, plan, &faults);
-    Some(faults)
+    (!plan.faults.is_empty()).then_some(faults)
 }

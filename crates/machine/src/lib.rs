@@ -23,6 +23,7 @@ pub mod fastpath;
 mod function;
 pub mod interfaces;
 pub mod measure;
+pub mod medium;
 pub mod papers;
 pub mod plan;
 pub mod power_cuts;
