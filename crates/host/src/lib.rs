@@ -25,6 +25,7 @@ pub mod dcx;
 mod error;
 pub mod fastpath;
 pub mod nvme;
+mod register;
 
 use alloc::rc::Rc;
 use core::future::Future;

@@ -2,7 +2,8 @@
 //! by every way of returning a block, under resets, in two processes, and with a medium that fails.
 //!
 //! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test block_live at_length` is the long
-//! one: so many of 512 B to 8 KiB and a two hundredth as many up to 1 MiB, from 8 threads.
+//! one: so many of 512 B to 8 KiB and a two hundredth as many up to 1 MiB, from 8 threads. It needs two cores
+//! that nobody else uses; `in_one_thread` is the same with both ends on one core, and ends anywhere.
 
 mod common;
 
@@ -79,6 +80,15 @@ fn every_block_is_right_under_resets() {
 
 #[test]
 fn every_block_is_right_at_length() {
+    at_length(THREADS);
+}
+
+#[test]
+fn every_block_is_right_in_one_thread() {
+    at_length(ONE_THREAD);
+}
+
+fn at_length(world: World) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let all: u64 =
         std::env::var("DOORBELL_BLOCK_IOS").map_or(400, |n| n.parse().expect("a number"));
@@ -91,8 +101,7 @@ fn every_block_is_right_at_length() {
         (all / 1600).max(1)
     );
     let sets: Vec<_> = SMALL.iter().chain(&[("run.breakdown_sample", "64")]).copied().collect();
-    let outcome =
-        world::live_in_threads::<Block>(&plan("live", &sets), &work(&job), Options::default());
+    let outcome = world(&plan("live", &sets), &work(&job), Options::default());
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
     let done: u64 = outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum();
     let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();

@@ -112,3 +112,14 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
     let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
     assert!(verified.parse::<u64>().expect("a number") > 10_000, "only {verified} verified");
 }
+
+/// The device's own tags are chosen from what the medium holds; a medium of stamps, however large, is not
+/// read for that.
+#[test]
+fn a_large_medium_of_stamps_starts_at_once() {
+    let plan = plan("gen4", &[]);
+    let job = "[one]\nrw=randread\nbs=4k\nsize=1g\nnumber_ios=10\n";
+    let outcome = world::simulate::<Dcx>(&plan, &work(job), Options::default());
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(only(&outcome).seen.read.total.count(), 10);
+}

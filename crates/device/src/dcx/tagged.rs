@@ -75,9 +75,11 @@ impl<M: Media> Tagged<M> {
         let granules = media.blocks() * u64::from(block_bytes / grain);
         let tagged = Tagged::with(rt, media, Some(grain), Intervals::new(granules));
         let at_once = (1 << 20) / block_bytes;
+        // Of a medium of stamps every granule's end is zero, which is what they are counted as.
+        let blocks = if tagged.media.head().is_none() { tagged.media.blocks() } else { 0 };
         let mut block = 0;
-        while block < tagged.media.blocks() {
-            let blocks = u64::from(at_once).min(tagged.media.blocks() - block) as u32;
+        while block < blocks {
+            let blocks = u64::from(at_once).min(blocks - block) as u32;
             let mut state = tagged.state.borrow_mut();
             tagged.ends(Extent { block, blocks }, &mut |word| {
                 if word != 0 {

@@ -34,7 +34,7 @@ mod watchdog;
 use alloc::rc::Rc;
 
 use bus::HostPort;
-use runtime::{Span, Time};
+use runtime::Span;
 use wire::block::registers::{CAPACITY, ID, LIMITS, Limits, MAGIC, MEDIUM, Medium};
 
 pub use crate::nvme::Completion;
@@ -57,9 +57,6 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// The watchdog looks this many times within a time-out.
 const TICKS_PER_TIMEOUT: u64 = 8;
-
-/// How often a register is asked while the driver waits for it.
-const REGISTER_POLL: Span = Span::us(10);
 
 /// How a device is driven.
 #[derive(Clone, Copy, Debug)]
@@ -148,25 +145,5 @@ impl<P: HostPort> Driver<P> {
     /// The device does not answer in time.
     pub async fn stop(&self) -> Result<(), InitError> {
         self.ring.shut_down().await
-    }
-}
-
-/// Waits until a register's `found` says yes, for no longer than this.
-async fn register<P: HostPort, T>(
-    port: &P,
-    register: u32,
-    limit: Span,
-    mut found: impl FnMut(u32) -> Option<T>,
-) -> Result<T, u32> {
-    let deadline: Time = port.rt().now() + limit;
-    loop {
-        let value = port.read32(register).await;
-        if let Some(found) = found(value) {
-            return Ok(found);
-        }
-        if port.is_gone() || value == u32::MAX || port.rt().now() >= deadline {
-            return Err(value);
-        }
-        port.rt().sleep(REGISTER_POLL).await;
     }
 }

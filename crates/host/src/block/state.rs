@@ -3,10 +3,10 @@
 use bus::HostPort;
 use wire::block::registers::{CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shape, Status};
 
+use super::Completion;
 use super::bios::Stage as BioStage;
 use super::ring::{Ring, State};
-use super::{Completion, register};
-use crate::{InitError, Kind, strand};
+use crate::{InitError, Kind, register, strand};
 
 impl<P: HostPort> Ring<P> {
     pub fn turn(&self, state: State) {
@@ -38,7 +38,7 @@ impl<P: HostPort> Ring<P> {
             let status = Status::from_bits(value);
             (status.ready() && value != u32::MAX).then_some(status)
         };
-        match register(&self.port, STATUS, self.options.timeout, ready).await {
+        match register::until(&self.port, STATUS, self.options.timeout, ready).await {
             Ok(status) if status.violation() == 0 => {
                 self.announced.set(0);
                 self.distrusted.set(false);
@@ -63,7 +63,7 @@ impl<P: HostPort> Ring<P> {
         self.turn(State::Turning);
         self.port.write32(CONTROL, 0);
         let idle = |value: u32| (value == 0).then_some(());
-        match register(&self.port, STATUS, self.options.timeout, idle).await {
+        match register::until(&self.port, STATUS, self.options.timeout, idle).await {
             Ok(()) => {
                 self.flight.set(None);
                 Ok(())

@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
-use runtime::{Span, Time};
+use runtime::Span;
 use wire::dcx::registers::{GRAIN, ID, LIMITS, Limits, MAGIC};
 
 pub use crate::nvme::Completion;
@@ -68,9 +68,6 @@ const TICKS_PER_TIMEOUT: u64 = 8;
 
 /// So many reports that make no sense, and the queue is reset.
 const PROTOCOL_ERRORS_MAX: u32 = 64;
-
-/// How often a register is asked while the driver waits for it.
-const REGISTER_POLL: Span = Span::us(10);
 
 /// What a queue is like.
 #[derive(Clone, Copy, Debug)]
@@ -199,25 +196,5 @@ impl<P: HostPort> Driver<P> {
             pair.shut_down().await?;
         }
         Ok(())
-    }
-}
-
-/// Waits until a register's `found` says yes, for no longer than this.
-async fn register<P: HostPort, T>(
-    port: &P,
-    register: u32,
-    limit: Span,
-    mut found: impl FnMut(u32) -> Option<T>,
-) -> Result<T, u32> {
-    let deadline: Time = port.rt().now() + limit;
-    loop {
-        let value = port.read32(register).await;
-        if let Some(found) = found(value) {
-            return Ok(found);
-        }
-        if port.is_gone() || value == u32::MAX || port.rt().now() >= deadline {
-            return Err(value);
-        }
-        port.rt().sleep(REGISTER_POLL).await;
     }
 }

@@ -13,8 +13,8 @@ use wire::dcx::report::Report;
 use super::rings::{self, Commands, Reports};
 use super::slots::Slots;
 use super::tags::Tagger;
-use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, register, watchdog};
-use crate::{InitError, strand};
+use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
+use crate::{InitError, register, strand};
 
 /// What one queue has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl<P: HostPort> Pair<P> {
             let status = Status::from_bits(value);
             (status.ready() && value != u32::MAX).then_some(status)
         };
-        match register(&self.port, group.status, self.options.timeout, ready).await {
+        match register::until(&self.port, group.status, self.options.timeout, ready).await {
             Ok(status) if !status.fault() => {
                 self.recent_errors.set(0);
                 self.distrusted.set(false);
@@ -314,7 +314,7 @@ impl<P: HostPort> Pair<P> {
         self.turn(State::Turning);
         self.port.write32(self.group.control, 0);
         let idle = |value: u32| (value == 0).then_some(());
-        match register(&self.port, self.group.status, self.options.timeout, idle).await {
+        match register::until(&self.port, self.group.status, self.options.timeout, idle).await {
             Ok(()) => {
                 self.slots.abandon(self.rt());
                 self.fence.set(None);
