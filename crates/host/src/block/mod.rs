@@ -1,10 +1,10 @@
 //! Descriptor blocks: one ring, exchanged with the device block by block, whose size follows the load.
 //!
 //! ```text
-//!   callers ──► I/O Requests Handler ──► ring: bios as descriptors ──► New Descriptors Block Processor
-//!                                          ▲        (Bios Array)            │ announces, one at a time
-//!                                          │                                ▼
-//!   callers ◄── I/O Responses Generator ◄──┴───────────── a block comes back: interrupt, or memory
+//!  callers ─► I/O Requests Handler ─► ring: bios, descriptors ─► New Descriptors Block Processor
+//!                                        ▲     (Bios Array)            │ announces, one at a time
+//!                                        │                             ▼
+//!  callers ◄─ I/O Responses Generator ◄──┴─── a block comes back: interrupt, or memory
 //! ```
 //!
 //! Eleni Bougioukou et al., "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device
