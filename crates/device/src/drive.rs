@@ -3,13 +3,14 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
-use ftl::{Error, Ftl, MountError, Options, Pages};
+use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
 use media::{Extent, Head, Media, MediaError};
 use runtime::{Rt, Signal, Stage, Time};
 
 /// The stages that a drive marks, beside those of its chips.
-pub const STAGES: &[&str] = &["mount", "buffer wait", "flush"];
+pub const STAGES: &[&str] =
+    &["mount", ftl::STAGES[0], ftl::STAGES[1], ftl::STAGES[2], ftl::STAGES[3]];
 
 /// Bytes that are remembered of a block where only stamps are.
 const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;
@@ -53,7 +54,36 @@ impl<P: Pages> Drive<P> {
         keep: Keep,
         label: Vec<u8>,
     ) -> Rc<Drive<P>> {
-        let drive = Rc::new(Drive {
+        let drive = Rc::new(Drive::new(rt, &*pages, options, keep, label));
+        let mounting = drive.clone();
+        rt.spawn(async move {
+            let drive = mounting;
+            let mounted = Ftl::mount(&drive.rt, pages, &drive.options).await;
+            drive.rt.log("flash", "mounted", u64::from(mounted.is_ok()), 0);
+            let _ = drive.mounted.set(mounted);
+            drive.has_mounted.notify(&drive.rt);
+            drop(drive);
+        });
+        drive
+    }
+
+    /// Takes flash into use whose software was put to sleep, at once. The rest as for
+    /// [`start`](Drive::start).
+    pub fn wake(
+        rt: &Rt,
+        pages: Rc<P>,
+        options: Options,
+        keep: Keep,
+        label: Vec<u8>,
+        asleep: Asleep,
+    ) -> Rc<Drive<P>> {
+        let drive = Drive::new(rt, &*pages, options, keep, label);
+        let _ = drive.mounted.set(Ftl::wake(rt, pages, &drive.options, asleep));
+        Rc::new(drive)
+    }
+
+    fn new(rt: &Rt, pages: &P, options: Options, keep: Keep, label: Vec<u8>) -> Drive<P> {
+        Drive {
             rt: rt.clone(),
             options,
             unit_bytes: pages.shape().unit_bytes,
@@ -66,17 +96,7 @@ impl<P: Pages> Drive<P> {
                 buffer: rt.stage("buffer wait"),
                 flush: rt.stage("flush"),
             },
-        });
-        let mounting = drive.clone();
-        rt.spawn(async move {
-            let drive = mounting;
-            let mounted = Ftl::mount(&drive.rt, pages, &drive.options).await;
-            drive.rt.log("flash", "mounted", u64::from(mounted.is_ok()), 0);
-            let _ = drive.mounted.set(mounted);
-            drive.has_mounted.notify(&drive.rt);
-            drop(drive);
-        });
-        drive
+        }
     }
 
     /// Waits until it is mounted.

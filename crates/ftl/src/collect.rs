@@ -70,7 +70,7 @@ impl<P: Pages> Inner<P> {
             self.add_part(&mut parts, *at);
         }
         if !parts.is_empty() {
-            self.pages.read(&mut parts).await;
+            self.pages.read_for_collector(&mut parts).await;
             self.sort_out(&found, &parts);
         }
         self.give_parts(parts);

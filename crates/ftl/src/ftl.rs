@@ -6,6 +6,7 @@ use core::cell::{Cell, RefCell};
 
 use runtime::{Pool, Rt, Signal};
 
+use crate::blame::Blame;
 use crate::layout::{Layout, NONE};
 use crate::options::{Cache, Error, MountError, Options};
 use crate::pages::{LOST, Page, Pages, Part, Seen, Tag};
@@ -46,6 +47,7 @@ pub(crate) struct Inner<P> {
     /// One checkpoint at a time.
     pub checkpointing: Cell<bool>,
     pub unit_shift: u32,
+    pub blame: Blame,
 }
 
 /// Slots for what the layer itself writes, beside those of a row in one plane.
@@ -81,6 +83,7 @@ impl<P: Pages> Inner<P> {
             spare_parts: RefCell::default(),
             checkpointing: Cell::new(false),
             unit_shift: layout.shape.unit_bytes.trailing_zeros(),
+            blame: Blame::new(rt),
             pages: pages.clone(),
         };
         (inner, kept)

@@ -6,6 +6,8 @@
 #![no_std]
 extern crate alloc;
 
+mod asleep;
+mod blame;
 mod buffer;
 mod collect;
 mod ftl;
@@ -23,10 +25,12 @@ mod supers;
 mod trial;
 mod write;
 
+pub use asleep::Asleep;
+pub use blame::STAGES;
 pub use ftl::Ftl;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
     Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
-    Tag, Unit,
+    Steps, Tag, Unit,
 };
 pub use stats::{Counters, Histogram, Stats};

@@ -42,17 +42,10 @@ pub(crate) async fn mount<P: Pages>(
     inner.resume().await;
     inner.refill(&kept);
     inner.state.borrow().check_space()?;
-    for die in 0..layout.shape.dies {
-        rt.spawn(inner.clone().die(die));
-    }
-    rt.spawn(inner.clone().collector());
-    rt.spawn(inner.clone().eraser());
-    rt.spawn(inner.clone().keeper());
-    inner.form();
-    Ok(Ftl(inner))
+    Ok(inner.start())
 }
 
-fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
+pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
     let Shape { dies, planes, blocks, pages, group, units, unit_bytes } = shape;
     let counts = [dies, planes, blocks, pages, group, units];
     let sensible = counts.iter().all(|count| (1..1 << 24).contains(count))

@@ -5,7 +5,10 @@
 //! an SLC one), in a block of the same number. A *unit* is what the map places, 4 KiB as a rule: several
 //! lie in a page, and each has spare bytes of its own.
 
+use alloc::vec::Vec;
 use core::future::Future;
+
+use runtime::Span;
 
 /// Set in [`Unit::logical`] of what the translation layer writes for itself. Its bytes are always kept
 /// whole, also where a medium keeps only stamps of data.
@@ -150,6 +153,15 @@ pub struct Failed {
     pub planes: u32,
 }
 
+/// A walk round all units, which visits each once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// From one to the next.
+    pub step: u32,
+    /// The number of units, after which it begins anew; more than `step`.
+    pub of: u32,
+}
+
 /// What a slot of the write buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
@@ -182,6 +194,17 @@ pub trait Pages: 'static {
     /// Reads all of these, at the same time where dies and channels allow, and says of each what was
     /// seen. Returns when the last is there.
     fn read(&self, parts: &mut [Part]) -> impl Future<Output = ()>;
+
+    /// As [`read`](Pages::read), for the collector: who has to wait for it can tell.
+    fn read_for_collector(&self, parts: &mut [Part]) -> impl Future<Output = ()> {
+        self.read(parts)
+    }
+
+    /// For how long the collector's reads and copies, and erases, have had this die so far.
+    fn collected(&self, die: u32) -> Span {
+        let _ = die;
+        Span::ZERO
+    }
 
     /// Programs a row. `units` go plane by plane (those of the row, ascending), in each page by page, in
     /// each unit by unit, and there are as many as the row has. The bytes are those that the sources hold
@@ -234,6 +257,32 @@ pub trait Pages: 'static {
     /// Makes a row be programmed, without time and without bytes of its own: its units read as zeros. For
     /// preconditioning. `logicals` as `units` of [`program`](Pages::program).
     fn lay(&self, row: Row, header: Header, logicals: &[u32]);
+
+    /// As [`lay`](Pages::lay): of the row's units those hold data that `chosen` has bits for, 64 to a word,
+    /// and what they hold follows from the first of them by steps. The others hold nothing.
+    fn lay_steps(&self, row: Row, header: Header, chosen: &[u64], first: u32, steps: Steps) {
+        let units = self.shape().row_units(row.blocks.planes);
+        let mut next = first;
+        let logicals: Vec<u32> = (0..units as usize)
+            .map(|at| {
+                if chosen[at / 64] >> (at % 64) & 1 == 0 {
+                    return u32::MAX;
+                }
+                let after = steps.after(next, 1);
+                core::mem::replace(&mut next, after)
+            })
+            .collect();
+        self.lay(row, header, &logicals);
+    }
+}
+
+impl Steps {
+    /// What comes so many steps behind this.
+    #[inline]
+    pub fn after(self, at: u32, steps: u32) -> u32 {
+        let sum = u64::from(at) + u64::from(self.step) * u64::from(steps);
+        (sum % u64::from(self.of)) as u32
+    }
 }
 
 impl Shape {

@@ -14,8 +14,8 @@ use runtime::Dice;
 use crate::ftl::Inner;
 use crate::layout::Spot;
 use crate::options::Error;
-use crate::pages::Pages;
-use crate::state::{PAD, State};
+use crate::pages::{Pages, Steps};
+use crate::state::State;
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {
@@ -27,17 +27,15 @@ impl<P: Pages> Inner<P> {
         let plan = self.state.borrow().ages();
         let units = self.options.units;
         // A walk over all units that visits each once.
-        let step = coprime(units, &mut dice);
+        let steps = Steps { step: coprime(units, &mut dice), of: units };
         let mut next = dice.below(units.into()) as u32;
-        let mut walk = || {
-            next = ((u64::from(next) + u64::from(step)) % u64::from(units)) as u32;
-            next
-        };
+        let mut map = Sorter::new(units);
         for (superblock, valid) in plan {
-            self.lay(superblock, valid, &mut walk, &mut dice);
+            next = self.lay(superblock, valid, (next, steps), &mut map, &mut dice);
             // Long work lets others run.
             self.rt.yield_now().await;
         }
+        map.finish(&mut self.state.borrow_mut());
         let zeros = alloc::vec![0; self.layout.shape.unit_bytes as usize];
         let per_unit = u64::from(self.layout.shape.unit_bytes / self.options.block_bytes);
         for _ in 0..warm_up {
@@ -46,14 +44,22 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// Makes a superblock filled, with so many valid units at random places.
-    fn lay(&self, superblock: u32, valid: u32, walk: &mut impl FnMut() -> u32, dice: &mut Dice) {
+    /// Makes a superblock filled, with so many valid units at random places, those that come next on the
+    /// walk. Returns the one that comes then.
+    fn lay(
+        &self,
+        superblock: u32,
+        valid: u32,
+        (mut next, steps): (u32, Steps),
+        map: &mut Sorter,
+        dice: &mut Dice,
+    ) -> u32 {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let opened = state.next_sequence;
         let (mut wanted, mut left) = (valid, state.supers.all[superblock as usize].units);
         state.supers.lay(superblock, opened);
-        let mut logicals: Vec<u32> = Vec::with_capacity(self.layout.row_units as usize);
+        let mut chosen = alloc::vec![0_u64; self.layout.row_units.div_ceil(64) as usize];
         for group in 0..self.layout.groups {
             for die in 0..self.layout.shape.dies {
                 let spot = Spot { superblock, group, die };
@@ -62,25 +68,60 @@ impl<P: Pages> Inner<P> {
                     continue;
                 }
                 let job = state.job(spot, planes, false);
-                logicals.clear();
-                for (_, unit) in job.targets(&self.layout) {
+                let first = next;
+                chosen.fill(0);
+                for (at, (_, unit)) in job.targets(&self.layout).enumerate() {
                     // Selection sampling (Knuth, volume 2, 3.4.2): exactly so many, all places alike.
-                    let chosen = wanted == left || dice.chance(wanted.into(), left.into());
+                    let is_chosen = wanted == left || dice.chance(wanted.into(), left.into());
                     left -= 1;
-                    logicals.push(PAD);
-                    if chosen {
+                    if is_chosen {
                         wanted -= 1;
-                        let logical = walk();
-                        state.put(logical, unit);
+                        chosen[at / 64] |= 1 << (at % 64);
+                        map.put(state, next, unit);
                         state.supers.set_valid(unit);
-                        *logicals.last_mut().expect("pushed above") = logical;
+                        next = steps.after(next, 1);
                     }
                 }
-                self.pages.lay(self.layout.row(spot, planes), job.header, &logicals);
+                let row = self.layout.row(spot, planes);
+                self.pages.lay_steps(row, job.header, &chosen, first, steps);
                 state.recycle(job);
             }
         }
         state.supers.all[superblock as usize].filled = state.next_sequence;
+        next
+    }
+}
+
+/// Puts entries into the map in runs that lie near each other: one after the other they lie all over a map
+/// that no cache holds.
+struct Sorter {
+    shift: u32,
+    runs: Vec<Vec<(u32, u32)>>,
+}
+
+/// Runs, and entries of each that are gathered.
+const RUNS: u32 = 256;
+const RUN: usize = 2048;
+
+impl Sorter {
+    fn new(units: u32) -> Sorter {
+        let shift = (32 - units.leading_zeros()).saturating_sub(RUNS.ilog2());
+        let run = |_| Vec::with_capacity(RUN);
+        Sorter { shift, runs: (0..=(units >> shift)).map(run).collect() }
+    }
+
+    #[inline]
+    fn put(&mut self, state: &mut State, logical: u32, unit: u32) {
+        let run = &mut self.runs[(logical >> self.shift) as usize];
+        run.push((logical, unit));
+        if run.len() == RUN {
+            run.drain(..).for_each(|(logical, unit)| state.put(logical, unit));
+        }
+    }
+
+    fn finish(self, state: &mut State) {
+        let rest = self.runs.into_iter().flatten();
+        rest.for_each(|(logical, unit)| state.put(logical, unit));
     }
 }
 

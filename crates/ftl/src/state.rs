@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use runtime::Dice;
 
+use crate::blame::Clocks;
 use crate::buffer::Buffer;
 use crate::layout::{Layout, NONE, Spot};
 use crate::options::{ENTRY_BYTES, Options, Space};
@@ -59,6 +60,8 @@ pub(crate) struct Job {
     pub collected: bool,
     /// It counts only when the trial of its superblock has ended.
     pub on_trial: bool,
+    /// When it was made up.
+    pub made_up: Clocks,
 }
 
 /// What a die has to do.
@@ -310,7 +313,8 @@ impl State {
                 (Vec::with_capacity(room), Vec::with_capacity(room))
             }
         };
-        Job { spot, planes, header, units, from, collected, on_trial }
+        let made_up = Clocks::default();
+        Job { spot, planes, header, units, from, collected, on_trial, made_up }
     }
 
     /// A row has come to its end: its vectors serve another.

@@ -72,10 +72,15 @@ impl<P: Pages> Inner<P> {
         }
         let slot = match self.slots.try_take() {
             Some(slot) => slot,
-            None => match race(self.slots.take(&self.rt), self.worn.changed(&self.rt, 0)).await {
-                Either::First(slot) => slot,
-                Either::Second(()) => return Err(Error::WornOut),
-            },
+            None => {
+                let since = self.begin_wait();
+                let slot = race(self.slots.take(&self.rt), self.worn.changed(&self.rt, 0)).await;
+                self.end_wait(since, self.blame.buffer);
+                match slot {
+                    Either::First(slot) => slot,
+                    Either::Second(()) => return Err(Error::WornOut),
+                }
+            }
         };
         let whole = data.len() as u32 == self.layout.shape.unit_bytes;
         let mut sensed = None;
@@ -151,9 +156,11 @@ impl<P: Pages> Inner<P> {
             ticket
         };
         self.form();
+        let since = self.begin_wait();
         loop {
             let seen = self.landed.version();
             if let Some(done) = self.is_flushed(ticket) {
+                self.end_wait(since, self.blame.flush);
                 return done;
             }
             self.form();
@@ -280,11 +287,13 @@ impl<P: Pages> Inner<P> {
         loop {
             let mut state = self.state.borrow_mut();
             let Some((stream, spot, planes)) = state.host_row() else { break };
-            let job = state.host_job(stream, spot, planes, false);
+            let mut job = state.host_job(stream, spot, planes, false);
+            job.made_up = self.clocks(spot.die);
             state.queues[spot.die as usize].jobs.push_back(job);
             drop(state);
             self.dies[spot.die as usize].notify(&self.rt);
         }
+        self.blame.throttle(self.rt.now(), self.state.borrow().blocked);
         if self.state.borrow().wants_collector() {
             self.collect.notify(&self.rt);
         }
@@ -343,6 +352,7 @@ impl<P: Pages> Inner<P> {
         if job.collected {
             state.collection.rows -= 1;
         }
+        self.has_landed(&job);
         if job.on_trial {
             self.try_row(&mut state, job, failed);
         } else {

@@ -7,7 +7,7 @@ use ::device::drive::Drive;
 use ::device::faults::{Faults, Hook};
 use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
-use ftl::{Cache, Options, Stats};
+use ftl::{Asleep, Cache, Options, Stats};
 use media::nand::{Nand, Spec};
 use media::{Banked, Contents, Faulty, Media};
 use runtime::{Rt, Span};
@@ -39,6 +39,8 @@ pub enum Kept {
 pub struct KeptFlash {
     remains: Remains,
     label: Vec<u8>,
+    /// Its software, if it need not be mounted.
+    asleep: Option<Asleep>,
 }
 
 /// A device that runs, in the tasks of its executor.
@@ -119,7 +121,7 @@ impl Kept {
     }
 
     /// Flash in the same state, for as little memory as they do not share; what a buffer holds beside it is
-    /// left out.
+    /// left out, and its software is to be mounted.
     ///
     /// # Panics
     /// If it is no flash.
@@ -131,7 +133,15 @@ impl Kept {
     }
 
     pub(crate) fn flash(remains: impl Into<Remains>, label: Vec<u8>) -> Kept {
-        Kept::Flash(Box::new(KeptFlash { remains: remains.into(), label }))
+        Kept::asleep(remains, label, None)
+    }
+
+    pub(crate) fn asleep(
+        remains: impl Into<Remains>,
+        label: Vec<u8>,
+        asleep: Option<Asleep>,
+    ) -> Kept {
+        Kept::Flash(Box::new(KeptFlash { remains: remains.into(), label, asleep }))
     }
 
     /// Writes flash into its file, if the plan has one.
@@ -180,10 +190,14 @@ impl Device {
                 let flash = plan.medium.flash.as_ref().expect("flash comes from a plan of flash");
                 let pace = plan.medium.pace;
                 let modelled = clock == Clock::Virtual || pace == MediumPace::Modelled;
-                let KeptFlash { remains, label } = *kept;
+                let KeptFlash { remains, label, asleep } = *kept;
                 let chips = chips(&rt, flash, remains, modelled)?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
-                let drive = Drive::start(&rt, chips.clone(), software, keep, label);
+                let on = chips.clone();
+                let drive = match asleep {
+                    None => Drive::start(&rt, on, software, keep, label),
+                    Some(asleep) => Drive::wake(&rt, on, software, keep, label, asleep),
+                };
                 let medium = Medium::Flash { drive, chips };
                 let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
                 (medium, faults)

@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use ::device::drive::Drive;
+use ::device::flash::Chips;
+use ftl::Ftl;
 use media::nand::Nand;
 use media::{Extent, Media, MediaError};
 use runtime::{Log, Rt};
@@ -19,7 +21,8 @@ const STEP: u32 = 16;
 const UNITS_PER_WARM_UP: u64 = 64;
 
 /// Brings new flash there, in no time: filled, as its software would have, write by write; to the steady
-/// state, by laying down what long use leaves. Every block holds zeros.
+/// state, by laying down what long use leaves. Every block holds zeros. The software is handed over asleep:
+/// the drive is ready at once, as one that was never switched off.
 pub(crate) fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Kept, RunError> {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
@@ -45,12 +48,15 @@ pub(crate) fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result
                 write(unit, STEP.min(units - unit)).await.map_err(RunError::of)?;
             }
         }
-        drive.flush().await.map_err(RunError::of)
+        let software = drive.software().await.map_err(RunError::of)?;
+        software.settle().await.map_err(RunError::of)?;
+        Ok(software.clone())
     });
     rt.drop_tasks();
-    worked?;
+    let software: Ftl<Chips> = worked?;
     let drive = Rc::try_unwrap(drive).ok().expect("its tasks are gone");
     let label = drive.into_label();
+    let asleep = software.sleep();
     let chips = Rc::try_unwrap(chips).ok().expect("the drive is gone");
-    Ok(Kept::flash(chips.cut().into_nand(), label))
+    Ok(Kept::asleep(chips.cut().into_nand(), label, asleep))
 }

@@ -17,7 +17,7 @@ use crate::rt::Rt;
 use crate::time::{Span, Time};
 
 /// The most stages that a world may name.
-pub const STAGES_MAX: usize = 40;
+pub const STAGES_MAX: usize = 44;
 
 /// Commands of a queue whose numbers agree in so many low bits have one row: what lies above counts the
 /// uses of a slot. Where a protocol has no such counts, they are zero.
@@ -206,6 +206,17 @@ impl Rt {
     pub fn mark_at(&self, stage: Stage, at: Time) {
         if let Some(row) = self.row() {
             row.mark(stage, at);
+        }
+    }
+
+    /// The time from the last mark to this moment belongs to two stages: so much of it to that of `part`, as
+    /// far as it reaches, and what is left to `rest`.
+    #[inline]
+    pub fn mark_split(&self, rest: Stage, part: (Stage, Span), at: Time) {
+        if let Some(row) = self.row() {
+            let last = Time(row.last.load(Relaxed));
+            row.mark(part.0, (last + part.1).min(at));
+            row.mark(rest, at);
         }
     }
 

@@ -36,6 +36,10 @@ pub(super) struct Turn {
     since: Time,
     /// Reads that cut in on it are over then.
     paused_until: Time,
+    /// It is the collector's.
+    collects: bool,
+    /// The die's [`Die::collected`] when it was asked for.
+    collected: Span,
 }
 
 /// The turns at a die, those that do not cut in being in order.
@@ -43,12 +47,20 @@ pub(super) struct Turn {
 pub(super) struct Die {
     turns: Vec<Turn>,
     tickets: u64,
+    /// For how long the collector has had it, up to `counted`.
+    collected: Span,
+    counted: Time,
 }
 
 /// Turns among which nobody looks for those that are over.
 const FEW: usize = 32;
 
 impl Turn {
+    /// The part of its wait in which the collector had the die, which has had it for `collected` by now.
+    pub(super) fn waited_for_collector(&self, collected: Span) -> Span {
+        collected.saturating_sub(self.collected)
+    }
+
     fn is_read(&self) -> bool {
         self.work == Work::Read
     }
@@ -63,7 +75,13 @@ impl Turn {
 
 impl Die {
     /// A read of `span` that is asked for at `now`.
-    pub(super) fn read(&mut self, now: Time, span: Span, suspend: Option<&Suspend>) -> Ticket {
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        span: Span,
+        suspend: Option<&Suspend>,
+        collects: bool,
+    ) -> Ticket {
         self.forget(now);
         if let Some(suspend) = suspend
             && let Some(at) = self.turns.iter().position(|turn| {
@@ -72,7 +90,7 @@ impl Die {
                 !turn.is_read() && under_way && (paused || turn.stops < suspend.most)
             })
         {
-            return self.cut_in(at, now, span, suspend);
+            return self.cut_in(at, now, span, suspend, collects);
         }
         // Behind all that have begun or could.
         let behind = |turn: &Turn| turn.is_read() || turn.ready <= now;
@@ -80,16 +98,29 @@ impl Die {
         let mut place = place.map_or(0, |at| at + 1);
         // Those that cut in stay with the one that they cut in on.
         place += self.turns[place..].iter().take_while(|turn| turn.inside).count();
-        self.reserve(place, now, now, span, Work::Read)
+        self.reserve(place, now, now, span, (Work::Read, collects))
     }
 
     /// A program or an erase of `span`, not before `ready`, when its data are there.
-    pub(super) fn operate(&mut self, now: Time, ready: Time, span: Span, work: Work) -> Ticket {
+    pub(super) fn operate(
+        &mut self,
+        now: Time,
+        ready: Time,
+        span: Span,
+        (work, collects): (Work, bool),
+    ) -> Ticket {
         self.forget(now);
-        self.reserve(self.turns.len(), now, ready, span, work)
+        self.reserve(self.turns.len(), now, ready, span, (work, collects))
     }
 
-    fn reserve(&mut self, place: usize, now: Time, ready: Time, span: Span, work: Work) -> Ticket {
+    fn reserve(
+        &mut self,
+        place: usize,
+        now: Time,
+        ready: Time,
+        span: Span,
+        (work, collects): (Work, bool),
+    ) -> Ticket {
         let before = self.turns[..place].iter().map(|turn| turn.end).max().unwrap_or(now);
         let begin = before.max(ready);
         let ticket = self.ticket();
@@ -107,6 +138,8 @@ impl Die {
                 ran: Span::ZERO,
                 since: begin,
                 paused_until: Time::ZERO,
+                collects,
+                collected: self.collected,
             },
         );
         self.move_on(place);
@@ -119,8 +152,15 @@ impl Die {
     }
 
     /// A read stops the turn at `at`, or joins those that have.
-    fn cut_in(&mut self, at: usize, now: Time, span: Span, suspend: &Suspend) -> Ticket {
-        let ticket = self.ticket();
+    fn cut_in(
+        &mut self,
+        at: usize,
+        now: Time,
+        span: Span,
+        suspend: &Suspend,
+        collects: bool,
+    ) -> Ticket {
+        let (ticket, collected) = (self.ticket(), self.collected);
         let turn = &mut self.turns[at];
         let begin = if now < turn.paused_until {
             turn.paused_until
@@ -134,7 +174,8 @@ impl Die {
         turn.paused_until = end;
         turn.since = end + suspend.resume;
         turn.end = turn.since + turn.span.saturating_sub(turn.ran);
-        let read = Turn { ticket, work: Work::Read, begin, end, span, inside: true, ..*turn };
+        let mut read = Turn { ticket, work: Work::Read, begin, end, span, inside: true, ..*turn };
+        (read.collects, read.collected) = (collects, collected);
         self.turns.insert(at + 1, read);
         self.move_on(at);
         ticket
@@ -201,15 +242,48 @@ impl Die {
     }
 
     /// Whoever waited for the turn has seen its end.
-    pub(super) fn finish(&mut self, ticket: Ticket) {
+    pub(super) fn finish(&mut self, now: Time, ticket: Ticket) {
+        self.count(now);
         if let Some(place) = self.place(ticket) {
             self.turns.remove(place);
         }
     }
 
+    /// For how long the collector's operations have had the array, up to now. The time in which a read stops
+    /// one, and in which that goes on, is the stopped one's.
+    pub(super) fn collected(&self, now: Time) -> Span {
+        self.collected + self.collected_between(self.counted, now)
+    }
+
+    /// What has been cannot change any more: it is counted before anything else does.
+    fn count(&mut self, now: Time) {
+        self.collected = self.collected(now);
+        self.counted = self.counted.max(now);
+    }
+
+    fn collected_between(&self, from: Time, to: Time) -> Span {
+        let (mut sum, mut stopped) = (Span::ZERO, false);
+        let mut lent = Span::ZERO;
+        for turn in &self.turns {
+            let (begin, end) = (turn.begin.max(from), turn.end.min(to));
+            let within = if begin < end { end.since(begin) } else { Span::ZERO };
+            match (turn.inside, turn.collects) {
+                (false, collects) => {
+                    stopped = collects;
+                    sum += if collects { within } else { Span::ZERO };
+                }
+                (true, true) if !stopped => sum += within,
+                (true, false) if stopped => lent += within,
+                (true, _) => {}
+            }
+        }
+        sum.saturating_sub(lent)
+    }
+
     /// Reads and programs that are over need nobody to see it. Most take themselves off; what is left by
     /// those that were dropped is cleared away at times.
     fn forget(&mut self, now: Time) {
+        self.count(now);
         if self.turns.len() < FEW {
             return;
         }
@@ -276,6 +350,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_wait_for_the_collector_is_told_from_one_for_the_host() {
+        let at = |us| Time::ZERO + Span::us(us);
+        let suspend =
+            Suspend { program: Span::us(10), erase: Span::us(20), resume: Span::us(5), most: 1 };
+        let waited = |die: &Die, ticket, now| {
+            die.turn(ticket).expect("not over").waited_for_collector(die.collected(now))
+        };
+        let mut die = Die::default();
+        die.operate(at(0), at(0), Span::us(100), (ERASE, true));
+        // It stops the erase within 20 us, and has the array from 50 to 90.
+        let first = die.read(at(30), Span::us(40), Some(&suspend), false);
+        assert_eq!(waited(&die, first, at(50)), Span::us(20));
+        // This one stands behind it for 30 us, which is the host's own.
+        let second = die.read(at(60), Span::us(40), Some(&suspend), false);
+        assert_eq!(die.turn(second).unwrap().begin, at(90));
+        assert_eq!(waited(&die, first, at(90)), Span::us(20));
+        assert_eq!(waited(&die, second, at(130)), Span::ZERO);
+        die.finish(at(90), first);
+        die.finish(at(130), second);
+        // The erase has 70 us left and 5 to go on: to 205. The host's program comes behind it, and then
+        // a read of the collector's that none may stop any more.
+        let third = die.operate(at(140), at(140), Span::us(200), (PROGRAM, false));
+        assert_eq!(die.turn(third).unwrap().begin, at(205));
+        assert_eq!(waited(&die, third, at(205)), Span::us(65));
+        let fourth = die.read(at(190), Span::us(40), None, true);
+        assert_eq!(die.turn(fourth).unwrap().begin, at(405));
+        assert_eq!(waited(&die, third, at(405)), Span::us(65));
+        assert_eq!(die.collected(at(500)), Span::us(50 + 75 + 40));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
         #[test]
@@ -287,14 +392,15 @@ mod tests {
             let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most };
             let suspend = (most > 0).then_some(&suspend);
             let (mut die, mut now, mut latest) = (Die::default(), Time::ZERO, None);
+            let (mut had, mut before) = (Span::ZERO, Time::ZERO);
             for (wait, op) in ops {
                 now += us(wait);
                 match op {
-                    Op::Read(span) => latest = Some(die.read(now, us(span), suspend)),
+                    Op::Read(span) => latest = Some(die.read(now, us(span), suspend, span % 3 == 0)),
                     Op::Program(load, span) => {
-                        die.operate(now, now + us(load), us(span), PROGRAM);
+                        die.operate(now, now + us(load), us(span), (PROGRAM, span % 2 == 0));
                     }
-                    Op::Erase(span) => drop(die.operate(now, now, us(span), ERASE)),
+                    Op::Erase(span) => drop(die.operate(now, now, us(span), (ERASE, true))),
                     Op::Hold(longer) => {
                         let turn = latest.and_then(|ticket| die.turn(ticket));
                         if let (Some(turn), Some(ticket)) = (turn, latest.take()) {
@@ -306,6 +412,9 @@ mod tests {
                     }
                 }
                 check(&die);
+                let has_had = die.collected(now);
+                assert!(has_had >= had && has_had.saturating_sub(had) <= now.since(before), "{:?}", die.turns);
+                (had, before) = (has_had, now);
             }
         }
     }

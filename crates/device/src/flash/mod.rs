@@ -13,21 +13,22 @@
 
 mod buffer;
 mod die;
+mod laid;
 mod read;
 mod write;
 
 use std::cell::{Cell, RefCell};
 
-use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Tag, Unit};
+use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Source, Steps, Tag, Unit};
 use media::nand::{Error, Nand, PageAt, Sense, TORN_OF, Timing};
-use runtime::{Line, Rt, Span, Waits};
+use runtime::{Line, Rt, Span, Stage, Waits};
 
 use buffer::Buffer;
 use die::{Die, Work};
 
-/// The stages that chips mark: waiting for a die and its array's work, waiting for a channel and what goes
-/// over it.
-pub const STAGES: &[&str] = &["die wait", "die", "channel wait", "channel"];
+/// The stages that chips mark: waiting for a die that does other work of the host's, or the collector's; its
+/// array's work; waiting for a channel and what goes over it.
+pub const STAGES: &[&str] = &["die wait", "collector at die", "die", "channel wait", "channel"];
 
 /// Spare bytes of a page that its header takes; four for each unit follow.
 pub const HEADER_BYTES: u32 = 12;
@@ -59,7 +60,9 @@ pub struct Chips {
     channels: Vec<Line>,
     dies: Vec<RefCell<Die>>,
     waits: [Waits; 2],
+    collector: Stage,
     room: Room,
+    filling: RefCell<laid::Filling>,
     trouble: RefCell<Option<Error>>,
     counts: Cell<Counts>,
 }
@@ -142,7 +145,9 @@ impl Chips {
             channels: (0..channels).map(|_| Line::default()).collect(),
             dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
             waits: [waits("die wait", "die"), waits("channel wait", "channel")],
+            collector: rt.stage("collector at die"),
             room: Room::default(),
+            filling: RefCell::default(),
             trouble: RefCell::new(None),
             counts: Cell::default(),
         })
@@ -166,7 +171,7 @@ impl Chips {
     pub fn stick(&self, die: u32, span: Span) {
         if self.options.timing.is_some() {
             let now = self.rt.now();
-            self.dies[die as usize].borrow_mut().operate(now, now, span, Work::Read);
+            self.dies[die as usize].borrow_mut().operate(now, now, span, (Work::Read, false));
         }
     }
 
@@ -238,15 +243,13 @@ impl Chips {
         &self.channels[die as usize % self.channels.len()]
     }
 
-    /// Waits for the end of a turn, which may move on meanwhile, and names the wait.
+    /// Waits for the end of a turn, which may move on meanwhile. It is a task's that nobody follows.
     async fn turn_of(&self, die: u32, ticket: die::Ticket) {
         loop {
             let turn = self.dies[die as usize].borrow().turn(ticket);
             let Some(turn) = turn else { return };
             if turn.end <= self.rt.now() {
-                self.rt.mark_at(self.waits[0].turn, turn.begin);
-                self.rt.mark_at(self.waits[0].service, turn.end);
-                return self.dies[die as usize].borrow_mut().finish(ticket);
+                return self.dies[die as usize].borrow_mut().finish(self.rt.now(), ticket);
             }
             self.rt.sleep_until(turn.end).await;
         }
@@ -381,15 +384,28 @@ impl Pages for Chips {
         self.come_of_age();
         match &self.options.timing {
             None => self.read_at_once(parts),
-            Some(timing) => self.read_in_time(timing, parts).await,
+            Some(timing) => self.read_in_time(timing, parts, false).await,
         }
+    }
+
+    async fn read_for_collector(&self, parts: &mut [Part]) {
+        self.come_of_age();
+        match &self.options.timing {
+            None => self.read_at_once(parts),
+            Some(timing) => self.read_in_time(timing, parts, true).await,
+        }
+    }
+
+    fn collected(&self, die: u32) -> Span {
+        self.dies[die as usize].borrow().collected(self.rt.now())
     }
 
     async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), ftl::Failed> {
         self.come_of_age();
         let failed = self.write_row(row, header, units);
         if let Some(timing) = &self.options.timing {
-            self.program_time(timing, row).await;
+            let collects = units.iter().any(|unit| matches!(unit.from, Source::Flash(_)));
+            self.program_time(timing, row, collects).await;
         }
         if failed == 0 { Ok(()) } else { Err(ftl::Failed { planes: failed }) }
     }
@@ -460,6 +476,11 @@ impl Pages for Chips {
 
     fn lay(&self, row: Row, header: Header, logicals: &[u32]) {
         self.lay_row(row, header, logicals);
+    }
+
+    fn lay_steps(&self, row: Row, header: Header, chosen: &[u64], first: u32, steps: Steps) {
+        let (filling, nand) = (&mut *self.filling.borrow_mut(), &mut *self.nand.borrow_mut());
+        filling.lay(nand, (self.shape, row, header), chosen, first, steps);
     }
 }
 

@@ -25,6 +25,8 @@ struct Sensing {
 pub(super) struct Reading {
     works: Vec<Sensing>,
     nexts: Vec<usize>,
+    /// It is the collector's.
+    collects: bool,
 }
 
 /// No part comes after this one.
@@ -75,8 +77,9 @@ impl Chips {
     }
 
     /// Reads as the chips do: every die begins at once, and whatever is next due is waited for.
-    pub(super) async fn read_in_time(&self, timing: &Timing, parts: &mut [Part]) {
+    pub(super) async fn read_in_time(&self, timing: &Timing, parts: &mut [Part], collects: bool) {
         let mut reading = self.room.reads.borrow_mut().pop().unwrap_or_default();
+        reading.collects = collects;
         reading.gather(timing, parts);
         for at in 0..reading.works.len() {
             let work = reading.works[at];
@@ -121,7 +124,7 @@ impl Chips {
         let span = timing.command + longest.unwrap_or_default();
         let mut die = self.dies[parts[work.first].page.die as usize].borrow_mut();
         let now = self.rt.now();
-        let ticket = die.read(now, span, timing.suspend.as_ref());
+        let ticket = die.read(now, span, timing.suspend.as_ref(), reading.collects);
         let due = die.turn(ticket).map_or(now, |turn| turn.end);
         Sensing { now: Now::Array(ticket), due, ..work }
     }
@@ -141,7 +144,9 @@ impl Chips {
     ) -> Sensing {
         let die = parts[work.first].page.die;
         if let Some(turn) = self.turn(die, ticket) {
-            self.rt.mark_at(self.waits[0].turn, turn.begin);
+            let collected = self.dies[die as usize].borrow().collected(self.rt.now());
+            let part = (self.collector, turn.waited_for_collector(collected));
+            self.rt.mark_split(self.waits[0].turn, part, turn.begin);
             self.rt.mark_at(self.waits[0].service, turn.end);
         }
         let mut bytes = 0;
@@ -155,7 +160,7 @@ impl Chips {
         self.rt.mark_turn(self.waits[1], wires);
         let mut die = self.dies[die as usize].borrow_mut();
         if timing.cache {
-            die.finish(ticket);
+            die.finish(self.rt.now(), ticket);
         } else {
             die.hold(ticket, wires.end);
         }

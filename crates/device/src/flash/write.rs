@@ -98,7 +98,7 @@ impl Chips {
     }
 
     /// The data go over the wires, and then the array has its turn.
-    pub(super) async fn program_time(&self, timing: &Timing, row: Row) {
+    pub(super) async fn program_time(&self, timing: &Timing, row: Row, collects: bool) {
         let (now, die) = (self.rt.now(), row.blocks.die);
         let planes = u64::from(row.blocks.planes.count_ones());
         let (bytes, array) = {
@@ -116,7 +116,7 @@ impl Chips {
             let mut turns = self.dies[die as usize].borrow_mut();
             let free = if timing.cache { now } else { turns.free_at().max(now) };
             let ready = wires.end.max(free + wires.end.since(wires.begin));
-            turns.operate(now, ready, array * times, Work::Program(row))
+            turns.operate(now, ready, array * times, (Work::Program(row), collects))
         };
         self.rt.mark_turn(self.waits[1], wires);
         self.turn_of(die, ticket).await;
@@ -152,7 +152,7 @@ impl Chips {
             let times = if timing.multi_plane { 1 } else { planes };
             let span = timing.command + timing.erase * times;
             let mut die = self.dies[erase.blocks.die as usize].borrow_mut();
-            turns.push((at, die.operate(now, now, span, Work::Erase(erase.blocks))));
+            turns.push((at, die.operate(now, now, span, (Work::Erase(erase.blocks), true))));
         }
         let end = |(at, ticket): (u32, _)| {
             let die = &self.dies[blocks[at as usize].blocks.die as usize];
@@ -170,7 +170,7 @@ impl Chips {
 }
 
 /// The spare bytes of a page of at most 32 units.
-fn spare_bytes(header: Header, logicals: impl Iterator<Item = u32>) -> [u8; 140] {
+pub(super) fn spare_bytes(header: Header, logicals: impl Iterator<Item = u32>) -> [u8; 140] {
     let mut spare = [0; 140];
     spare[..8].copy_from_slice(&header.sequence.to_le_bytes());
     spare[8..12].copy_from_slice(&header.erases.to_le_bytes());

@@ -3,10 +3,47 @@
 use std::sync::Arc;
 
 use super::rows::Rows;
-use super::{Block, Data, Held, Nand, PageAt, WHOLE};
+use super::{Block, Data, Error, Held, Laid, Nand, PageAt, Tables, WHOLE};
 use crate::contents::{Keep, STAMP_BYTES};
 
+/// The most free spare bytes of a page in a block that is laid.
+const LAID_BYTES_MAX: usize = 256;
+
+/// The first so many rows of a laid block.
+pub(super) fn laid_rows(laid: &dyn Laid, tables: &Tables, rows: u16) -> Rows {
+    let mut bytes = vec![0; tables.width * usize::from(rows)];
+    for (page, row) in (0..).zip(bytes.chunks_exact_mut(tables.width)) {
+        laid.spare(page, &mut row[tables.data..]);
+    }
+    Rows { width: tables.width, bytes }
+}
+
 impl Nand {
+    /// Makes an erased block full of zeros, with these spare bytes, as if all its pages had been programmed.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Bad`]; [`Error::Order`]: it is not erased; [`Error::Length`]: its pages
+    /// have too many free spare bytes for that. Nothing has changed.
+    pub fn lay(&mut self, block: u32, laid: Arc<dyn Laid>) -> Result<(), Error> {
+        let at = PageAt { block, page: 0 };
+        self.check(at)?;
+        let (found, expected) = (self.spec.geometry.free_bytes as usize, LAID_BYTES_MAX);
+        if found > expected {
+            return Err(Error::Length { found, expected });
+        }
+        if self.is_bad(block) {
+            return Err(Error::Bad { block });
+        }
+        let next = self.next_page(block);
+        if next != Some(0) {
+            return Err(Error::Order { at, next });
+        }
+        let (pages, age_s) = (self.spec.geometry.pages(), self.age_s);
+        let block = &mut self.blocks[block as usize];
+        (block.held, block.born_s, block.next) = (Held::Laid(laid), age_s, pages as u16);
+        Ok(())
+    }
+
     /// Adds the row of a page to its block.
     pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
         let Nand { spec, tables, pool, .. } = self;
@@ -63,8 +100,15 @@ impl Nand {
     pub(super) fn pop(&mut self, block: u32) {
         let (width, rows) = (self.tables.width, self.spec.geometry.pages() as usize);
         let state = &mut self.blocks[block as usize];
-        if let Held::Packed(packed) = &state.held {
-            state.held = Held::Rows(Arc::new(packed.unpack(width, rows)));
+        match &state.held {
+            Held::Packed(packed) => {
+                state.held = Held::Rows(Arc::new(packed.unpack(width, rows)));
+            }
+            Held::Laid(laid) => {
+                let rows = laid_rows(&**laid, &self.tables, state.next);
+                state.held = Held::Rows(Arc::new(rows));
+            }
+            Held::Nothing | Held::Rows(_) | Held::Stored => {}
         }
         state.next -= 1;
         let left = usize::from(state.next) * width;
@@ -108,6 +152,8 @@ impl Nand {
                     put(place as u32 * apart, &stamp);
                 }
             }
+            // Zeros.
+            Held::Laid(_) => {}
             Held::Nothing | Held::Stored => return false,
         }
         true
@@ -148,6 +194,17 @@ impl Nand {
                 out.copy_from_slice(&rows.row(at.page as usize)[from..from + out.len()]);
             }
             Held::Packed(packed) => packed.copy(at.page as usize, from, out),
+            Held::Laid(laid) if from < self.tables.data => {
+                let (zeros, spare) = out.split_at_mut(out.len().min(self.tables.data - from));
+                zeros.fill(0);
+                laid.spare(at.page, spare);
+            }
+            Held::Laid(laid) => {
+                let mut spare = [0; LAID_BYTES_MAX];
+                let from = from - self.tables.data;
+                laid.spare(at.page, &mut spare[..from + out.len()]);
+                out.copy_from_slice(&spare[from..from + out.len()]);
+            }
             Held::Nothing | Held::Stored => return false,
         }
         true
@@ -158,6 +215,7 @@ impl Nand {
         let blocks = self.blocks.iter().map(|block| match &block.held {
             Held::Rows(rows) => rows.bytes.capacity() as u64,
             Held::Packed(packed) => packed.allocated_bytes(),
+            Held::Laid(laid) => laid.allocated_bytes(),
             Held::Nothing | Held::Stored => 0,
         });
         let pool = self.pool.iter().map(|rows| rows.bytes.capacity() as u64);

@@ -64,6 +64,15 @@ pub enum Data<'a> {
     Zeros,
 }
 
+/// The spare bytes of a block full of zeros, by a rule: so that a drive that is full from the beginning takes
+/// less memory than one that was filled.
+pub trait Laid: Send + Sync {
+    /// The first spare bytes of a page, as many as `out` has; zeros follow those that it has.
+    fn spare(&self, page: u32, out: &mut [u8]);
+    /// Bytes of memory that it takes.
+    fn allocated_bytes(&self) -> u64;
+}
+
 /// What a read of some units found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
@@ -85,6 +94,8 @@ enum Held {
     Nothing,
     Rows(Arc<Rows>),
     Packed(Arc<Packed>),
+    /// Zeros, and spare bytes that follow a rule.
+    Laid(Arc<dyn Laid>),
     /// In the file that the state was loaded from, and not yet asked for.
     Stored,
 }

@@ -17,7 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::rows::{Packed, Rows};
+use super::kept::laid_rows;
+use super::rows::{Packed, Room, Rows};
 use super::{Block, Cell, Error, Errors, FLAGS, Geometry, Held, Nand, Order, PageAt, Spec, Tables};
 use crate::contents::Keep;
 
@@ -150,6 +151,13 @@ impl Nand {
         Ok(match (&self.blocks[block as usize].held, &self.source) {
             (Held::Rows(rows), _) => Some((false, rows.bytes.clone())),
             (Held::Packed(packed), _) => Some((true, packed.to_bytes())),
+            (Held::Laid(laid), _) => {
+                let rows = laid_rows(&**laid, &self.tables, self.blocks[block as usize].next);
+                Some(match self.spec.keep {
+                    Keep::Everything => (false, rows.bytes),
+                    Keep::Stamps => (true, rows.pack(&mut Room::default()).to_bytes()),
+                })
+            }
             (Held::Stored, Some(source)) => {
                 let (place, bytes) = source.bytes(block)?;
                 Some((place.packed, bytes))

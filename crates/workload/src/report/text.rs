@@ -24,6 +24,9 @@ const PERCENTILES: [(&str, u32); 7] = [
 /// The columns of a breakdown beside the mean.
 const AROUND: [(&str, u32); 3] = [("p50", 50_000), ("p99", 99_000), ("p99.9", 99_900)];
 
+/// How stages begin in which an operation waits for the collector.
+const COLLECTOR: &str = "collector at ";
+
 /// Writes the page.
 pub fn write(page: &mut impl Write, report: &Report) -> fmt::Result {
     for note in &report.notes {
@@ -94,6 +97,29 @@ fn columns<const N: usize>(cells: [impl AsRef<str>; N]) -> String {
     padded.join(" ")
 }
 
+/// What of the time the collector of flash is to blame for, if there is one.
+fn collector(
+    page: &mut impl Write,
+    breakdown: &Breakdown,
+    mean: &Shares,
+    around: &[(&str, Around)],
+) -> fmt::Result {
+    let is_its = |name: &&str| name.starts_with(COLLECTOR);
+    let share = |shares: &Shares| {
+        let stages = breakdown.names().iter().zip(&shares.stages_ps);
+        let its: f64 = stages.filter(|(name, _)| is_its(name)).map(|(_, ps)| ps).sum();
+        if shares.total_ps > 0.0 { its * 100.0 / shares.total_ps } else { 0.0 }
+    };
+    if share(mean) == 0.0 {
+        return Ok(());
+    }
+    write!(page, "      the collector's share: {:.1} %", share(mean))?;
+    for (name, around) in around {
+        write!(page, ", near {name} {:.1} %", share(&around.shares))?;
+    }
+    writeln!(page)
+}
+
 fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
     let mean = breakdown.mean();
     let around: Vec<(&str, Around)> =
@@ -122,6 +148,7 @@ fn breakdown(page: &mut impl Write, breakdown: &Breakdown) -> fmt::Result {
     }
     row(page, "unexplained", &|shares| shares.unexplained_ps)?;
     row(page, "total", &|shares| shares.total_ps)?;
+    collector(page, breakdown, &mean, &around)?;
     for (name, around) in &around {
         let Around { from, to, shares } = around;
         writeln!(page, "      near {name}: the mean of {} ops from {from} to {to}", shares.count)?;

@@ -1,0 +1,103 @@
+//! Blocks that are filled without having been written: what their spare bytes say follows from a few numbers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ftl::{Header, Row, Shape, Steps};
+use media::nand::{Laid, Nand};
+
+use super::write::spare_bytes;
+use super::{HEADER_BYTES, page_at, planes_of};
+
+/// What one block holds.
+struct Block {
+    erases: u32,
+    group: u32,
+    /// Units of a page.
+    units: u32,
+    steps: Steps,
+    /// By row: its number, and what the first of its units that hold something holds.
+    rows: Vec<(u64, u32)>,
+    /// Which units hold something, in the order of pages.
+    chosen: Vec<u64>,
+}
+
+/// Blocks of which some rows are still to come, by their numbers.
+#[derive(Default)]
+pub(super) struct Filling(BTreeMap<u32, Block>);
+
+impl Block {
+    fn holds(&self, unit: u32) -> bool {
+        self.chosen[(unit / 64) as usize] >> (unit % 64) & 1 != 0
+    }
+}
+
+impl Laid for Block {
+    fn spare(&self, page: u32, out: &mut [u8]) {
+        let row = page / self.group;
+        let (sequence, mut next) = self.rows[row as usize];
+        let first = page * self.units;
+        for unit in row * self.group * self.units..first {
+            if self.holds(unit) {
+                next = self.steps.after(next, 1);
+            }
+        }
+        let logicals = (first..first + self.units).map(|unit| {
+            if !self.holds(unit) {
+                return u32::MAX;
+            }
+            let after = self.steps.after(next, 1);
+            std::mem::replace(&mut next, after)
+        });
+        let spare = spare_bytes(Header { sequence, erases: self.erases }, logicals);
+        let known = (HEADER_BYTES + 4 * self.units) as usize;
+        let known = known.min(out.len());
+        out[..known].copy_from_slice(&spare[..known]);
+        out[known..].fill(0);
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        (self.rows.capacity() * 16 + self.chosen.capacity() * 8 + size_of::<Block>()) as u64
+    }
+}
+
+impl Filling {
+    /// Takes a row. A block that is full goes to flash.
+    pub(super) fn lay(
+        &mut self,
+        nand: &mut Nand,
+        (shape, row, header): (Shape, Row, Header),
+        chosen: &[u64],
+        first: u32,
+        steps: Steps,
+    ) {
+        let mut next = first;
+        let (rows, of_row) = (shape.rows() as usize, shape.group * shape.units);
+        for (place, plane) in (0..).zip(planes_of(row.blocks.planes)) {
+            let (die, block) = (row.blocks.die, row.blocks.block);
+            let at = page_at(shape, ftl::Page { die, plane, block, page: 0 }).block;
+            let filling = self.0.entry(at).or_insert_with(|| Block {
+                erases: header.erases,
+                group: shape.group,
+                units: shape.units,
+                steps,
+                rows: Vec::with_capacity(rows),
+                chosen: vec![0; (rows as u32 * of_row).div_ceil(64) as usize],
+            });
+            let begin = filling.rows.len() as u32 * of_row;
+            filling.rows.push((header.sequence, next));
+            let mut count = 0;
+            for unit in 0..of_row {
+                let from = place * of_row + unit;
+                let bit = chosen[(from / 64) as usize] >> (from % 64) & 1;
+                filling.chosen[((begin + unit) / 64) as usize] |= bit << ((begin + unit) % 64);
+                count += bit as u32;
+            }
+            next = steps.after(next, count);
+            if filling.rows.len() == rows {
+                let full = self.0.remove(&at).expect("just filled");
+                nand.lay(at, Arc::new(full)).expect("an erased block of the right chips");
+            }
+        }
+    }
+}
