@@ -12,6 +12,7 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
+use crate::flash::Ill;
 use media::{Flip, Harm};
 use runtime::{Dice, Rt, Signal, Span, Time};
 use wire::nvme::entry::Sqe;
@@ -56,6 +57,13 @@ pub enum What {
     CorruptMedium,
     /// The medium ends no access for so long; [`FOREVER`]: never again.
     StuckMedium(Span),
+    /// A die of flash falls ill.
+    Die {
+        /// Which: dies are counted round the channels first.
+        die: u32,
+        /// Of what.
+        of: Ill,
+    },
     /// The interrupt that tells of the completion is lost.
     LostInterrupt,
     /// The link goes down, for good.
@@ -76,6 +84,9 @@ impl What {
             What::CorruptData => "corrupt-data",
             What::CorruptMedium => "corrupt-medium",
             What::StuckMedium(_) => "stuck-medium",
+            What::Die { of: Ill::Stuck(_), .. } => "stuck-die",
+            What::Die { of: Ill::Slow { .. }, .. } => "slow-die",
+            What::Die { of: Ill::Unreadable(_), .. } => "unreadable-die",
             What::LostInterrupt => "lost-interrupt",
             What::LinkDown => "link-down",
             What::Fatal => "fatal",
@@ -309,6 +320,8 @@ pub struct Faults {
     any_posted: Signal,
     down: Cell<bool>,
     went_down: Signal,
+    /// Who is told of dies that fall ill.
+    dies: RefCell<Option<Box<dyn Fn(u32, Ill)>>>,
     /// Faults that are to stop the controller.
     fatal: RefCell<Vec<u64>>,
     is_fatal: Signal,
@@ -340,6 +353,7 @@ impl Faults {
             any_posted: Signal::default(),
             down: Cell::new(false),
             went_down: Signal::default(),
+            dies: RefCell::default(),
             fatal: RefCell::default(),
             is_fatal: Signal::default(),
         });
@@ -358,6 +372,11 @@ impl Faults {
     /// How often each has struck, by its name, in the plan's order.
     pub fn counts(&self) -> Vec<(String, u64)> {
         self.faults.iter().map(|one| (one.fault.name.clone(), one.struck.get())).collect()
+    }
+
+    /// From now on `tell` is told of dies that fall ill.
+    pub fn tell_of_dies(&self, tell: impl Fn(u32, Ill) + 'static) {
+        *self.dies.borrow_mut() = Some(Box::new(tell));
     }
 
     /// Waits until the link goes down.
@@ -383,6 +402,11 @@ impl Faults {
             What::StuckMedium(span) => {
                 let for_ever = span == FOREVER;
                 self.harm.stick(if for_ever { Time::NEVER } else { rt.now() + span });
+            }
+            What::Die { die, of } => {
+                if let Some(tell) = &*self.dies.borrow() {
+                    tell(die, of);
+                }
             }
             What::LostInterrupt => effect.silent = true,
             What::LinkDown => {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use ::device::drive::Drive;
-use ::device::faults::{Faults, Hook};
+use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
 use ftl::{Asleep, Cache, Options, Stats};
@@ -68,6 +68,25 @@ pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
         return Err(RunError(format!(
             "{origin}: faults: found some, expected {expected} ({name})"
         )));
+    }
+    check_dies(plan)
+}
+
+/// The dies that fall ill are there.
+fn check_dies(plan: &Plan) -> Result<(), RunError> {
+    let dies = plan.medium.flash.as_ref().map_or(0, |flash| flash.spec.geometry.all_dies());
+    for (number, fault) in plan.faults.iter().enumerate() {
+        let What::Die { die, .. } = fault.what else { continue };
+        if die >= dies {
+            let expected = match dies {
+                0 => "a medium of flash: others have no dies".to_owned(),
+                dies => format!("0 to {}", dies - 1),
+            };
+            let origin = &plan.origin;
+            return Err(RunError(format!(
+                "{origin}: faults.{number}.die: found {die}, expected {expected}"
+            )));
+        }
     }
     Ok(())
 }
@@ -198,8 +217,16 @@ impl Device {
                     None => Drive::start(&rt, on, software, keep, label),
                     Some(asleep) => Drive::wake(&rt, on, software, keep, label, asleep),
                 };
-                let medium = Medium::Flash { drive, chips };
+                let medium = Medium::Flash { drive, chips: chips.clone() };
                 let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
+                if let Some(faults) = &faults {
+                    let chips = Rc::downgrade(&chips);
+                    faults.tell_of_dies(move |die, of| {
+                        if let Some(chips) = chips.upgrade() {
+                            chips.fall_ill(die, of);
+                        }
+                    });
+                }
                 (medium, faults)
             }
         };

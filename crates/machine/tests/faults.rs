@@ -301,3 +301,51 @@ fn live_devices_are_struck_too() {
         assert!(struck[0] >= 4 && struck[1..] == [1, 1], "{:?}", outcome.faults);
     }
 }
+
+/// Reads of a small drive of flash, each block once.
+const OF_FLASH: &str = "[reads]\nrw=randread\nbs=4k\nsize=1m\niodepth=4\n";
+
+fn ill_die(faults: &str) -> Plan {
+    plan("small-flash", &[("medium.flash.start", "filled"), ("faults", faults)])
+}
+
+#[test]
+fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
+    let well = run_by::<Nvme>(&ill_die("[]"), OF_FLASH);
+    let (usual, shortest) = well.latencies(OpKind::Read);
+    let fault = r#"[{ name = "x", what = "slow-die", die = 1, percent = 2000, at = "0 us" }]"#;
+    let slow = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
+    let (longest, least) = slow.latencies(OpKind::Read);
+    assert!(longest > 4 * usual && least <= shortest, "{longest} of {usual}, {least}");
+    assert_eq!((slow.struck(), slow.errors()), (1, 0));
+    let fault = r#"[{ name = "x", what = "stuck-die", die = 0, span = "7 ms", nth = 9 }]"#;
+    let stuck = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
+    let (longest, _) = stuck.latencies(OpKind::Read);
+    assert!((7_000_000..8_000_000).contains(&longest), "{longest}");
+    assert_eq!(stuck.errors(), 0);
+}
+
+#[test]
+fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
+    let fault = r#"[{ name = "x", what = "unreadable-die", die = 1, at = "0 us" }]"#;
+    let simulated = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
+    let live = world::live_in_threads::<Nvme>(&ill_die(fault), &work(OF_FLASH), Options::default());
+    let live = live.unwrap_or_else(|error| panic!("{error}"));
+    let failed = |outcome: &Outcome| outcome.jobs[0].1.errors();
+    assert_eq!(failed(&simulated.outcome), failed(&live));
+    // 256 reads, of what was written in order over two dies.
+    assert!((64..=192).contains(&failed(&live)), "{}", failed(&live));
+}
+
+#[test]
+fn a_die_that_is_not_there_is_refused() {
+    let refused = |plan: Plan| {
+        let ran = world::simulate::<Nvme>(&plan, &work(OF_FLASH), Options::default());
+        ran.err().expect("a refusal").to_string()
+    };
+    let fault = r#"[{ name = "x", what = "stuck-die", die = 2 }]"#;
+    let said = refused(ill_die(fault));
+    assert!(said.ends_with("faults.0.die: found 2, expected 0 to 1"), "{said}");
+    let said = refused(faulty(fault, &[]));
+    assert!(said.ends_with("expected a medium of flash: others have no dies"), "{said}");
+}

@@ -13,6 +13,7 @@
 
 mod buffer;
 mod die;
+mod ill;
 mod laid;
 mod read;
 mod write;
@@ -25,6 +26,7 @@ use runtime::{Line, Rt, Span, Stage, Waits};
 
 use buffer::Buffer;
 use die::{Die, Work};
+pub use ill::Ill;
 
 /// The stages that chips mark: waiting for a die that does other work of the host's, or the collector's; its
 /// array's work; waiting for a channel and what goes over it.
@@ -59,6 +61,7 @@ pub struct Chips {
     age_s: u32,
     channels: Vec<Line>,
     dies: Vec<RefCell<Die>>,
+    health: Vec<ill::Health>,
     waits: [Waits; 2],
     collector: Stage,
     room: Room,
@@ -144,6 +147,7 @@ impl Chips {
             nand: RefCell::new(nand),
             channels: (0..channels).map(|_| Line::default()).collect(),
             dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
+            health: (0..shape.dies).map(|_| ill::Health::default()).collect(),
             waits: [waits("die wait", "die"), waits("channel wait", "channel")],
             collector: rt.stage("collector at die"),
             room: Room::default(),
@@ -161,18 +165,6 @@ impl Chips {
     /// Changes the flash by other means than its operations: faults, age, wear.
     pub fn change_nand<T>(&self, change: impl FnOnce(&mut Nand) -> T) -> T {
         change(&mut self.nand.borrow_mut())
-    }
-
-    /// A fault: the die does nothing for so long, once it has done what it was asked before. Without times
-    /// nothing happens.
-    ///
-    /// # Panics
-    /// If there is no such die.
-    pub fn stick(&self, die: u32, span: Span) {
-        if self.options.timing.is_some() {
-            let now = self.rt.now();
-            self.dies[die as usize].borrow_mut().operate(now, now, span, (Work::Read, false));
-        }
     }
 
     /// What has been done so far.

@@ -66,6 +66,7 @@ impl Chips {
             counts.retries += u64::from(step > 0);
         });
         part.seen = match seen {
+            Ok(_) if self.is_unreadable(part.page.die) => Seen::Unreadable,
             Ok(Sense::Erased) => Seen::Erased,
             Ok(Sense::Good { errors }) => Seen::Good { corrected: errors, retries: step },
             Ok(Sense::Uncorrectable) => Seen::Unreadable,
@@ -121,8 +122,9 @@ impl Chips {
             .filter(|at| parts[*at].seen == Seen::Unreadable)
             .map(|at| self.read_span(timing, &parts[at]))
             .max();
-        let span = timing.command + longest.unwrap_or_default();
-        let mut die = self.dies[parts[work.first].page.die as usize].borrow_mut();
+        let die = parts[work.first].page.die;
+        let span = self.stretched(die, timing.command + longest.unwrap_or_default());
+        let mut die = self.dies[die as usize].borrow_mut();
         let now = self.rt.now();
         let ticket = die.read(now, span, timing.suspend.as_ref(), reading.collects);
         let due = die.turn(ticket).map_or(now, |turn| turn.end);

@@ -116,7 +116,12 @@ impl Chips {
             let mut turns = self.dies[die as usize].borrow_mut();
             let free = if timing.cache { now } else { turns.free_at().max(now) };
             let ready = wires.end.max(free + wires.end.since(wires.begin));
-            turns.operate(now, ready, array * times, (Work::Program(row), collects))
+            turns.operate(
+                now,
+                ready,
+                self.stretched(die, array * times),
+                (Work::Program(row), collects),
+            )
         };
         self.rt.mark_turn(self.waits[1], wires);
         self.turn_of(die, ticket).await;
@@ -150,7 +155,7 @@ impl Chips {
         for (at, erase) in (0..).zip(blocks.iter()) {
             let planes = u64::from(erase.blocks.planes.count_ones());
             let times = if timing.multi_plane { 1 } else { planes };
-            let span = timing.command + timing.erase * times;
+            let span = self.stretched(erase.blocks.die, timing.command + timing.erase * times);
             let mut die = self.dies[erase.blocks.die as usize].borrow_mut();
             turns.push((at, die.operate(now, now, span, (Work::Erase(erase.blocks), true))));
         }

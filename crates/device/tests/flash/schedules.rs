@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::flash::Chips;
+use device::flash::{Chips, Ill};
 use ftl::{Pages, Part, Seen};
 use media::nand::{Errors, Nand, Spec, Suspend, Timing, YEAR_S};
 use runtime::{Journeys, Log, Rt, Span};
@@ -215,9 +215,35 @@ fn a_further_try_is_a_read_of_its_own() {
 #[test]
 fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
     let (rt, chips) = world(stoppable(8));
-    chips.stick(0, Span::us(400));
+    chips.fall_ill(0, Ill::Stuck(Span::us(400)));
     let calls = [(100, read(0, 0, 0)), (100, read(1, 0, 0)), (100, program(0, 1, 0b01))];
     assert_eq!(run_on(&rt, &chips, &calls), [455_160, 155_160, 1_451_000]);
+}
+
+#[test]
+fn a_slow_die_takes_longer_for_all_that_its_array_does_and_gets_well() {
+    let (rt, chips) = world(stoppable(0));
+    chips.fall_ill(0, Ill::Slow { percent: 300, span: Span::us(200) });
+    // 51 us of the array and 4.16 us of the wires; three times the one from die 0, while it is ill.
+    let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0)), (250, read(0, 0, 0))];
+    assert_eq!(run_on(&rt, &chips, &calls), [157_160, 55_160, 305_160]);
+}
+
+#[test]
+fn a_die_that_can_not_be_read_takes_every_try_and_no_other_die_with_it() {
+    let (rt, chips) = world(timing());
+    chips.fall_ill(0, Ill::Unreadable(Span::ms(1)));
+    let look = || {
+        let mut parts = [part(page(0, 0, 0, 0), 1), part(page(1, 0, 0, 0), 1)];
+        let (chips, rt) = (&chips, &rt);
+        rt.block_on(async {
+            chips.read(&mut parts).await;
+            parts.map(|part| part.seen)
+        })
+    };
+    assert_eq!(look(), [Seen::Unreadable, Seen::Erased]);
+    rt.block_on(rt.sleep(Span::ms(1)));
+    assert_eq!(look(), [Seen::Erased, Seen::Erased]);
 }
 
 #[test]

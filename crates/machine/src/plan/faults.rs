@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ::device::faults::{FOREVER, Fault, Match, What, When, Which};
+use ::device::flash::Ill;
 use runtime::Span;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
@@ -32,6 +33,9 @@ enum Kind {
     CorruptData,
     CorruptMedium,
     StuckMedium,
+    StuckDie,
+    SlowDie,
+    UnreadableDie,
     LostInterrupt,
     LinkDown,
     Fatal,
@@ -46,6 +50,9 @@ const KINDS: &[(&str, Kind)] = &[
     ("corrupt-data", Kind::CorruptData),
     ("corrupt-medium", Kind::CorruptMedium),
     ("stuck-medium", Kind::StuckMedium),
+    ("stuck-die", Kind::StuckDie),
+    ("slow-die", Kind::SlowDie),
+    ("unreadable-die", Kind::UnreadableDie),
     ("lost-interrupt", Kind::LostInterrupt),
     ("link-down", Kind::LinkDown),
     ("fatal", Kind::Fatal),
@@ -92,12 +99,35 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
         Kind::Status => What::Status(status(fields)?),
         Kind::CorruptData => What::CorruptData,
         Kind::CorruptMedium => What::CorruptMedium,
-        Kind::StuckMedium if fields.has("span") => What::StuckMedium(span()?),
-        Kind::StuckMedium => What::StuckMedium(FOREVER),
+        Kind::StuckMedium => What::StuckMedium(lasts(fields)?),
+        Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie => die(fields, kind)?,
         Kind::LostInterrupt => What::LostInterrupt,
         Kind::LinkDown => What::LinkDown,
         Kind::Fatal => What::Fatal,
     })
+}
+
+/// How long something lasts: for ever, if nothing is said.
+fn lasts(fields: &Fields<'_>) -> Option<Span> {
+    match fields.has("span") {
+        true => fields.span("span", Welcome, Span::ps(1)..=LONGEST),
+        false => Some(FOREVER),
+    }
+}
+
+/// A die of flash that falls ill. Whether there is such a die is looked at where the flash is known.
+fn die(fields: &Fields<'_>, kind: Kind) -> Option<What> {
+    let die = fields.number("die", Welcome, 0..=u64::from(u32::MAX));
+    let span = lasts(fields);
+    let of = match kind {
+        Kind::SlowDie => {
+            let percent = fields.number("percent", Welcome, 100..=100_000);
+            Ill::Slow { percent: percent? as u32, span: span? }
+        }
+        Kind::UnreadableDie => Ill::Unreadable(span?),
+        _ => Ill::Stuck(span?),
+    };
+    Some(What::Die { die: die? as u32, of })
 }
 
 /// By the specification's name, or by its two numbers; with DNR if `dnr` says so.
@@ -132,7 +162,9 @@ fn status(fields: &Fields<'_>) -> Option<Status> {
 }
 
 fn when(fields: &Fields<'_>, kind: Kind) -> Option<When> {
-    let needs_no_command = matches!(kind, Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
+    let of_dies = matches!(kind, Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie);
+    let needs_no_command =
+        of_dies || matches!(kind, Kind::StuckMedium | Kind::LinkDown | Kind::Fatal);
     if needs_no_command && fields.has("at") {
         return fields.span("at", Welcome, Span::ZERO..=LONGEST).map(When::At);
     }
