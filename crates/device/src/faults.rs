@@ -321,11 +321,14 @@ pub struct Faults {
     down: Cell<bool>,
     went_down: Signal,
     /// Who is told of dies that fall ill.
-    dies: RefCell<Option<Box<dyn Fn(u32, Ill)>>>,
+    dies: RefCell<Option<TellOfDie>>,
     /// Faults that are to stop the controller.
     fatal: RefCell<Vec<u64>>,
     is_fatal: Signal,
 }
+
+/// Tells a die that it falls ill.
+type TellOfDie = Box<dyn Fn(u32, Ill)>;
 
 struct Played {
     fault: Fault,
