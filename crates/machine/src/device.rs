@@ -124,12 +124,13 @@ impl Kept {
         };
         let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
         if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
-            let (nand, label) = Nand::load_from(path).map_err(RunError::of)?;
+            let (mut nand, label) = Nand::load_from(path).map_err(RunError::of)?;
             if nand.spec() != &spec {
                 let path = path.display();
                 let expected = "those of the plan, its seed included";
                 return Err(RunError(format!("{path}: found other chips, expected {expected}")));
             }
+            nand.replay(path, flash.held_up).map_err(RunError::of)?;
             return Ok(Kept::flash(nand, label));
         }
         let nand = Nand::new(spec).map_err(RunError::of)?;
@@ -175,6 +176,25 @@ impl Kept {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// A journal beside a state goes into it when it is longer, in bytes.
+const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
+impl Kept {
+    /// Writes flash into its file, if the plan has one, and keeps a journal beside it from now on, so that a
+    /// process that is killed leaves what a power cut would.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn keep_journal(&mut self, plan: &Plan) -> Result<(), RunError> {
+        let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+        if let (Kept::Flash(kept), Some(path)) = (self, path) {
+            let nand = kept.remains.nand_mut();
+            nand.keep_journal(path, &kept.label, JOURNAL_BYTES_MAX).map_err(RunError::of)?;
+        }
+        Ok(())
     }
 }
 

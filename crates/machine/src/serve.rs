@@ -25,7 +25,9 @@ pub fn over_shared_memory<I: Interface>(
 ) -> Result<(), RunError> {
     device::check::<I>(plan)?;
     let server = live::Server::bind(socket).map_err(RunError::of)?;
-    let mut kept = Some(Kept::new(plan)?);
+    let mut kept = Kept::new(plan)?;
+    kept.keep_journal(plan)?;
+    let mut kept = Some(kept);
     loop {
         connected("waiting for a host");
         let (shared, mut client) = match server.accept(I::register_bytes(plan)) {
@@ -47,8 +49,8 @@ pub fn over_shared_memory<I: Interface>(
         for (name, struck) in device.fault_counts() {
             connected(&format!("fault {name}: struck {struck} times"));
         }
-        let left = device.switch_off();
-        left.save(plan)?;
+        let mut left = device.switch_off();
+        left.keep_journal(plan)?;
         kept = Some(left);
         connected("the host has gone");
     }
@@ -95,7 +97,9 @@ pub fn over_vfio_user<I: Interface>(
     for (number, socket) in sockets.iter().enumerate() {
         let plan = plan_of(plan, number);
         let server = vfio_user::Server::bind(socket).map_err(RunError::of)?;
-        served.push((socket, server, Kept::new(&plan)?, plan));
+        let mut kept = Kept::new(&plan)?;
+        kept.keep_journal(&plan)?;
+        served.push((socket, server, kept, plan));
     }
     std::thread::scope(|scope| {
         for (socket, server, kept, plan) in served {
@@ -159,7 +163,7 @@ fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut kept: Kept) -> Result<K
         kept = device.switch_off();
         match why {
             Either::First(Why::Left) | Either::Second(()) => {
-                kept.save(plan)?;
+                kept.keep_journal(plan)?;
                 return Ok(kept);
             }
             Either::First(Why::Reset) => {

@@ -3,6 +3,8 @@
 
 mod common;
 
+#[path = "nand/journal.rs"]
+mod journal;
 #[path = "nand/state.rs"]
 mod state;
 #[path = "nand/torn.rs"]

@@ -102,6 +102,11 @@ pub struct Remains {
 }
 
 impl Remains {
+    /// The flash, to be changed by other means than its operations.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
     /// The flash.
     pub fn nand(&self) -> &Nand {
         &self.nand
@@ -233,6 +238,24 @@ impl Chips {
 
     fn channel_of(&self, die: u32) -> &Line {
         &self.channels[die as usize % self.channels.len()]
+    }
+
+    /// For a journal beside the flash: the programs of these blocks have ended.
+    fn programs_ended(&self, blocks: ftl::Blocks) {
+        let mut nand = self.nand.borrow_mut();
+        if nand.has_journal() {
+            let ftl::Blocks { die, block, planes } = blocks;
+            for plane in planes_of(planes) {
+                nand.programs_ended(page_at(self.shape, Page { die, plane, block, page: 0 }).block);
+            }
+        }
+    }
+
+    /// What was noted in a journal beside the flash outlives this process. False: it can't be written, and
+    /// what was done counts as failed.
+    fn commit(&self) -> bool {
+        let done = self.nand.borrow_mut().commit();
+        done.map_err(|error| self.note(error)).is_ok()
     }
 
     /// Waits for the end of a turn, which may move on meanwhile. It is a task's that nobody follows.
@@ -370,6 +393,7 @@ impl Pages for Chips {
     fn mark_bad(&self, block: Page) {
         let at = self.at(Page { page: 0, ..block });
         self.nand.borrow_mut().mark_bad(at.block);
+        self.commit();
     }
 
     async fn read(&self, parts: &mut [Part]) {
@@ -394,10 +418,19 @@ impl Pages for Chips {
 
     async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), ftl::Failed> {
         self.come_of_age();
-        let failed = self.write_row(row, header, units);
+        let mut failed = self.write_row(row, header, units);
+        if self.options.timing.is_none() {
+            self.programs_ended(row.blocks);
+        }
+        let mut kept = self.commit();
         if let Some(timing) = &self.options.timing {
             let collects = units.iter().any(|unit| matches!(unit.from, Source::Flash(_)));
             self.program_time(timing, row, collects).await;
+            self.programs_ended(row.blocks);
+            kept &= self.commit();
+        }
+        if !kept {
+            failed = row.blocks.planes;
         }
         if failed == 0 { Ok(()) } else { Err(ftl::Failed { planes: failed }) }
     }

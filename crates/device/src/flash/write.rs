@@ -145,12 +145,31 @@ impl Chips {
                 Err(error) => panic!("a rule of flash was broken: {error}"),
             }
         }
+        if !self.commit() {
+            erase.failed = blocks.planes;
+        }
+    }
+
+    /// For a journal beside the flash: these erases are about to begin.
+    fn erases_begin(&self, blocks: &[ftl::Erase]) {
+        let mut nand = self.nand.borrow_mut();
+        if !nand.has_journal() {
+            return;
+        }
+        for ftl::Blocks { die, block, planes } in blocks.iter().map(|erase| erase.blocks) {
+            for plane in planes_of(planes) {
+                nand.erase_begins(page_at(self.shape, Page { die, plane, block, page: 0 }).block);
+            }
+        }
+        drop(nand);
+        self.commit();
     }
 
     /// Every die begins as soon as it can; the blocks are erased at the end of each turn.
     pub(super) async fn erase_in_time(&self, timing: &Timing, blocks: &mut [ftl::Erase]) {
         let mut turns = self.room.erases.borrow_mut().pop().unwrap_or_default();
         turns.clear();
+        self.erases_begin(blocks);
         let now = self.rt.now();
         for (at, erase) in (0..).zip(blocks.iter()) {
             let planes = u64::from(erase.blocks.planes.count_ones());

@@ -15,6 +15,8 @@ const BLOCKS: u32 = 8;
 /// Writes that have their place on the device.
 const PLACES: u64 = 512;
 const WRITERS: u64 = 8;
+/// Blocks that are looked at together.
+const LOOK: u32 = 64;
 /// Blocks that are written.
 pub const ALL_BLOCKS: u64 = PLACES * BLOCKS as u64;
 
@@ -78,17 +80,20 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
 
 /// Reads every block: it must hold what the ledger allows. Whatever it holds, it holds from then on.
 pub async fn check_all<D: BlockDevice>(disk: D, ledger: Rc<RefCell<Ledger>>, when: &str) {
-    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    let mut bytes = vec![0; (LOOK * BLOCK_BYTES) as usize];
     let mut buffer = disk.buffer(bytes.len()).expect("host memory");
-    for lba in 0..ALL_BLOCKS {
-        let ticket = ledger.borrow().start_read(lba, 1);
+    for lba in (0..ALL_BLOCKS).step_by(LOOK as usize) {
+        let ticket = ledger.borrow().start_read(lba, LOOK);
         let (back, result) = disk.read(Lba(lba), buffer).await;
         buffer = back;
         result.expect("the device reads again");
         buffer.copy_out(0, &mut bytes);
         let stamps = Stamps::new(1);
-        let checked = ledger.borrow().check_read(&ticket, &stamps, &bytes, BLOCK_BYTES, false);
+        let mut ledger = ledger.borrow_mut();
+        let checked = ledger.check_read(&ticket, &stamps, &bytes, BLOCK_BYTES, false);
         checked.unwrap_or_else(|mismatch| panic!("{when}: {mismatch}"));
-        ledger.borrow_mut().settle(lba, &stamps, &bytes, false);
+        for (lba, block) in (lba..).zip(bytes.chunks_exact(BLOCK_BYTES as usize)) {
+            ledger.settle(lba, &stamps, block, false);
+        }
     }
 }

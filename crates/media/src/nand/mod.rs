@@ -16,6 +16,7 @@
 
 mod error;
 mod geometry;
+mod journal;
 mod kept;
 mod noise;
 mod operate;
@@ -138,6 +139,7 @@ pub struct Nand {
     pool: Vec<Arc<Rows>>,
     room: rows::Room,
     source: Option<Arc<state::Source>>,
+    journal: Option<Box<journal::Journal>>,
     age_s: u32,
     cuts: u32,
 }
@@ -186,12 +188,14 @@ impl Nand {
             pool: Vec::new(),
             room: rows::Room::default(),
             source: None,
+            journal: None,
             age_s: 0,
             cuts: 0,
         })
     }
 
-    /// Another one in the same state, for as little memory as what they do not share takes.
+    /// Another one in the same state, for as little memory as what they do not share takes. It keeps no
+    /// journal.
     pub fn fork(&self) -> Nand {
         Nand {
             spec: self.spec.clone(),
@@ -202,6 +206,7 @@ impl Nand {
             pool: Vec::new(),
             room: rows::Room::default(),
             source: self.source.clone(),
+            journal: None,
             age_s: self.age_s,
             cuts: self.cuts,
         }
@@ -239,6 +244,7 @@ impl Nand {
     /// # Panics
     /// If there is no such block.
     pub fn mark_bad(&mut self, block: u32) {
+        self.note_bad(block);
         self.blocks[block as usize].flags |= BAD;
     }
 

@@ -29,6 +29,7 @@ impl Nand {
             self.load(at.block)?;
         }
         self.put(at, data, spare);
+        self.note_program(at);
         let block = &mut self.blocks[at.block as usize];
         if block.next == 0 {
             block.born_s = self.age_s;
@@ -106,6 +107,7 @@ impl Nand {
         if self.spec.keep == Keep::Stamps {
             block.flags |= WHOLE;
             self.whole.insert((at, unit), bytes.into());
+            self.note_whole(at, unit);
         }
         Ok(())
     }
@@ -122,6 +124,7 @@ impl Nand {
         if let Some(bytes) = self.whole.get(&from).cloned() {
             self.blocks[to.0.block as usize].flags |= WHOLE;
             self.whole.insert(to, bytes);
+            self.note_whole(to.0, to.1);
         }
         Ok(())
     }
@@ -138,6 +141,8 @@ impl Nand {
         if state.flags & BAD != 0 {
             return Err(Error::Bad { block });
         }
+        self.note_erase(block);
+        let state = &mut self.blocks[block as usize];
         let place = mix(self.tables.seeds.erases, at, state.erases);
         let odds = self.spec.errors.erase_fails;
         let fails =

@@ -20,6 +20,7 @@ impl Nand {
     /// If there is no such block.
     pub fn tear_program(&mut self, at: PageAt, done: u32) -> Result<(), Error> {
         self.check_last(at, self.spec.geometry.group)?;
+        self.note_torn_program(at, done);
         let mut dice = self.torn(at);
         // A cell that has not moved reads right in half the cases: every second bit of the data is the
         // one that it began with.
@@ -54,6 +55,7 @@ impl Nand {
         if let Held::Stored = self.blocks[at.block as usize].held {
             self.load(at.block)?;
         }
+        self.note_undone(at);
         self.pop(at.block);
         self.harm.remove(&at);
         for unit in 0..self.spec.geometry.units() {
@@ -82,6 +84,7 @@ impl Nand {
         if self.is_bad(block) {
             return Err(Error::Bad { block });
         }
+        self.note_torn_erase(block, done);
         let mut dice = self.torn(first);
         let rate = HOPELESS / u64::from(WHOLE) * u64::from(done.min(WHOLE));
         for page in 0..u32::from(self.blocks[block as usize].next) {

@@ -24,7 +24,7 @@ use crate::contents::Keep;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dbnand\r\n");
 const VERSION: u64 = 1;
-const HEADER_BYTES: usize = 64;
+pub(super) const HEADER_BYTES: usize = 64;
 
 /// Where a block's rows are.
 #[derive(Clone, Copy, Default)]
@@ -44,7 +44,7 @@ pub(super) struct Source {
 }
 
 /// A checksum against damage, not against malice: each word is folded in by one multiplication.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15 ^ bytes.len() as u64;
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
@@ -58,7 +58,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     sum
 }
 
-fn refuse(path: &Path, field: &'static str, found: impl Into<String>) -> Error {
+pub(super) fn refuse(path: &Path, field: &'static str, found: impl Into<String>) -> Error {
     Error::State { path: path.into(), field, found: found.into() }
 }
 
