@@ -1,9 +1,9 @@
 //! NAND flash without any time: what it holds, what it refuses, what it forgets.
 //!
 //! ```text
-//! drive ─► channels ─► packages ─► dies ─► planes ─► blocks ─► word lines ─► pages ─► units
-//!          one set of              one at          erased      share their   programmed   read and
-//!          wires                   a time          whole       cells         whole        corrected
+//! drive > channels > packages > dies > planes > blocks > word lines > pages > units
+//!         one set of            one at          erased   share their  programmed
+//!         wires                 a time          whole    cells        whole   read and corrected
 //! ```
 //!
 //! Pages are programmed in order, once after an erase; anything else is an error. Cells wear, charge
