@@ -28,7 +28,7 @@ impl<P: Pages> Inner<P> {
         let units = self.options.units;
         // A walk over all units that visits each once.
         let steps = Steps { step: coprime(units, &mut dice), of: units };
-        let mut next = dice.below(units.into()) as u32;
+        let mut next = steps.after(dice.below(units.into()) as u32, 1);
         let mut map = Sorter::new(units);
         for (superblock, valid) in plan {
             next = self.lay(superblock, valid, (next, steps), &mut map, &mut dice);

@@ -182,7 +182,8 @@ fn spoiled_data_are_found_out_where_they_are_spoiled() {
     let seen = run(read, WRITES);
     assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
     // Written wrongly: found when it is read.
-    let write = r#"[{ name = "x", what = "corrupt-data", command = "write", first_lba = 16, last_lba = 16 }]"#;
+    let write =
+        r#"[{ name = "x", what = "corrupt-data", command = 1, first_lba = 16, last_lba = 16 }]"#;
     let seen = run(write, WRITES);
     assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
     // On the medium, after the write.
