@@ -58,7 +58,8 @@ fn what_a_fault_does_is_one_of_some_words() {
         "what = \"dealy\"\n",
         "p.toml:117:8: faults.0.what: found \"dealy\", expected \"delay\" or \"drop\" or \"hang\" or \
          \"reorder\" or \"status\" or \"corrupt-data\" or \"corrupt-medium\" or \"stuck-medium\" or \
-         \"lost-interrupt\" or \"link-down\" or \"fatal\"",
+         \"stuck-die\" or \"slow-die\" or \"unreadable-die\" or \"lost-interrupt\" or \
+         \"link-down\" or \"fatal\"",
     );
     refused(
         "what = \"delay\"\n",
