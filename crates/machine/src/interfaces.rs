@@ -5,6 +5,7 @@
 mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
+mod stages;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -23,6 +24,7 @@ use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use crate::function;
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
+use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
 
 pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
@@ -123,44 +125,7 @@ pub struct NvmeDriver<P: HostPort> {
 
 impl Interface for Nvme {
     const NAME: &'static str = "nvme";
-    const STAGES: &'static [&'static str] = &[
-        "arrival wait",
-        "benchmark",
-        "system call",
-        "block driver",
-        "slot wait",
-        "core wait",
-        "submit",
-        "doorbell",
-        "fetch",
-        "dispatch",
-        "device processor wait",
-        "parse",
-        "fault",
-        "prp list",
-        "host read",
-        "mount",
-        "buffer wait",
-        "collector at buffer",
-        "flush",
-        "collector at flush",
-        "die wait",
-        "collector at die",
-        "die",
-        "channel wait",
-        "channel",
-        "media wait",
-        "media",
-        "link wait",
-        "data transfer",
-        "completion queue full",
-        "post completion",
-        "completion",
-        "poll",
-        "interrupt",
-        "context switch",
-        "complete",
-    ];
+    const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
     type Driver<P: HostPort> = NvmeDriver<P>;
 
     fn register_bytes(plan: &Plan) -> u32 {
@@ -226,49 +191,16 @@ pub struct DcxDriver<P: HostPort> {
 
 impl Interface for Dcx {
     const NAME: &'static str = "dcx";
-    const STAGES: &'static [&'static str] = &[
-        "arrival wait",
-        "benchmark",
-        "system call",
-        "block driver",
-        "slot wait",
-        "tag retry",
-        "core wait",
-        "mark",
-        "submit",
-        "pickup",
-        "doorbell",
-        "fetch",
-        "dispatch",
-        "device processor wait",
-        "parse",
-        "fault",
-        "prp list",
-        "host read",
-        "tag wait",
-        "mount",
-        "buffer wait",
-        "collector at buffer",
-        "flush",
-        "collector at flush",
-        "die wait",
-        "collector at die",
-        "die",
-        "channel wait",
-        "channel",
-        "media wait",
-        "media",
-        "link wait",
-        "data transfer",
-        "completion queue full",
-        "post completion",
-        "arrival",
-        "completion",
-        "poll",
-        "interrupt",
-        "context switch",
-        "complete",
-    ];
+    const STAGES: &'static [&'static str] = joined!(
+        ASKED,
+        &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],
+        TAKEN,
+        &["tag wait"],
+        MEDIUM,
+        MOVED,
+        &["arrival"],
+        SEEN,
+    );
     type Driver<P: HostPort> = DcxDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
@@ -368,39 +300,38 @@ pub struct BlockDriver<P: HostPort> {
 
 impl Interface for Block {
     const NAME: &'static str = "block";
-    const STAGES: &'static [&'static str] = &[
-        "arrival wait",
-        "benchmark",
-        "system call",
-        "block driver",
-        "slot wait",
-        "core wait",
-        "submit",
-        "block wait",
-        "announce",
-        "doorbell",
-        "device processor wait",
-        "take block",
-        "fetch",
-        "parse",
-        "media wait",
-        "media",
-        "engine wait",
-        "dma start",
-        "host read",
-        "link wait",
-        "data transfer",
-        "post completion",
-        "block rest",
-        "return",
-        "give back",
-        "completion",
-        "poll",
-        "interrupt",
-        "order wait",
-        "complete",
-        "context switch",
-    ];
+    const STAGES: &'static [&'static str] = joined!(
+        ASKED,
+        &[
+            "slot wait",
+            "core wait",
+            "submit",
+            "block wait",
+            "announce",
+            "doorbell",
+            "device processor wait",
+            "take block",
+            "fetch",
+            "parse",
+            "media wait",
+            "media",
+            "engine wait",
+            "dma start",
+            "host read",
+            "link wait",
+            "data transfer",
+            "post completion",
+            "block rest",
+            "return",
+            "give back",
+            "completion",
+            "poll",
+            "interrupt",
+            "order wait",
+            "complete",
+            "context switch",
+        ],
+    );
     type Driver<P: HostPort> = BlockDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {

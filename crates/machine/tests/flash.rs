@@ -1,11 +1,11 @@
-//! Flash behind both interfaces and in both worlds: contents verified with the collector at work, states
-//! kept in a file, used drives.
+//! Flash behind the interfaces that run on it and in both worlds: contents verified with the collector at work,
+//! states kept in a file, used drives.
 
 mod common;
 
 use common::{Folder, clean, only, plan, shares, simulate_by, work};
 use machine::device::Kept;
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{Dcx, Fastpath, Interface, Nvme};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use runtime::Log;
@@ -13,6 +13,10 @@ use workload::pattern::OpKind;
 
 /// Every length, over the whole drive, some of it again and again.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
+    io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+/// The same, in lengths that FastPath has a block size for.
+const FASTPATH: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=100%\n\
     io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 fn flash(sets: &[(&str, &str)]) -> Plan {
@@ -49,6 +53,8 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
         assert!(seen.software.counters.collected > 0, "{sets:?}: {seen:?}");
         assert!(seen.software.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
         let outcome = simulate_by::<Dcx>(&flash(sets), &work(MIXED), Options::default());
+        verified(&outcome);
+        let outcome = simulate_by::<Fastpath>(&flash(sets), &work(FASTPATH), Options::default());
         verified(&outcome);
     }
 }

@@ -11,6 +11,7 @@ use host::fastpath::{Disk, Engine, Options};
 use media::Media;
 use wire::Lba;
 
+use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
 use crate::plan::{self, Plan};
 
@@ -32,48 +33,12 @@ const MDTS_MIN: u64 = 8192;
 
 impl Interface for Fastpath {
     const NAME: &'static str = "fastpath";
-    const STAGES: &'static [&'static str] = &[
-        "arrival wait",
-        "benchmark",
-        "system call",
-        "block driver",
-        "request wait",
-        "request",
-        "control",
-        "turn wait",
-        "slot wait",
-        "core wait",
-        "submit",
-        "doorbell",
-        "fetch",
-        "dispatch",
-        "device processor wait",
-        "parse",
-        "fault",
-        "prp list",
-        "host read",
-        "mount",
-        "buffer wait",
-        "flush",
-        "die wait",
-        "die",
-        "channel wait",
-        "channel",
-        "media wait",
-        "media",
-        "link wait",
-        "data transfer",
-        "completion queue full",
-        "post completion",
-        "completion",
-        "poll",
-        "interrupt",
-        "context switch",
-        "complete",
-        "count down",
-        "respond",
-        "take response",
-    ];
+    const STAGES: &'static [&'static str] = joined!(
+        ASKED,
+        &["request wait", "request", "control", "turn wait"],
+        COMMAND,
+        &["count down", "respond", "take response"],
+    );
     type Driver<P: HostPort> = FastpathDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {

@@ -10,6 +10,7 @@ use media::Media;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
+use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Fastpath, Interface, Nvme, controller_options, driver};
 use crate::plan::Plan;
 
@@ -39,46 +40,11 @@ const CYCLE: Span = Span::ns(8);
 
 impl Interface for FastpathRtl {
     const NAME: &'static str = "fastpath-rtl";
-    const STAGES: &'static [&'static str] = &[
-        "arrival wait",
-        "benchmark",
-        "system call",
-        "block driver",
-        "core wait",
-        "request",
-        "request wait",
-        "post request",
-        "hardware",
-        "take response",
-        "slot wait",
-        "submit",
-        "doorbell",
-        "fetch",
-        "dispatch",
-        "device processor wait",
-        "parse",
-        "fault",
-        "prp list",
-        "host read",
-        "mount",
-        "buffer wait",
-        "flush",
-        "die wait",
-        "die",
-        "channel wait",
-        "channel",
-        "media wait",
-        "media",
-        "link wait",
-        "data transfer",
-        "completion queue full",
-        "post completion",
-        "completion",
-        "poll",
-        "interrupt",
-        "context switch",
-        "complete",
-    ];
+    const STAGES: &'static [&'static str] = joined!(
+        ASKED,
+        &["request", "request wait", "post request", "hardware", "take response"],
+        COMMAND,
+    );
     type Driver<P: HostPort> = FastpathRtlDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
