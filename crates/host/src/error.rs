@@ -8,6 +8,7 @@ use wire::Lba;
 use wire::block::descriptor;
 use wire::dcx::report::Code;
 use wire::nvme::status::{CodeType, Status};
+use wire::scsi::sense::Sense;
 
 /// What went wrong, as far as it makes a difference to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct IoError {
     pub report: Option<Code>,
     /// What a device of descriptor blocks said.
     pub answer: Option<descriptor::Status>,
+    /// What a SCSI unit said.
+    pub sense: Option<Sense>,
     /// What was expected, if it was the driver that refused.
     pub why: Option<&'static str>,
 }
@@ -56,7 +59,7 @@ pub struct IoError {
 impl IoError {
     /// An error that a driver itself has found.
     pub const fn of(kind: Kind, lba: Option<Lba>) -> IoError {
-        IoError { kind, lba, status: None, report: None, answer: None, why: None }
+        IoError { kind, lba, status: None, report: None, answer: None, sense: None, why: None }
     }
 
     /// A request that a driver doesn't send, and what it expected.
@@ -151,6 +154,9 @@ impl fmt::Display for IoError {
         }
         if let Some(status) = self.answer {
             write!(f, ": the descriptor says {status}")?;
+        }
+        if let Some(sense) = self.sense {
+            write!(f, ": {sense}")?;
         }
         if let Some(why) = self.why {
             write!(f, ": expected {why}")?;

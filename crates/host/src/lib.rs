@@ -26,6 +26,7 @@ mod error;
 pub mod fastpath;
 pub mod nvme;
 mod register;
+pub mod scsi;
 
 use alloc::rc::Rc;
 use core::future::Future;

@@ -1,4 +1,4 @@
-//! Bytes and their meaning: what NVMe, DC Express, FastPath and PCI Express put on the wire.
+//! Bytes and their meaning: what NVMe, DC Express, FastPath, SCSI and PCI Express put on the wire.
 //!
 //! Two layers. A *structure* ([`nvme::entry::Sqe`], [`nvme::identify::IdentifyController`]) is a
 //! layout that can hold anything; its size and offsets are asserted when it compiles. A *request*
@@ -40,6 +40,7 @@ pub mod fastpath;
 pub mod nvme;
 pub mod pci;
 pub mod pcie;
+pub mod scsi;
 mod units;
 pub mod vfio_user;
 

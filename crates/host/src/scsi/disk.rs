@@ -1,0 +1,251 @@
+//! The class driver: a logical unit as a block device.
+
+use alloc::rc::Rc;
+use core::fmt;
+use core::future::Future;
+
+use bus::{Buffer, OutOfMemory};
+use wire::Lba;
+use wire::scsi::capacity::{CAPACITY_16_BYTES, Shape};
+use wire::scsi::cdb::{Access, Command, Form, ModeSense, PageControl, Synchronize};
+use wire::scsi::inquiry::{self, Seen, page};
+use wire::scsi::lun::Lun;
+use wire::scsi::mode;
+use wire::scsi::sense::{Key, Sense};
+use wire::scsi::status::Status;
+
+use super::sense::to_error;
+use super::{Reply, Transport};
+use crate::{BlockDevice, Geometry, IoError};
+
+/// How often a unit that says that something has changed is asked again.
+const ATTENTIONS_MAX: u32 = 4;
+/// The longest transfer of one command where a unit names no limit, in bytes.
+const TRANSFER_BYTES: u32 = 1 << 20;
+/// Room for what a unit says of itself, in bytes.
+const ANSWER_BYTES: usize = 256;
+
+/// A disk behind a transport.
+pub struct Disk<T> {
+    transport: Rc<T>,
+    lun: Lun,
+    geometry: Geometry,
+    seen: Seen,
+}
+
+/// Why a unit could not be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// A command was refused.
+    Refused {
+        /// Which.
+        command: &'static str,
+        /// Its status.
+        status: Status,
+        /// Why.
+        sense: Sense,
+    },
+    /// An answer is not one that this driver serves.
+    Unsupported {
+        /// What was looked at.
+        what: &'static str,
+        /// Its value.
+        found: u64,
+        /// What would have been served.
+        expected: &'static str,
+    },
+    /// No memory is left that the target could reach.
+    Memory(OutOfMemory),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Refused { command, status, sense } => {
+                write!(f, "{command}: {status:?}: {sense}")
+            }
+            AttachError::Unsupported { what, found, expected } => {
+                write!(f, "{what} is {found}, expected {expected}")
+            }
+            AttachError::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+impl From<OutOfMemory> for AttachError {
+    fn from(error: OutOfMemory) -> AttachError {
+        AttachError::Memory(error)
+    }
+}
+
+impl<T: Transport> Disk<T> {
+    /// Asks a unit what it is, and whether it is ready.
+    pub async fn attach(transport: Rc<T>, lun: Lun) -> Result<Disk<T>, AttachError> {
+        let probe = Probe { transport: &transport, lun };
+        probe.ask("TEST UNIT READY", Command::TestUnitReady).await?;
+        let standard = Command::Inquiry { page: None, allocation: 96 };
+        let answer = probe.ask("INQUIRY", standard).await?;
+        let seen = inquiry::parse_standard(answer.bytes());
+        let Some(seen) = seen.filter(|seen| seen.is_disk) else {
+            let found = u64::from(answer.bytes().first().copied().unwrap_or(0xff));
+            let expected = "0: a direct-access block device";
+            let what = "the peripheral qualifier and device type";
+            return Err(AttachError::Unsupported { what, found, expected });
+        };
+        let allocation = CAPACITY_16_BYTES as u32;
+        let answer = probe.ask("READ CAPACITY(16)", Command::ReadCapacity16 { allocation }).await?;
+        let shape = judge(Shape::parse_16(answer.bytes()))?;
+        let geometry = Geometry {
+            blocks: shape.blocks,
+            block_bytes: shape.block_bytes,
+            transfer_bytes_max: probe.transfer_max(&shape).await,
+            volatile_cache: probe.write_cache().await,
+        };
+        Ok(Disk { transport, lun, geometry, seen })
+    }
+
+    /// What the unit said of itself.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    async fn perform(
+        &self,
+        command: Command,
+        lba: Option<Lba>,
+        buffer: Option<Buffer>,
+    ) -> (Option<Buffer>, Result<(), IoError>) {
+        let wanted = buffer.as_ref().map_or(0, Buffer::bytes);
+        let Reply { buffer, status, sense, moved } =
+            self.transport.execute(self.lun, &command.cdb(), buffer).await;
+        let result = match status {
+            Status::Good if moved == wanted => Ok(()),
+            // Less than was asked for, and no word of why: the data are not what they should be.
+            Status::Good => Err(IoError::of(crate::Kind::DeviceFailed, lba)),
+            status => Err(to_error(status, sense, lba)),
+        };
+        (buffer, result)
+    }
+}
+
+/// A shape that can be served.
+fn judge(shape: Option<Shape>) -> Result<Shape, AttachError> {
+    let unsupported = |what, found, expected| AttachError::Unsupported { what, found, expected };
+    let shape = shape.ok_or(unsupported("the last LBA", u64::MAX, "less than 2^64 - 1"))?;
+    let bytes = shape.block_bytes;
+    if !bytes.is_power_of_two() || !(512..=4096).contains(&bytes) {
+        let expected = "a power of two from 512 to 4096 bytes";
+        return Err(unsupported("the length of a block", u64::from(bytes), expected));
+    }
+    Ok(shape)
+}
+
+/// What a unit said, copied.
+struct Answer {
+    bytes: [u8; ANSWER_BYTES],
+    length: usize,
+}
+
+impl Answer {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+struct Probe<'a, T> {
+    transport: &'a Rc<T>,
+    lun: Lun,
+}
+
+impl<T: Transport> Probe<'_, T> {
+    /// Sends a command, again if the unit only wanted to say that something has changed.
+    async fn ask(&self, name: &'static str, command: Command) -> Result<Answer, AttachError> {
+        let mut attentions = 0;
+        loop {
+            let buffer = self.transport.buffer(ANSWER_BYTES)?;
+            let reply = self.transport.execute(self.lun, &command.cdb(), Some(buffer)).await;
+            let Reply { buffer, status, sense, moved } = reply;
+            if status == Status::Good {
+                let mut answer =
+                    Answer { bytes: [0; ANSWER_BYTES], length: moved.min(ANSWER_BYTES) };
+                if let Some(buffer) = buffer.filter(|buffer| buffer.bytes() >= answer.length) {
+                    buffer.copy_out(0, &mut answer.bytes[..answer.length]);
+                }
+                return Ok(answer);
+            }
+            attentions += 1;
+            if sense.key != Key::UnitAttention || attentions > ATTENTIONS_MAX {
+                return Err(AttachError::Refused { command: name, status, sense });
+            }
+        }
+    }
+
+    /// The longest transfer of one command, in bytes. Units without the page of block limits set none.
+    async fn transfer_max(&self, shape: &Shape) -> u32 {
+        let command = Command::Inquiry { page: Some(page::BLOCK_LIMITS), allocation: 64 };
+        let limits = match self.ask("INQUIRY, block limits", command).await {
+            Ok(answer) => inquiry::parse_limits(answer.bytes()),
+            Err(_) => None,
+        };
+        let blocks = limits.map_or(0, |limits| limits.transfer_max);
+        match blocks.checked_mul(shape.block_bytes).filter(|bytes| *bytes > 0) {
+            Some(bytes) => bytes,
+            None => TRANSFER_BYTES,
+        }
+    }
+
+    /// Whether writes may wait in a cache. A unit that does not say is believed to have one.
+    async fn write_cache(&self) -> bool {
+        let command = Command::ModeSense(ModeSense {
+            ten: false,
+            long_lba: false,
+            no_descriptor: true,
+            control: PageControl::Current,
+            page: mode::page::CACHING,
+            subpage: 0,
+            allocation: 192,
+        });
+        match self.ask("MODE SENSE(6)", command).await {
+            Ok(answer) => mode::parse_write_cache(answer.bytes()).unwrap_or(true),
+            Err(_) => true,
+        }
+    }
+}
+
+impl<T: Transport> BlockDevice for Disk<T> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.transport.buffer(bytes)
+    }
+
+    async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
+        let blocks = match self.geometry.judge(lba, &into) {
+            Ok(blocks) => blocks,
+            Err(error) => return (into, Err(error)),
+        };
+        let command = Command::Read(Access::sixteen(lba, blocks, false));
+        let (buffer, result) = self.perform(command, Some(lba), Some(into)).await;
+        (buffer.expect("a transport gives buffers back"), result)
+    }
+
+    async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
+        let blocks = match self.geometry.judge(lba, &from) {
+            Ok(blocks) => blocks,
+            Err(error) => return (from, Err(error)),
+        };
+        let command = Command::Write(Access::sixteen(lba, blocks, fua));
+        let (buffer, result) = self.perform(command, Some(lba), Some(from)).await;
+        (buffer.expect("a transport gives buffers back"), result)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        let all = Synchronize { form: Form::Sixteen, lba: Lba(0), blocks: 0 };
+        async move { self.perform(Command::SynchronizeCache(all), None, None).await.1 }
+    }
+}

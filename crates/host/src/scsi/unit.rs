@@ -1,0 +1,240 @@
+//! A logical unit: what commands do, over a block device.
+
+use core::cell::Cell;
+
+use bus::Buffer;
+use wire::Lba;
+use wire::scsi::capacity::Shape;
+use wire::scsi::cdb::{Access, Command, Synchronize};
+use wire::scsi::data::Data;
+use wire::scsi::inquiry::{self, Identity, Limits};
+use wire::scsi::mode;
+use wire::scsi::sense::{Additional, Field, Key, Sense};
+
+use super::Reply;
+use super::sense::of_error;
+use crate::BlockDevice;
+
+/// A block device as a SCSI disk.
+pub struct Unit<D> {
+    device: D,
+    identity: Identity,
+    /// START STOP UNIT has stopped it: its blocks cannot be reached.
+    stopped: Cell<bool>,
+}
+
+/// Blocks below the capacity.
+const OUT_OF_RANGE: Sense = Sense::new(Key::IllegalRequest, Additional::LBA_OUT_OF_RANGE);
+
+impl<D: BlockDevice> Unit<D> {
+    /// This device, by this name.
+    pub fn new(device: D, identity: Identity) -> Unit<D> {
+        Unit { device, identity, stopped: Cell::new(false) }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Carries a command out, but for REPORT LUNS, which is a target's.
+    pub async fn execute(&self, command: &Command, buffer: Option<Buffer>) -> Reply {
+        match *command {
+            Command::TestUnitReady => match self.ready() {
+                Ok(()) => Reply::good(buffer, 0),
+                Err(sense) => Reply::check(buffer, sense),
+            },
+            Command::RequestSense { descriptors, allocation } => {
+                // What a command failed of went with its status: what is left is how the unit is.
+                let sense = self.ready().err().unwrap_or(Sense::NONE);
+                give(buffer, sense_data(&sense, descriptors).as_slice(), allocation.into())
+            }
+            Command::Inquiry { page, allocation } => self.inquiry(page, allocation, buffer),
+            Command::ModeSense(asked) => {
+                let cache = self.device.geometry().volatile_cache;
+                match mode::sense(&asked, &self.shape(), cache) {
+                    Ok(data) => give(buffer, data.as_slice(), asked.allocation.into()),
+                    Err(sense) => Reply::check(buffer, sense),
+                }
+            }
+            Command::StartStop { start, no_flush } => {
+                self.start_stop(start, no_flush, buffer).await
+            }
+            Command::ReadCapacity10 => {
+                let shape = self.shape();
+                self.when_ready(buffer, |buffer| give(buffer, shape.capacity_10().as_slice(), 8))
+            }
+            Command::ReadCapacity16 { allocation } => {
+                let shape = self.shape();
+                self.when_ready(buffer, |buffer| {
+                    give(buffer, shape.capacity_16().as_slice(), allocation)
+                })
+            }
+            Command::Read(access) => self.access(&access, false, buffer).await,
+            Command::Write(access) => self.access(&access, true, buffer).await,
+            Command::SynchronizeCache(what) => self.synchronize(&what, buffer).await,
+            Command::ReportLuns { .. } => {
+                let sense = Sense::new(Key::IllegalRequest, Additional::INVALID_OPCODE);
+                Reply::check(buffer, sense)
+            }
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let geometry = self.device.geometry();
+        Shape { blocks: geometry.blocks, block_bytes: geometry.block_bytes }
+    }
+
+    fn limits(&self) -> Limits {
+        let geometry = self.device.geometry();
+        let most = geometry.transfer_bytes_max / geometry.block_bytes;
+        Limits { transfer_max: most, transfer_optimal: most }
+    }
+
+    /// Whether its blocks can be reached.
+    fn ready(&self) -> Result<(), Sense> {
+        match self.stopped.get() {
+            false => Ok(()),
+            true => Err(Sense::new(Key::NotReady, Additional::START_REQUIRED)),
+        }
+    }
+
+    fn when_ready(
+        &self,
+        buffer: Option<Buffer>,
+        answer: impl FnOnce(Option<Buffer>) -> Reply,
+    ) -> Reply {
+        match self.ready() {
+            Ok(()) => answer(buffer),
+            Err(sense) => Reply::check(buffer, sense),
+        }
+    }
+
+    fn inquiry(&self, page: Option<u8>, allocation: u16, buffer: Option<Buffer>) -> Reply {
+        let data = match page {
+            None => Some(inquiry::standard(&self.identity)),
+            Some(page) => inquiry::vital(page, &self.identity, &self.limits()),
+        };
+        match data {
+            Some(data) => give(buffer, data.as_slice(), allocation.into()),
+            None => Reply::check(buffer, Sense::invalid_field(Field::byte(2))),
+        }
+    }
+
+    /// A unit that is stopped has nothing in its cache, unless that was not wanted.
+    async fn start_stop(&self, start: bool, no_flush: bool, buffer: Option<Buffer>) -> Reply {
+        if !start
+            && !no_flush
+            && self.device.geometry().volatile_cache
+            && let Err(error) = self.device.flush().await
+        {
+            let (status, sense) = of_error(&error, 0, true);
+            return Reply { buffer, status, sense, moved: 0 };
+        }
+        self.stopped.set(!start);
+        Reply::good(buffer, 0)
+    }
+
+    /// That these blocks are there.
+    fn judge_range(&self, lba: Lba, blocks: u32) -> Result<(), Sense> {
+        let end = lba.0.checked_add(u64::from(blocks));
+        match end.is_some_and(|end| end <= self.device.geometry().blocks) {
+            true => Ok(()),
+            false => Err(OUT_OF_RANGE),
+        }
+    }
+
+    /// That a read or write can be carried out; gives its length in bytes.
+    fn judge(&self, access: &Access, room: usize) -> Result<usize, Sense> {
+        self.ready()?;
+        self.judge_range(access.lba, access.blocks)?;
+        let geometry = self.device.geometry();
+        // Longer than the page of block limits says (SBC-3, 6.6.4, MAXIMUM TRANSFER LENGTH).
+        let bytes = u64::from(access.blocks) * u64::from(geometry.block_bytes);
+        if bytes > u64::from(geometry.transfer_bytes_max) {
+            return Err(Sense::invalid_field(access.length_field()));
+        }
+        if (room as u64) < bytes {
+            let unit = Additional::INVALID_INFORMATION_UNIT;
+            return Err(Sense::new(Key::IllegalRequest, unit));
+        }
+        Ok(bytes as usize)
+    }
+
+    async fn access(&self, access: &Access, write: bool, buffer: Option<Buffer>) -> Reply {
+        let room = buffer.as_ref().map_or(0, Buffer::bytes);
+        let bytes = match self.judge(access, room) {
+            Ok(bytes) => bytes,
+            Err(sense) => return Reply::check(buffer, sense),
+        };
+        let Some(buffer) = buffer.filter(|_| bytes > 0) else { return Reply::good(None, 0) };
+        // What lies behind the transfer stays as it is.
+        let (whole, part) = match buffer.bytes() == bytes {
+            true => (None, buffer),
+            false => {
+                let part = buffer.part(0, bytes);
+                (Some(buffer), part)
+            }
+        };
+        let (part, result) = match write {
+            true => self.device.write(access.lba, part, access.fua).await,
+            false => self.read(access, part).await,
+        };
+        let buffer = Some(whole.unwrap_or(part));
+        match result {
+            Ok(()) => Reply::good(buffer, bytes),
+            Err(error) => {
+                let (status, sense) = of_error(&error, access.blocks, write);
+                Reply { buffer, status, sense, moved: 0 }
+            }
+        }
+    }
+
+    /// FUA for a read: what a cache holds of these blocks is made durable first (SBC-3, 5.12).
+    async fn read(&self, access: &Access, into: Buffer) -> (Buffer, Result<(), crate::IoError>) {
+        if access.fua
+            && self.device.geometry().volatile_cache
+            && let Err(error) = self.device.flush().await
+        {
+            return (into, Err(error));
+        }
+        self.device.read(access.lba, into).await
+    }
+
+    async fn synchronize(&self, what: &Synchronize, buffer: Option<Buffer>) -> Reply {
+        // No blocks at all would be the whole unit: a first one past the end is a mistake all the same.
+        let judged = self.ready().and_then(|()| self.judge_range(what.lba, what.blocks));
+        if let Err(sense) = judged {
+            return Reply::check(buffer, sense);
+        }
+        match self.device.flush().await {
+            Ok(()) => Reply::good(buffer, 0),
+            Err(error) => {
+                let (status, sense) = of_error(&error, 0, true);
+                Reply { buffer, status, sense, moved: 0 }
+            }
+        }
+    }
+}
+
+/// Sense data in the format that was asked for.
+pub(super) fn sense_data(sense: &Sense, descriptors: bool) -> Data {
+    match descriptors {
+        true => sense.descriptors(),
+        false => {
+            let mut data = Data::new();
+            data.put(&sense.fixed());
+            data
+        }
+    }
+}
+
+/// Gives data of the unit's own, as much of them as was asked for and there is room.
+pub(super) fn give(buffer: Option<Buffer>, data: &[u8], allocation: u32) -> Reply {
+    let room = buffer.as_ref().map_or(0, Buffer::bytes);
+    let moved = data.len().min(room).min(allocation as usize);
+    if let Some(buffer) = &buffer {
+        buffer.copy_in(0, &data[..moved]);
+    }
+    Reply::good(buffer, moved)
+}
