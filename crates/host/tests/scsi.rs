@@ -426,10 +426,13 @@ fn the_class_driver_finds_out_what_the_unit_is() {
     });
 }
 
+/// A status and a code, a sense key, bytes moved, and bytes.
+type Lie = (u8, u8, usize, Vec<u8>);
+
 /// A target whose answers are whatever was drawn.
 struct Liar {
     ram: Ram,
-    replies: RefCell<Vec<(u8, u8, usize, Vec<u8>)>>,
+    replies: RefCell<Vec<Lie>>,
 }
 
 impl Transport for Liar {
