@@ -1,15 +1,14 @@
 //! SCSI: any block device shown as a logical unit, and a class driver for logical units.
 //!
 //! ```text
-//!   caller ── BlockDevice ──► Disk          class driver: INQUIRY, READ CAPACITY, READ(16), WRITE(16)
-//!                              │  Transport: a block of command bytes, a buffer, a status with sense
-//!                              ▼
-//!                            Target         units by number, REPORT LUNS
-//!                              ▼
-//!                            Unit           parse, judge, execute; pages of its own making
-//!                              │
-//!                              ▼
-//!                            BlockDevice    an NVMe queue, or any other driver
+//!   caller: BlockDevice ►  Disk          class driver: INQUIRY, READ CAPACITY, READ(16), WRITE(16)
+//!                           │  Transport: bytes of a command, a buffer; a status with sense
+//!                           ▼
+//!                          Target        units by number, REPORT LUNS
+//!                           ▼
+//!                          Unit          parse, judge, execute; pages of its own making
+//!                           ▼
+//!                          BlockDevice   an NVMe queue, or any other driver
 //! ```
 //!
 //! Both ends are here, and know each other only by [`Transport`]: a target whose commands come over a network
