@@ -16,6 +16,8 @@ use wire::scsi::sense::Sense;
 pub enum Kind {
     /// The request makes no sense, to the driver or to the device: it would fail again.
     Refused,
+    /// There is no such command, on the device or on the way to it.
+    Unsupported,
     /// Blocks beyond the device's capacity.
     OutOfRange,
     /// The device has no space left for what was to be written.
@@ -126,6 +128,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Refused => "refused",
+            Kind::Unsupported => "not supported",
             Kind::OutOfRange => "out of range",
             Kind::Full => "no space left",
             Kind::TimedOut => "timed out",

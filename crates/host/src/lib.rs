@@ -67,11 +67,35 @@ impl Geometry {
             return refuse(Kind::Refused, "a buffer that begins at a multiple of 4 bytes");
         }
         let blocks = bytes / u64::from(self.block_bytes);
+        self.judge_range(lba, blocks)?;
+        Ok(blocks as u32)
+    }
+
+    /// Whether there are blocks, and all of them are below the capacity.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn judge_range(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
+        let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
+        if blocks == 0 {
+            return refuse(Kind::Refused, "one or more blocks");
+        }
         if lba.0.checked_add(blocks).is_none_or(|end| end > self.blocks) {
             return refuse(Kind::OutOfRange, "blocks below the capacity");
         }
-        Ok(blocks as u32)
+        Ok(())
     }
+}
+
+/// What blocks read as that were taken back by [`BlockDevice::deallocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deallocated {
+    /// The device, or the way to it, has no such command.
+    Unsupported,
+    /// Zeros, ones, what they held before: the device does not say.
+    Unknown,
+    /// Zeros.
+    Zeros,
 }
 
 /// Gives up a buffer's place for good: a device may write to it for ever.
@@ -81,7 +105,7 @@ fn strand(buffer: &Buffer) {
 
 /// The face that every interface's driver has.
 ///
-/// All three operations may be dropped at any await. The command is then left to itself: its buffer
+/// All operations may be dropped at any await. The command is then left to itself: its buffer
 /// and its slot are taken until the device has completed it, or can no longer write.
 pub trait BlockDevice {
     /// Its shape, which stays as it is while the device is in use.
@@ -104,6 +128,20 @@ pub trait BlockDevice {
 
     /// Makes durable what was written and completed before.
     fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
+
+    /// What [`deallocate`](Self::deallocate) leaves behind, if it can be asked for.
+    fn deallocated(&self) -> Deallocated {
+        Deallocated::Unsupported
+    }
+
+    /// Gives `blocks` blocks from `lba` on back to the device, any number of them at once: what they hold
+    /// is not needed any more. As a write it is durable after a flush; until then a power cut may bring
+    /// back what they held.
+    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
+        let _ = blocks;
+        let why = "an interface with a command for it";
+        core::future::ready(Err(IoError::refused(Kind::Unsupported, lba, why)))
+    }
 }
 
 impl<D: BlockDevice> BlockDevice for Rc<D> {
@@ -130,5 +168,13 @@ impl<D: BlockDevice> BlockDevice for Rc<D> {
 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         (**self).flush()
+    }
+
+    fn deallocated(&self) -> Deallocated {
+        (**self).deallocated()
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
+        (**self).deallocate(lba, blocks)
     }
 }

@@ -4,6 +4,8 @@
 //! tasks as the job's depth take them, one after the other. An operation with an intended arrival is
 //! timed from that moment, so that what waits behind others is not forgotten.
 
+mod checks;
+
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,7 +20,9 @@ use workload::job::Job;
 use workload::pattern::{Op, OpKind, Ops};
 use workload::stats::{Breakdown, Seen};
 use workload::trace::TraceError;
-use workload::verify::{Ledger, ReadTicket, Stamps};
+use workload::verify::ReadTicket;
+
+pub use checks::Checks;
 
 /// Errors of one run that are kept with their text.
 const ERRORS_KEPT: usize = 20;
@@ -100,16 +104,6 @@ impl Ran {
         self.failures += 1;
         self.say(message);
     }
-}
-
-/// What verification needs: shared by all clones that use one disk.
-pub struct Checks {
-    /// Which versions a read may find.
-    pub ledger: RefCell<Ledger>,
-    /// What a block of this run looks like.
-    pub stamps: Stamps,
-    /// The medium keeps nothing but stamps.
-    pub stamps_only: bool,
 }
 
 /// A layer of software above the driver, as a cost of the plan: the kernel's block layer, fio itself.
@@ -261,8 +255,7 @@ where
 }
 
 fn blank(stages: &[&'static str]) -> Seen {
-    let kinds = [OpKind::Read, OpKind::Write, OpKind::Flush];
-    let breakdowns = kinds.map(|kind| (kind, Breakdown::new(stages))).into();
+    let breakdowns = OpKind::ALL.map(|kind| (kind, Breakdown::new(stages))).into();
     Seen { breakdowns, ..Seen::default() }
 }
 
@@ -278,8 +271,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     }
 
     fn buffer(&self) -> Result<Buffer, String> {
-        let sizes = &self.setup.job.block_size;
-        let mut bytes = sizes.read.max().max(sizes.write.max());
+        let mut bytes = self.setup.job.data_bytes_max();
         if self.setup.job.trace.is_some() {
             bytes = bytes.max(self.setup.disk.geometry().transfer_bytes_max);
         }
@@ -308,7 +300,8 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             self.ran.borrow_mut().seen.depths.note(self.in_flight.get());
             went.begin();
             self.above(&mut went).await;
-            let part = buffer.part(0, op.bytes as usize);
+            let moved = if op.kind == OpKind::Trim { 0 } else { op.bytes };
+            let part = buffer.part(0, moved as usize);
             let result = {
                 // Pinned where it lies: it is not moved for every operation.
                 let perform = self.perform(&op, part, &mut scratch, &mut ticket, &mut went);
@@ -376,10 +369,19 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
                 buffer.copy_in(0, scratch);
                 let result = self.write(lba, buffer, went).await;
-                let mut ledger = checks.ledger.borrow_mut();
-                match result {
-                    Ok(()) => ledger.finish_write(write, false),
-                    Err(_) => ledger.fail_write(write),
+                checks.finish(write, &result);
+                result
+            }
+            OpKind::Trim => {
+                let trim = match checks {
+                    Some(checks) => Some(checks.start_trim(disk.deallocated(), lba, blocks)?),
+                    None => None,
+                };
+                let result = disk.deallocate(Lba(lba), blocks).await;
+                went.add_journey(&self.rt);
+                let result = result.map_err(|error| self.failed(OpKind::Trim, error));
+                if let (Some(checks), Some(trim)) = (checks, trim) {
+                    checks.finish(trim, &result);
                 }
                 result
             }
@@ -429,14 +431,16 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         Ok(())
     }
 
-    /// What is said of a failed command. Behind a device that is gone there is nothing left to ask for.
+    /// What is said of a failed command. Behind a device that is gone there is nothing left to ask for, nor
+    /// of one that has no such command.
     fn failed(&self, kind: OpKind, error: IoError) -> String {
-        if matches!(error.kind, Kind::Gone | Kind::Closed) {
+        if matches!(error.kind, Kind::Gone | Kind::Closed | Kind::Unsupported) {
             self.stopped.set(true);
         }
         match kind {
             OpKind::Read => format!("read: {error}"),
             OpKind::Write => format!("write: {error}"),
+            OpKind::Trim => format!("trim: {error}"),
             // Its error says so itself.
             OpKind::Flush => error.to_string(),
         }

@@ -3,8 +3,9 @@
 //! hold.
 //!
 //! The oracle is [`workload::verify::Ledger`]. What a completed flush covered, and what was written with
-//! FUA, must be there; any other block may hold an old or a newer version, each of them whole: Identify says
-//! AWUPF 0, that one block is written whole or not at all (NVM command set 1.0, 2.1.4).
+//! FUA, must be there; what was deallocated reads as zeros (DLFEAT 1), for good once a completed flush has
+//! covered it; any other block may hold an old or a newer version, each of them whole: Identify says AWUPF 0,
+//! that one block is written whole or not at all (NVM command set 1.0, 2.1.4).
 //!
 //! Cuts come in *epochs* of [`EPOCH`], each with a drive of its own and dice of its own, so that any cut can
 //! be repeated with no more than those before it in its epoch.
@@ -13,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use bus::Buffer;
 use bus::sim::SimBus;
 use host::BlockDevice;
 use runtime::{Dice, Either, Log, Rt, race};
@@ -31,6 +33,8 @@ pub const EPOCH: u64 = 100;
 const WRITERS: u64 = 8;
 /// The most blocks of a write.
 const BLOCKS_MAX: u64 = 32;
+/// One operation in so many takes blocks back.
+const TRIM_EVERY: u64 = 10;
 /// Timed events of work before a cut, at most.
 const EVENTS_MAX: u64 = 6_000;
 /// As many from the device's start, for cuts that come before work does.
@@ -61,6 +65,8 @@ pub struct Survived {
     pub early: u64,
     /// Writes that were acknowledged.
     pub writes: u64,
+    /// Deallocations that were acknowledged.
+    pub trims: u64,
     /// Flushes that were acknowledged.
     pub flushes: u64,
     /// Blocks that were read and found right.
@@ -132,6 +138,7 @@ impl Survived {
         self.cuts += other.cuts;
         self.early += other.early;
         self.writes += other.writes;
+        self.trims += other.trims;
         self.flushes += other.flushes;
         self.blocks += other.blocks;
         self.collected += other.collected;
@@ -194,6 +201,7 @@ impl Epoch<'_> {
             block_bytes: self.plan.medium.contents.block_bytes,
             stamps_only: self.plan.medium.contents.keep == media::contents::Keep::Stamps,
             writes: Cell::new(0),
+            trims: Cell::new(0),
             flushes: Cell::new(0),
             blocks: Cell::new(0),
             failed: RefCell::new(None),
@@ -228,6 +236,7 @@ impl Epoch<'_> {
         survived.cuts += u64::from(!last);
         survived.early += u64::from(was_early);
         survived.writes += work.writes.get();
+        survived.trims += work.trims.get();
         survived.flushes += work.flushes.get();
         survived.blocks += work.blocks.get();
         survived.collected += collected;
@@ -243,6 +252,7 @@ struct Work {
     block_bytes: u32,
     stamps_only: bool,
     writes: Cell<u64>,
+    trims: Cell<u64>,
     flushes: Cell<u64>,
     blocks: Cell<u64>,
     failed: RefCell<Option<String>>,
@@ -315,16 +325,14 @@ impl Work {
             };
             let region = if dice.chance(1, 2) { all / 8 } else { all };
             let lba = dice.below((region - blocks).max(1)) / blocks * blocks;
-            let fua = dice.chance(1, 16);
-            let write = self.ledger.borrow_mut().start_write(lba, blocks as u32);
-            let bytes = &mut scratch[..blocks as usize * self.block_bytes as usize];
-            self.stamps.fill(bytes, lba, self.block_bytes, write.version);
-            let part = buffer.part(0, bytes.len());
-            part.copy_in(0, bytes);
-            let (_, result) = disk.write(Lba(lba), part, fua).await;
-            result.map_err(|error| format!("write: {error}"))?;
-            self.ledger.borrow_mut().finish_write(write, fua);
-            self.writes.set(self.writes.get() + 1);
+            if dice.chance(1, TRIM_EVERY) {
+                // Some are long: what they empty is collected for nothing.
+                let blocks = if dice.chance(1, 8) { dice.below(all / 16).max(1) } else { blocks };
+                self.trim(disk, lba.min(all - blocks), blocks as u32).await?;
+            } else {
+                let bytes = &mut scratch[..blocks as usize * self.block_bytes as usize];
+                self.write_once(disk, lba, bytes, &buffer, dice.chance(1, 16)).await?;
+            }
             if dice.chance(1, if writer == 0 { 4 } else { 64 }) {
                 let flush = self.ledger.borrow_mut().start_flush();
                 disk.flush().await.map_err(|error| error.to_string())?;
@@ -332,6 +340,35 @@ impl Work {
                 self.flushes.set(self.flushes.get() + 1);
             }
         }
+    }
+
+    async fn write_once<D: BlockDevice>(
+        &self,
+        disk: &D,
+        lba: u64,
+        bytes: &mut [u8],
+        buffer: &Buffer,
+        fua: bool,
+    ) -> Result<(), String> {
+        let blocks = bytes.len() as u32 / self.block_bytes;
+        let write = self.ledger.borrow_mut().start_write(lba, blocks);
+        self.stamps.fill(bytes, lba, self.block_bytes, write.version);
+        let part = buffer.part(0, bytes.len());
+        part.copy_in(0, bytes);
+        let (_, result) = disk.write(Lba(lba), part, fua).await;
+        result.map_err(|error| format!("write: {error}"))?;
+        self.ledger.borrow_mut().finish_write(write, fua);
+        self.writes.set(self.writes.get() + 1);
+        Ok(())
+    }
+
+    async fn trim<D: BlockDevice>(&self, disk: &D, lba: u64, blocks: u32) -> Result<(), String> {
+        let trim = self.ledger.borrow_mut().start_trim(lba, blocks);
+        let done = disk.deallocate(Lba(lba), blocks).await;
+        done.map_err(|error| format!("trim: {error}"))?;
+        self.ledger.borrow_mut().finish_write(trim, false);
+        self.trims.set(self.trims.get() + 1);
+        Ok(())
     }
 }
 

@@ -79,7 +79,7 @@ fn every_job_file_key_is_listed_with_what_is_done_with_it() {
          names the file, the line and the\nnearest known key.\n\n\
          Two things differ from fio. Every run repeats from its seed (`--seed`), the order of \
          operations included.\nAnd a recording (`read_iolog`) plays onto the one device: its files are \
-         laid end to end, and trims are\ncounted but not played.\n",
+         laid end to end, and a trim is\nnarrowed to whole blocks.\n",
     );
     let mut section = |title: &str, column: &str, row: &dyn Fn(&Kind) -> Option<String>| {
         write!(page, "\n## {title}\n\n| key | what it is | {column} |\n|---|---|---|\n").unwrap();

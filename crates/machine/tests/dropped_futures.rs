@@ -32,6 +32,7 @@ enum Kind {
     Read,
     Write,
     Flush,
+    Trim,
 }
 
 /// Polls a future so many times, each time it is woken, then drops it. None if it ended before.
@@ -82,6 +83,7 @@ async fn perform(disk: &Disk, kind: Kind, lba: u64, buffer: Buffer, when: When) 
             until(rt, when, write).await.map(|(_, result)| result)
         }
         Kind::Flush => until(rt, when, disk.flush()).await,
+        Kind::Trim => until(rt, when, disk.deallocate(Lba(lba), BLOCKS as u32)).await,
     };
     result.map(|result: Result<(), IoError>| result.expect("a good command")).is_some()
 }
@@ -145,7 +147,7 @@ async fn drop_one(rt: &Rt, disk: &Disk, kind: Kind, when: When, version: u32) ->
 #[test]
 fn an_operation_may_be_dropped_at_every_await() {
     for name in ["dc-express", "dc-express-linux"] {
-        for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {
             let awaits = in_sim::<Nvme, _>(&small(name), Log::Off, async |rt, driver, _| {
                 let disk = driver.disk(0);
                 let mut polls = 0;
@@ -164,7 +166,7 @@ fn an_operation_may_be_dropped_at_every_await() {
 /// Wherever the device has come to: before the fetch, in the middle of the data, behind the completion.
 #[test]
 fn an_operation_may_be_dropped_at_every_moment() {
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [Kind::Read, Kind::Write, Kind::Trim] {
         in_sim::<Nvme, _>(&small("dc-express"), Log::Off, async |rt, driver, _| {
             let (disk, mut moment, mut version) = (driver.disk(0), Span::ZERO, 0);
             loop {
@@ -172,7 +174,8 @@ fn an_operation_may_be_dropped_at_every_moment() {
                 if drop_one(&rt, &disk, kind, When::After(moment), version).await {
                     break;
                 }
-                moment += Span::ns(3_300);
+                // A trim moves sixteen bytes.
+                moment += Span::ns(if kind == Kind::Trim { 70 } else { 3_300 });
                 assert!(moment < Span::ms(1), "{kind:?} does not end");
             }
             assert!(version > 20, "{kind:?}: only {version} moments");
@@ -215,7 +218,7 @@ fn a_reset_gives_back_what_dropped_operations_have_left() {
         let disk = driver.disk(0);
         let whole = take_all(&disk, 0).len();
         for polls in 0..8 {
-            for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+            for kind in [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim] {
                 let buffer = disk.buffer(BYTES).expect("host memory");
                 perform(&disk, kind, 0, buffer, When::Polled(polls)).await;
                 driver.reset().await.expect("a good reset");

@@ -81,7 +81,7 @@ fn a_bad_job_is_told_by_file_line_and_key() {
         &folder,
         &["run", "bad.fio"],
         "bad.fio:2: rw=sideways: \"sideways\" is not a direction; expected one of read, write, \
-         randread, randwrite, rw, readwrite, randrw",
+         randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite",
     );
     fails(
         &folder,

@@ -59,6 +59,53 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
     }
 }
 
+/// Two jobs over the same blocks: one writes and reads, one takes back what may just have been written.
+const TRIMMED: &str = "[global]\nsize=50%\nio_size=1m\niodepth=4\nverify=crc32c\n\
+    [mixed]\nrw=randrw\nbssplit=512/20:4k/60:16k/20\nnorandommap=1\nfsync=16\n\
+    [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nnorandommap=1\n\
+    [again]\nrw=randtrimwrite\nbs=8k\n";
+
+#[test]
+fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
+    for sets in [
+        &[("medium.flash.start", "filled")][..],
+        &[("medium.keep", "stamps"), ("medium.flash.cache", "protected")],
+    ] {
+        for outcome in [
+            simulate_by::<Nvme>(&flash(sets), &work(TRIMMED), Options::default()),
+            simulate_by::<Dcx>(&flash(sets), &work(TRIMMED), Options::default()),
+        ] {
+            let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
+            assert!(verified > 2_000, "{sets:?}: {verified} blocks");
+            assert!(outcome.jobs[1].1.seen.trim.total.count() > 100);
+        }
+    }
+    let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
+    let live = world::live_in_threads::<Nvme>(&plan, &work(TRIMMED), Options::default());
+    clean(live.unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[test]
+fn a_drive_that_is_taken_back_whole_is_empty() {
+    let plan = flash(&[("medium.flash.start", "steady")]);
+    let trim = work("[trim]\nrw=trim\nbs=4k\niodepth=2\n");
+    let outcome = simulate_by::<Nvme>(&plan, &trim, Options::default());
+    let units = plan.medium.flash.as_ref().expect("flash").software.units;
+    assert_eq!(only(&outcome).seen.trim.bytes, u64::from(units) * 4096);
+    assert_eq!(seen(&outcome).software.mapped_units, 0);
+}
+
+/// FastPath's requests have no such command: that is said, once, and nothing else is done.
+#[test]
+fn an_interface_without_the_command_says_so() {
+    let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
+    let outcome = world::simulate::<Fastpath>(&flash(&[]), &trim, Options::default());
+    let outcome = outcome.expect("a run");
+    let said = "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
+    assert_eq!(only(&outcome).messages, [said]);
+    assert!(only(&outcome).errors() <= 4);
+}
+
 #[test]
 fn live_flash_keeps_what_it_is_given() {
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);

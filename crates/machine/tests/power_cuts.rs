@@ -40,6 +40,7 @@ fn nothing_that_was_flushed_is_lost() {
         let survived = cut(&flash(sets), seed, 0, cuts());
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: seed {seed} {failure}"));
         assert_eq!(survived.cuts, cuts());
+        assert!(survived.trims > 10, "{sets:?}: {survived:?}");
         assert!(survived.writes > 100 && survived.blocks > 1000, "{sets:?}: {survived:?}");
     }
 }
@@ -71,6 +72,11 @@ fn a_dropped_barrier_is_found_out() {
 #[test]
 fn a_broken_journal_is_found_out() {
     found(&[], |mistakes| mistakes.replay_out_of_order = true, 100);
+}
+
+#[test]
+fn a_trim_that_is_not_noted_is_found_out() {
+    found(&[], |mistakes| mistakes.trims_are_not_noted = true, 100);
 }
 
 /// A torn page takes the lower page of its word line with it, flushed or not: `docs/flash.md` says so.

@@ -109,18 +109,7 @@ pub trait Media: 'static {
     /// Takes back blocks that hold nothing of use any more: from then on they read as zeros. As with a
     /// write, not beyond a power cut. A medium that knows nothing better writes zeros.
     fn deallocate(&self, at: Extent) -> impl Future<Output = Result<(), MediaError>> {
-        async move {
-            let most = (ZEROS.len() as u32 / self.block_bytes()).max(1);
-            let end = at.block.checked_add(at.blocks.into()).ok_or(MediaError::Range)?;
-            let mut block = at.block;
-            while block < end {
-                let blocks = (end - block).min(most.into()) as u32;
-                let bytes = (blocks * self.block_bytes()) as usize;
-                self.write(Extent { block, blocks }, &ZEROS[..bytes]).await?;
-                block += u64::from(blocks);
-            }
-            Ok(())
-        }
+        write_zeros(self, at)
     }
 
     /// What the device keeps beside the blocks, as it was last set; nothing at first. None: this medium
@@ -138,4 +127,21 @@ pub trait Media: 'static {
 
     /// Returns when all that was written before survives a power cut.
     fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
+}
+
+/// Takes blocks back by writing zeros.
+///
+/// # Errors
+/// As [`Media::write`].
+pub async fn write_zeros<M: Media + ?Sized>(medium: &M, at: Extent) -> Result<(), MediaError> {
+    let most = (ZEROS.len() as u32 / medium.block_bytes()).max(1);
+    let end = at.block.checked_add(at.blocks.into()).ok_or(MediaError::Range)?;
+    let mut block = at.block;
+    while block < end {
+        let blocks = (end - block).min(most.into()) as u32;
+        let bytes = (blocks * medium.block_bytes()) as usize;
+        medium.write(Extent { block, blocks }, &ZEROS[..bytes]).await?;
+        block += u64::from(blocks);
+    }
+    Ok(())
 }

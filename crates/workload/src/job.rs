@@ -32,19 +32,28 @@ pub use value::Value;
 
 use crate::limits::JOB_FILE_BYTES_MAX;
 
-/// One value for reads and one for writes.
+/// One value for reads, one for writes and one for trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerDirection<T> {
     /// For reads.
     pub read: T,
     /// For writes.
     pub write: T,
+    /// For trims.
+    pub trim: T,
 }
 
 impl<T: Clone> PerDirection<T> {
-    /// The same for both.
-    pub fn both(value: T) -> PerDirection<T> {
-        PerDirection { read: value.clone(), write: value }
+    /// The same for all.
+    pub fn all(value: T) -> PerDirection<T> {
+        PerDirection { read: value.clone(), write: value.clone(), trim: value }
+    }
+}
+
+impl<T> PerDirection<T> {
+    /// In the order of the fields.
+    pub fn each(&self) -> [&T; 3] {
+        [&self.read, &self.write, &self.trim]
     }
 }
 
@@ -58,6 +67,10 @@ pub enum Direction {
     Write,
     /// Reads and writes, `read_percent` of them reads.
     Mixed,
+    /// Trims only: blocks are given back to the device.
+    Trim,
+    /// Trims, each followed by a write of the same blocks.
+    TrimWrite,
 }
 
 /// A number of bytes, or a share of the capacity.
@@ -233,8 +246,8 @@ impl Default for Job {
             line: 0,
             direction: Direction::Read,
             random: false,
-            block_size: PerDirection::both(BlockSizes::One(4096)),
-            block_align: PerDirection::both(None),
+            block_size: PerDirection::all(BlockSizes::One(4096)),
+            block_align: PerDirection::all(None),
             size: None,
             io_size: None,
             offset: Amount::Bytes(0),
@@ -250,11 +263,11 @@ impl Default for Job {
             read_percent: 50,
             seed: None,
             no_random_map: false,
-            distribution: PerDirection::both(Distribution::Uniform),
+            distribution: PerDirection::all(Distribution::Uniform),
             flush_every: 0,
             end_flush: false,
             verify: Verify { on: false, read_back: true, fatal: false },
-            rate_iops: PerDirection::both(None),
+            rate_iops: PerDirection::all(None),
             rate_process: RateProcess::Linear,
             thinktime: Span::ZERO,
             thinktime_blocks: 1,
@@ -268,6 +281,18 @@ impl Default for Job {
 }
 
 impl Job {
+    /// The most bytes that one operation of a pattern moves.
+    pub fn data_bytes_max(&self) -> u32 {
+        let sizes = &self.block_size;
+        match self.direction {
+            Direction::Read => sizes.read.max(),
+            Direction::Write => sizes.write.max(),
+            Direction::Mixed => sizes.read.max().max(sizes.write.max()),
+            Direction::Trim => 0,
+            Direction::TrimWrite => sizes.trim.max(),
+        }
+    }
+
     /// The settings that make no sense together, if there are such.
     fn contradiction(&self) -> Option<(&'static str, String)> {
         if self.time_based && self.runtime.is_none() {

@@ -10,6 +10,8 @@
 //!   exactly one operation a pass, and passes differ. Operations larger than the smallest size
 //!   overlap their neighbours and are cut at the region's end.
 //! - *Random without the map* (`norandommap`, `blockalign`, zones): independent draws.
+//! - *Trims* before writes (`trimwrite`): each is followed by a write of the same place and length.
+//!   Of the two the trims count for the end; deeper than one both may be in flight, as in fio.
 //! - *Sequential*: reads and writes of a mixed job have a position each, as in fio; an operation
 //!   that no longer fits begins again at the region's start.
 //! - *Rates*: operation `k` of a direction is due at `k / rate`, or by a Poisson process. Where
@@ -42,6 +44,23 @@ pub enum OpKind {
     Write,
     /// Makes what was written before durable.
     Flush,
+    /// Gives blocks back to the device.
+    Trim,
+}
+
+impl OpKind {
+    /// All of them, in the order of reports.
+    pub const ALL: [OpKind; 4] = [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Trim];
+
+    /// What reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OpKind::Read => "read",
+            OpKind::Write => "write",
+            OpKind::Flush => "flush",
+            OpKind::Trim => "trim",
+        }
+    }
 }
 
 /// One operation to be done.
@@ -116,10 +135,12 @@ pub struct Ops {
     direction: Direction,
     read_percent: u8,
     region: Region,
-    places: [Places; 2],
+    places: [Places; 3],
     map: Option<Map>,
-    sizes: [Sizes; 2],
-    arrivals: [Arrivals; 2],
+    sizes: [Sizes; 3],
+    arrivals: [Arrivals; 3],
+    /// Trimmed last, from the region's beginning, and to be written next.
+    trimmed: Option<(u64, u32)>,
     place_dice: Dice,
     mix_dice: Dice,
     size_dice: Dice,
@@ -134,6 +155,17 @@ pub struct Ops {
 
 const READ: usize = 0;
 const WRITE: usize = 1;
+const TRIM: usize = 2;
+
+/// Which directions choose places.
+fn used(direction: Direction) -> &'static [usize] {
+    match direction {
+        Direction::Read => &[READ],
+        Direction::Write => &[WRITE],
+        Direction::Mixed => &[READ, WRITE],
+        Direction::Trim | Direction::TrimWrite => &[TRIM],
+    }
+}
 
 impl Ops {
     /// The operations of clone `clone` (from 0) of `job`. The job's own seed, if it has one, takes
@@ -150,19 +182,21 @@ impl Ops {
         let seed = job.seed.unwrap_or(seed);
         let dice = |part: &str| Dice::for_part(seed, &format!("{}/{clone}/{part}", job.name));
         let mut place_dice = dice("place");
-        let (read, write) = (&job.block_size.read, &job.block_size.write);
         let has_map = job.random
             && !job.no_random_map
-            && job.block_align.read.is_none()
-            && job.block_align.write.is_none()
-            && job.distribution.read == Distribution::Uniform
-            && job.distribution.write == Distribution::Uniform;
+            && job.block_align.each().iter().all(|align| align.is_none())
+            && job.distribution.each().iter().all(|one| **one == Distribution::Uniform);
         let map = has_map.then(|| Map::new(region, min_used(job), &mut place_dice));
-        let places = |sizes: &BlockSizes, align: Option<u32>, distribution: &Distribution| {
+        let places = |at: usize| {
             if !job.random {
                 return Ok(Places::Sequential { next: 0 });
             }
-            Places::random(distribution, region, u64::from(align.unwrap_or(sizes.min())))
+            let align = job.block_align.each()[at].unwrap_or(job.block_size.each()[at].min());
+            Places::random(job.distribution.each()[at], region, u64::from(align))
+        };
+        let arrivals = |at: usize, name: &str| {
+            let rate = *job.rate_iops.each()[at];
+            Arrivals::new(rate, job.rate_process, dice(&format!("arrival/{name}")))
         };
         let mut delay_dice = dice("start");
         let (low, high) = job.start_delay;
@@ -172,16 +206,11 @@ impl Ops {
             direction: job.direction,
             read_percent: job.read_percent,
             region,
-            places: [
-                places(read, job.block_align.read, &job.distribution.read)?,
-                places(write, job.block_align.write, &job.distribution.write)?,
-            ],
+            places: [places(READ)?, places(WRITE)?, places(TRIM)?],
             map,
-            sizes: [Sizes::new(read), Sizes::new(write)],
-            arrivals: [
-                Arrivals::new(job.rate_iops.read, job.rate_process, dice("arrival/read")),
-                Arrivals::new(job.rate_iops.write, job.rate_process, dice("arrival/write")),
-            ],
+            sizes: job.block_size.each().map(Sizes::new),
+            arrivals: [arrivals(READ, "read"), arrivals(WRITE, "write"), arrivals(TRIM, "trim")],
+            trimmed: None,
             place_dice,
             mix_dice: dice("mix"),
             size_dice: dice("size"),
@@ -215,10 +244,23 @@ impl Ops {
         Op { kind: OpKind::Flush, offset_bytes: 0, bytes: 0, not_before: None }
     }
 
+    fn op(&mut self, which: usize, place: u64, bytes: u32) -> Op {
+        if which == WRITE {
+            self.writes_since_flush = self.writes_since_flush.saturating_add(1);
+        }
+        Op {
+            kind: [OpKind::Read, OpKind::Write, OpKind::Trim][which],
+            offset_bytes: self.region.from + place,
+            bytes,
+            not_before: self.arrivals[which].take(),
+        }
+    }
+
     fn which(&mut self) -> usize {
         match self.direction {
             Direction::Read => READ,
             Direction::Write => WRITE,
+            Direction::Trim | Direction::TrimWrite => TRIM,
             Direction::Mixed => match (self.arrivals[READ].peek(), self.arrivals[WRITE].peek()) {
                 (Some(read), Some(write)) => usize::from(write < read),
                 _ if self.mix_dice.chance(u64::from(self.read_percent), 100) => READ,
@@ -235,6 +277,9 @@ impl Iterator for Ops {
         if self.flush_every > 0 && self.writes_since_flush == self.flush_every {
             return Some(self.flush());
         }
+        if let Some((place, bytes)) = self.trimmed.take() {
+            return Some(self.op(WRITE, place, bytes));
+        }
         if self.stopped || self.bytes_left == Some(0) || self.ops_left == Some(0) {
             if self.end_flush && self.writes_since_flush > 0 {
                 return Some(self.flush());
@@ -247,17 +292,12 @@ impl Iterator for Ops {
             Some(map) => map.next(&mut self.place_dice, self.region, wanted),
             None => self.places[which].next(&mut self.place_dice, self.region, wanted),
         };
-        if which == WRITE {
-            self.writes_since_flush = self.writes_since_flush.saturating_add(1);
+        if self.direction == Direction::TrimWrite {
+            self.trimmed = Some((place, bytes));
         }
         self.bytes_left = self.bytes_left.map(|left| left.saturating_sub(u64::from(bytes)));
         self.ops_left = self.ops_left.map(|left| left - 1);
-        Some(Op {
-            kind: if which == READ { OpKind::Read } else { OpKind::Write },
-            offset_bytes: self.region.from + place,
-            bytes,
-            not_before: self.arrivals[which].take(),
-        })
+        Some(self.op(which, place, bytes))
     }
 }
 
@@ -272,12 +312,8 @@ fn bytes_of(amount: Amount, target: Target) -> u64 {
 
 /// The smallest size of the directions that the job uses.
 fn min_used(job: &Job) -> u32 {
-    let (read, write) = (job.block_size.read.min(), job.block_size.write.min());
-    match job.direction {
-        Direction::Read => read,
-        Direction::Write => write,
-        Direction::Mixed => read.min(write),
-    }
+    let sizes = used(job.direction).iter().map(|at| job.block_size.each()[*at].min());
+    sizes.min().expect("one direction at least")
 }
 
 /// The clone's region. Percentages are rounded down to the smallest block size, as in fio, and a
@@ -304,11 +340,8 @@ fn region(job: &Job, clone: u32, target: Target) -> Result<Region, PatternError>
     }
     // The last incomplete unit, if the capacity leaves one, is not used.
     let bytes = bytes / unit * unit;
-    let largest = match job.direction {
-        Direction::Read => job.block_size.read.max(),
-        Direction::Write => job.block_size.write.max(),
-        Direction::Mixed => job.block_size.read.max().max(job.block_size.write.max()),
-    };
+    let sizes = used(job.direction).iter().map(|at| job.block_size.each()[*at].max());
+    let largest = sizes.max().expect("one direction at least");
     if bytes < u64::from(largest) {
         return Err(PatternError::TooSmall { region: bytes, bytes: u64::from(largest) });
     }
@@ -321,14 +354,8 @@ fn check_alignment(job: &Job, target: Target) -> Result<(), PatternError> {
         0 => Ok(()),
         _ => Err(PatternError::Unaligned { key, bytes, block }),
     };
-    let mut used = vec![(&job.block_size.read, job.block_align.read)];
-    if job.direction != Direction::Read {
-        used.push((&job.block_size.write, job.block_align.write));
-    }
-    if job.direction == Direction::Write {
-        used.remove(0);
-    }
-    for (sizes, align) in used {
+    for at in used(job.direction) {
+        let (sizes, align) = (job.block_size.each()[*at], *job.block_align.each()[*at]);
         match sizes {
             BlockSizes::One(size) => check("bs", u64::from(*size))?,
             BlockSizes::Range { min, .. } => check("bsrange", u64::from(*min))?,

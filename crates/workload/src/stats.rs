@@ -197,6 +197,8 @@ pub struct Seen {
     pub write: Recorder,
     /// Its flushes.
     pub flush: Recorder,
+    /// Its deallocations.
+    pub trim: Recorder,
     /// How many were in flight at each submission.
     pub depths: Depths,
     /// How many were submitted at once.
@@ -214,6 +216,7 @@ impl Seen {
             OpKind::Read => &self.read,
             OpKind::Write => &self.write,
             OpKind::Flush => &self.flush,
+            OpKind::Trim => &self.trim,
         }
     }
 
@@ -223,17 +226,18 @@ impl Seen {
             OpKind::Read => &mut self.read,
             OpKind::Write => &mut self.write,
             OpKind::Flush => &mut self.flush,
+            OpKind::Trim => &mut self.trim,
         }
     }
 
     /// Operations of any kind that failed.
     pub fn errors(&self) -> u64 {
-        self.read.errors + self.write.errors + self.flush.errors
+        OpKind::ALL.iter().map(|kind| self.of(*kind).errors).sum()
     }
 
     /// Takes in what another has seen at the same time.
     pub fn merge(&mut self, other: &Seen) {
-        for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
+        for kind in OpKind::ALL {
             self.of_mut(kind).merge(other.of(kind));
         }
         self.depths.merge(&other.depths);

@@ -37,7 +37,7 @@ pub enum TraceKind {
     Write,
     /// fsync or fdatasync.
     Flush,
-    /// Deallocates. Read and counted, but not played: trim is not supported yet.
+    /// Deallocates.
     Trim,
 }
 

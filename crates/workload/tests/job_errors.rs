@@ -10,24 +10,25 @@ fn said(text: &str) -> String {
 const VALUES: &[(&str, &str)] = &[
     (
         "bs=4x",
-        "bs=4x: \"x\" is not a unit of size; expected bytes, or read,write, as in 4k or 4k,8k",
+        "bs=4x: \"x\" is not a unit of size; expected bytes, or read,write,trim, as in 4k or 4k,8k",
     ),
-    ("bs", "bs: it has no value; expected bytes, or read,write, as in 4k or 4k,8k"),
+    ("bs", "bs: it has no value; expected bytes, or read,write,trim, as in 4k or 4k,8k"),
     (
         "bs=4k,4k,4k,4k",
         "bs=4k,4k,4k,4k: 4 parts where at most three are allowed; expected bytes, or \
-             read,write, as in 4k or 4k,8k",
+             read,write,trim, as in 4k or 4k,8k",
     ),
-    ("bs=0", "bs=0: 0 is less than 1; expected bytes, or read,write, as in 4k or 4k,8k"),
+    ("bs=0", "bs=0: 0 is less than 1; expected bytes, or read,write,trim, as in 4k or 4k,8k"),
     (
-        "rw=trim",
-        "rw=trim: trim is not supported yet; expected one of read, write, randread, \
-             randwrite, rw, readwrite, randrw",
+        "rw=discard",
+        "rw=discard: \"discard\" is not a direction; expected one of read, write, randread, \
+             randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite",
     ),
     (
         "rw=randread:8",
         "rw=randread:8: the offset modifier after ':' is not supported yet; expected one of \
-             read, write, randread, randwrite, rw, readwrite, randrw",
+             read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, \
+             trimwrite, randtrimwrite",
     ),
     ("iodepth=0", "iodepth=0: 0 is less than 1; expected a whole number from 1"),
     ("rwmixread=101", "rwmixread=101: 101 is more than 100; expected a whole number from 0 to 100"),

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use workload::verify::{FlushTicket, Ledger, Mismatch, Stamps, WriteTicket};
 
 const BLOCK: u32 = 512;
+/// Every version so many apart is a deallocation.
+const TRIM: u32 = 16;
 
 struct World {
     stamps: Stamps,
@@ -18,7 +20,7 @@ fn world() -> World {
 impl World {
     fn contents(&self, lba: u64, version: u32) -> Vec<u8> {
         let mut block = vec![0; BLOCK as usize];
-        if version > 0 {
+        if !version.is_multiple_of(TRIM) {
             self.stamps.fill(&mut block, lba, BLOCK, version);
         }
         block
@@ -40,6 +42,11 @@ impl World {
         let version = write.version;
         self.ledger.finish_write(write, false);
         version
+    }
+
+    fn trim(&mut self, lba: u64) {
+        let trim = self.ledger.start_trim(lba, 1);
+        self.ledger.finish_write(trim, false);
     }
 
     fn flush(&mut self) {
@@ -210,9 +217,50 @@ fn what_was_found_after_a_power_cut_stays() {
     world.ledger.settle(5, &world.stamps, &found, false);
     assert_eq!(world.allowed(5), [2]);
     world.ledger.power_cut();
-    assert_eq!(world.allowed(5), [2, 3], "a version that was seen once is durable");
+    assert_eq!(world.allowed(5), [2], "what was seen once, and nothing written since");
     assert_eq!(world.write(5), 4);
     assert_eq!(world.allowed(5), [4]);
+}
+
+#[test]
+fn a_deallocated_block_is_zeroes_and_after_a_power_cut_zeroes_or_what_it_was() {
+    let mut world = world();
+    world.write(5);
+    world.write(5);
+    world.flush();
+    world.trim(5);
+    assert_eq!(world.allowed(5), [0], "zeroes, at once");
+    world.ledger.power_cut();
+    // Numbers that no write had lie between the two.
+    assert_eq!(world.allowed(5)[..2], [0, 2], "what it held, and nothing older");
+    let zeroes = world.contents(5, 0);
+    world.ledger.settle(5, &world.stamps, &zeroes, false);
+    assert_eq!(world.allowed(5), [0]);
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [0]);
+}
+
+#[test]
+fn a_flush_makes_a_deallocation_final() {
+    let mut world = world();
+    world.write(5);
+    world.trim(5);
+    world.flush();
+    world.ledger.power_cut();
+    assert_eq!(world.allowed(5), [0]);
+    let said = world.read(5, 1).unwrap_err().to_string();
+    assert_eq!(said, "LBA 5: stale or early: holds version 1: expected zeroes (deallocated)");
+    assert_eq!(world.write(5), TRIM + 1);
+    assert!(world.read(5, TRIM + 1).is_ok() && world.read(5, 0).is_err());
+}
+
+/// Not what may hold anything because nobody of this run has written it.
+#[test]
+fn a_deallocated_block_of_an_unknown_device_is_zeroes() {
+    let mut world = World { ledger: Ledger::over_unknown(10), ..world() };
+    assert!(world.read(5, 3).is_ok());
+    world.trim(5);
+    assert!(world.read(5, 3).is_err() && world.read(5, 0).is_ok());
 }
 
 #[test]
@@ -303,7 +351,10 @@ proptest! {
             let pick = usize::from(pick);
             match step {
                 0 | 1 => {
-                    let write = world.ledger.start_write(5, 1);
+                    let write = match pick % 5 {
+                        0 => world.ledger.start_trim(5, 1),
+                        _ => world.ledger.start_write(5, 1),
+                    };
                     device.pending.push((write.version, pick % 2 == 0));
                     in_flight.push((write, pick % 2 == 0));
                 }

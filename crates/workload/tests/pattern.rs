@@ -50,6 +50,45 @@ fn reads_and_writes_of_a_mixed_job_share_the_map() {
 }
 
 #[test]
+fn trims_take_the_whole_region_and_move_nothing() {
+    for settings in
+        ["rw=trim bs=4k", "rw=randtrim bs=4k", "rw=trim bs=1k,2k,4k", "rw=trim bs=1k,4k"]
+    {
+        let all = ops(settings);
+        assert!(cover(&all).iter().all(|&times| times == 1), "{settings}");
+        assert!(all.iter().all(|op| op.kind == OpKind::Trim), "{settings}");
+        assert_eq!(job(settings).data_bytes_max(), 0);
+    }
+    // As fio: flushes count writes.
+    assert_eq!(ops("rw=trim bs=4k fsync=2 end_fsync=1 number_ios=5").len(), 5);
+}
+
+/// As fio 3.33: `number_ios` and `io_size` count the pairs.
+#[test]
+fn a_trim_is_followed_by_the_write_of_what_it_trimmed() {
+    for settings in ["rw=trimwrite bs=4k", "rw=randtrimwrite bssplit=4k/50:16k/50 norandommap"] {
+        let all = ops(&format!("{settings} io_size=1m"));
+        for pair in all.chunks_exact(2) {
+            let place = |op: &Op| (op.offset_bytes, op.bytes);
+            assert_eq!((pair[0].kind, pair[1].kind), (OpKind::Trim, OpKind::Write), "{settings}");
+            assert_eq!(place(&pair[0]), place(&pair[1]), "{settings}");
+        }
+        let trimmed: u64 = all.iter().step_by(2).map(|op| u64::from(op.bytes)).sum();
+        assert!((1 << 20..(1 << 20) + 16_384).contains(&trimmed), "{settings}: {trimmed}");
+        assert_eq!(ops(&format!("{settings} number_ios=5")).len(), 10);
+    }
+    let kinds = |settings| -> String {
+        let letter = |op: &Op| match op.kind {
+            OpKind::Trim => 't',
+            OpKind::Write => 'w',
+            _ => 'F',
+        };
+        ops(settings).iter().map(letter).collect()
+    };
+    assert_eq!(kinds("rw=trimwrite number_ios=3 fsync=2 end_fsync=1"), "twtwFtwF");
+}
+
+#[test]
 fn without_the_map_some_blocks_come_twice() {
     for settings in ["rw=randread norandommap", "rw=randread blockalign=4k"] {
         let all = ops(settings);

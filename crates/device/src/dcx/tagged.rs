@@ -352,6 +352,14 @@ impl<M: Media> Media for Tagged<M> {
         }
     }
 
+    /// Where ends are counted, those of zeros are written in their place.
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        if self.grain.is_none() || self.media.head().is_some() {
+            return self.media.deallocate(at).await;
+        }
+        media::write_zeros(self, at).await
+    }
+
     async fn flush(&self) -> Result<(), MediaError> {
         self.media.flush().await
     }

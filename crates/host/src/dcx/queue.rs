@@ -14,7 +14,7 @@ use super::slots::{Claim, End};
 use super::tags::Marks;
 use super::watchdog::looks_within;
 use super::{Completion, TICKS_PER_TIMEOUT};
-use crate::{BlockDevice, Geometry, IoError, Kind};
+use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// So often a device may replace its tag under one read before that takes the ordinary path.
 const STALE_TAGS_MAX: u32 = 16;
@@ -363,5 +363,13 @@ impl<P: HostPort, W: BlockDevice> BlockDevice for Queue<P, W> {
     /// On the ordinary path: whatever was written and has ended is in the same medium.
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         self.beneath.flush()
+    }
+    fn deallocated(&self) -> Deallocated {
+        self.beneath.deallocated()
+    }
+
+    /// On the ordinary path: polled queues have no such command.
+    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
+        self.beneath.deallocate(lba, blocks)
     }
 }

@@ -8,7 +8,7 @@ use bus::HostPort;
 use runtime::Rt;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::{AsyncEventConfig, VolatileWriteCache, fid};
-use wire::nvme::identify::{IdentifyController, IdentifyNamespace, vwc};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oncs, vwc};
 use wire::nvme::io::BLOCKS_MAX;
 use wire::{Nsid, QueueId};
 
@@ -19,7 +19,7 @@ use super::pair::{Pair, PairSpec};
 use super::queue::Queue;
 use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions};
-use crate::{Geometry, InitError};
+use crate::{Deallocated, Geometry, InitError};
 
 /// What Identify said, as far as it was sense.
 #[derive(Clone, Debug)]
@@ -36,6 +36,19 @@ pub struct Identity {
     pub geometry: Geometry,
     /// How many I/O queues the controller grants.
     pub queues: u32,
+}
+
+impl Identity {
+    /// What blocks read as that were deallocated (NVM command set 1.0, 4.1.5.1: DLFEAT).
+    pub fn deallocated(&self) -> Deallocated {
+        if self.controller.oncs.get() & oncs::DATASET_MANAGEMENT == 0 {
+            return Deallocated::Unsupported;
+        }
+        match self.namespace.dlfeat & 7 {
+            1 => Deallocated::Zeros,
+            _ => Deallocated::Unknown,
+        }
+    }
 }
 
 /// A controller that has been started. A handle: the driver goes on working when it is dropped,

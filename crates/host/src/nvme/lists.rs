@@ -1,9 +1,12 @@
-//! Where a command's data lies, as the command says it: PRPs, and a list of them for each slot.
+//! Where a command's data lies, as the command says it: PRPs, and memory of each slot for a list of them, or
+//! for the range of a Dataset Management.
 
 use bus::{Arena, Buffer, OutOfMemory};
 use wire::BusAddr;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::prp;
+use wire::nvme::ranges::DsmRange;
+use zerocopy::IntoBytes;
 
 use super::PAGE_BYTES;
 
@@ -38,6 +41,13 @@ impl PrpLists {
         .expect("the buffer was judged, and the list has room for the longest transfer")
     }
 
+    /// A list of one range, in the slot's memory.
+    pub fn range(&self, slot: u16, range: &DsmRange) -> DataPointer {
+        let offset = usize::from(slot) * self.bytes_each;
+        self.memory.copy_in(offset, range.as_bytes());
+        DataPointer::Prp { prp1: BusAddr(self.memory.at().0 + offset as u64), prp2: BusAddr(0) }
+    }
+
     /// The memory, to be given up for good where the device may still read it.
     pub fn memory(&self) -> &Buffer {
         &self.memory
@@ -45,10 +55,12 @@ impl PrpLists {
 }
 
 /// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its
-/// page, or whole pages. Counts the largest transfer that begins in the middle of a page.
+/// page, or whole pages. Counts the largest transfer that begins in the middle of a page. A range of Dataset
+/// Management fits too.
 fn list_bytes(transfer_bytes_max: u32) -> usize {
     let entries = prp::list_entries(PAGE_BYTES - 4, u64::from(transfer_bytes_max), PAGE_BYTES);
-    let bytes = (entries.max(1) * prp::ENTRY_BYTES).next_power_of_two();
+    let bytes = (entries * prp::ENTRY_BYTES).next_power_of_two();
+    let bytes = bytes.max(size_of::<DsmRange>() as u64);
     if bytes <= PAGE_BYTES {
         bytes as usize
     } else {
@@ -62,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_list_has_room_for_the_longest_transfer_wherever_it_begins() {
-        assert_eq!(list_bytes(4096), 8);
+        assert_eq!(list_bytes(4096), 16);
         assert_eq!(list_bytes(128 << 10), 256);
         assert_eq!(list_bytes(1 << 20), 2048);
         assert_eq!(list_bytes(2 << 20), 4096);

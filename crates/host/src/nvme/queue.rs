@@ -1,4 +1,4 @@
-//! An I/O queue: reads, writes and flushes of one namespace.
+//! An I/O queue: reads, writes, flushes and deallocations of one namespace.
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -8,6 +8,7 @@ use runtime::Stage;
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
+use wire::nvme::ranges::DsmRange;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
 use super::Completion;
@@ -16,7 +17,7 @@ use super::controller::Core;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
 use super::slots::{Claim, End};
-use crate::{BlockDevice, Geometry, IoError, Kind};
+use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// An I/O queue pair of a started controller.
 pub struct Queue<P: HostPort> {
@@ -25,6 +26,7 @@ pub struct Queue<P: HostPort> {
     health: Rc<Health>,
     nsid: Nsid,
     geometry: Geometry,
+    deallocated: Deallocated,
     retries: u32,
     costs: Costs,
     stages: Stages,
@@ -65,6 +67,7 @@ impl<P: HostPort> Queue<P> {
             health: core.health.clone(),
             nsid: core.identity.nsid,
             geometry,
+            deallocated: core.identity.deallocated(),
             retries: core.options.retries,
             costs: Costs {
                 submit: port.cost("submit"),
@@ -117,6 +120,19 @@ impl<P: HostPort> Queue<P> {
     pub async fn flush(&self) -> Result<(), IoError> {
         let slot = self.slot().await;
         self.run(&slot, None, |cid| io::flush(cid, self.nsid)).await
+    }
+
+    /// Gives blocks back, by a Dataset Management of one range, which lies in memory of the slot's own.
+    pub async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        if self.deallocated == Deallocated::Unsupported {
+            let why = "a controller with Dataset Management (ONCS)";
+            return Err(IoError::refused(Kind::Unsupported, lba, why));
+        }
+        self.geometry.judge_range(lba, blocks.into())?;
+        let slot = self.slot().await;
+        let data = self.pair.lists.range(slot.index(), &DsmRange::new(lba, blocks));
+        let build = |cid| io::dataset_management(cid, self.nsid, 1, true, data);
+        self.run(&slot, Some(lba), build).await
     }
 
     /// One command whose data lie where its author has put them, and who keeps them until it has ended:
@@ -265,5 +281,12 @@ impl<P: HostPort> BlockDevice for Queue<P> {
 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         Queue::flush(self)
+    }
+    fn deallocated(&self) -> Deallocated {
+        self.deallocated
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
+        Queue::deallocate(self, lba, blocks)
     }
 }

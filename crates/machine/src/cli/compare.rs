@@ -109,8 +109,7 @@ fn column<I: Interface>(
         }
     }
     let errors = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
-    let kinds = [OpKind::Read, OpKind::Write, OpKind::Flush].into_iter();
-    let kinds = kinds.filter_map(|kind| of_kind::<I>(&all, kind)).collect();
+    let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind::<I>(&all, kind)).collect();
     Ok(Some(Column { name: I::NAME, kinds, errors }))
 }
 
@@ -133,8 +132,8 @@ fn of_kind<I: Interface>(ran: &Ran, kind: OpKind) -> Option<Kind> {
 }
 
 fn tell(columns: &[Column]) {
-    let kinds = [(OpKind::Read, "reads"), (OpKind::Write, "writes"), (OpKind::Flush, "flushes")];
-    for (kind, word) in kinds {
+    let words = ["reads", "writes", "flushes", "trims"];
+    for (kind, word) in OpKind::ALL.into_iter().zip(words) {
         let of = |column: &'_ Column| column.kinds.iter().position(|of| of.kind == kind);
         let have: Vec<_> =
             columns.iter().filter_map(|c| of(c).map(|at| (c.name, &c.kinds[at]))).collect();

@@ -42,13 +42,14 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let seed = typed.seed;
     match ran {
         Ok(survived) => {
-            let Survived { cuts, early, writes, flushes, blocks, collected } = survived;
+            let Survived { cuts, early, writes, trims, flushes, blocks, collected } = survived;
             println!(
                 "{cuts} power cuts, {early} of them before the device was ready; plan {}",
                 plan.name
             );
             println!(
-                "  {writes} writes and {flushes} flushes acknowledged, {collected} superblocks collected"
+                "  {writes} writes, {trims} trims and {flushes} flushes acknowledged, \
+                 {collected} superblocks collected"
             );
             println!(
                 "  {blocks} blocks read: nothing that was flushed is lost, and nothing is torn"

@@ -67,10 +67,7 @@ pub fn only(outcome: &Outcome) -> &Ran {
 
 /// Operations that came to a good end.
 pub fn operations(ran: &Ran) -> u64 {
-    [OpKind::Read, OpKind::Write, OpKind::Flush]
-        .iter()
-        .map(|kind| ran.seen.of(*kind).total.count())
-        .sum()
+    OpKind::ALL.iter().map(|kind| ran.seen.of(*kind).total.count()).sum()
 }
 
 /// The mean breakdown of a kind.

@@ -84,9 +84,10 @@ pub fn rw(job: &mut Job, value: Value<'_>) -> Result {
         "randwrite" => (Direction::Write, true),
         "rw" | "readwrite" => (Direction::Mixed, false),
         "randrw" => (Direction::Mixed, true),
-        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
-            return Err("trim is not supported yet".to_owned());
-        }
+        "trim" => (Direction::Trim, false),
+        "randtrim" => (Direction::Trim, true),
+        "trimwrite" => (Direction::TrimWrite, false),
+        "randtrimwrite" => (Direction::TrimWrite, true),
         other if other.contains(':') => {
             return Err("the offset modifier after ':' is not supported yet".to_owned());
         }
@@ -221,7 +222,7 @@ pub fn random_distribution(job: &mut Job, value: Value<'_>) -> Result {
     let (model, rest) = text.split_once([':', '=']).unwrap_or((text, ""));
     let rest = Value { text: Some(rest), kb_base: value.kb_base };
     job.distribution = match model {
-        "random" => PerDirection::both(Distribution::Uniform),
+        "random" => PerDirection::all(Distribution::Uniform),
         "zoned" => rest.per_direction(&job.distribution, &[','], |text| {
             let zones = zones(text, |size| rest.whole_of(size, 1, 100).map(|n| n as u8))?;
             let sizes: u32 = zones.iter().map(|&(_, size)| u32::from(size)).sum();

@@ -68,7 +68,7 @@ impl<'a> Value<'a> {
     }
 
     /// `read`, `read,write` or `read,write,trim`, where a blank part leaves `old` as it was and a
-    /// single part stands for every direction. The third part is accepted and has no effect.
+    /// single part stands for every direction. Without a third part trims have that of writes.
     pub fn per_direction<T: Clone>(
         self,
         old: &PerDirection<T>,
@@ -86,10 +86,8 @@ impl<'a> Value<'a> {
         };
         let read = part(0, &old.read)?;
         let write = if parts.len() == 1 { read.clone() } else { part(1, &old.write)? };
-        if parts.len() == 3 {
-            part(2, &old.write)?;
-        }
-        Ok(PerDirection { read, write })
+        let trim = if parts.len() == 3 { part(2, &old.trim)? } else { write.clone() };
+        Ok(PerDirection { read, write, trim })
     }
 }
 

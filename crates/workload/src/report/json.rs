@@ -48,7 +48,7 @@ fn options(options: &[(String, String)]) -> Value {
 
 fn job(job: &JobReport, all: &[JobReport]) -> Value {
     let seen = &job.seen;
-    let (ns, us, ms) = distribution(&[&seen.read.total, &seen.write.total]);
+    let (ns, us, ms) = distribution(&[&seen.read.total, &seen.write.total, &seen.trim.total]);
     let percent = |levels: &mut dyn Iterator<Item = (&'static str, f64)>| {
         levels.map(|(level, share)| (level.to_owned(), json!(share))).collect::<Map<_, _>>()
     };
@@ -63,7 +63,7 @@ fn job(job: &JobReport, all: &[JobReport]) -> Value {
     put("job options", options(&job.options));
     put("read", direction(&seen.read, job.measured, group(OpKind::Read)));
     put("write", direction(&seen.write, job.measured, group(OpKind::Write)));
-    put("trim", direction(&Recorder::default(), job.measured, 0.0));
+    put("trim", direction(&seen.trim, job.measured, group(OpKind::Trim)));
     put(
         "sync",
         json!({
@@ -194,10 +194,9 @@ fn distribution(all: &[&Latencies]) -> (Value, Value, Value) {
 
 /// What fio's schema has no place for.
 fn own(job: &JobReport) -> Value {
-    let kinds = [(OpKind::Read, "read"), (OpKind::Write, "write"), (OpKind::Flush, "flush")];
     let mut errors = Map::new();
     let mut breakdowns = Map::new();
-    for (kind, name) in kinds {
+    for (kind, name) in OpKind::ALL.map(|kind| (kind, kind.name())) {
         errors.insert(name.to_owned(), json!(job.seen.of(kind).errors));
         if let Some(one) = job.seen.breakdowns.get(&kind) {
             breakdowns.insert(name.to_owned(), breakdown(one));

@@ -7,9 +7,6 @@ use crate::pattern::OpKind;
 use crate::stats::{Around, Breakdown, Latencies, Recorder, Shares};
 use runtime::Span;
 
-const KINDS: [(OpKind, &str); 3] =
-    [(OpKind::Read, "read"), (OpKind::Write, "write"), (OpKind::Flush, "flush")];
-
 /// The percentiles of the page, in thousandths of a percent.
 const PERCENTILES: [(&str, u32); 7] = [
     ("p50", 50_000),
@@ -44,12 +41,12 @@ pub fn write(page: &mut impl Write, report: &Report) -> fmt::Result {
 fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
     write!(page, "{}: group {}, measured {}", job.name, job.group, job.measured)?;
     writeln!(page, ", errors {}", job.seen.errors())?;
-    for (kind, name) in KINDS {
+    for kind in OpKind::ALL {
         let seen = job.seen.of(kind);
         if seen.total.count() == 0 && seen.errors == 0 {
             continue;
         }
-        direction(page, name, seen, job.measured)?;
+        direction(page, kind.name(), seen, job.measured)?;
         if let Some(one) = job.seen.breakdowns.get(&kind) {
             breakdown(page, one)?;
         }

@@ -132,8 +132,8 @@ impl Map {
         Ok(Map { mapping, target, places, linear_bytes: end })
     }
 
-    /// The operation on the one device, or `None` for a trim, which is not played. Offset and end
-    /// are widened to whole blocks.
+    /// The operation on the one device. Offset and end are widened to whole blocks; those of a trim are
+    /// narrowed, since what it doesn't name must stay: `None` where nothing is left of it.
     ///
     /// # Errors
     /// If the operation lies outside what the first pass saw, or is too large for the device.
@@ -141,7 +141,7 @@ impl Map {
         let kind = match op.kind {
             TraceKind::Read => OpKind::Read,
             TraceKind::Write => OpKind::Write,
-            TraceKind::Trim => return Ok(None),
+            TraceKind::Trim => OpKind::Trim,
             TraceKind::Flush => {
                 let kind = OpKind::Flush;
                 return Ok(Some(Op { kind, offset_bytes: 0, bytes: 0, not_before }));
@@ -157,8 +157,12 @@ impl Map {
         let block = u128::from(self.target.block_bytes);
         let capacity = u128::from(self.target.capacity_bytes) / block * block;
         let linear = base + u128::from(offset - extent.from);
-        let from = linear / block * block;
-        let bytes = (linear + u128::from(length)).next_multiple_of(block) - from;
+        let end = linear + u128::from(length);
+        let (from, to) = match kind {
+            OpKind::Trim => (linear.next_multiple_of(block), end / block * block),
+            _ => (linear / block * block, end.next_multiple_of(block)),
+        };
+        let Some(bytes) = to.checked_sub(from).filter(|bytes| *bytes > 0) else { return Ok(None) };
         let too_large = TraceWrong::TooLarge { offset, bytes: bytes as u64 };
         if bytes > capacity {
             return Err(too_large);
@@ -182,20 +186,22 @@ impl Map {
                 self.target.capacity_bytes
             ),
         };
+        let trims = match count(TraceKind::Trim) {
+            0 => String::new(),
+            trims => format!(", {trims} trims"),
+        };
         let mut line = format!(
-            "{file}: {format}: {} reads, {} writes, {} flushes in {}; {} bytes moved; {} devices \
+            "{file}: {format}: {} reads, {} writes, {} flushes{} in {}; {} bytes moved; {} devices \
              with extents of {} bytes {folded}",
             count(TraceKind::Read),
             count(TraceKind::Write),
             count(TraceKind::Flush),
+            trims,
             extents.span,
             extents.bytes,
             self.places.len(),
             self.linear_bytes,
         );
-        if count(TraceKind::Trim) > 0 {
-            line += &format!("; {} trims are left out", count(TraceKind::Trim));
-        }
         if backwards > 0 {
             line += &format!("; {backwards} times ran backwards and count as no time");
         }
@@ -248,18 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn trims_are_left_out_and_flushes_have_no_place() {
-        let trim = TraceOp { kind: TraceKind::Trim, ..write(0, 0, 4096) };
+    fn trims_are_narrowed_and_flushes_have_no_place() {
+        let trim = TraceOp { kind: TraceKind::Trim, ..write(0, 512, 4 * 4096) };
+        let nothing = TraceOp { bytes: 4096, ..trim };
         let flush = TraceOp { kind: TraceKind::Flush, ..write(7, 0, 0) };
         let extents = scan(&[trim, flush]);
         let map = Map::new(&extents, Mapping::Concatenate, target(MIB)).unwrap();
-        assert_eq!(map.op(&trim, None).unwrap(), None);
+        let op = map.op(&trim, None).unwrap().unwrap();
+        assert_eq!((op.kind, op.offset_bytes, op.bytes), (OpKind::Trim, 4096, 3 * 4096));
+        assert_eq!(map.op(&nothing, None).unwrap(), None, "no block is named whole");
         assert_eq!(map.op(&flush, None).unwrap().unwrap().kind, OpKind::Flush);
         assert_eq!(
             map.summary("t", "f", 2, &extents),
-            "t: f: 0 reads, 0 writes, 1 flushes in 0ps; 0 bytes moved; 1 devices with extents of \
-             1048576 bytes laid end to end; 1 trims are left out; 2 times ran backwards and count \
-             as no time"
+            "t: f: 0 reads, 0 writes, 1 flushes, 1 trims in 0ps; 0 bytes moved; 1 devices with \
+             extents of 1048576 bytes laid end to end; 2 times ran backwards and count as no time"
         );
     }
 

@@ -10,6 +10,8 @@
 //!   completed.
 //! - After a power cut a block may hold what the last completed flush (or a durable write) covered,
 //!   or anything later.
+//! - A deallocation is a write of zeroes, on a device that promises zeroes from then on: until a
+//!   flush has covered it a power cut may bring back what it took, and after that nothing may.
 //!
 //! Memory: eight bytes a block in pages of 4096 blocks, made when first written, and a list only
 //! for blocks where more than one version is possible. A map keeps what was acknowledged since the
@@ -17,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use super::versions::{after, before, later, range_allows};
+use super::versions::{after, before, last_trim, later, range_allows, trim_after};
 use super::{Found, Mismatch, Stamps, Versions};
 use crate::limits::STAMP_LBAS;
 
@@ -150,10 +152,22 @@ impl Ledger {
     /// # Panics
     /// If the blocks are not on the device.
     pub fn start_write(&mut self, lba: u64, blocks: u32) -> WriteTicket {
+        self.start(lba, blocks, after)
+    }
+
+    /// A deallocation is about to be submitted. From then on it is as a write, whose blocks hold zeroes.
+    ///
+    /// # Panics
+    /// As [`Ledger::start_write`].
+    pub fn start_trim(&mut self, lba: u64, blocks: u32) -> WriteTicket {
+        self.start(lba, blocks, trim_after)
+    }
+
+    fn start(&mut self, lba: u64, blocks: u32, next: fn(u32) -> u32) -> WriteTicket {
         self.assert_within(lba, blocks);
         let lbas = lba..lba + u64::from(blocks);
         let latest = lbas.clone().map(|lba| self.slot(lba).issued).fold(0, later);
-        let version = after(latest);
+        let version = next(latest);
         for lba in lbas {
             let was = std::mem::replace(&mut self.slot_mut(lba).issued, version);
             let quiet = || vec![Candidate { from: was, to: was, ended: Some(was), floor: was }];
@@ -287,19 +301,23 @@ impl Ledger {
             let allow = |version| match possible {
                 None => range_allows(then, now, version),
                 Some(set) => {
-                    set.allow(version) || now != then && range_allows(after(then), now, version)
+                    set.allow(version)
+                        || now != then && range_allows(then.wrapping_add(1), now, version)
                 }
             };
-            let zeroes = possible.map_or(then == 0, Versions::allow_unwritten);
-            if zeroes && self.unknown {
+            let unwritten = possible.map_or(then == 0, Versions::allow_unwritten);
+            if unwritten && self.unknown {
                 continue;
             }
+            let trimmed = possible.map_or(last_trim(then, then).is_some(), Versions::allow_trimmed);
+            let since = now != then && last_trim(then.wrapping_add(1), now).is_some();
+            let zeroes = unwritten || trimmed || since;
             let Some(byte) = stamps.wrong_byte(block, lba, allow, zeroes, stamps_only) else {
                 continue;
             };
             let mut expected = possible.cloned().unwrap_or_else(|| Versions::one(then));
             if now != then {
-                expected.0.push((after(then), now));
+                expected.0.push((then.wrapping_add(1), now));
             }
             return Err(stamps.mismatch(block, lba, self.blocks, expected, byte, stamps_only));
         }
@@ -354,7 +372,10 @@ impl Ledger {
         for covered in std::mem::take(&mut self.flushing).into_values() {
             touched.extend(covered);
         }
-        touched.extend(self.uncertain.keys().map(|&lba| (lba, 0)));
+        let is_settled =
+            |all: &[Candidate]| matches!(all, [one] if one.from == one.to && one.ended.is_some());
+        let open = self.uncertain.iter().filter(|(_, possible)| !is_settled(possible));
+        touched.extend(open.map(|(&lba, _)| (lba, 0)));
         for lba in touched.into_keys() {
             let Slot { issued, durable } = self.slot(lba);
             let one = Candidate { from: durable, to: issued, ended: Some(issued), floor: durable };
@@ -370,7 +391,8 @@ impl Ledger {
         let Some([one]) = self.uncertain.get_mut(&lba).map(Vec::as_mut_slice) else { return };
         let version = match stamps.identify(block, self.blocks, stamps_only) {
             Found::Stamp { lba: named, version } if named == lba => one.full_version(version),
-            Found::Zeroes if one.from == 0 => Some(0),
+            // Whichever deallocation left them: nothing from before the last may come again.
+            Found::Zeroes => last_trim(one.from, one.to).or((one.from == 0).then_some(0)),
             _ => None,
         };
         let (Some(version), Some(_)) = (version, one.ended) else { return };

@@ -310,6 +310,8 @@ mod tests {
             at in 0_usize..512,
             flip in 1_u8..,
         ) {
+            // What a write could have: the others are deallocations.
+            let version = version | 1;
             let mut buffer = blocks(lba, 1, version);
             buffer[at] ^= flip;
             let mismatch = check(&buffer, lba, version, false).unwrap_err();

@@ -1,7 +1,8 @@
 //! Sets of versions of one block.
 //!
-//! A version counts the writes of a block from 1; 0 means never written. It wraps past 32 bits (to
-//! 1), and a stamp holds only its low bits, so versions are compared by the shorter way round
+//! A version counts the writes of a block from 1; 0 means never written. Those whose last four bits are zero
+//! are deallocations: no write gets such a number, and a block with one reads as zeroes. A version wraps past
+//! 32 bits (to 1), and a stamp holds only its low bits, so versions are compared by the shorter way round
 //! (RFC 1982, serial number arithmetic). A comparison is wrong only between versions that are half
 //! a circle of writes of one block apart.
 
@@ -12,10 +13,29 @@ use crate::limits::STAMP_LBA_BITS;
 /// The part of a version that a stamp holds.
 pub const STAMP_VERSION_MASK: u32 = ((1_u64 << (64 - STAMP_LBA_BITS)) - 1) as u32;
 
-/// The version after this one; never 0, in a stamp neither.
+/// Deallocations have every so many-th version.
+const TRIM_EVERY: u32 = 16;
+
+/// The version of a write after this one; never 0, in a stamp neither.
 pub fn after(version: u32) -> u32 {
     let next = version.wrapping_add(1);
-    if next & STAMP_VERSION_MASK == 0 { next.wrapping_add(1) } else { next }
+    if is_trim(next) { next.wrapping_add(1) } else { next }
+}
+
+/// The version of a deallocation after this one; never 0.
+pub fn trim_after(version: u32) -> u32 {
+    let next = (version & !(TRIM_EVERY - 1)).wrapping_add(TRIM_EVERY);
+    if next == 0 { TRIM_EVERY } else { next }
+}
+
+fn is_trim(version: u32) -> bool {
+    version.is_multiple_of(TRIM_EVERY)
+}
+
+/// The last deallocation of a range of versions, if there is one: never having been written is none.
+pub fn last_trim(from: u32, to: u32) -> Option<u32> {
+    let last = to & !(TRIM_EVERY - 1);
+    (last != 0 && (from == 0 || to.wrapping_sub(last) <= to.wrapping_sub(from))).then_some(last)
 }
 
 /// Whether `a` came before `b`. Version 0 came before every other.
@@ -56,11 +76,17 @@ impl Versions {
     pub fn allow_unwritten(&self) -> bool {
         self.0.iter().any(|&(from, _)| from == 0)
     }
+
+    /// Whether a block that was deallocated is of the set.
+    pub fn allow_trimmed(&self) -> bool {
+        self.0.iter().any(|&(from, to)| last_trim(from, to).is_some())
+    }
 }
 
-/// Whether `stamped`, the low bits of a version, may be of a range. 0 is never stamped.
+/// Whether `stamped`, the low bits of a version, may be of a range. Neither 0 nor deallocations are ever
+/// stamped.
 pub fn range_allows(from: u32, to: u32, stamped: u32) -> bool {
-    if stamped == 0 || to == 0 {
+    if is_trim(stamped) || to == 0 {
         return false;
     }
     let from = from.max(1);
@@ -77,8 +103,14 @@ impl fmt::Display for Versions {
                 (0, 0) => write!(f, "zeroes (never written)")?,
                 (0, 1) => write!(f, "zeroes (never written) or version 1")?,
                 (0, to) => write!(f, "zeroes (never written) or version 1 to {to}")?,
+                (from, to) if from == to && is_trim(to) => write!(f, "zeroes (deallocated)")?,
                 (from, to) if from == to => write!(f, "version {to}")?,
-                (from, to) => write!(f, "version {from} to {to}")?,
+                (from, to) => {
+                    write!(f, "version {from} to {to}")?;
+                    if last_trim(from, to).is_some() {
+                        write!(f, " or zeroes (deallocated)")?;
+                    }
+                }
             }
         }
         Ok(())
@@ -108,6 +140,22 @@ mod tests {
         assert!(!set.allow_unwritten() && Versions::range(0, 4).allow_unwritten());
         assert!(!Versions::one(0).allow(0) && !Versions::one(0).allow(1));
         assert!(Versions::range(0, 4).allow(1) && !Versions::range(0, 4).allow(5));
+    }
+
+    #[test]
+    fn deallocations_have_numbers_of_their_own() {
+        assert_eq!((after(15), trim_after(15), trim_after(16)), (17, 16, 32));
+        assert_eq!(
+            (trim_after(0), trim_after(u32::MAX), trim_after(u32::MAX - 20)),
+            (16, 16, u32::MAX - 15)
+        );
+        let trimmed = |from, to| Versions::range(from, to).allow_trimmed();
+        assert!(trimmed(3, 16) && trimmed(16, 16) && trimmed(16, 20) && trimmed(0, 16));
+        assert!(!trimmed(3, 15) && !trimmed(17, 31) && !trimmed(0, 0) && !trimmed(0, 15));
+        assert_eq!(last_trim(16, 40), Some(32));
+        assert!(!Versions::range(3, 40).allow(16) && Versions::range(3, 40).allow(17));
+        assert_eq!(Versions::one(16).to_string(), "zeroes (deallocated)");
+        assert_eq!(Versions::range(3, 17).to_string(), "version 3 to 17 or zeroes (deallocated)");
     }
 
     #[test]
