@@ -1,5 +1,5 @@
-//! Flash behind the interfaces that run on it and in both worlds: contents verified with the collector at work,
-//! states kept in a file, used drives.
+//! Flash behind the interfaces that run on it and in both worlds: contents verified with the collector at
+//! work, what is taken back, states kept in a file, used drives.
 
 mod common;
 
