@@ -22,6 +22,7 @@ fn of_kind(kind: Kind, write: bool) -> Sense {
     use Additional as A;
     let (key, additional) = match kind {
         Kind::Refused => (Key::IllegalRequest, A::NONE),
+        Kind::Unsupported => (Key::IllegalRequest, A::INVALID_OPCODE),
         Kind::OutOfRange => (Key::IllegalRequest, A::LBA_OUT_OF_RANGE),
         Kind::Full => (Key::DataProtect, A::SPACE_ALLOCATION_FAILED),
         Kind::MediaFailed if write => (Key::MediumError, A::WRITE_FAULT),
@@ -42,6 +43,7 @@ pub(super) fn to_error(status: Status, sense: Sense, lba: Option<Lba>) -> IoErro
         (Status::Busy | Status::TaskSetFull, ..) => Kind::DeviceFailed,
         (Status::ReservationConflict, ..) => Kind::Refused,
         (_, _, A::LBA_OUT_OF_RANGE) => Kind::OutOfRange,
+        (_, _, A::INVALID_OPCODE) => Kind::Unsupported,
         (_, _, A::SPACE_ALLOCATION_FAILED) => Kind::Full,
         (_, _, A::TIME_OUT) => Kind::TimedOut,
         (_, _, A::NO_RESPONSE) => Kind::Gone,
@@ -63,6 +65,7 @@ mod tests {
     fn kinds_survive_the_way_there_and_back() {
         let kinds = [
             Kind::Refused,
+            Kind::Unsupported,
             Kind::OutOfRange,
             Kind::Full,
             Kind::TimedOut,
