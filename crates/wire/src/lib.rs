@@ -37,6 +37,7 @@
 pub mod block;
 pub mod dcx;
 pub mod fastpath;
+pub mod mp;
 pub mod nvme;
 pub mod pci;
 pub mod pcie;

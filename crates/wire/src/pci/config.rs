@@ -1,5 +1,8 @@
 //! The configuration space as a block of bytes, some of which a host may write.
 
+use super::capability::{Msix, id};
+use super::header::{STATUS_CAPABILITIES, Words, command};
+
 /// Bytes of the configuration space of a PCI Express function (PCIe base 5.0, 7.2).
 pub const CONFIG_BYTES: usize = 4096;
 /// Bytes of an entry of the MSI-X table: address, data, control (PCIe base 5.0, 7.7.2).
@@ -15,8 +18,22 @@ pub mod offset {
     pub const STATUS: usize = 0x06;
     /// Revision; the class code follows.
     pub const REVISION: usize = 0x08;
+    /// Header type.
+    pub const HEADER_TYPE: usize = 0x0e;
     /// The first of six base address registers.
     pub const BARS: usize = 0x10;
+    /// Of a bridge: the bus it is on; secondary and subordinate bus, and a timer follow.
+    pub const PRIMARY: u16 = 0x18;
+    /// Of a bridge: the base of its window of ports; the limit follows.
+    pub const IO_BASE: u16 = 0x1c;
+    /// Of a bridge: the base of its window of memory; the limit follows.
+    pub const MEMORY_BASE: u16 = 0x20;
+    /// Of a bridge: the base of its window of prefetchable memory; the limit follows.
+    pub const PREFETCHABLE_BASE: u16 = 0x24;
+    /// Of a bridge: the upper half of that base; that of the limit follows.
+    pub const PREFETCHABLE_UPPER: u16 = 0x28;
+    /// Of a bridge: the upper half of the base of its window of ports; that of the limit follows.
+    pub const IO_UPPER: u16 = 0x30;
     /// Subsystem vendor identifier; the subsystem identifier follows.
     pub const SUBSYSTEM: usize = 0x2c;
     /// Where the list of capabilities begins.
@@ -33,24 +50,18 @@ pub mod offset {
     pub const SERIAL: usize = 0x100;
 }
 
-/// Command: memory accesses are answered.
-const COMMAND_MEMORY: u16 = 1 << 1;
-/// Command: the function may access memory itself.
-const COMMAND_BUS_MASTER: u16 = 1 << 2;
-/// Command: INTx is not to be asserted.
-const COMMAND_INTX_DISABLE: u16 = 1 << 10;
-/// Command bits that a function of this kind implements: those above, parity error response, SERR#.
+/// Command bits that a function of this kind implements: memory, bus master, parity error response, SERR#,
+/// INTx disable.
 const COMMAND_WRITABLE: u16 =
-    COMMAND_MEMORY | COMMAND_BUS_MASTER | 1 << 6 | 1 << 8 | COMMAND_INTX_DISABLE;
-/// Status: there is a list of capabilities.
-const STATUS_CAPABILITIES: u16 = 1 << 4;
+    command::MEMORY | command::BUS_MASTER | 1 << 6 | 1 << 8 | command::INTX_DISABLE;
+/// Those of a bridge, which passes ports on too.
+const BRIDGE_COMMAND_WRITABLE: u16 = COMMAND_WRITABLE | command::IO;
 
-/// Identifiers of capabilities.
-const CAP_POWER: u8 = 0x01;
-const CAP_EXPRESS: u8 = 0x10;
-const CAP_MSIX: u8 = 0x11;
 /// Identifier 3, version 1, nothing after it.
 const EXT_CAP_SERIAL: u32 = 0x0001_0003;
+
+/// Class, subclass and programming interface of a bridge between PCI buses.
+const BRIDGE_CLASS: u32 = 0x06_0400;
 
 /// Device capabilities: role-based error reporting, which every function since 1.1 has.
 const EXPRESS_ROLE_BASED: u32 = 1 << 15;
@@ -61,10 +72,6 @@ const EXPRESS_START_FLR: u16 = 1 << 15;
 /// Device control when the function is reset: relaxed ordering, no snoop, reads of 512 bytes.
 const EXPRESS_CONTROL_RESET: u16 = 1 << 4 | 1 << 11 | 2 << 12;
 const EXPRESS_CONTROL: usize = offset::EXPRESS + 0x08;
-/// MSI-X message control: all vectors masked.
-const MSIX_FUNCTION_MASK: u16 = 1 << 14;
-/// MSI-X message control: in use.
-const MSIX_ENABLE: u16 = 1 << 15;
 
 /// A memory window of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +120,20 @@ pub struct Identity {
     pub serial: u64,
 }
 
+/// What a bridge says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeIdentity {
+    /// Vendor identifier.
+    pub vendor: u16,
+    /// Device identifier.
+    pub device: u16,
+    /// What it is on PCI Express, as the capability's field counts (PCIe base 5.0, 7.5.3.2); none: a
+    /// bridge between conventional buses.
+    pub port: Option<u8>,
+    /// Its window of prefetchable memory may lie above 4 GiB.
+    pub wide: bool,
+}
+
 /// What a write has asked for, beside the bytes that changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -145,6 +166,38 @@ impl ConfigSpace {
         space
     }
 
+    /// A bridge as it is after a reset (PCI-to-PCI bridge 1.2, 3.2). It has one function, no interrupt pin
+    /// and no windows of its own.
+    pub fn bridge(identity: BridgeIdentity) -> ConfigSpace {
+        let mut space = ConfigSpace { bytes: [0; CONFIG_BYTES], writable: [0; CONFIG_BYTES] };
+        space.put_u16(offset::VENDOR, identity.vendor, 0);
+        space.put_u16(offset::VENDOR + 2, identity.device, 0);
+        space.put_u16(offset::COMMAND, 0, BRIDGE_COMMAND_WRITABLE);
+        space.put_u32(offset::REVISION, BRIDGE_CLASS << 8, 0);
+        space.put_u8(0x0c, 0, 0xff);
+        space.put_u8(offset::HEADER_TYPE, 1, 0);
+        space.put_u32(offset::PRIMARY.into(), 0, 0x00ff_ffff);
+        // Ports of 16 bits; all of the rest of the windows' ends can be written.
+        space.put_u16(offset::IO_BASE.into(), 0, 0xf0f0);
+        space.put_u32(offset::MEMORY_BASE.into(), 0, 0xfff0_fff0);
+        let wide = u32::from(identity.wide);
+        space.put_u32(offset::PREFETCHABLE_BASE.into(), wide << 16 | wide, 0xfff0_fff0);
+        let upper = if identity.wide { u32::MAX } else { 0 };
+        space.put_u32(offset::PREFETCHABLE_UPPER.into(), 0, upper);
+        space.put_u32(usize::from(offset::PREFETCHABLE_UPPER) + 4, 0, upper);
+        space.put_u8(offset::INTERRUPT, 0, 0xff);
+        // Bridge control: parity, SERR#, ISA, VGA and secondary reset can be written, without effect.
+        space.put_u16(offset::INTERRUPT + 2, 0, 0x004f);
+        if let Some(port) = identity.port {
+            space.put_u16(offset::STATUS, STATUS_CAPABILITIES, 0);
+            space.put_u8(offset::CAPABILITIES, offset::EXPRESS as u8, 0);
+            space.put_capability(offset::EXPRESS, id::EXPRESS, 0);
+            space.put_u16(offset::EXPRESS + 0x02, 2 | u16::from(port) << 4, 0);
+            space.put_u32(offset::EXPRESS + 0x04, EXPRESS_ROLE_BASED, 0);
+        }
+        space
+    }
+
     fn put_header(&mut self, identity: &Identity) {
         self.put_u16(offset::VENDOR, identity.vendor, 0);
         self.put_u16(offset::VENDOR + 2, identity.device, 0);
@@ -172,7 +225,7 @@ impl ConfigSpace {
     }
 
     fn put_power(&mut self) {
-        self.put_capability(offset::POWER, CAP_POWER, offset::MSIX);
+        self.put_capability(offset::POWER, id::POWER, offset::MSIX);
         // Version 3; D1, D2 and power management events are not supported.
         self.put_u16(offset::POWER + 2, 3, 0);
         // The power state may be written; bit 3: registers survive D3hot.
@@ -181,15 +234,15 @@ impl ConfigSpace {
 
     fn put_msix(&mut self, msix: MsixTable) {
         assert!((1..=2048).contains(&msix.vectors), "{msix:?}");
-        self.put_capability(offset::MSIX, CAP_MSIX, offset::EXPRESS);
-        self.put_u16(offset::MSIX + 2, msix.vectors - 1, MSIX_FUNCTION_MASK | MSIX_ENABLE);
+        self.put_capability(offset::MSIX, id::MSIX, offset::EXPRESS);
+        self.put_u16(offset::MSIX + 2, msix.vectors - 1, Msix::FUNCTION_MASK | Msix::ENABLE);
         self.put_u32(offset::MSIX + 4, msix.table | u32::from(msix.bar), 0);
         self.put_u32(offset::MSIX + 8, msix.pending | u32::from(msix.bar), 0);
     }
 
     fn put_express(&mut self, identity: &Identity) {
         let at = offset::EXPRESS;
-        self.put_capability(at, CAP_EXPRESS, 0);
+        self.put_capability(at, id::EXPRESS, 0);
         // Version 2, an endpoint.
         self.put_u16(at + 0x02, 2, 0);
         self.put_u32(at + 0x04, EXPRESS_ROLE_BASED | EXPRESS_FLR, 0);
@@ -250,17 +303,25 @@ impl ConfigSpace {
 
     /// Whether the function may access memory.
     pub fn bus_master(&self) -> bool {
-        self.u16_at(offset::COMMAND) & COMMAND_BUS_MASTER != 0
+        self.u16_at(offset::COMMAND) & command::BUS_MASTER != 0
     }
 
     /// Whether INTx may be asserted: not forbidden, and not replaced by MSI-X.
     pub fn intx_enabled(&self) -> bool {
-        self.u16_at(offset::COMMAND) & COMMAND_INTX_DISABLE == 0 && !self.msix_enabled()
+        self.u16_at(offset::COMMAND) & command::INTX_DISABLE == 0 && !self.msix_enabled()
     }
 
     /// Whether MSI-X is in use.
     pub fn msix_enabled(&self) -> bool {
-        self.u16_at(offset::MSIX + 2) & MSIX_ENABLE != 0
+        self.u16_at(offset::MSIX + 2) & Msix::ENABLE != 0
+    }
+}
+
+impl Words for ConfigSpace {
+    fn word(&self, at: u16) -> u32 {
+        let mut bytes = [0xff; 4];
+        self.read(u64::from(at & !3), &mut bytes);
+        u32::from_le_bytes(bytes)
     }
 }
 
@@ -315,7 +376,7 @@ mod tests {
             let header = word(&space, usize::from(at));
             (*id, at) = (header as u8, (header >> 8) as u8);
         }
-        assert_eq!((seen, at), ([CAP_POWER, CAP_MSIX, CAP_EXPRESS], 0));
+        assert_eq!((seen, at), ([id::POWER, id::MSIX, id::EXPRESS], 0));
         assert_eq!(word(&space, offset::STATUS & !3) >> 16, u32::from(STATUS_CAPABILITIES));
         // 64 vectors; generation 4, 4 lanes; rates 1 to 4.
         assert_eq!(word(&space, offset::MSIX) >> 16, 63);
@@ -337,6 +398,26 @@ mod tests {
         // The bit that starts a reset reads as zero.
         assert_eq!(space.u16_at(EXPRESS_CONTROL) & EXPRESS_START_FLR, 0);
         assert_eq!(space.write(EXPRESS_CONTROL as u64, &[0]), Some(Effects { reset: false }));
+    }
+
+    #[test]
+    fn a_bridge_keeps_its_buses_and_its_windows() {
+        use super::super::{Buses, Header, Layout, Space, Window};
+        let wide = BridgeIdentity { vendor: 1, device: 2, port: Some(4), wide: true };
+        let mut space = ConfigSpace::bridge(wide);
+        let header = Header::read(&space).unwrap();
+        assert_eq!((header.layout, header.class, header.pin), (Layout::Bridge, 0x06_0400, None));
+        let buses = Buses { primary: 1, secondary: 2, subordinate: 9 };
+        space.write(offset::PRIMARY.into(), &buses.to_word().to_le_bytes());
+        assert_eq!(Buses::from_word(space.word(offset::PRIMARY)), buses);
+        let window = Window::of(0x8_0010_0000, 0x30_0000);
+        let (low, base, limit) = window.to_words(Space::Prefetchable);
+        let at = offset::PREFETCHABLE_BASE;
+        for (by, word) in [(0, low), (4, base), (8, limit)] {
+            space.write(u64::from(at + by), &word.to_le_bytes());
+        }
+        assert_eq!(Window::read(&space, Space::Prefetchable), window);
+        assert_eq!(Window::read(&space, Space::Memory), Window { base: 0, limit: 0xf_ffff });
     }
 
     #[test]

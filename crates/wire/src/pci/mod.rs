@@ -1,17 +1,30 @@
-//! The configuration space of a PCI function, bytes and their meaning: identity, base addresses,
-//! capabilities. Which registers a host may write is part of the structure; what its writing does is the
-//! function's own.
+//! The configuration space of a PCI function, bytes and their meaning: who is there, base addresses,
+//! windows of bridges, capabilities, interrupt pins.
+//!
+//! [`ConfigSpace`] is a function's own side: which registers a host may write is part of the structure; what
+//! its writing does is the function's own. The rest is a driver's side: views of words that were read
+//! ([`Words`]), which believe nothing.
 //!
 //! ```text
-//!   000h  header: identity, command, base addresses (PCI local bus 3.0, 6.1)
+//!   000h  header: identity, command, base addresses (PCI local bus 3.0, 6.1), or a bridge's buses and
+//!         windows (PCI-to-PCI bridge 1.2, 3.2)
 //!   040h  power management (PCI power management 1.2, 3.2)
 //!   050h  MSI-X (PCIe base 5.0, 7.7.2)
 //!   060h  PCI Express (PCIe base 5.0, 7.5.3)
 //!   100h  device serial number (PCIe base 5.0, 7.9.3)
 //! ```
 
+mod address;
+pub mod bar;
+pub mod capability;
 mod config;
+mod header;
 
+pub use address::{BUSES, Bdf, DEVICES, FUNCTIONS, Pin};
 pub use config::{
-    Bar, CONFIG_BYTES, ConfigSpace, Effects, Identity, MSIX_ENTRY_BYTES, MsixTable, offset,
+    Bar, BridgeIdentity, CONFIG_BYTES, ConfigSpace, Effects, Identity, MSIX_ENTRY_BYTES, MsixTable,
+    offset,
+};
+pub use header::{
+    Buses, Header, Layout, STATUS_CAPABILITIES, Space, Window, Words, class, command,
 };

@@ -1,0 +1,267 @@
+//! Capabilities: the two lists of them, which a hostile function may bend into anything, and those that a
+//! driver here uses.
+
+use super::{STATUS_CAPABILITIES, Words, offset};
+
+/// Identifiers of capabilities (PCI code and ID assignment 1.11, 2).
+pub mod id {
+    /// Power management.
+    pub const POWER: u8 = 0x01;
+    /// Message signalled interrupts.
+    pub const MSI: u8 = 0x05;
+    /// PCI Express.
+    pub const EXPRESS: u8 = 0x10;
+    /// Message signalled interrupts by a table.
+    pub const MSIX: u8 = 0x11;
+    /// Extended: advanced error reporting.
+    pub const EXT_ERRORS: u16 = 0x0001;
+    /// Extended: the device serial number.
+    pub const EXT_SERIAL: u16 = 0x0003;
+}
+
+/// One capability: what it is, and where its first word lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Its identifier; see [`id`].
+    pub id: u16,
+    /// The offset of its first word.
+    pub at: u16,
+}
+
+/// Goes over the list in the first 256 bytes (PCI local bus 3.0, 6.7). It ends: at its end, where it leaves
+/// its space, and where it comes back to a place that it has visited.
+pub fn list<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + '_ {
+    let there = (words.word(offset::COMMAND as u16) >> 16) as u16 & STATUS_CAPABILITIES != 0;
+    let first = if there { words.word(offset::CAPABILITIES as u16) as u8 } else { 0 };
+    let (mut at, mut visited) = (u16::from(first & !3), 0_u64);
+    core::iter::from_fn(move || {
+        let bit = 1 << (at / 4);
+        if at < 0x40 || visited & bit != 0 {
+            return None;
+        }
+        visited |= bit;
+        let word = words.word(at);
+        let found = Capability { id: u16::from(word as u8), at };
+        // All ones is no capability: the function has gone.
+        let next = word >> 8 & 0xfc;
+        at = next as u16;
+        (found.id != 0xff).then_some(found)
+    })
+}
+
+/// Goes over the list behind the first 256 bytes (PCIe base 5.0, 7.6.3). It ends, as the other does.
+pub fn extended<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + '_ {
+    let (mut at, mut visited) = (0x100_u16, [0_u64; 16]);
+    core::iter::from_fn(move || {
+        let (slot, bit) = (usize::from(at / 4 / 64), 1_u64 << (at / 4 % 64));
+        if at < 0x100 || visited[slot] & bit != 0 {
+            return None;
+        }
+        visited[slot] |= bit;
+        let word = words.word(at);
+        let found = Capability { id: word as u16, at };
+        at = (word >> 20 & 0xffc) as u16;
+        (word != 0 && word != u32::MAX).then_some(found)
+    })
+}
+
+/// The first capability of this kind in the first 256 bytes.
+pub fn find<W: Words + ?Sized>(words: &W, id: u8) -> Option<u16> {
+    list(words).find(|found| found.id == u16::from(id)).map(|found| found.at)
+}
+
+/// The first of this kind behind them.
+pub fn find_extended<W: Words + ?Sized>(words: &W, id: u16) -> Option<u16> {
+    extended(words).find(|found| found.id == id).map(|found| found.at)
+}
+
+/// MSI (PCI local bus 3.0, 6.8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Msi {
+    /// Where it lies.
+    pub at: u16,
+    /// Messages that it can send, a power of two from 1 to 32.
+    pub messages: u8,
+    /// Its address has 64 bits.
+    pub wide: bool,
+    /// Each message has a mask bit.
+    pub masks: bool,
+}
+
+impl Msi {
+    /// Message control: in use.
+    pub const ENABLE: u16 = 1;
+
+    /// Finds it. More messages than the field's sense allows are taken as 32.
+    pub fn find<W: Words + ?Sized>(words: &W) -> Option<Msi> {
+        let at = find(words, id::MSI)?;
+        let control = (words.word(at) >> 16) as u16;
+        Some(Msi {
+            at,
+            messages: 1 << (control >> 1 & 7).min(5),
+            wide: control & 1 << 7 != 0,
+            masks: control & 1 << 8 != 0,
+        })
+    }
+
+    /// Where the message's data lie; the address is at four bytes from the start, and eight if it is wide.
+    pub fn data_at(&self) -> u16 {
+        self.at + if self.wide { 12 } else { 8 }
+    }
+}
+
+/// MSI-X (PCIe base 5.0, 7.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Msix {
+    /// Where it lies.
+    pub at: u16,
+    /// Vectors, 1 to 2048.
+    pub vectors: u16,
+    /// The number of the window that holds the table. 6 and 7 are reserved.
+    pub table_bar: u8,
+    /// Where the table begins in it.
+    pub table: u32,
+    /// The number of the window that holds the pending bits.
+    pub pending_bar: u8,
+    /// Where they begin in it.
+    pub pending: u32,
+}
+
+impl Msix {
+    /// Message control: all vectors masked.
+    pub const FUNCTION_MASK: u16 = 1 << 14;
+    /// Message control: in use.
+    pub const ENABLE: u16 = 1 << 15;
+    /// Control word of a table's entry: masked.
+    pub const MASKED: u32 = 1;
+
+    /// Finds it.
+    pub fn find<W: Words + ?Sized>(words: &W) -> Option<Msix> {
+        let at = find(words, id::MSIX)?;
+        let (table, pending) = (words.word(at + 4), words.word(at + 8));
+        Some(Msix {
+            at,
+            vectors: (words.word(at) >> 16 & 0x7ff) as u16 + 1,
+            table_bar: table as u8 & 7,
+            table: table & !7,
+            pending_bar: pending as u8 & 7,
+            pending: pending & !7,
+        })
+    }
+}
+
+/// What a function of PCI Express is (PCIe base 5.0, 7.5.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortType {
+    /// A device.
+    Endpoint,
+    /// A device that needs ports, or cannot do what newer ones must.
+    LegacyEndpoint,
+    /// A root complex's port.
+    Root,
+    /// A switch's port towards the root complex.
+    SwitchUpstream,
+    /// A switch's port away from it.
+    SwitchDownstream,
+    /// A bridge to a conventional bus.
+    ToPci,
+    /// A bridge from a conventional bus.
+    FromPci,
+    /// A device in the root complex itself.
+    Integrated,
+    /// Another: its number.
+    Other(u8),
+}
+
+/// PCI Express (PCIe base 5.0, 7.5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Express {
+    /// Where it lies.
+    pub at: u16,
+    /// What the function is.
+    pub port: PortType,
+    /// The link's generation now, from 1, as the link status counts it.
+    pub generation: u8,
+    /// The link's lanes now.
+    pub lanes: u8,
+}
+
+impl Express {
+    /// Finds it.
+    pub fn find<W: Words + ?Sized>(words: &W) -> Option<Express> {
+        let at = find(words, id::EXPRESS)?;
+        let status = (words.word(at + 0x10) >> 16) as u16;
+        let port = match (words.word(at) >> 20 & 0xf) as u8 {
+            0 => PortType::Endpoint,
+            1 => PortType::LegacyEndpoint,
+            4 => PortType::Root,
+            5 => PortType::SwitchUpstream,
+            6 => PortType::SwitchDownstream,
+            7 => PortType::ToPci,
+            8 => PortType::FromPci,
+            9 => PortType::Integrated,
+            other => PortType::Other(other),
+        };
+        Some(Express {
+            at,
+            port,
+            generation: status as u8 & 0xf,
+            lanes: (status >> 4) as u8 & 0x3f,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// A space in which these words lie; the first capability is where the pointer says.
+    fn space(first: u8, words: &[(u16, u32)]) -> Vec<u32> {
+        let mut space = vec![0; 1024];
+        space[1] = u32::from(STATUS_CAPABILITIES) << 16;
+        space[offset::CAPABILITIES / 4] = first.into();
+        words.iter().for_each(|(at, word)| space[usize::from(*at) / 4] = *word);
+        space
+    }
+
+    #[test]
+    fn a_list_is_followed_to_its_end() {
+        let words =
+            [(0x40, 0x0000_5001), (0x50, 0x8004_6011), (0x60, 0x0042_0010), (0x70, 0x0041_0000)];
+        let space = space(0x40, &words);
+        let found: Vec<_> = list(&space[..]).map(|c| (c.id, c.at)).collect();
+        assert_eq!(found, [(0x01, 0x40), (0x11, 0x50), (0x10, 0x60)]);
+        assert_eq!(Msix::find(&space[..]).unwrap().vectors, 5);
+        let express = Express::find(&space[..]).unwrap();
+        assert_eq!((express.port, express.generation, express.lanes), (PortType::Root, 1, 4));
+        assert_eq!(Msi::find(&space[..]), None);
+    }
+
+    #[test]
+    fn lists_that_loop_or_leave_their_space_end() {
+        assert_eq!(list(&space(0x40, &[(0x40, 0x5001), (0x50, 0x4005)])[..]).count(), 2);
+        assert_eq!(list(&space(0x40, &[(0x40, 0x4001)])[..]).count(), 1);
+        assert_eq!(list(&space(0x3c, &[])[..]).count(), 0);
+        assert_eq!(list(&vec![u32::MAX; 1024][..]).count(), 0);
+        assert_eq!(extended(&vec![u32::MAX; 1024][..]).count(), 0);
+        assert_eq!(extended(&vec![0; 64][..]).count(), 0);
+        let looping = space(0, &[(0x100, 0x2000_0001), (0x200, 0x1000_0003)]);
+        assert_eq!(extended(&looping[..]).count(), 2);
+        // Without the status bit the pointer means nothing.
+        let mut silent = space(0x40, &[(0x40, 0x0001)]);
+        silent[1] = 0;
+        assert_eq!(list(&silent[..]).count(), 0);
+    }
+
+    #[test]
+    fn messages_are_counted_and_their_data_found() {
+        let narrow = Msi::find(&space(0x40, &[(0x40, 0x0106_0005)])[..]).unwrap();
+        assert_eq!((narrow.messages, narrow.wide, narrow.masks), (8, false, true));
+        assert_eq!(narrow.data_at(), 0x48);
+        let wide = Msi::find(&space(0x40, &[(0x40, 0x008e_0005)])[..]).unwrap();
+        assert_eq!((wide.messages, wide.wide, wide.data_at()), (32, true, 0x4c));
+    }
+}
