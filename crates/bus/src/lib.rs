@@ -8,7 +8,8 @@
 //! * [`live`] (feature `std`): memory that two threads or two processes share. Doorbells are plain
 //!   words, DMA is a bounds-checked copy.
 //!
-//! and, for drivers alone, [`vfio`] (feature `std`): a real PCI function behind an IOMMU.
+//! and, for drivers alone, [`vfio`] (feature `std`): a real PCI function behind an IOMMU. [`pci`] is what
+//! finds such functions: configuration space, and a model of bridges.
 //!
 //! # The contract
 //!
@@ -42,6 +43,7 @@ mod guard;
 pub mod link;
 #[cfg(feature = "std")]
 pub mod live;
+pub mod pci;
 mod pieces;
 mod shared;
 pub mod sim;

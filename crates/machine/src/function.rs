@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bus::vfio_user::{Function, limits::VECTORS};
 use wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS};
-use wire::pci::{Bar, Identity, MsixTable};
+use wire::pci::{Bar, Identity, MsixTable, Pin, class};
 use wire::pcie::Generation;
 
 use crate::plan::Plan;
@@ -14,8 +14,6 @@ use crate::plan::Plan;
 pub(crate) const VENDOR: u16 = 0x0db1;
 /// See [`VENDOR`].
 const DEVICE: u16 = 0x0001;
-/// Mass storage, non-volatile memory, NVM Express (PCI code and ID assignment 1.11, 1.2).
-const CLASS: u32 = 0x01_0802;
 /// The window of the vectors' table.
 const MSIX_BAR: u8 = 4;
 /// The registers before the doorbells that a host may write.
@@ -31,13 +29,19 @@ pub(crate) fn nvme(plan: &Plan, register_bytes: u32) -> Function {
         identity: Identity {
             vendor: VENDOR,
             device: DEVICE,
-            class: CLASS,
+            class: class::NVME,
             revision: 1,
             bars: [
-                Some(Bar { number: 0, bytes, wide: true }),
-                Some(Bar { number: MSIX_BAR.into(), bytes: 4096, wide: false }),
+                Some(Bar { number: 0, bytes, wide: true, prefetchable: false }),
+                Some(Bar {
+                    number: MSIX_BAR.into(),
+                    bytes: 4096,
+                    wide: false,
+                    prefetchable: false,
+                }),
             ],
             msix: MsixTable { vectors: VECTORS, bar: MSIX_BAR, table: 0, pending: 2048 },
+            pin: Pin::A,
             link_generation: generation.expect("all are listed") as u8 + 1,
             link_lanes: plan.link.lanes,
             serial: u64::from_le_bytes(*b"doorbell"),

@@ -123,7 +123,7 @@ impl Registers {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use wire::pci::{Bar, MsixTable};
+    use wire::pci::{Bar, MsixTable, Pin};
 
     pub(in super::super) fn function() -> Function {
         Function {
@@ -133,10 +133,11 @@ pub(super) mod tests {
                 class: 0x01_0802,
                 revision: 0,
                 bars: [
-                    Some(Bar { number: 0, bytes: 0x4000, wide: true }),
-                    Some(Bar { number: 4, bytes: 0x1000, wide: false }),
+                    Some(Bar { number: 0, bytes: 0x4000, wide: true, prefetchable: false }),
+                    Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: false }),
                 ],
                 msix: MsixTable { vectors: 64, bar: 4, table: 0, pending: 0x800 },
+                pin: Pin::A,
                 link_generation: 3,
                 link_lanes: 4,
                 serial: 1,

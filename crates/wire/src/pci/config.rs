@@ -1,5 +1,6 @@
 //! The configuration space as a block of bytes, some of which a host may write.
 
+use super::address::Pin;
 use super::capability::{Msix, id};
 use super::header::{STATUS_CAPABILITIES, Words, command};
 
@@ -82,6 +83,8 @@ pub struct Bar {
     pub bytes: u32,
     /// Whether it may lie above 4 GiB.
     pub wide: bool,
+    /// Whether reads have no effects, so that a bridge may read ahead.
+    pub prefetchable: bool,
 }
 
 /// Where the vectors' table lies.
@@ -112,6 +115,8 @@ pub struct Identity {
     pub bars: [Option<Bar>; 2],
     /// Its vectors.
     pub msix: MsixTable,
+    /// Its interrupt pin.
+    pub pin: Pin,
     /// The link's generation, from 1, as the link registers count it.
     pub link_generation: u8,
     /// The link's lanes.
@@ -211,7 +216,8 @@ impl ConfigSpace {
             let at = offset::BARS + 4 * bar.number;
             // Bits 2:1 say 64 bits (PCI local bus 3.0, 6.2.5.1); those below the length stay zero,
             // which is how a host learns it.
-            self.put_u32(at, u32::from(bar.wide) << 2, !(bar.bytes - 1));
+            let kind = u32::from(bar.wide) << 2 | u32::from(bar.prefetchable) << 3;
+            self.put_u32(at, kind, !(bar.bytes - 1));
             if bar.wide {
                 self.put_u32(at + 4, 0, u32::MAX);
             }
@@ -220,8 +226,7 @@ impl ConfigSpace {
         self.put_u16(offset::SUBSYSTEM + 2, identity.device, 0);
         self.put_u8(offset::CAPABILITIES, offset::POWER as u8, 0);
         self.put_u8(offset::INTERRUPT, 0xff, 0xff);
-        // INTA#.
-        self.put_u8(offset::INTERRUPT + 1, 1, 0);
+        self.put_u8(offset::INTERRUPT + 1, identity.pin.number() + 1, 0);
     }
 
     fn put_power(&mut self) {
@@ -281,6 +286,11 @@ impl ConfigSpace {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
+    /// The device has more functions than this one.
+    pub fn set_multifunction(&mut self) {
+        self.bytes[offset::HEADER_TYPE] |= 0x80;
+    }
+
     /// Copies bytes out. False, and nothing copied, if they do not lie inside.
     pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let Some(range) = inside(at, to.len()) else { return false };
@@ -309,6 +319,12 @@ impl ConfigSpace {
     /// Whether INTx may be asserted: not forbidden, and not replaced by MSI-X.
     pub fn intx_enabled(&self) -> bool {
         self.u16_at(offset::COMMAND) & command::INTX_DISABLE == 0 && !self.msix_enabled()
+    }
+
+    /// Whether MSI-X is in use, and not masked as a whole.
+    pub fn msix_unmasked(&self) -> bool {
+        let control = self.u16_at(offset::MSIX + 2);
+        control & (Msix::ENABLE | Msix::FUNCTION_MASK) == Msix::ENABLE
     }
 
     /// Whether MSI-X is in use.
@@ -341,10 +357,11 @@ mod tests {
             class: 0x01_0802,
             revision: 1,
             bars: [
-                Some(Bar { number: 0, bytes: 0x4000, wide: true }),
-                Some(Bar { number: 4, bytes: 0x1000, wide: false }),
+                Some(Bar { number: 0, bytes: 0x4000, wide: true, prefetchable: false }),
+                Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: true }),
             ],
             msix: MsixTable { vectors: 64, bar: 4, table: 0, pending: 0x800 },
+            pin: Pin::B,
             link_generation: 4,
             link_lanes: 4,
             serial: 0x0123_4567_89ab_cdef,
@@ -364,7 +381,8 @@ mod tests {
         assert_eq!(word(&space, 0x10), 0xffff_c004);
         assert_eq!(word(&space, 0x14), 0xffff_ffff);
         assert_eq!((word(&space, 0x18), word(&space, 0x1c)), (0, 0));
-        assert_eq!(word(&space, 0x20), 0xffff_f000);
+        assert_eq!(word(&space, 0x20), 0xffff_f008);
+        assert_eq!(word(&space, offset::INTERRUPT) >> 8, 2);
         assert_eq!(word(&space, 0x24), 0);
     }
 
