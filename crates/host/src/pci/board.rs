@@ -1,0 +1,126 @@
+//! Two boards whose wiring is published, for machines without firmware: Intel's 440FX with PIIX3 (QEMU's
+//! `pc`), and Q35 with ICH9 (`q35`). Their interrupt routers are programmed, and what follows is written as
+//! an MP table, as firmware would.
+
+use alloc::vec::Vec;
+
+use bus::pci::ConfigAccess;
+use wire::mp::{Builder, Entry, ISA, MpError, PCI, Wire};
+use wire::pci::{Bdf, DEVICES, Pin, Window};
+
+use super::{Rooms, Root};
+
+/// A board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Board {
+    /// Intel 440FX and PIIX3.
+    Pc,
+    /// Intel Q35 and ICH9.
+    Q35,
+}
+
+/// Vendor and device of the host bridges at 00:00.0.
+const HOST_440FX: u32 = 0x1237_8086;
+const HOST_Q35: u32 = 0x29c0_8086;
+const HOST: Bdf = Bdf::new(0, 0, 0);
+
+/// PIIX3: where its four wires PIRQA to PIRQD are routed to ISA interrupts (82371SB, 2.2.8).
+const PIIX3: Bdf = Bdf::new(0, 1, 0);
+const PIRQ_ROUTES: u16 = 0x60;
+/// The interrupts that are free on a board with timer, keyboard, serial ports and disks.
+const PIIX3_LINES: [u8; 4] = [5, 7, 10, 11];
+
+/// Q35: base and enable bit of mapped configuration space (Q35 datasheet, 5.1.18).
+const PCIEXBAR: u16 = 0x60;
+/// Where it is put: 256 MiB below the window of devices.
+const ECAM_AT: u32 = 0xb000_0000;
+/// ICH9: the first input of the controller for PIRQA; PIRQB to PIRQH follow (ICH9 datasheet, 5.10).
+const PIRQA_INPUT: u8 = 16;
+
+/// The interrupt controller for devices, as both boards have it.
+const IO_APIC: u8 = 1;
+const IO_APIC_AT: u32 = 0xfec0_0000;
+/// A number for the ISA bus that no PCI bus has: see [`Board::table`].
+const ISA_BUS: u8 = 0xff;
+
+impl Board {
+    /// Which board it is; none: another.
+    pub async fn find(bus: &impl ConfigAccess) -> Option<Board> {
+        match bus.config_read(HOST, 0).await {
+            HOST_440FX => Some(Board::Pc),
+            HOST_Q35 => Some(Board::Q35),
+            _ => None,
+        }
+    }
+
+    /// Programs the interrupt router, and maps configuration space where the board can. Gives where.
+    pub async fn set_up(self, bus: &impl ConfigAccess) -> Option<u64> {
+        match self {
+            Board::Pc => {
+                bus.config_write(PIIX3, PIRQ_ROUTES, u32::from_le_bytes(PIIX3_LINES)).await;
+                None
+            }
+            // The routes to its own controller, beside the old ones, are wired.
+            Board::Q35 => {
+                bus.config_write(HOST, PCIEXBAR + 4, 0).await;
+                bus.config_write(HOST, PCIEXBAR, ECAM_AT | 1).await;
+                Some(ECAM_AT.into())
+            }
+        }
+    }
+
+    /// What is free for windows, if memory ends below 2 GiB.
+    pub fn rooms(self) -> Rooms {
+        Rooms {
+            // Below are the board's own ports; 440FX and ICH9 have power management where they are told.
+            io: Window { base: 0x1000, limit: 0xffff },
+            memory: Window { base: 0xc000_0000, limit: 0xfebf_ffff },
+            wide: Window { base: 0x8_0000_0000, limit: 0xf_ffff_ffff },
+        }
+    }
+
+    /// The input that a pin of a device on a root bus is wired to.
+    fn input(self, root: u8, device: u8, pin: Pin) -> u8 {
+        match self {
+            // One step further for each device, so that the first, which is never used, has PIRQD.
+            Board::Pc => {
+                PIIX3_LINES[usize::from(device.wrapping_add(pin.number()).wrapping_sub(1) % 4)]
+            }
+            // Devices of the chipset itself have PIRQA to PIRQD, its old bridge and slots PIRQE to PIRQH.
+            Board::Q35 => match (root, device) {
+                (0, 30) => PIRQA_INPUT + 4 + pin.number(),
+                (0, 25..=31) => PIRQA_INPUT + pin.number(),
+                _ => PIRQA_INPUT + 4 + pin.through_bridge(device).number(),
+            },
+        }
+    }
+
+    /// The MP table of the board, with every pin of these root buses.
+    ///
+    /// # Errors
+    /// More root buses than a table has room for.
+    pub fn table(self, roots: &[Root]) -> Result<Vec<u8>, MpError> {
+        let mut bytes = alloc::vec![0; usize::from(u16::MAX)];
+        let mut table = Builder::new(&mut bytes, *b"DOORBELL", *b"BOARD       ")?;
+        table.put(&Entry::Processor { apic: 0, enabled: true, boots: true })?;
+        for root in roots {
+            table.put(&Entry::Bus { number: root.bus, name: PCI })?;
+        }
+        if roots.iter().all(|root| root.bus != ISA_BUS) {
+            table.put(&Entry::Bus { number: ISA_BUS, name: ISA })?;
+        }
+        table.put(&Entry::IoApic { number: IO_APIC, enabled: true, at: IO_APIC_AT })?;
+        for root in roots {
+            for device in 0..DEVICES {
+                for pin in Pin::ALL {
+                    let input = self.input(root.bus, device, pin);
+                    let wire = Wire::of_pci(root.bus, device, pin, IO_APIC, input);
+                    table.put(&Entry::Wire(wire))?;
+                }
+            }
+        }
+        let length = table.finish();
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+}

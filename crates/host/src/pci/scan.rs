@@ -1,0 +1,223 @@
+//! Finding functions, and numbering the buses that they are on.
+
+use alloc::vec::Vec;
+
+use bus::pci::ConfigAccess;
+use wire::pci::capability::{Express, Msi, Msix, PortType};
+use wire::pci::{BUSES, Bdf, Buses, DEVICES, FUNCTIONS, Header, Layout, offset};
+
+use super::{FUNCTIONS_MAX, Function, Rooms, Tree, What, place};
+
+/// A bus of the root complex, and the last number for what is behind its bridges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its number, which is wired in.
+    pub bus: u8,
+    /// The last number that accesses to its bridges' buses may have.
+    pub last: u8,
+}
+
+/// Looks for root buses: bridges are told to pass nothing on, and the buses that still answer are those.
+pub async fn find_roots(bus: &impl ConfigAccess) -> Vec<Root> {
+    let mut roots: Vec<Root> = Vec::new();
+    for number in 0..=u8::MAX {
+        let mut answers = false;
+        for at in places(number, DEVICES) {
+            let first = bus.config_read(at, 0).await;
+            let there = Header::read(&[first; 16][..]).is_some();
+            answers |= there;
+            if there && layout(bus, at).await == Layout::Bridge {
+                bus.config_write(at, offset::PRIMARY, Buses::default().to_word()).await;
+            }
+        }
+        if answers {
+            if let Some(before) = roots.last_mut() {
+                before.last = number - 1;
+            }
+            roots.push(Root { bus: number, last: u8::MAX });
+        }
+    }
+    roots
+}
+
+/// The first functions of so many devices.
+fn places(bus: u8, devices: u8) -> impl Iterator<Item = Bdf> {
+    (0..devices).map(move |device| Bdf::new(bus, device, 0))
+}
+
+async fn layout(bus: &impl ConfigAccess, at: Bdf) -> Layout {
+    match bus.config_read(at, offset::HEADER_TYPE as u16 & !3).await >> 16 & 0x7f {
+        0 => Layout::Device,
+        1 => Layout::Bridge,
+        other => Layout::Other(other as u8),
+    }
+}
+
+/// Finds all functions, numbers the buses behind bridges from the root buses on, and gives every window a
+/// place in these rooms. What a machine's firmware has done is overwritten.
+pub async fn enumerate(bus: &impl ConfigAccess, roots: &[Root], rooms: &Rooms) -> Tree {
+    let mut tree = Tree::default();
+    for root in roots {
+        number(bus, *root, &mut tree).await;
+    }
+    place::place(bus, rooms, &mut tree).await;
+    tree
+}
+
+/// Finds all functions by the bus numbers that bridges have, and changes nothing: for a machine whose
+/// firmware has numbered them. Windows are not looked at.
+pub async fn discover(bus: &impl ConfigAccess, roots: &[Root]) -> Tree {
+    let mut tree = Tree::default();
+    let mut seen = [false; BUSES];
+    for root in roots {
+        if core::mem::replace(&mut seen[usize::from(root.bus)], true) {
+            continue;
+        }
+        let mut next = tree.functions.len();
+        look(bus, root.bus, None, &mut tree).await;
+        while let Some(found) = tree.functions.get(next) {
+            let (at, is_bridge) = (found.at, found.is_bridge());
+            next += 1;
+            if !is_bridge {
+                continue;
+            }
+            let buses = Buses::from_word(bus.config_read(at, offset::PRIMARY).await);
+            if !buses.reach(buses.secondary) {
+                continue;
+            }
+            if core::mem::replace(&mut seen[usize::from(buses.secondary)], true) {
+                tree.trouble(at, What::Twice { bus: buses.secondary });
+                continue;
+            }
+            tree.functions[next - 1].buses = Some(buses);
+            look(bus, buses.secondary, Some(next - 1), &mut tree).await;
+        }
+    }
+    tree
+}
+
+/// A bus that is being numbered: the bridge before it, and those on it that are still to be numbered.
+struct Level {
+    bridge: Option<usize>,
+    pending: Vec<usize>,
+}
+
+/// Depth first, so that the buses behind a bridge have numbers in a row.
+async fn number(bus: &impl ConfigAccess, root: Root, tree: &mut Tree) {
+    let mut last = root.bus;
+    let pending = look_and_close(bus, root.bus, None, tree).await;
+    let mut levels = alloc::vec![Level { bridge: None, pending }];
+    while let Some(level) = levels.last_mut() {
+        let Some(bridge) = level.pending.pop() else {
+            let done = levels.pop().and_then(|level| level.bridge);
+            if let Some(bridge) = done {
+                end(bus, bridge, last, tree).await;
+            }
+            continue;
+        };
+        let at = tree.functions[bridge].at;
+        if last >= root.last {
+            tree.trouble(at, What::NoBuses { last: root.last });
+            continue;
+        }
+        // Until it is known how many are behind it, all that are left are.
+        let wanted = Buses { primary: at.bus(), secondary: last + 1, subordinate: root.last };
+        bus.config_write(at, offset::PRIMARY, wanted.to_word()).await;
+        let found = Buses::from_word(bus.config_read(at, offset::PRIMARY).await);
+        if found != wanted {
+            tree.trouble(at, What::Stuck { wanted, found });
+            continue;
+        }
+        last += 1;
+        tree.functions[bridge].buses = Some(wanted);
+        let pending = look_and_close(bus, last, Some(bridge), tree).await;
+        levels.push(Level { bridge: Some(bridge), pending });
+    }
+}
+
+/// All behind this bridge have been numbered, up to this number.
+async fn end(bus: &impl ConfigAccess, bridge: usize, last: u8, tree: &mut Tree) {
+    let function = &mut tree.functions[bridge];
+    if let Some(buses) = &mut function.buses {
+        buses.subordinate = last;
+        bus.config_write(function.at, offset::PRIMARY, buses.to_word()).await;
+    }
+}
+
+/// Finds the functions of a bus, and tells its bridges to pass nothing on: two that have the same numbers
+/// from before would both answer. Gives the bridges, the last first.
+async fn look_and_close(
+    bus: &impl ConfigAccess,
+    number: u8,
+    behind: Option<usize>,
+    tree: &mut Tree,
+) -> Vec<usize> {
+    let first = tree.functions.len();
+    look(bus, number, behind, tree).await;
+    let found = first..tree.functions.len();
+    let bridges: Vec<usize> =
+        found.rev().filter(|index| tree.functions[*index].is_bridge()).collect();
+    for bridge in &bridges {
+        let at = tree.functions[*bridge].at;
+        bus.config_write(at, offset::PRIMARY, Buses::default().to_word()).await;
+    }
+    bridges
+}
+
+/// Finds the functions of a bus.
+async fn look(bus: &impl ConfigAccess, number: u8, behind: Option<usize>, tree: &mut Tree) {
+    // A link has one device at its end.
+    let is_link = behind
+        .and_then(|bridge| tree.functions[bridge].express)
+        .is_some_and(|express| matches!(express.port, PortType::Root | PortType::SwitchDownstream));
+    for at in places(number, if is_link { 1 } else { DEVICES }) {
+        let Some(first) = read(bus, at).await else { continue };
+        let more = if first.header.multifunction { FUNCTIONS } else { 1 };
+        add(first, behind, tree);
+        for function in 1..more {
+            if let Some(next) = read(bus, Bdf::new(number, at.device(), function)).await {
+                add(next, behind, tree);
+            }
+        }
+        if tree.functions.len() >= FUNCTIONS_MAX {
+            return;
+        }
+    }
+}
+
+fn add(function: Function, behind: Option<usize>, tree: &mut Tree) {
+    if let Layout::Other(found) = function.header.layout {
+        tree.trouble(function.at, What::Layout { found });
+        return;
+    }
+    if tree.functions.len() < FUNCTIONS_MAX {
+        tree.functions.push(Function { parent: behind, ..function });
+        if tree.functions.len() == FUNCTIONS_MAX {
+            let at = tree.functions[FUNCTIONS_MAX - 1].at;
+            tree.trouble(at, What::TooMany);
+        }
+    }
+}
+
+/// Reads what a function says of itself.
+async fn read(bus: &impl ConfigAccess, at: Bdf) -> Option<Function> {
+    let mut words = [0; 64];
+    words[0] = bus.config_read(at, 0).await;
+    Header::read(&words[..])?;
+    for (index, word) in words.iter_mut().enumerate().skip(1) {
+        *word = bus.config_read(at, 4 * index as u16).await;
+    }
+    let words = &words[..];
+    Some(Function {
+        at,
+        header: Header::read(words)?,
+        parent: None,
+        buses: None,
+        bars: Vec::new(),
+        windows: [None; 3],
+        wide: false,
+        msi: Msi::find(words),
+        msix: Msix::find(words),
+        express: Express::find(words),
+    })
+}

@@ -1,0 +1,132 @@
+//! MSI-X: the table of vectors in a function's window (PCIe base 5.0, 7.7.2).
+
+use core::fmt;
+
+use bus::pci::{ConfigAccess, MemoryAccess};
+use wire::pci::capability::Msix;
+use wire::pci::{Bdf, MSIX_ENTRY_BYTES, Space};
+
+use super::Function;
+
+/// What a vector sends: a word, to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it goes, a multiple of four.
+    pub at: u64,
+    /// The word.
+    pub data: u32,
+}
+
+/// Why a function's vectors cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VectorError {
+    /// It has no MSI-X capability.
+    None,
+    /// The table does not lie in a window that has a place.
+    Table {
+        /// The window's number.
+        bar: u8,
+        /// Where the table begins in it.
+        at: u32,
+        /// How many vectors it has.
+        vectors: u16,
+    },
+    /// There is no such vector.
+    Vector {
+        /// What was asked for.
+        asked: u16,
+        /// How many there are.
+        vectors: u16,
+    },
+}
+
+impl fmt::Display for VectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VectorError::None => f.write_str("the function has no MSI-X capability"),
+            VectorError::Table { bar, at, vectors } => write!(
+                f,
+                "a table of {vectors} vectors at {at:#x} of BAR {bar}, expected one inside a memory window"
+            ),
+            VectorError::Vector { asked, vectors } => {
+                write!(f, "vector {asked}, expected one below {vectors}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for VectorError {}
+
+/// The vectors of a function. They may be set in any order, before and after they are put to use.
+#[derive(Debug)]
+pub struct Vectors<'a, B> {
+    bus: &'a B,
+    of: Bdf,
+    msix: Msix,
+    table: u64,
+}
+
+impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
+    /// Finds the table of a function that has been enabled.
+    ///
+    /// # Errors
+    /// It has none, or says that it lies where nothing is.
+    pub fn find(bus: &'a B, function: &Function) -> Result<Vectors<'a, B>, VectorError> {
+        let msix = function.msix.ok_or(VectorError::None)?;
+        let Msix { vectors, table_bar: bar, table: at, .. } = msix;
+        let bytes = u64::from(vectors) * u64::from(MSIX_ENTRY_BYTES);
+        let window = function
+            .bar(bar)
+            .filter(|own| own.wish.space != Space::Io && u64::from(at) + bytes <= own.wish.bytes);
+        match window.and_then(|own| own.at) {
+            Some(base) => Ok(Vectors { bus, of: function.at, msix, table: base + u64::from(at) }),
+            None => Err(VectorError::Table { bar, at, vectors }),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u16 {
+        self.msix.vectors
+    }
+
+    /// Says what a vector sends, and lets it. It is masked meanwhile, so that no half of a message is sent.
+    ///
+    /// # Errors
+    /// There is no such vector.
+    pub async fn set(&self, vector: u16, message: Message) -> Result<(), VectorError> {
+        let entry = self.entry(vector)?;
+        self.bus.memory_write(entry + 12, Msix::MASKED);
+        self.bus.memory_write(entry, message.at as u32);
+        self.bus.memory_write(entry + 4, (message.at >> 32) as u32);
+        self.bus.memory_write(entry + 8, message.data);
+        self.bus.memory_write(entry + 12, 0);
+        // Read back, so that it is done when this returns.
+        self.bus.memory_read(entry + 12).await;
+        Ok(())
+    }
+
+    /// Keeps a vector from sending, or lets it again; what it kept back comes then.
+    ///
+    /// # Errors
+    /// There is no such vector.
+    pub async fn mask(&self, vector: u16, masked: bool) -> Result<(), VectorError> {
+        let entry = self.entry(vector)?;
+        self.bus.memory_write(entry + 12, u32::from(masked));
+        self.bus.memory_read(entry + 12).await;
+        Ok(())
+    }
+
+    fn entry(&self, vector: u16) -> Result<u64, VectorError> {
+        let vectors = self.msix.vectors;
+        if vector >= vectors {
+            return Err(VectorError::Vector { asked: vector, vectors });
+        }
+        Ok(self.table + u64::from(vector) * u64::from(MSIX_ENTRY_BYTES))
+    }
+
+    /// Puts the vectors to use instead of the pin, or the pin again.
+    pub async fn use_them(&self, on: bool) {
+        let control = if on { u32::from(Msix::ENABLE) << 16 } else { 0 };
+        self.bus.config_write(self.of, self.msix.at, control).await;
+    }
+}
