@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn a_wire_is_eight_bytes_in_this_order() {
         let bytes = table(&[Entry::Wire(Wire::of_pci(5, 3, Pin::B, 2, 17))]);
-        assert_eq!(bytes[HEADER_BYTES..], [3, 0, 0x0f, 0, 5, 0b0_00011_01, 2, 17]);
+        assert_eq!(bytes[HEADER_BYTES..], [3, 0, 0x0f, 0, 5, (3 << 2) | 1, 2, 17]);
         assert_eq!(Wire::of_pci(5, 3, Pin::B, 2, 17).pci(), (3, Pin::B));
     }
 

@@ -100,7 +100,7 @@ async fn size_bridge(bus: &impl ConfigAccess, function: &mut Function) {
     function.wide = prefetchable && word & 0xf == 1;
 }
 
-/// In which of a root complex's rooms a window goes; none: a bridge before it lets nothing of its kind through.
+/// In which of a root complex's rooms a window goes; none: a bridge before it passes none of its kind on.
 fn home(tree: &Tree, function: &Function, bar: &Bar, rooms: &Rooms) -> Option<Space> {
     let mut bridges = core::iter::successors(tree.parent(function), |b| tree.parent(b));
     let room = |window: Window| window.limit.saturating_sub(window.base);

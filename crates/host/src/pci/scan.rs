@@ -171,12 +171,13 @@ async fn look(bus: &impl ConfigAccess, number: u8, behind: Option<usize>, tree: 
         .and_then(|bridge| tree.functions[bridge].express)
         .is_some_and(|express| matches!(express.port, PortType::Root | PortType::SwitchDownstream));
     for at in places(number, if is_link { 1 } else { DEVICES }) {
-        let Some(first) = read(bus, at).await else { continue };
-        let more = if first.header.multifunction { FUNCTIONS } else { 1 };
-        add(first, behind, tree);
+        let Some(first) = read(bus, at, tree).await else { continue };
+        let more = if first.multifunction { FUNCTIONS } else { 1 };
+        add(bus, at, first, behind, tree).await;
         for function in 1..more {
-            if let Some(next) = read(bus, Bdf::new(number, at.device(), function)).await {
-                add(next, behind, tree);
+            let at = Bdf::new(number, at.device(), function);
+            if let Some(next) = read(bus, at, tree).await {
+                add(bus, at, next, behind, tree).await;
             }
         }
         if tree.functions.len() >= FUNCTIONS_MAX {
@@ -185,33 +186,41 @@ async fn look(bus: &impl ConfigAccess, number: u8, behind: Option<usize>, tree: 
     }
 }
 
-fn add(function: Function, behind: Option<usize>, tree: &mut Tree) {
-    if let Layout::Other(found) = function.header.layout {
-        tree.trouble(function.at, What::Layout { found });
-        return;
-    }
-    if tree.functions.len() < FUNCTIONS_MAX {
-        tree.functions.push(Function { parent: behind, ..function });
-        if tree.functions.len() == FUNCTIONS_MAX {
-            let at = tree.functions[FUNCTIONS_MAX - 1].at;
-            tree.trouble(at, What::TooMany);
-        }
-    }
-}
-
-/// Reads what a function says of itself.
-async fn read(bus: &impl ConfigAccess, at: Bdf) -> Option<Function> {
-    let mut words = [0; 64];
+/// Reads who is there. Of a header that nobody knows nothing else is believed.
+async fn read(bus: &impl ConfigAccess, at: Bdf, tree: &mut Tree) -> Option<Header> {
+    let mut words = [0; 16];
     words[0] = bus.config_read(at, 0).await;
     Header::read(&words[..])?;
-    for (index, word) in words.iter_mut().enumerate().skip(1) {
+    for index in [1, 2, 3, offset::INTERRUPT / 4] {
+        words[index] = bus.config_read(at, 4 * index as u16).await;
+    }
+    let header = Header::read(&words[..])?;
+    if let Layout::Other(found) = header.layout {
+        tree.trouble(at, What::Layout { found });
+    }
+    Some(header)
+}
+
+/// Reads the rest of it, and takes it into the tree.
+async fn add(
+    bus: &impl ConfigAccess,
+    at: Bdf,
+    header: Header,
+    parent: Option<usize>,
+    tree: &mut Tree,
+) {
+    if matches!(header.layout, Layout::Other(_)) || tree.functions.len() >= FUNCTIONS_MAX {
+        return;
+    }
+    let mut words = [0; 64];
+    for (index, word) in words.iter_mut().enumerate() {
         *word = bus.config_read(at, 4 * index as u16).await;
     }
     let words = &words[..];
-    Some(Function {
+    tree.functions.push(Function {
         at,
-        header: Header::read(words)?,
-        parent: None,
+        header,
+        parent,
         buses: None,
         bars: Vec::new(),
         windows: [None; 3],
@@ -219,5 +228,8 @@ async fn read(bus: &impl ConfigAccess, at: Bdf) -> Option<Function> {
         msi: Msi::find(words),
         msix: Msix::find(words),
         express: Express::find(words),
-    })
+    });
+    if tree.functions.len() == FUNCTIONS_MAX {
+        tree.trouble(at, What::TooMany);
+    }
 }

@@ -1,0 +1,75 @@
+//! Enumeration from scratch, on modelled hierarchies that are drawn at random, and on hardware that lies.
+//! `PROPTEST_CASES=N` draws more.
+
+mod hierarchies;
+mod hostile;
+mod interrupts;
+
+use bus::pci::{Fabric, NodeId, Place, Topology};
+use proptest::test_runner::Config as ProptestConfig;
+use runtime::{Log, Rt};
+use wire::pci::{Bar, BridgeIdentity, Identity, MsixTable, Pin, Window};
+
+use host::pci::Rooms;
+
+/// Runs what never waits.
+pub fn run<T>(what: impl Future<Output = T>) -> T {
+    Rt::simulated(None, Log::Off).block_on(what)
+}
+
+/// How often a property is drawn here, in debug, where nobody says otherwise.
+pub fn cases(here: u32) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(here), ..ProptestConfig::default() }
+}
+
+/// As a board with memory below 2 GiB has them.
+pub const ROOMS: Rooms = Rooms {
+    io: Window { base: 0x1000, limit: 0xffff },
+    memory: Window { base: 0xc000_0000, limit: 0xfebf_ffff },
+    wide: Window { base: 0x8_0000_0000, limit: 0xf_ffff_ffff },
+};
+
+/// A function with these windows and this pin.
+pub fn identity(bars: [Option<Bar>; 2], pin: Pin) -> Identity {
+    let bar = bars.iter().flatten().map(|bar| bar.number as u8).next_back().unwrap_or(0);
+    Identity {
+        vendor: 0x0db1,
+        device: 1,
+        class: 0x01_0802,
+        revision: 1,
+        bars,
+        msix: MsixTable { vectors: 8, bar, table: 0, pending: 2048 },
+        pin,
+        link_generation: 3,
+        link_lanes: 4,
+        serial: 1,
+    }
+}
+
+/// As an NVMe controller has them.
+pub const NVME: [Option<Bar>; 2] = [
+    Some(Bar { number: 0, bytes: 0x4000, wide: true, prefetchable: false }),
+    Some(Bar { number: 4, bytes: 0x1000, wide: false, prefetchable: false }),
+];
+
+/// A bridge between conventional buses.
+pub const PCI_BRIDGE: BridgeIdentity =
+    BridgeIdentity { vendor: 0x0db1, device: 2, port: None, wide: true };
+
+/// The first function of a device of this bus.
+pub fn on(on: Fabric, device: u8) -> Place {
+    Place { on, device, function: 0 }
+}
+
+/// A row of bridges, one behind the other, each the device of this number. Gives them.
+pub fn row(topology: &Topology, devices: &[u8]) -> Vec<NodeId> {
+    let mut at = Fabric::Root(0);
+    let mut bridges = Vec::new();
+    for device in devices {
+        let bridge = topology.bridge(on(at, *device), PCI_BRIDGE);
+        at = Fabric::Behind(bridge);
+        bridges.push(bridge);
+    }
+    bridges
+}
