@@ -1,10 +1,9 @@
 //! PCI: from a machine of which nothing is known to functions with buses, addresses and interrupts.
 //!
 //! ```text
-//!   find_roots ─► enumerate ─► Tree ─► Devices      class drivers: bridge, storage, network
-//!                 numbers buses  │
-//!                 sizes windows  ├──► route         the line of a pin: the MP table, else up a bridge
-//!                 places them    └──► Vectors       MSI-X, vector by vector, in any order
+//!   find_roots ─► enumerate ─► Tree ─┬─► Devices    class drivers: bridge, storage, network
+//!      numbers buses, sizes windows, ├─► route      the line of a pin: MP table, else up a bridge
+//!      gives them places             └─► Vectors    MSI-X, vector by vector, in any order
 //! ```
 //!
 //! Nobody is asked what firmware did. What cannot be served is left out and said ([`Trouble`]), and the rest
