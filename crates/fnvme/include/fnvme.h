@@ -45,6 +45,24 @@ int fastpath_read(fastpath *fp, void *buffer, int size, int flags);
 int fastpath_polling(fastpath *fp); /* until all requests are fulfilled */
 int fastpath_free(fastpath *fp);
 
+/* A function in the way of data: what an area's blocks (of block_size bytes) pass between the buffer and the
+ * drive. It is called on the engine's thread, one block at a time, which holds all other requests up; it may
+ * change the block, and refuse it with anything but zero: the request then fails with FP_E_FUNCTION. `place` is
+ * where on the drive the block lies, in bytes. A NULL lets all pass. The functions and the context must be good
+ * until fastpath_free has returned. */
+typedef struct fastpath_function {
+    int (*outward)(void *context, long long place, void *block, int size); /* to the drive */
+    int (*inward)(void *context, long long place, void *block, int size);  /* from the drive */
+    void *context;
+} fastpath_function;
+
+fastpath *fastpath_alloc_through(int size, const fastpath_function *function);
+
+/* Functions that come with the library: "crc32c" (what is read must have the checksum of what was written),
+ * "aes-xts:KEY" (encrypted on the drive; 64 or 128 hexadecimal digits) or "filter:RECORD:AT:LEAST:MOST" (records
+ * of RECORD bytes whose number of 8 bytes at AT, the lowest last, is not in the range arrive as zeros). */
+fastpath *fastpath_alloc_named(int size, const char *function);
+
 /* At an offset in the area, which with FP_DIRECT has to be that of `buffer`. */
 int fastpath_pwrite(fastpath *fp, const void *buffer, int size, long long offset, int flags);
 int fastpath_pread(fastpath *fp, void *buffer, int size, long long offset, int flags);
@@ -72,6 +90,7 @@ enum {
     FP_E_TIME_OUT = 7,
     FP_E_BUS = 8,
     FP_E_CONTROLLER = 9,
+    FP_E_FUNCTION = 10, /* a function refused a block */
     /* The library's. */
     FP_E_HANDLE = 100,   /* no such fastpath */
     FP_E_ARGUMENT = 101, /* an argument that makes no sense */

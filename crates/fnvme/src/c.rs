@@ -14,8 +14,10 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use machine::fastpath::functions::{self, Named};
 use machine::fastpath::{
-    Client, Direction, Error, Handle, Refusal, Request, STAGING_BYTES, Status, Ticket, Transfer,
+    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, STAGING_BYTES, Status,
+    Ticket, Transfer,
 };
 
 use crate::Device;
@@ -44,7 +46,7 @@ pub const FP_DIRECT: c_int = 1;
 /// The call returns when the request has ended.
 pub const FP_BLOCKING: c_int = 2;
 
-/// Beside 1 to 9, which are [`Refusal`]'s: no such `fastpath`.
+/// Beside 1 to 10, which are [`Refusal`]'s: no such `fastpath`.
 pub const FP_E_HANDLE: c_int = 100;
 /// An argument makes no sense.
 pub const FP_E_ARGUMENT: c_int = 101;
@@ -120,6 +122,7 @@ impl From<Error> for Failure {
             Error::Answer(Status::Nvme(status)) => FP_E_NVME + c_int::from(status.bits()),
             Error::Answer(_) | Error::Gone => FP_E_GONE,
             Error::Length(_) => Refusal::Size as c_int,
+            Error::Elsewhere => FP_E_ARGUMENT,
             _ => FP_E_SPACE,
         })
     }
@@ -187,14 +190,101 @@ pub extern "C" fn fastpath_detach() -> c_int {
     })
 }
 
+/// A function of the caller's in the way of data, as C says it. Nonzero: the block is refused.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fastpath_function {
+    /// A block on its way to the drive, which the function may change.
+    pub outward: Option<Pass>,
+    /// A block on its way from the drive, which the function may change.
+    pub inward: Option<Pass>,
+    /// The caller's own, for both.
+    pub context: *mut c_void,
+}
+
+/// Context, place on the drive in bytes, block, its bytes.
+pub type Pass = unsafe extern "C" fn(*mut c_void, c_longlong, *mut c_void, c_int) -> c_int;
+
+struct Callbacks(fastpath_function);
+
+// SAFETY: the header asks for functions and a context that the engine's thread may use; only that does.
+unsafe impl Send for Callbacks {}
+
+impl Callbacks {
+    fn pass(&self, pass: Option<Pass>, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        let Some(pass) = pass else { return Ok(()) };
+        let (at, bytes) = (block.as_mut_ptr().cast(), block.len() as c_int);
+        // SAFETY: the caller's word that it is such a function, and that its context lives as long as the
+        // `fastpath`; the block is this thread's alone for as long as the call takes.
+        let refused = unsafe { pass(self.0.context, place as c_longlong, at, bytes) };
+        if refused == 0 { Ok(()) } else { Err(Refused) }
+    }
+}
+
+impl Function for Callbacks {
+    fn outward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        self.pass(self.0.outward, place, block)
+    }
+
+    fn inward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        self.pass(self.0.inward, place, block)
+    }
+}
+
 /// An area of so many bytes, and a DMA buffer as long; null if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_alloc(size: c_int) -> *mut fastpath {
+    alloc(size, || Ok(None))
+}
+
+/// The same, whose blocks pass a function of the caller's on the engine's thread.
+///
+/// # Safety
+/// `function` points to one; what it holds may be used by the engine's thread until the area is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_alloc_through(
+    size: c_int,
+    function: *const fastpath_function,
+) -> *mut fastpath {
+    alloc(size, || {
+        if function.is_null() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        // SAFETY: the caller's word that it is one.
+        let function = unsafe { function.read() };
+        Ok(Some(Box::new(Callbacks(function))))
+    })
+}
+
+/// The same with a function that comes with the library, by its word: see [`functions::named`].
+///
+/// # Safety
+/// `function` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fastpath_alloc_named(
+    size: c_int,
+    function: *const c_char,
+) -> *mut fastpath {
+    alloc(size, || {
+        if function.is_null() {
+            return Err(Failure(FP_E_ARGUMENT));
+        }
+        // SAFETY: the caller's word that it is a C string.
+        let word = unsafe { CStr::from_ptr(function) };
+        let word = word.to_str().map_err(|_| Failure(FP_E_ARGUMENT))?;
+        functions::named(word).map_err(|_| Failure(FP_E_ARGUMENT))
+    })
+}
+
+fn alloc(size: c_int, function: impl FnOnce() -> Result<Option<Named>, Failure>) -> *mut fastpath {
     let mut made = std::ptr::null_mut();
     answer(|| {
         let bytes = u64::try_from(size).ok().filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or(Failure(FP_E_ARGUMENT))?;
-        let client = device()?.alloc(bytes)?;
+        let client = match function()? {
+            Some(function) => device()?.alloc_through(bytes, function)?,
+            None => device()?.alloc(bytes)?,
+        };
         let public = fastpath {
             dma_address: client.address().cast(),
             fp_id: c_int::from(client.handle().fp_id),

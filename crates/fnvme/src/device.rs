@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use machine::fastpath::functions::Named;
 use machine::fastpath::{Client, Drive, Error, Service};
 use machine::plan::Plan;
 
@@ -77,6 +78,19 @@ impl Device {
         match &self.0 {
             Way::Here(service) => service.open(bytes),
             Way::There(socket) => Client::connect(socket, bytes),
+        }
+    }
+
+    /// The same, and the blocks of this client pass a function on their way between its memory and the drive,
+    /// on the engine's thread.
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc); or the engine is in another process: what passes there is for its
+    /// owner to say.
+    pub fn alloc_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
+        match &self.0 {
+            Way::Here(service) => service.open_through(bytes, function),
+            Way::There(_) => Err(Error::Elsewhere),
         }
     }
 

@@ -27,5 +27,6 @@ mod device;
 
 pub use device::{Device, OpenError};
 pub use machine::fastpath::{
-    Client, Direction, Error, Handle, Refusal, Request, Status, Ticket, Transfer,
+    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, Status, Ticket,
+    Transfer, functions,
 };

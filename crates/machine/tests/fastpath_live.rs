@@ -1,5 +1,5 @@
 //! FastPath live: clients in threads and in processes, one of them hostile; the ordinary driver beside
-//! them; a drive in another process.
+//! them; a drive in another process; functions in the way of data.
 
 mod common;
 
@@ -7,14 +7,18 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use common::{Folder, doorbell, plan};
+use common::{Folder, doorbell, only, plan, shares, simulate_by, work};
 use host::fastpath::ring::{self, Caller};
+use machine::fastpath::functions;
 use machine::fastpath::{
     Client, Direction, Drive, Error, Handle, Refusal, Request, STAGING_BYTES, Service, Status,
     Transfer,
 };
+use machine::interfaces::{Fastpath, Interface};
 use machine::plan::Plan;
+use machine::world::Options;
 use wire::BusAddr;
+use workload::pattern::OpKind;
 
 /// Host and device each want a core: one world at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -199,6 +203,78 @@ fn a_hostile_process_gets_at_nothing() {
     // Its areas are free again: the rest of the drive can be had.
     drop(mine);
     drop(service.open(20 << 20).unwrap());
+}
+
+const KEY: &str = "2718281828459045235360287471352631415926535897932384626433832795";
+
+/// The plan's function is every client's: what lies on the drive is not what any of them wrote.
+#[test]
+fn what_lies_on_the_drive_is_encrypted() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = format!("aes-xts:{KEY}");
+    let plan = plan("live", &[SMALL.as_slice(), &[("fastpath.function", &word)]].concat());
+    let service = Service::start(&plan, &Drive::Here { own_thread: false }, 16384).unwrap();
+    let clients = [service.open(64 << 10).unwrap(), service.open(64 << 10).unwrap()];
+    for client in &clients {
+        for block_size in [512, 4096, 8192] {
+            verify(client, 7, block_size);
+        }
+    }
+    let written = pattern(7, 64 << 10);
+    let there = [0, 128].map(|n| service.ordinary(16384 + n, vec![0; 64 << 10], false).unwrap());
+    for there in &there {
+        assert!(there.chunks(16).zip(written.chunks(16)).all(|(there, here)| there != here));
+    }
+    assert_ne!(there[0], there[1], "the same data at two places");
+}
+
+/// A drive that turns a bit over and says that all is well: the seal knows better, and without it nobody does.
+#[test]
+fn a_seal_finds_what_a_drive_got_wrong() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 3 }]"#;
+    let plan = plan("live", &[SMALL.as_slice(), &[("faults", fault)]].concat());
+    for (word, found) in [("none", false), ("crc32c", true)] {
+        let service = Service::start(&plan, &Drive::Here { own_thread: false }, 0).unwrap();
+        let client = match functions::named(word).unwrap() {
+            Some(function) => service.open_through(64 << 10, function).unwrap(),
+            None => service.open(64 << 10).unwrap(),
+        };
+        let written = pattern(3, 64 << 10);
+        client.copy_in(0, &written).unwrap();
+        client.transfer(Direction::Write, 0, 64 << 10, 4096).unwrap();
+        client.copy_in(0, &vec![0; 64 << 10]).unwrap();
+        let read = client.transfer(Direction::Read, 0, 64 << 10, 4096);
+        let mut seen = vec![0; 64 << 10];
+        client.copy_out(0, &mut seen).unwrap();
+        if found {
+            let refused = Status::Engine(Refusal::Function);
+            assert_eq!(read, Err(Error::Answer(refused)), "{word}");
+            assert!(seen[8192..12288].iter().all(|byte| *byte == 0), "nothing of it arrives");
+        } else {
+            assert_eq!(read, Ok(()));
+            assert_eq!(seen.iter().zip(&written).filter(|(a, b)| a != b).count(), 1);
+        }
+        // Once only.
+        assert_eq!(client.transfer(Direction::Read, 0, 64 << 10, 4096), Ok(()));
+    }
+}
+
+/// Simulated, a function costs the engine what the plan says, in a stage of its own.
+#[test]
+fn a_function_has_its_stage() {
+    // What was never written is no zeros when it has been decrypted: all is written before it is read.
+    let job = work("[j]\nrw=randwrite\nbs=4k\nsize=256k\nverify=crc32c\n");
+    let word = format!("aes-xts:{KEY}");
+    for (word, ns) in [("none", 0), ("crc32c", 8 * 512), (&word, 8 * 512)] {
+        let plan = plan("fastpath", &[("fastpath.function", word)]);
+        let outcome = simulate_by::<Fastpath>(&plan, &job, Options::default());
+        let place = Fastpath::STAGES.iter().position(|stage| *stage == "function").unwrap();
+        let shares = shares(only(&outcome), OpKind::Write);
+        assert_eq!(shares.stages_ps[place], f64::from(ns) * 1000.0, "{word}");
+        assert_eq!(shares.unexplained_ps, 0.0);
+        assert_eq!(only(&outcome).blocks_verified, 512, "{word}");
+    }
 }
 
 #[test]

@@ -148,6 +148,69 @@ static void what_is_refused(void)
     CHECK(fastpath_alloc(0x7fffffff) == NULL && fastpath_error() == FP_E_SPACE);
 }
 
+struct passed {
+    int outward, inward;
+    int refuse;
+};
+
+static int flip(unsigned char *block, int size, int *count, const struct passed *passed)
+{
+    ++*count;
+    for (int n = 0; n < size; n++)
+        block[n] ^= 0x5a;
+    return passed->refuse;
+}
+
+static int flip_outward(void *context, long long place, void *block, int size)
+{
+    struct passed *passed = context;
+    return place % size ? 1 : flip(block, size, &passed->outward, passed);
+}
+
+static int flip_inward(void *context, long long place, void *block, int size)
+{
+    struct passed *passed = context;
+    return place % size ? 1 : flip(block, size, &passed->inward, passed);
+}
+
+/* Functions in the way of data: the caller's own, and those that come with the library. */
+static void blocks_pass_functions(void)
+{
+    enum { AREA = 64 << 10 };
+    static const char key[] = "aes-xts:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    struct passed passed = { 0, 0, 0 };
+    const fastpath_function function = { flip_outward, flip_inward, &passed };
+    const fastpath_function nothing = { NULL, NULL, NULL };
+    fastpath *areas[] = {
+        fastpath_alloc_through(AREA, &function), fastpath_alloc_through(AREA, &nothing),
+        fastpath_alloc_named(AREA, "crc32c"), fastpath_alloc_named(AREA, key),
+    };
+    enum { AREAS = sizeof areas / sizeof *areas };
+    for (int n = 0; n < AREAS; n++) {
+        fastpath *fp = areas[n];
+        CHECK(fp != NULL);
+        fp->block_size = 4096;
+        fill(fp->dma_address, AREA, 9);
+        CHECK(fastpath_write(fp, fp->dma_address, AREA, ALL) == 0);
+        CHECK(holds(fp->dma_address, AREA, 9));
+        memset(fp->dma_address, 0, AREA);
+        fp->block_size = 8192;
+        CHECK(fastpath_read(fp, fp->dma_address, AREA, ALL) == 0);
+        CHECK(holds(fp->dma_address, AREA, 9));
+    }
+    CHECK(passed.outward == AREA / 4096 && passed.inward == AREA / 8192);
+    passed.refuse = 1;
+    memset(areas[0]->dma_address, 0, AREA);
+    REFUSED(fastpath_read(areas[0], areas[0]->dma_address, AREA, ALL), FP_E_FUNCTION);
+    CHECK(areas[0]->dma_address[0] == 0);
+    for (int n = 0; n < AREAS; n++)
+        CHECK(fastpath_free(areas[n]) == 0);
+    CHECK(fastpath_alloc_through(AREA, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_alloc_named(AREA, NULL) == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(fastpath_alloc_named(AREA, "rot13") == NULL && fastpath_error() == FP_E_ARGUMENT);
+    CHECK(strstr(fastpath_error_text(FP_E_FUNCTION), "function") != NULL);
+}
+
 /* The whole drive goes round: what is freed can be had again. */
 static void space_comes_back(void)
 {
@@ -220,6 +283,7 @@ int main(int count, char **words)
     CHECK(fastpath_attach("memory:64m") == 0);
     every_way();
     what_is_refused();
+    blocks_pass_functions();
     space_comes_back();
     eight(one_of_eight);
     shared = fastpath_alloc(8 * 16384);

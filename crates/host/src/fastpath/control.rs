@@ -57,6 +57,8 @@ pub(super) struct Answer {
 pub(super) struct Turn {
     /// The place of its request.
     pub slot: u16,
+    /// The number of its request's handle.
+    pub fp_id: u16,
     /// Its number in the request.
     pub number: u32,
     /// No more commands of this request follow.
@@ -244,7 +246,7 @@ impl Request {
         let number = self.issued;
         self.issued += 1;
         let last = self.issued == self.job.commands();
-        Turn { slot, number, last, job: self.job, journey: self.journey }
+        Turn { slot, fp_id: self.fp_id, number, last, job: self.job, journey: self.journey }
     }
 }
 

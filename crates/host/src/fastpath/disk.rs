@@ -8,6 +8,7 @@ use wire::fastpath::{Direction, Refusal, Request, SIZE_MAX, Status, Transfer};
 use wire::{BusAddr, Lba};
 
 use super::engine::Engine;
+use super::function::Shared;
 use super::table::{Area, Handle, OpenError};
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
@@ -56,6 +57,14 @@ impl<P: HostPort> Disk<P> {
             take_response: port.cost("take response"),
             port: port.clone(),
         })))
+    }
+
+    /// From now on its blocks pass this function.
+    ///
+    /// # Errors
+    /// Requests are under way, or there is no memory for blocks on their way.
+    pub fn pass_through(&self, function: Shared) -> Result<(), OpenError> {
+        self.0.engine.pass_through(self.0.handle, function)
     }
 
     async fn transfer(
@@ -116,6 +125,7 @@ fn result_of(status: Status, lba: Option<Lba>, gone: bool) -> Result<(), IoError
         Status::Nvme(status) => return Err(IoError::answered(status, lba)),
         Status::Engine(Refusal::TimeOut) => Kind::TimedOut,
         Status::Engine(Refusal::Area) => Kind::OutOfRange,
+        Status::Engine(Refusal::Function) => Kind::MediaFailed,
         Status::Engine(Refusal::Controller | Refusal::Bus) if gone => Kind::Gone,
         Status::Engine(Refusal::Controller | Refusal::Bus) | Status::Unknown(_) => {
             Kind::DeviceFailed

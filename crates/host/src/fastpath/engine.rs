@@ -15,6 +15,7 @@ use wire::nvme::io;
 use wire::{BusAddr, CommandId, Lba, Nsid};
 
 use super::control::{self, Control, Ended, From, Turn};
+use super::function::{Shared, Staging, Through};
 use super::ring::Taker;
 use super::table::{Area, Handle, Job, Memory, OpenError, Owner, Table};
 use crate::nvme::{Controller, Queue, QueueOptions};
@@ -22,6 +23,9 @@ use crate::{Buffer, Geometry, InitError, IoError, Kind};
 
 /// Who calls from this executor, without a ring.
 pub(super) const TASKS: Owner = 0;
+
+/// The smallest block, and the unit of the cost of a function, bytes.
+const BLOCK_MIN: u32 = 512;
 
 /// The memory page of PRPs, bytes.
 const PAGE_BYTES: u32 = 4096;
@@ -88,6 +92,8 @@ pub(super) struct Core<P: HostPort> {
     /// Places of Submit that wait for a command.
     idle: RefCell<VecDeque<Parked>>,
     queues: Vec<Rc<Queue<P>>>,
+    /// One for each place of Submit, once a handle's blocks pass a function.
+    staging: RefCell<Vec<Staging>>,
     pub rings: RefCell<Vec<Option<Taker>>>,
     latency: Cell<Latency>,
     stopped: Cell<bool>,
@@ -98,6 +104,7 @@ pub(super) struct Core<P: HostPort> {
 
 pub(super) struct Costs {
     pub control: Cost,
+    function: Cost,
     respond: Cost,
 }
 
@@ -143,11 +150,16 @@ impl<P: HostPort> Engine<P> {
             control: RefCell::new(Control::new(requests)),
             places: Pool::new((0..requests).rev()),
             idle: RefCell::default(),
+            staging: RefCell::default(),
             rings: RefCell::default(),
             latency: Cell::default(),
             stopped: Cell::new(false),
             options,
-            costs: Costs { control: port.cost("control"), respond: port.cost("respond") },
+            costs: Costs {
+                control: port.cost("control"),
+                function: port.cost("function"),
+                respond: port.cost("respond"),
+            },
             stages: Stages {
                 request_wait: rt.stage("request wait"),
                 turn_wait: rt.stage("turn wait"),
@@ -180,6 +192,15 @@ impl<P: HostPort> Engine<P> {
     /// There is no handle left.
     pub fn open_over(&self, area: Area) -> Result<Handle, OpenError> {
         self.0.table.borrow_mut().open_over(TASKS, area)
+    }
+
+    /// From now on the blocks of this handle, which lies in the host's memory, pass this function.
+    ///
+    /// # Errors
+    /// There is no such handle, it has requests under way, or there is no memory for blocks on their way.
+    pub fn pass_through(&self, handle: Handle, function: Shared) -> Result<(), OpenError> {
+        let memory = self.0.port.arena().memory().clone();
+        self.0.pass_through(TASKS, handle, Through { function, memory })
     }
 
     /// Refuses the handle from now on. Its area and its memory are free when no command of it is with the
@@ -279,6 +300,20 @@ impl<P: HostPort> Core<P> {
         self.table.borrow_mut().open(owner, blocks, memory)
     }
 
+    pub(super) fn pass_through(
+        &self,
+        owner: Owner,
+        handle: Handle,
+        through: Through,
+    ) -> Result<(), OpenError> {
+        let places = self.queues.len() * usize::from(self.options.queue.depth);
+        let mut staging = self.staging.borrow_mut();
+        if staging.capacity() == 0 {
+            *staging = Staging::new(self.port.arena(), places).map_err(|_| OpenError::Staging)?;
+        }
+        self.table.borrow_mut().pass_through(owner, handle, through)
+    }
+
     pub fn close(&self, owner: Owner, handle: Handle) -> bool {
         self.table.borrow_mut().close(owner, handle)
     }
@@ -359,21 +394,82 @@ impl<P: HostPort> Core<P> {
         .await
     }
 
+    /// Where a command's block lies on the drive and in memory; none if it moves none.
+    fn block(&self, turn: &Turn) -> Option<Block> {
+        let Job::Move { direction, lba, at, block_size, .. } = turn.job else { return None };
+        let lbas = block_size / self.geometry.block_bytes;
+        let lba = Lba(lba.0 + u64::from(turn.number) * u64::from(lbas));
+        let at = BusAddr(at.0 + u64::from(turn.number) * u64::from(block_size));
+        Some(Block { direction, lba, lbas, at, bytes: block_size })
+    }
+
     /// The 64 bytes of a command (the paper's Synthesis).
-    fn form(&self, turn: &Turn, cid: CommandId) -> Sqe {
-        let Job::Move { direction, lba, at, block_size, .. } = turn.job else {
+    fn form(&self, block: Option<&Block>, cid: CommandId) -> Sqe {
+        let Some(&Block { direction, lba, lbas, at, bytes }) = block else {
             return io::flush(cid, self.nsid);
         };
-        let blocks = block_size / self.geometry.block_bytes;
-        let lba = Lba(lba.0 + u64::from(turn.number) * u64::from(blocks));
-        let at = at.0 + u64::from(turn.number) * u64::from(block_size);
         // The memory begins at a page and blocks lie at multiples of their size.
-        let second = if block_size > PAGE_BYTES { at + u64::from(PAGE_BYTES) } else { 0 };
-        let data = DataPointer::Prp { prp1: BusAddr(at), prp2: BusAddr(second) };
+        let second = if bytes > PAGE_BYTES { at.0 + u64::from(PAGE_BYTES) } else { 0 };
+        let data = DataPointer::Prp { prp1: at, prp2: BusAddr(second) };
         match direction {
-            Direction::Read => io::read(cid, self.nsid, lba, blocks, false, data),
-            Direction::Write => io::write(cid, self.nsid, lba, blocks, false, data),
+            Direction::Read => io::read(cid, self.nsid, lba, lbas, false, data),
+            Direction::Write => io::write(cid, self.nsid, lba, lbas, false, data),
         }
+    }
+
+    /// One command, and how it ended.
+    async fn carry_out(&self, queue: &Queue<P>, turn: &Turn) -> Status {
+        let (block, through) = (self.block(turn), self.table.borrow().through(turn.fp_id));
+        match (&block, through) {
+            (Some(block), Some(through)) => self.carry_through(queue, block, &through).await,
+            _ => self.command(queue, block.as_ref()).await,
+        }
+    }
+
+    async fn command(&self, queue: &Queue<P>, block: Option<&Block>) -> Status {
+        let lba = block.map(|block| block.lba);
+        let result = queue.carry_out(lba, |cid| self.form(block, cid)).await;
+        if result.is_err_and(|error| error.kind == Kind::Gone) {
+            self.strand();
+        }
+        status_of(result)
+    }
+
+    /// One command whose block passes a function: the drive's DMA ends in memory of the engine's.
+    async fn carry_through(&self, queue: &Queue<P>, block: &Block, through: &Through) -> Status {
+        let mut staging = self.staging.borrow_mut().pop().expect("one for each place of Submit");
+        let place = block.lba.0 * u64::from(self.geometry.block_bytes);
+        let bytes = block.bytes as usize;
+        let staged = Block { at: staging.buffer.at(), ..*block };
+        let units = block.bytes / BLOCK_MIN;
+        let refused = Status::Engine(Refusal::Function);
+        let status = match block.direction {
+            Direction::Write => {
+                self.port.spend_times(self.costs.function, units).await;
+                match staging.fill(through, block.at, place, bytes) {
+                    Ok(()) => {
+                        let status = self.command(queue, Some(&staged)).await;
+                        through.function.borrow_mut().written(place, bytes, status.is_good());
+                        status
+                    }
+                    Err(_) => refused,
+                }
+            }
+            Direction::Read => match self.command(queue, Some(&staged)).await {
+                Status::Good => {
+                    self.port.spend_times(self.costs.function, units).await;
+                    let emptied = staging.empty(through, block.at, place, bytes);
+                    emptied.map_or(refused, |()| Status::Good)
+                }
+                status => status,
+            },
+        };
+        if self.port.is_gone() {
+            // The drive may write to it for ever.
+            crate::strand(&staging.buffer);
+        }
+        self.staging.borrow_mut().push(staging);
+        status
     }
 
     /// A command has ended; if it was its request's last, the response goes to whoever asked.
@@ -455,18 +551,21 @@ async fn submit<P: HostPort>(core: Rc<Core<P>>, queue: usize) {
         } else {
             rt.part_from_journey();
         }
-        let lba = match turn.job {
-            Job::Flush => None,
-            Job::Move { lba, .. } => Some(lba),
-        };
-        let result = queue.carry_out(lba, |cid| core.form(&turn, cid)).await;
-        if result.is_err_and(|error| error.kind == Kind::Gone) {
-            core.strand();
-        }
+        let status = core.carry_out(&queue, &turn).await;
         let followed = turn.last && rt.is_followed();
-        core.end(&turn, status_of(result), followed).await;
+        core.end(&turn, status, followed).await;
         rt.part_from_journey();
     }
+}
+
+/// What one command moves.
+#[derive(Clone, Copy)]
+struct Block {
+    direction: Direction,
+    lba: Lba,
+    lbas: u32,
+    at: BusAddr,
+    bytes: u32,
 }
 
 /// What a response says of a command.

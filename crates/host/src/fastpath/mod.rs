@@ -20,6 +20,11 @@
 //! An engine forms no command for anything else. Callers in other processes have a [ring] in
 //! memory of their own, and no way to a submission queue.
 //!
+//! # Functions
+//!
+//! A handle's blocks may pass a [`Function`] on their way ([`Engine::pass_through`]): encryption, a seal, a
+//! filter. The drive's DMA then ends in memory of the engine's.
+//!
 //! # Turns
 //!
 //! Control gives one command to an engine at a time, of one handle after the other: whoever asks for
@@ -29,19 +34,21 @@ mod areas;
 mod control;
 mod disk;
 mod engine;
+mod function;
 pub mod ring;
 mod serve;
 mod table;
 
 pub use disk::Disk;
 pub use engine::{Engine, Latency, Options};
+pub use function::{Function, Refused, Shared};
 pub use serve::Serving;
 pub use table::{Area, Handle, OpenError};
 
 /// The costs that a port is asked for: on the caller's core, handing a request to Control and taking in
-/// its response; on the engine's, judging it and answering it. The costs of each command are those of
-/// [`nvme`](crate::nvme::COSTS).
-pub const COSTS: &[&str] = &["request", "control", "respond", "take response"];
+/// its response; on the engine's, judging it, answering it, and 512 bytes of a block that passes a function.
+/// The costs of each command are those of [`nvme`](crate::nvme::COSTS).
+pub const COSTS: &[&str] = &["request", "control", "function", "respond", "take response"];
 
 /// The stages that this driver marks beside its costs: the wait for a place in Control and for the turn
 /// of the last command, and for commands that end after that one.

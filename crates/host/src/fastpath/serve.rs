@@ -9,6 +9,7 @@ use wire::BusAddr;
 
 use super::control::From;
 use super::engine::{Core, Engine};
+use super::function::{Shared, Through};
 use super::ring::{Overrun, Taker};
 use super::table::{Area, Handle, Memory as HandleMemory, OpenError, Owner};
 
@@ -72,6 +73,15 @@ impl<P: HostPort> Serving<P> {
             return Err(OpenError::Memory);
         }
         self.core.open(self.state.owner, blocks, HandleMemory { at, bytes, keep: None })
+    }
+
+    /// From now on the blocks of this handle of this ring's pass this function.
+    ///
+    /// # Errors
+    /// There is no such handle, it has requests under way, or there is no memory for blocks on their way.
+    pub fn pass_through(&self, handle: Handle, function: Shared) -> Result<(), OpenError> {
+        let through = Through { function, memory: self.memory.clone() };
+        self.core.pass_through(self.state.owner, handle, through)
     }
 
     /// Refuses a handle of this ring's from now on; false if it has no such handle.

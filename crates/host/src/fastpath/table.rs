@@ -9,6 +9,7 @@ use wire::{BusAddr, Lba};
 
 use super::HANDLES_MAX;
 use super::areas::Areas;
+use super::function::Through;
 use crate::Geometry;
 
 /// Who may name a handle: the number of a caller's ring, or of nobody's.
@@ -47,6 +48,10 @@ pub enum OpenError {
     Memory,
     /// No blocks were asked for.
     Empty,
+    /// No memory is left for blocks on their way through a function.
+    Staging,
+    /// There is no such handle, or it has requests under way.
+    Busy,
 }
 
 impl fmt::Display for OpenError {
@@ -60,6 +65,10 @@ impl fmt::Display for OpenError {
                 f.write_str("a buffer that begins at a multiple of 4096 was expected")
             }
             OpenError::Empty => f.write_str("an area of at least one block was expected"),
+            OpenError::Staging => {
+                f.write_str("no memory is left for blocks on their way through a function")
+            }
+            OpenError::Busy => f.write_str("an open handle without requests was expected"),
         }
     }
 }
@@ -85,6 +94,8 @@ struct Open {
     taken: bool,
     /// Its memory, if the table is what keeps it.
     keep: Option<Buffer>,
+    /// What its blocks pass.
+    through: Option<Through>,
     /// Requests that have not been answered.
     requests: u32,
 }
@@ -133,17 +144,45 @@ impl Table {
         let fp_id = self.free_entry()?;
         let first = self.areas.take(blocks).map_err(OpenError::Full)?;
         let area = Area { first, blocks, at: memory.at, bytes: memory.bytes };
-        Ok((
-            self.enter(fp_id, Open { owner, area, taken: true, keep: memory.keep, requests: 0 }),
-            area,
-        ))
+        let keep = memory.keep;
+        let open = Open { owner, area, taken: true, keep, through: None, requests: 0 };
+        Ok((self.enter(fp_id, open), area))
     }
 
     /// A handle for blocks that are somebody's already: the owner of the engine knows best.
     pub fn open_over(&mut self, owner: Owner, area: Area) -> Result<Handle, OpenError> {
         Memory { at: area.at, bytes: area.bytes, keep: None }.judge()?;
         let fp_id = self.free_entry()?;
-        Ok(self.enter(fp_id, Open { owner, area, taken: false, keep: None, requests: 0 }))
+        let open = Open { owner, area, taken: false, keep: None, through: None, requests: 0 };
+        Ok(self.enter(fp_id, open))
+    }
+
+    /// From now on the blocks of this handle pass a function.
+    pub fn pass_through(
+        &mut self,
+        owner: Owner,
+        handle: Handle,
+        through: Through,
+    ) -> Result<(), OpenError> {
+        match self.entries.get_mut(usize::from(handle.fp_id)) {
+            Some(Entry { generation, state: State::Open(open) })
+                if *generation == handle.generation
+                    && open.owner == owner
+                    && open.requests == 0 =>
+            {
+                open.through = Some(through);
+                Ok(())
+            }
+            _ => Err(OpenError::Busy),
+        }
+    }
+
+    /// What the blocks of this handle, which has requests, pass.
+    pub fn through(&self, fp_id: u16) -> Option<Through> {
+        match &self.entries[usize::from(fp_id)].state {
+            State::Open(open) | State::Closing(open) => open.through.clone(),
+            State::Free => None,
+        }
     }
 
     fn free_entry(&mut self) -> Result<u16, OpenError> {

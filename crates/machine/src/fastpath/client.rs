@@ -47,6 +47,8 @@ pub enum Error {
     Memory(OutOfMemory),
     /// What the ordinary driver says.
     Driver(IoError),
+    /// A function was to be passed by an engine in another process.
+    Elsewhere,
     /// The engine has ended.
     Gone,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Error {
             }
             Error::Memory(error) => error.fmt(f),
             Error::Driver(error) => error.fmt(f),
+            Error::Elsewhere => f.write_str("functions pass in the engine's own process alone"),
             Error::Gone => f.write_str("the engine has ended"),
         }
     }

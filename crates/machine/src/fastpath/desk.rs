@@ -10,6 +10,7 @@ use host::fastpath::{Handle, Latency};
 use wire::BusAddr;
 
 use super::client::Error;
+use super::functions::Named;
 
 /// What the engine has made for a client.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub(super) struct Lane {
 
 /// What is asked of the engine beside requests.
 pub(super) enum Order {
-    Open { bytes: u64, tell: SyncSender<Result<Lane, Error>> },
+    Open { bytes: u64, function: Option<Named>, tell: SyncSender<Result<Lane, Error>> },
     Close { number: u32, tell: SyncSender<()> },
     Admit { shared: Shared, peer: Peer },
     Ordinary { lba: u64, bytes: Vec<u8>, write: bool, tell: SyncSender<Result<Vec<u8>, Error>> },

@@ -20,6 +20,7 @@ use wire::{BusAddr, Lba};
 use super::Bus;
 use super::client::{Error, STAGING_BYTES, registers};
 use super::desk::{Desk, Lane, Order};
+use super::functions::{self, Named};
 use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{Fastpath, controller_options, engine_options};
 use crate::plan::Plan;
@@ -113,6 +114,8 @@ struct Office {
     next: Cell<u32>,
     next_peer: Cell<u64>,
     desk: Arc<Desk>,
+    /// What blocks pass unless a client brings a function, as the plan says it.
+    function: String,
 }
 
 /// A client in this process: its ring is served from a page, and its buffer is the drive's until it is
@@ -163,6 +166,7 @@ async fn serve(rt: &Rt, setup: Setup) {
         next: Cell::new(1),
         next_peer: Cell::new(PEERS_AT),
         desk: desk.clone(),
+        function: plan.fastpath.as_ref().map_or("none", |f| &f.function).into(),
     });
     let mut seen = 0;
     while !desk.is_stopped() {
@@ -191,10 +195,14 @@ async fn look(rt: &Rt, desk: &Desk, seen: u32) {
 }
 
 impl Office {
+    fn function(&self) -> Option<Named> {
+        functions::named(&self.function).expect("checked with the plan")
+    }
+
     fn carry_out(self: &Rc<Self>, order: Order) {
         let office = self.clone();
         match order {
-            Order::Open { bytes, tell } => drop(tell.send(self.open(bytes))),
+            Order::Open { bytes, function, tell } => drop(tell.send(self.open(bytes, function))),
             Order::Latency { tell } => drop(tell.send(self.engine.latency())),
             Order::Close { number, tell } => {
                 let Some(lane) = self.lanes.borrow_mut().remove(&number) else { return };
@@ -215,7 +223,7 @@ impl Office {
     }
 
     /// A ring and a DMA buffer in the engine's own memory, and an area.
-    fn open(&self, bytes: u64) -> Result<Lane, Error> {
+    fn open(&self, bytes: u64, function: Option<Named>) -> Result<Lane, Error> {
         let block = u64::from(self.engine.geometry().block_bytes);
         let length =
             bytes.checked_next_multiple_of(BUFFER_GRAIN).and_then(|n| usize::try_from(n).ok());
@@ -229,6 +237,9 @@ impl Office {
         let serving = self.engine.serve(arena.memory(), ring).expect("a page of the arena");
         let opened = serving.open(bytes.div_ceil(block), at, length + STAGING_BYTES);
         let (handle, _) = opened.map_err(Error::Open)?;
+        if let Some(function) = function.or_else(|| self.function()) {
+            serving.pass_through(handle, functions::shared(function)).map_err(Error::Open)?;
+        }
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         self.lanes.borrow_mut().insert(number, Local { serving, _page: page, _buffer: buffer });
@@ -262,7 +273,13 @@ impl Office {
         self.shared.also(&memory);
         let serving = self.engine.serve(&memory, base).expect("a page at its beginning");
         let opened = serving.open(area / block, BusAddr(base.0 + page), bytes - page);
-        if let Ok((handle, _)) = opened {
+        let through = |handle| {
+            self.function()
+                .is_none_or(|f| serving.pass_through(handle, functions::shared(f)).is_ok())
+        };
+        if let Ok((handle, _)) = opened
+            && through(handle)
+        {
             let number = u32::from(handle.generation) << 16 | u32::from(handle.fp_id);
             shared.store(registers::HANDLE, number);
             shared.store(registers::BLOCK_BYTES, block as u32);

@@ -12,6 +12,7 @@
 mod client;
 mod desk;
 mod engine;
+pub mod functions;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use bus::live::{self, Shared};
 
 pub use client::{Client, Error, STAGING_BYTES, Ticket};
 use desk::{Desk, Order};
-pub use host::fastpath::{Handle, Latency};
+use functions::Named;
+pub use host::fastpath::{Function, Handle, Latency, Refused};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
 use crate::interfaces::Fastpath;
@@ -103,8 +105,20 @@ impl Service {
     /// # Errors
     /// No such area, handle or memory is left.
     pub fn open(&self, bytes: u64) -> Result<Client, Error> {
+        self.open_by(bytes, None)
+    }
+
+    /// The same, and the client's blocks pass this function instead of the plan's, on the engine's thread.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
+        self.open_by(bytes, Some(function))
+    }
+
+    fn open_by(&self, bytes: u64, function: Option<Named>) -> Result<Client, Error> {
         let (tell, told) = sync_channel(1);
-        self.desk.put(Order::Open { bytes, tell })?;
+        self.desk.put(Order::Open { bytes, function, tell })?;
         let lane = told.recv().map_err(|_| Error::Gone)??;
         Client::here(&self.memory, lane, self.block_bytes, self.desk.clone())
     }

@@ -13,6 +13,7 @@ use wire::Lba;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
+use crate::fastpath::functions;
 use crate::plan::{self, Plan};
 
 /// An engine between its callers and an NVMe drive, of which it has one queue pair or several.
@@ -35,7 +36,7 @@ impl Interface for Fastpath {
     const NAME: &'static str = "fastpath";
     const STAGES: &'static [&'static str] = joined!(
         ASKED,
-        &["request wait", "request", "control", "turn wait"],
+        &["request wait", "request", "control", "turn wait", "function"],
         COMMAND,
         &["count down", "respond", "take response"],
     );
@@ -124,11 +125,22 @@ impl Interface for Fastpath {
         let engine = Engine::start(&own, &controller, options).await?;
         let disk = |port| Disk::new(&engine, port, fastpath.block_bytes);
         let disks = ports.iter().map(disk).collect::<Result<_, _>>();
-        let disks = disks.map_err(|_| InitError::Unsupported {
+        let disks: Vec<_> = disks.map_err(|_| InitError::Unsupported {
             what: "the number of callers",
             found: ports.len() as u64,
             expected: "no more than there are handles",
         })?;
+        if let Some(function) = functions::named(&fastpath.function).expect("checked with the plan")
+        {
+            // One for all: they have the same blocks.
+            let function = functions::shared(function);
+            let passed = disks.iter().try_for_each(|disk| disk.pass_through(function.clone()));
+            passed.map_err(|_| InitError::Unsupported {
+                what: "host.memory, for blocks that pass fastpath.function",
+                found: plan.host.memory_bytes,
+                expected: "8 KiB more for each entry of the engines' queues",
+            })?;
+        }
         Ok(FastpathDriver { controller, engine, disks })
     }
 }

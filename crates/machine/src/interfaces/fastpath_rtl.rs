@@ -55,6 +55,14 @@ impl Interface for FastpathRtl {
                 "{origin}: device.queue_entries: found {found}, expected at least {ENTRIES} for fastpath-rtl"
             ));
         }
+        let function = plan.fastpath.as_ref().map_or("none", |fastpath| &fastpath.function);
+        if function != "none" {
+            let name = function.split(':').next().unwrap_or(function);
+            return Err(format!(
+                "{origin}: fastpath.function: found {name:?}, expected \"none\": the block in hardware has \
+                 none in its way"
+            ));
+        }
         Ok(())
     }
 

@@ -6,10 +6,11 @@ use runtime::Span;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
+use crate::fastpath::functions;
 
 /// What FastPath costs beside what every interface costs: the caller's core the first and the last, its
 /// own engines the others.
-const COSTS: &[&str] = &["request", "control", "respond", "take response"];
+const COSTS: &[&str] = &["request", "control", "function", "respond", "take response"];
 
 /// How a machine speaks FastPath.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Fastpath {
     pub engines: u32,
     /// What a request is cut into, bytes.
     pub block_bytes: u32,
+    /// The function that blocks pass, as a word of [`functions::named`].
+    pub function: String,
     /// What an engine takes for a command: to form it, write it and ring. In the place of a driver's.
     pub submit: Span,
     /// And to take in its completion.
@@ -34,6 +37,13 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Fastpath> {
     let sized = |bytes: u64| u32::try_from(bytes).is_ok_and(wire::fastpath::is_block_size);
     let expected = "\"512 B\", \"1 KiB\", \"2 KiB\", \"4 KiB\" or \"8 KiB\"";
     let block_bytes = fields.size("block", Welcome, sized, expected);
+    let function = fields.text("function", functions::EXPECTED).filter(|word| {
+        let known = functions::named(word);
+        if let Err(error) = &known {
+            fields.error("function", error.word(), functions::EXPECTED);
+        }
+        known.is_ok()
+    });
     let submit = fields.cost("submit");
     let complete = fields.cost("complete");
     let poll = fields.cost("poll");
@@ -42,6 +52,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Fastpath> {
     Some(Fastpath {
         engines: engines? as u32,
         block_bytes: block_bytes? as u32,
+        function: function?,
         submit: submit?,
         complete: complete?,
         poll: poll?,

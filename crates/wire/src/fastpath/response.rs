@@ -93,6 +93,8 @@ refusals! {
     Bus = 8, "a bus error";
     /// The controller failed, or completed what it had not been given.
     Controller = 9, "the controller failed";
+    /// A function in the way of the data refused a block.
+    Function = 10, "a function in the way of the data refused a block";
 }
 
 impl fmt::Display for Refusal {
