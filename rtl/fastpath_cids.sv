@@ -37,7 +37,7 @@ module fastpath_cids #(
     logic [USE_BITS+SLOT_BITS-1:0] meanings[ENTRIES];
     logic [           ENTRIES-1:0] out;
     logic [                BITS:0] out_count;
-    // Those from here on were never used.
+    // Those from here on were never used; whether there are any, under this limit, which stays.
     logic [                BITS:0] fresh;
     logic [          USE_BITS-1:0] this_use;
     logic                          has_fresh;
@@ -47,7 +47,6 @@ module fastpath_cids #(
     logic [              BITS-1:0] looked_up_index;
     logic [USE_BITS+SLOT_BITS-1:0] meaning;
 
-    assign has_fresh = fresh < limit;
     assign free_valid = has_fresh || returned_valid;
     assign index = has_fresh ? fresh[BITS-1:0] : returned;
     assign free_cid = {this_use, index};
@@ -78,23 +77,30 @@ module fastpath_cids #(
         .count()
     );
 
+    // Bit by bit: an index on the left of an assignment becomes a shift of the whole.
+    always_ff @(posedge clock) begin
+        for (int i = 0; i < ENTRIES; i = i + 1) begin
+            if (reset || (give_back && looked_up_index == BITS'(i))) out[i] <= 1'b0;
+            else if (take && index == BITS'(i)) out[i] <= 1'b1;
+        end
+    end
+
     always_ff @(posedge clock) begin
         if (take) meanings[index] <= {this_use, take_slot};
     end
 
     always_ff @(posedge clock) begin
         if (reset) begin
-            out <= '0;
             out_count <= '0;
             fresh <= '0;
+            has_fresh <= 1'b1;
             this_use <= '0;
         end else begin
-            if (take) begin
-                out[index] <= 1'b1;
-                this_use <= this_use + 1'b1;
-                if (has_fresh) fresh <= fresh + 1'b1;
+            if (take && has_fresh) begin
+                fresh <= fresh + 1'b1;
+                has_fresh <= fresh + 1'b1 < limit;
             end
-            if (give_back) out[looked_up_index] <= 1'b0;
+            if (take) this_use <= this_use + 1'b1;
             if (take && !give_back) out_count <= out_count + 1'b1;
             else if (give_back && !take) out_count <= out_count - 1'b1;
         end

@@ -87,7 +87,7 @@ module fastpath_complete #(
     logic        is_new;
     logic        is_taken;
 
-    // The entry that is being looked up.
+    // The entry that is being looked up; what it means is told a cycle later.
     logic        entry_valid;
     logic [63:0] entry;
     logic        makes_sense;
@@ -179,11 +179,14 @@ module fastpath_complete #(
     // Double word 2: head of the submission queue, and which. Double word 3: identifier, phase tag, status.
     assign cid = entry[47:32];
     assign makes_sense = cid_is_out && entry[31:16] == submission_queue_id && entry[15:0] < queue_depth;
-    assign done_valid = entry_valid && makes_sense;
-    assign done_slot = cid_slot;
-    assign done_status = entry[63:49];
-    assign no_sense = entry_valid && !makes_sense;
-    assign cid_give_back = done_valid;
+    assign cid_give_back = entry_valid && makes_sense;
+
+    always_ff @(posedge clock) begin
+        done_valid <= cid_give_back && !reset;
+        no_sense <= entry_valid && !makes_sense && !reset;
+        done_slot <= cid_slot;
+        done_status <= entry[63:49];
+    end
 
     assign ring_valid = unrung != '0 && !stop && (unrung >= batch || was_empty || !any_out);
     assign ring_address = doorbell_address;

@@ -211,7 +211,6 @@ module fastpath_top #(
     logic [$clog2(QUEUE_ENTRIES):0] limit;
 
     assign reset = !reset_n;
-    assign limit = queue_depth[$clog2(QUEUE_ENTRIES):0] - 1'b1;
     assign stop = halted || !enable;
     assign quiet = writer_quiet && complete_quiet;
     // Disabled, it empties as soon as the bus is quiet.
@@ -219,6 +218,9 @@ module fastpath_top #(
     assign working = any_in_flight || !control_idle || request_valid;
     assign m_axi_awburst = INCREMENTING;
     assign m_axi_arburst = INCREMENTING;
+
+    // Of what is set up only while the engine is disabled.
+    always_ff @(posedge clock) limit <= queue_depth[$clog2(QUEUE_ENTRIES):0] - 1'b1;
 
     always_ff @(posedge clock) begin
         if (reset) begin

@@ -92,8 +92,11 @@ module fastpath_tracker #(
     logic [              11:0] new_completed;
     logic [     TIME_BITS-1:0] start;
     logic                      is_last;
+    logic                      ends;
+
+    // What goes to the queue of responses, a cycle after it was found.
     logic                      answers;
-    logic [              63:0] took;
+    logic [              63:0] answer;
 
     // The free slot with the lowest number.
     logic [          BITS-1:0] free_slot;
@@ -105,7 +108,7 @@ module fastpath_tracker #(
     end
 
     assign has_free = busy != '1;
-    assign any_in_flight = busy != '0;
+    assign any_in_flight = busy != '0 || answers;
     assign can_begin = has_free && reserved != PLACES;
     assign begin_slot = free_slot;
     assign begin_ready = can_begin && !counts_down && !walk_ends;
@@ -123,10 +126,14 @@ module fastpath_tracker #(
     assign is_last = new_left == '0;
     assign new_status = halted ? halt_status : drops || status != '0 ? status : {1'b0, done_status};
     assign new_completed = halted || drops ? completed : completed + 12'd1;
-    assign ended = walk_ends || ((counts_down || drops) && is_last);
-    assign ended_cycles = now - start;
-    assign took = 64'(ended_cycles);
-    assign answers = ended || refuses;
+    assign ends = walk_ends || ((counts_down || drops) && is_last);
+
+    always_ff @(posedge clock) begin
+        ended <= ends && !reset;
+        answers <= (ends || refuses) && !reset;
+        ended_cycles <= now - start;
+        answer <= ends ? {20'd0, new_completed, new_status, tag} : {32'd0, begin_status, begin_tag};
+    end
 
     always_ff @(posedge clock) begin
         if (begins) starts[begin_slot] <= begin_at;
@@ -147,7 +154,7 @@ module fastpath_tracker #(
             if (begins) busy[begin_slot] <= 1'b1;
             if (begins) failed[begin_slot] <= 1'b0;
             if (counts_down && done_status != '0) failed[slot] <= 1'b1;
-            if (ended) busy[slot] <= 1'b0;
+            if (ends) busy[slot] <= 1'b0;
             if ((begins || refuses) && !(response_valid && response_ready)) reserved <= reserved + 1'b1;
             else if (!(begins || refuses) && response_valid && response_ready) reserved <= reserved - 1'b1;
         end
@@ -179,8 +186,7 @@ module fastpath_tracker #(
         .in_valid(answers),
         // Its place is reserved.
         .in_ready(),
-        .in_data(ended ? {took, 20'd0, new_completed, new_status, tag}
-                       : {64'd0, 32'd0, begin_status, begin_tag}),
+        .in_data({ended ? 64'(ended_cycles) : 64'd0, answer}),
         .out_valid(response_valid),
         .out_ready(response_ready),
         .out_data(response),

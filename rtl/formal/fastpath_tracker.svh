@@ -17,10 +17,11 @@
         // Control begins one and drops the rest of another in different states.
         if (drop_valid) assume (busy[drop_slot] && !begin_valid);
         if (began) begin
-            assert (16'(reserved) == in_flight + 16'(responses));
+            assert (16'(reserved) == in_flight + 16'(responses) + 16'(answers));
             assert (reserved <= PLACES);
             assert (!(answers && responses == PLACES));
             assert (!(begins && busy[begin_slot]));
-            assert (!(ended && refuses));
+            assert (!(ends && refuses));
+            assert (!(ended && !answers));
         end
     end
