@@ -228,7 +228,7 @@ fn what_lies_on_the_drive_is_encrypted() {
     assert_ne!(there[0], there[1], "the same data at two places");
 }
 
-/// A drive that turns a bit over and says that all is well: the seal knows better, and without it nobody does.
+/// A drive that turns a bit over and says that all is well: the seal knows better, and without it nobody.
 #[test]
 fn a_seal_finds_what_a_drive_got_wrong() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
