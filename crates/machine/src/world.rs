@@ -158,7 +158,11 @@ fn leave(device: Device, plan: &Plan) -> Result<(), RunError> {
 }
 
 /// A device on a modelled bus.
-fn simulated_device<I: Interface>(rt: &Rt, bus: &SimBus, plan: &Plan) -> Result<Device, RunError> {
+pub(crate) fn simulated_device<I: Interface>(
+    rt: &Rt,
+    bus: &SimBus,
+    plan: &Plan,
+) -> Result<Device, RunError> {
     let device = Device::start::<I, _>(bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
     if let Some(faults) = device.faults().cloned() {
         let (rt, bus) = (rt.clone(), bus.clone());

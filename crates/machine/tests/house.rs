@@ -15,8 +15,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("device", &["wire", "runtime", "bus", "ftl", "media"]),
     ("host", &["wire", "runtime", "bus"]),
     ("workload", &["runtime"]),
+    ("conformance", &["wire", "runtime", "bus"]),
     ("rtl", &["wire", "runtime", "bus", "host"]),
-    ("machine", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl"]),
+    (
+        "machine",
+        &[
+            "wire",
+            "runtime",
+            "bus",
+            "media",
+            "ftl",
+            "device",
+            "host",
+            "workload",
+            "rtl",
+            "conformance",
+        ],
+    ),
     ("fnvme", &["machine"]),
     ("fio-engine", &["fnvme", "machine"]),
 ];
@@ -42,7 +57,7 @@ const ONLY_IN: &[(&str, &str)] = &[
 
 /// Rooms whose decisions must not depend on hash order, and which do not print.
 const QUIET_ROOMS: &[&str] =
-    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl"];
+    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl", "conformance"];
 
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;

@@ -18,8 +18,10 @@ const PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "docs/README.md",
+    "docs/conformance.md",
     "docs/faults.md",
     "docs/flash.md",
+    "docs/nvme.md",
     "docs/testing.md",
     "docs/vfio-user.md",
 ];

@@ -11,7 +11,7 @@ use wire::nvme::opcode;
 use wire::nvme::prp::queue_base;
 use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
-use wire::{CommandId, QueueId};
+use wire::{CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
@@ -150,6 +150,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         request: &Request,
         ask: GetLogPage,
     ) -> Result<u32, Status> {
+        // 5.16.1.3: what is not kept for a namespace by itself is not had of one (LPA).
+        if ask.lid == lid::SMART_HEALTH && ![Nsid::NONE, Nsid::BROADCAST].contains(&request.nsid) {
+            return Err(Status::INVALID_FIELD);
+        }
         let page = self.log_page(ask.lid)?;
         if ask.offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod conformance;
 mod papers;
 mod power_cuts;
 mod run;
@@ -64,6 +65,8 @@ enum Command {
     },
     /// Let the power of a flash SSD fail again and again, and check what is left
     PowerCuts(power_cuts::PowerCuts),
+    /// Try an NVMe controller against the specification, section by section
+    Conformance(conformance::Conformance),
     /// Measure this machine: the core-to-core round trip, and NVMe beside it
     Bench(bench::Bench),
 }
@@ -192,6 +195,7 @@ fn perform(command: Command) -> Result<bool, String> {
         }
         Command::Papers { name } => papers::papers(name.as_deref()),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
+        Command::Conformance(typed) => conformance::conformance(&typed),
         Command::Bench(typed) => bench::bench(&typed),
     }
 }

@@ -1,0 +1,30 @@
+//! The cases, a file for each part of the specifications.
+
+mod data;
+mod entries;
+mod events;
+mod features;
+mod identify;
+mod logs;
+mod nvm;
+mod queues;
+mod ranges;
+mod registers;
+mod resets;
+
+use crate::suite::Section;
+
+/// File by file.
+pub(crate) const ALL: &[&[Section]] = &[
+    registers::SECTIONS,
+    queues::SECTIONS,
+    resets::SECTIONS,
+    data::SECTIONS,
+    events::SECTIONS,
+    identify::SECTIONS,
+    logs::SECTIONS,
+    features::SECTIONS,
+    entries::SECTIONS,
+    nvm::SECTIONS,
+    ranges::SECTIONS,
+];

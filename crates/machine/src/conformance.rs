@@ -1,0 +1,138 @@
+//! The conformance suite, on a controller of a plan in either world, or on another's.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bus::HostPort;
+use bus::live::Shared;
+use bus::sim::SimBus;
+use bus::vfio;
+use bus::vfio_user::{self, Sharing};
+use conformance::{Case, Ran, Table};
+use media::contents::Keep;
+use runtime::{Log, Rt, STD_CLOCK};
+
+use crate::device::{self, Clock, Device, Kept};
+use crate::interfaces::{Interface, Nvme};
+use crate::plan::Plan;
+use crate::world::{RunError, shared, sim_spec, simulated_device, until};
+
+/// Interrupt vectors that the cases use.
+const VECTORS: u16 = 4;
+
+/// Which controller.
+#[derive(Clone, Copy, Debug)]
+pub enum Controller<'a> {
+    /// One of the plan, on a modelled bus.
+    Simulated,
+    /// One of the plan, on a thread of its own.
+    Thread,
+    /// The function of the vfio-user server that listens at this socket.
+    VfioUser(&'a Path),
+    /// The PCI function at this address, which Linux's VFIO has.
+    Vfio(&'a str),
+}
+
+/// Runs the cases that `wanted` picks, and shows each when it has ended.
+///
+/// # Errors
+/// There is no such controller, or no reaching it.
+pub fn run(
+    plan: &Plan,
+    controller: Controller<'_>,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let ours = matches!(controller, Controller::Simulated | Controller::Thread);
+    if ours && plan.medium.contents.keep == Keep::Stamps {
+        let (origin, expected) = (&plan.origin, "\"everything\": cases look at every byte");
+        return Err(RunError(format!(
+            "{origin}: medium.keep: found \"stamps\", expected {expected}"
+        )));
+    }
+    match controller {
+        Controller::Simulated => simulated(plan, wanted, each),
+        Controller::Thread => on_a_thread(plan, wanted, each),
+        Controller::VfioUser(socket) => {
+            let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+            let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+            let connection = connection.map_err(RunError::of)?;
+            Ok(live(|rt| connection.host(rt), wanted, each))
+        }
+        Controller::Vfio(address) => {
+            let ours = Nvme::function(plan).expect("NVMe is a PCI function");
+            let function = vfio::Wanted {
+                class: ours.identity.class,
+                memory_bytes: plan.host.memory_bytes as usize,
+                memory_base: plan.host.memory_base,
+                vectors: VECTORS,
+            };
+            let function = vfio::Function::open(address, &function).map_err(RunError::of)?;
+            Ok(live(|rt| function.host(rt), wanted, each))
+        }
+    }
+}
+
+fn simulated(
+    plan: &Plan,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    device::check::<Nvme>(plan)?;
+    let rt = Rt::simulated(None, Log::Off);
+    let bus = SimBus::new(&rt, sim_spec::<Nvme>(plan));
+    let _device = simulated_device::<Nvme>(&rt, &bus, plan)?;
+    let table = rt.block_on(Table::run(Rc::new(bus.host(0)), wanted, each));
+    rt.drop_tasks();
+    Ok(table)
+}
+
+fn live<P: HostPort>(
+    port: impl FnOnce(&Rt) -> P,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Table {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let table = rt.block_on(Table::run(Rc::new(port(&rt)), wanted, each));
+    rt.drop_tasks();
+    table
+}
+
+fn on_a_thread(
+    plan: &Plan,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let shared = shared::<Nvme>(plan)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let device = scope.spawn(|| serve(plan, &shared, &stop));
+        let table = live(|rt| shared.host(rt), wanted, each);
+        drop(stopping);
+        match device.join() {
+            Ok(served) => served.map(|()| table),
+            Err(_) => Err(RunError("the device's thread has panicked".into())),
+        }
+    })
+}
+
+/// The device's thread: until it is told to stop.
+fn serve(plan: &Plan, shared: &Shared, stop: &AtomicBool) -> Result<(), RunError> {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let port = shared.device(&rt);
+    let device = Device::start::<Nvme, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
+    rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
+    device.switch_off();
+    Ok(())
+}
+
+/// Tells the device's thread to stop, however the host's ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
