@@ -48,6 +48,7 @@ impl<P: Pages> Ftl<P> {
                 state.force = state.force.max(state.buffer.next_order() - 1);
             }
             self.0.form();
+            self.0.close_all();
             self.0.landed.changed(&self.0.rt, seen).await;
         }
     }
@@ -90,6 +91,7 @@ impl State {
             && self.note.is_none()
             && self.trial.is_none()
             && self.collection.rows == 0
+            && self.closing.is_empty()
             && self.queues.iter().all(idle)
     }
 }

@@ -49,6 +49,7 @@ impl<P: Pages> Inner<P> {
                 Step::Notes => self.trial_row(true),
                 Step::End => self.trial_row(false),
                 Step::Grant => self.form(),
+                Step::Wait if self.close_idle() => {}
                 Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
                 Step::Wait => self.collect.changed(&self.rt, seen).await,
             }
@@ -258,6 +259,7 @@ impl State {
             && !collection.drained.iter().any(|at| self.is_empty(*at))
             && (!has_row || (collection.victim.is_none() && collection.drained.is_empty()))
             && self.queues.iter().all(idle)
+            && self.closing.is_empty()
             && self.supers.clean == self.supers.free
     }
 
@@ -383,7 +385,7 @@ impl State {
             job.units.push(Unit { logical: PAD, from: Source::Nothing });
             job.from.push(NONE);
         }
-        self.supers.advance(stream, planes, self.next_sequence);
+        self.made_up(stream, &job);
         self.collection.rows += 1;
         job
     }

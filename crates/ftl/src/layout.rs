@@ -105,8 +105,16 @@ mod tests {
 
     #[test]
     fn every_unit_has_a_place_of_its_own_and_rows_are_runs_of_numbers() {
-        let shape =
-            Shape { dies: 3, planes: 2, blocks: 4, pages: 6, group: 3, units: 4, unit_bytes: 4096 };
+        let shape = Shape {
+            dies: 3,
+            planes: 2,
+            blocks: 4,
+            pages: 6,
+            group: 3,
+            units: 4,
+            unit_bytes: 4096,
+            reach: 0,
+        };
         let layout = Layout::new(shape);
         let mut places = Vec::new();
         for unit in 0..shape.all_units() as u32 {

@@ -9,6 +9,7 @@ extern crate alloc;
 mod asleep;
 mod blame;
 mod buffer;
+mod close;
 mod collect;
 mod ftl;
 mod layout;

@@ -46,12 +46,13 @@ pub(crate) async fn mount<P: Pages>(
 }
 
 pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {
-    let Shape { dies, planes, blocks, pages, group, units, unit_bytes } = shape;
+    let Shape { dies, planes, blocks, pages, group, units, unit_bytes, reach } = shape;
     let counts = [dies, planes, blocks, pages, group, units];
     let sensible = counts.iter().all(|count| (1..1 << 24).contains(count))
         && planes <= 32
         && units <= 32
         && pages.is_multiple_of(group)
+        && reach < pages / group
         && unit_bytes.is_power_of_two()
         && shape.all_units() < u64::from(u32::MAX);
     if !sensible {
@@ -268,6 +269,8 @@ impl<P: Pages> Inner<P> {
         }
         open.sort_unstable();
         for (group, superblock) in open {
+            // What was not closed before the cut is, before anybody relies on it.
+            let group = (group + self.layout.shape.reach).min(self.layout.groups - 1);
             let next = (group + 1 < self.layout.groups).then(|| streams.next()).flatten();
             let Some(stream) = next else {
                 // Nobody shall ever take a trial for not ended.

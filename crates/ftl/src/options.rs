@@ -66,6 +66,8 @@ pub struct Mistakes {
     pub replay_out_of_order: bool,
     /// A checkpoint counts rows as done that are still being programmed.
     pub checkpoint_forgets_flying_rows: bool,
+    /// A row counts as soon as it has been programmed, whatever may take it along ([`Shape::reach`]).
+    pub word_lines_stay_open: bool,
 }
 
 impl Options {

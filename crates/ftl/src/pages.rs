@@ -35,6 +35,9 @@ pub struct Shape {
     pub units: u32,
     /// Bytes of a unit, a power of two.
     pub unit_bytes: u32,
+    /// Rows of a block that may take one before them with them when they are torn: as where the pages of a word
+    /// line are programmed one by one. 0: a row is safe once it has been programmed.
+    pub reach: u32,
 }
 
 /// A page.

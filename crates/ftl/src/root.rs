@@ -284,7 +284,9 @@ impl<P: Pages> Inner<P> {
         // Each block is tried once, and the one that holds the last root keeps it.
         for _ in 0..self.layout.system_blocks() {
             let mut place = self.state.borrow().root;
-            if place.group + groups > self.layout.groups {
+            // A torn row must not take the last root with it.
+            let shared = self.layout.shape.reach == 0 || place.group == 0;
+            if place.group + groups > self.layout.groups || !shared {
                 let Some(next) = self.next_system_block(place.block).await else { return false };
                 place = RootPlace { block: next, group: 0, ..place };
             }

@@ -45,6 +45,11 @@
 //! map, and the notes of trims ([`most_units`]). A trial moves at most `t - 2` rows and gains one at least:
 //! the one that ends it takes new data.
 //!
+//! Where pages of a word line are programmed one by one ([`Shape::reach`]) a row counts only when those have
+//! been programmed that could take it with them, and `t - 2` is less by the rows that see to it
+//! ([`trial_rows`]). They are there: what is not closed lies in a superblock that is open, and when that is
+//! full all of it is closed.
+//!
 //! So the reserve has to be two superblocks, and the over-provisioning about two rows in each
 //! superblock beside that. [`is_safe`] is the condition; a plan that does not keep it is refused.
 //!
@@ -62,6 +67,12 @@ use crate::policy::Stream;
 
 /// Rows of the keep that a trial needs beside what it copies: notes of trims, and the end.
 pub const TRIAL_ROWS: u32 = 2;
+
+/// As [`TRIAL_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind the
+/// end.
+pub fn trial_rows(shape: &Shape) -> u32 {
+    TRIAL_ROWS + 2 * shape.reach * shape.dies
+}
 
 /// Notes of trims that may be on flash, or on their way.
 pub const NOTES_MAX: u32 = 8;
@@ -91,14 +102,15 @@ pub fn may_open(stream: Stream, free: u32, wanted: u32) -> Opening {
     }
 }
 
-/// Whether so many units can be moved into a keep of `keep` units on trial.
-pub fn fits(valid: u32, keep: u32, row_units: u32) -> bool {
-    valid.div_ceil(row_units) * row_units + TRIAL_ROWS * row_units <= keep
+/// Whether so many units can be moved into a keep of `keep` units on trial, beside `rows` rows of the trial's.
+pub fn fits(valid: u32, keep: u32, row_units: u32, rows: u32) -> bool {
+    (valid.div_ceil(row_units) + rows) * row_units <= keep
 }
 
-/// Units that may be valid on so many superblocks of this size, so that somebody can always go on.
-pub fn most_valid(superblocks: u32, super_units: u32, row_units: u32) -> u64 {
-    let each = super_units.saturating_sub(TRIAL_ROWS * row_units);
+/// Units that may be valid on so many superblocks of this size, so that somebody can always go on; a trial
+/// takes `rows` rows beside what it copies.
+pub fn most_valid(superblocks: u32, super_units: u32, row_units: u32, rows: u32) -> u64 {
+    let each = super_units.saturating_sub(rows * row_units);
     u64::from(superblocks.saturating_sub(2)) * u64::from(each)
 }
 
@@ -109,7 +121,8 @@ pub fn most_units(shape: &Shape, bad_per_plane: u32) -> u64 {
     let blocks = (0..layout.system_blocks()).map(|at| layout.system_block(at).block);
     let lost = 1 + blocks.max().unwrap_or(0) + bad_per_plane;
     let superblocks = shape.blocks.saturating_sub(lost);
-    let most = most_valid(superblocks, layout.super_units, layout.row_units);
+    let rows = trial_rows(shape);
+    let most = most_valid(superblocks, layout.super_units, layout.row_units, rows);
     let left = most.saturating_sub(NOTES_MAX.into());
     let per_chunk = u64::from(shape.unit_bytes / crate::options::ENTRY_BYTES);
     left * per_chunk / (per_chunk + 1)

@@ -7,6 +7,7 @@ use runtime::Dice;
 
 use crate::blame::Clocks;
 use crate::buffer::Buffer;
+use crate::close::Closing;
 use crate::layout::{Layout, NONE, Spot};
 use crate::options::{ENTRY_BYTES, Options, Space};
 use crate::pages::{Header, LOST, META, Pages, Unit};
@@ -60,6 +61,8 @@ pub(crate) struct Job {
     pub collected: bool,
     /// It counts only when the trial of its superblock has ended.
     pub on_trial: bool,
+    /// It holds nothing: it closes word lines.
+    pub filler: bool,
     /// When it was made up.
     pub made_up: Clocks,
 }
@@ -138,6 +141,7 @@ pub(crate) struct State {
     pub supers: Supers,
     pub buffer: Buffer,
     pub queues: Vec<Queue>,
+    pub closing: Closing,
     pub spare_jobs: Vec<Job>,
     pub next_sequence: u64,
     /// All writes up to this number are to be written as soon as can be.
@@ -185,6 +189,7 @@ impl State {
             supers: Supers::new(pages, layout),
             buffer: Buffer::new(slots),
             queues: (0..dies).map(queue).collect(),
+            closing: Closing::new(dies),
             spare_jobs: Vec::new(),
             next_sequence: 1,
             force: 0,
@@ -294,7 +299,8 @@ impl State {
         let first = |q: &Queue| q.flying.or_else(|| q.jobs.front().map(|job| job.header.sequence));
         // What is on trial has not arrived.
         let tried = self.trial.as_ref().map(|trial| self.supers.all[trial.at as usize].opened);
-        self.queues.iter().filter_map(first).chain(tried).min().unwrap_or(self.next_sequence)
+        let known = self.queues.iter().filter_map(first).chain(tried).chain(self.closing.oldest());
+        known.min().unwrap_or(self.next_sequence)
     }
 
     /// A row is begun.
@@ -314,7 +320,7 @@ impl State {
             }
         };
         let made_up = Clocks::default();
-        Job { spot, planes, header, units, from, collected, on_trial, made_up }
+        Job { spot, planes, header, units, from, collected, on_trial, filler: false, made_up }
     }
 
     /// A row has come to its end: its vectors serve another.

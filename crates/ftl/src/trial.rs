@@ -56,6 +56,7 @@ impl<P: Pages> Inner<P> {
         if !self.options.separate_streams && frontiers[Stream::Host as usize].at.is_none() {
             frontiers[Stream::Host as usize] =
                 core::mem::take(&mut frontiers[Stream::Collector as usize]);
+            state.closing.hand_over();
         }
     }
 }
@@ -199,7 +200,8 @@ impl State {
             // For notes of trims alone.
             (None, None) => (*collection.drained.first()?, gathered),
         };
-        let fits = space::fits(moved, keep, self.layout.row_units);
+        let rows = space::trial_rows(&self.layout.shape);
+        let fits = space::fits(moved, keep, self.layout.row_units, rows);
         let chosen = self.collection.victim.is_some();
         if !fits && chosen && self.find_victim(keep).is_some() {
             self.let_go();
@@ -239,7 +241,8 @@ impl State {
     /// What may be collected into a keep of this size.
     pub fn find_victim(&mut self, keep: u32) -> Option<u32> {
         let (now, supers, row) = (self.next_sequence, &self.supers, self.layout.row_units);
-        let fits = move |one: &Candidate| space::fits(one.valid, keep.min(one.units), row);
+        let rows = space::trial_rows(&self.layout.shape);
+        let fits = move |one: &Candidate| space::fits(one.valid, keep.min(one.units), row, rows);
         let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
         let candidates = candidates.map(move |one| one.filter(fits));
         policy::victim(self.options.choice, candidates, &mut self.dice).map(|at| at as u32)

@@ -293,6 +293,7 @@ impl<P: Pages> Inner<P> {
             drop(state);
             self.dies[spot.die as usize].notify(&self.rt);
         }
+        self.close_forced();
         self.blame.throttle(self.rt.now(), self.state.borrow().blocked);
         if self.state.borrow().wants_collector() {
             self.collect.notify(&self.rt);
@@ -345,7 +346,6 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         state.queues[job.spot.die as usize].flying = None;
         state.counters.rows += 1;
-        state.supers.all[job.spot.superblock as usize].flying -= 1;
         if failed != 0 {
             state.supers.doom(job.spot.superblock, job.spot.die, failed);
         }
@@ -353,18 +353,28 @@ impl<P: Pages> Inner<P> {
             state.collection.rows -= 1;
         }
         self.has_landed(&job);
-        if job.on_trial {
-            self.try_row(&mut state, job, failed);
+        if self.layout.shape.reach == 0 || self.options.mistakes.word_lines_stay_open {
+            self.is_safe(&mut state, job, failed);
         } else {
-            self.end_trial(&mut state, job.spot.superblock, job.planes & !failed);
-            self.settle(&mut state, &job, failed, false);
-            self.settle(&mut state, &job, failed, true);
-            state.recycle(job);
+            self.hold(&mut state, job, failed);
         }
         drop(state);
         self.form();
         self.landed.notify(&self.rt);
         self.collect.notify(&self.rt);
+    }
+
+    /// A row has arrived that nothing can take away any more.
+    pub fn is_safe(&self, state: &mut State, job: Job, failed: u32) {
+        state.supers.all[job.spot.superblock as usize].flying -= 1;
+        if job.on_trial {
+            self.try_row(state, job, failed);
+        } else {
+            self.end_trial(state, job.spot.superblock, job.planes & !failed);
+            self.settle(state, &job, failed, false);
+            self.settle(state, &job, failed, true);
+            state.recycle(job);
+        }
     }
 
     /// What has arrived of a row counts from now on; or, what has not is to be written again.
@@ -519,7 +529,7 @@ impl State {
             job.units.push(unit);
             job.from.push(NONE);
         }
-        self.supers.advance(stream, planes, self.next_sequence);
+        self.made_up(stream, &job);
         job
     }
 

@@ -8,7 +8,7 @@ use runtime::{Dice, Log, Rt};
 
 /// One row is one unit, so that nothing is padded and next to nothing merged in the buffer.
 fn shape(blocks: u32, pages: u32) -> Shape {
-    Shape { dies: 1, planes: 1, blocks, pages, group: 1, units: 1, unit_bytes: 4096 }
+    Shape { dies: 1, planes: 1, blocks, pages, group: 1, units: 1, unit_bytes: 4096, reach: 0 }
 }
 
 fn options(shape: &Shape, units: u32, seed: u64) -> Options {

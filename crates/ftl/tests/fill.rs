@@ -219,10 +219,18 @@ fn cold_data_move_so_that_wear_stays_even() {
 }
 
 /// Two dies of two planes each, whose blocks hold 32 units of 4 KiB: filled, overwritten at random, read
-/// back. Returns what was copied for each write.
-fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32) -> f64 {
-    let shape =
-        Shape { dies: 2, planes: 2, blocks, pages: 32, group: 1, units: 1, unit_bytes: 4096 };
+/// back. Returns what was copied for each write. Pages may reach back so many rows; then many a write is flushed.
+fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32, reach: u32) -> f64 {
+    let shape = Shape {
+        dies: 2,
+        planes: 2,
+        blocks,
+        pages: 32,
+        group: 1,
+        units: 1,
+        unit_bytes: 4096,
+        reach,
+    };
     let units = Options::units_for(&shape, spare_per_mille, 2, 0);
     let options = Options { block_bytes: 4096, units, ..Options::new(&shape) };
     let rt = Rt::simulated(None, Log::Off);
@@ -236,6 +244,9 @@ fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32) -> f64 {
             newest[unit as usize] = version;
             data[..4].copy_from_slice(&version.to_le_bytes());
             ftl.write(unit.into(), &data).await.unwrap();
+            if reach > 0 && dice.chance(1, 40) {
+                ftl.flush().await.unwrap();
+            }
         }
         for (unit, version) in (0..).zip(newest) {
             ftl.read(unit, 1).await.unwrap();
@@ -262,8 +273,16 @@ fn drives_of_many_sizes_are_overwritten_to_the_end() {
     let (sizes, times): (&[u32], u32) =
         if heavy { (&[24, 64, 256, 1024, 4096], 10) } else { (&[24, 64], 1) };
     for blocks in sizes {
-        let copies = [70, 150, 280].map(|spare| overwrite_lean(*blocks, spare, times));
+        let copies = [70, 150, 280].map(|spare| overwrite_lean(*blocks, spare, times, 0));
         assert!(copies.is_sorted_by(|a, b| a >= b), "{blocks} blocks: {copies:?}");
+    }
+}
+
+/// Word lines that are closed one by one take space, and nobody stands still for it.
+#[test]
+fn drives_whose_pages_reach_back_are_overwritten_to_the_end() {
+    for spare in [70, 280] {
+        overwrite_lean(24, spare, 2, 3);
     }
 }
 

@@ -163,7 +163,7 @@ impl Drive {
             }
             Opening::Trial => {
                 next.free -= 1;
-                let fits = |valid: &u32| space::fits(*valid, self.rows, 1);
+                let fits = |valid: &u32| space::fits(*valid, self.rows, 1, space::TRIAL_ROWS);
                 let on_trial = |at: usize| {
                     let mut next = next.clone();
                     let victim = next.filled.remove(at);
@@ -268,7 +268,7 @@ impl Drive {
 }
 
 fn drive(superblocks: u32, rows: u32) -> Drive {
-    let valid = space::most_valid(superblocks, rows, 1) as u32;
+    let valid = space::most_valid(superblocks, rows, 1, space::TRIAL_ROWS) as u32;
     Drive { superblocks, rows, valid, greedy_host: false, no_trial: false }
 }
 

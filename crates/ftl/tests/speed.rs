@@ -18,8 +18,16 @@ fn cpu_seconds() -> f64 {
 #[ignore = "printed, not asserted"]
 fn random_writes_per_cpu_second_with_the_collector_at_work() {
     for blocks in [64, 256, 1024] {
-        let shape =
-            Shape { dies: 8, planes: 2, blocks, pages: 96, group: 3, units: 4, unit_bytes: 4096 };
+        let shape = Shape {
+            dies: 8,
+            planes: 2,
+            blocks,
+            pages: 96,
+            group: 3,
+            units: 4,
+            unit_bytes: 4096,
+            reach: 0,
+        };
         let options = Options {
             block_bytes: 4096,
             units: Options::units_for(&shape, 70, 2, 0),
@@ -62,6 +70,7 @@ fn seconds_to_a_used_drive_and_to_its_mount_without_a_checkpoint() {
         group: 3,
         units: 4,
         unit_bytes: 4096,
+        reach: 0,
     };
     let options = Options {
         block_bytes: 4096,

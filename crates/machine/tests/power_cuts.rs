@@ -36,6 +36,12 @@ fn nothing_that_was_flushed_is_lost() {
         (5, &[("medium.keep", "stamps"), ("medium.flash.collector", "cost-benefit")][..]),
         (6, &[MLC[0], MLC[1], ("medium.flash.held_up", "true")][..]),
         (7, &[("medium.flash.reserve", "2"), ("medium.flash.start", "steady")][..]),
+        (8, &[MLC[0], MLC[1]][..]),
+        (9, &[MLC[0], MLC[1], ("medium.flash.cache", "through")][..]),
+        (
+            10,
+            &[MLC[0], MLC[1], ("medium.flash.start", "steady"), ("medium.flash.reserve", "2")][..],
+        ),
     ] {
         let survived = cut(&flash(sets), seed, 0, cuts());
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: seed {seed} {failure}"));
@@ -79,10 +85,10 @@ fn a_trim_that_is_not_noted_is_found_out() {
     found(&[], |mistakes| mistakes.trims_are_not_noted = true, 100);
 }
 
-/// A torn page takes the lower page of its word line with it, flushed or not: `docs/flash.md` says so.
+/// A torn page takes the lower page of its word line with it, flushed or not, unless that was closed.
 #[test]
-fn chips_that_program_page_by_page_lose_flushed_data_without_capacitors() {
-    found(&MLC, |_| {}, 100);
+fn word_lines_that_stay_open_are_found_out() {
+    found(&MLC, |mistakes| mistakes.word_lines_stay_open = true, 100);
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod write;
 use std::cell::{Cell, RefCell};
 
 use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Source, Steps, Tag, Unit};
-use media::nand::{Error, Nand, PageAt, Sense, TORN_OF, Timing};
+use media::nand::{Error, Geometry, Nand, PageAt, Sense, TORN_OF, Timing};
 use runtime::{Line, Rt, Span, Stage, Waits};
 
 use buffer::Buffer;
@@ -137,7 +137,7 @@ impl Chips {
     /// of a page do not hold [`HEADER_BYTES`] and four for each unit.
     pub fn new(rt: &Rt, remains: impl Into<Remains>, options: Options) -> Result<Chips, Error> {
         let Remains { nand, buffer } = remains.into();
-        let shape = shape_of(&nand)?;
+        let shape = shape_of(&nand, options.held_up)?;
         if let Some(timing) = &options.timing {
             timing.check()?;
         }
@@ -296,9 +296,10 @@ fn page_at(shape: Shape, page: Page) -> PageAt {
     }
 }
 
-fn shape_of(nand: &Nand) -> Result<Shape, Error> {
-    let geometry = nand.geometry();
-    let shape = Shape {
+/// How flash software sees chips of this layout, which capacitors carry to the end of what they have begun, or
+/// not.
+pub fn shape(geometry: &Geometry, held_up: bool) -> Shape {
+    Shape {
         dies: geometry.all_dies(),
         planes: geometry.planes,
         blocks: geometry.blocks,
@@ -306,7 +307,13 @@ fn shape_of(nand: &Nand) -> Result<Shape, Error> {
         group: geometry.group,
         units: geometry.units(),
         unit_bytes: geometry.unit_bytes,
-    };
+        reach: if held_up { 0 } else { geometry.reach().div_ceil(geometry.group) },
+    }
+}
+
+fn shape_of(nand: &Nand, held_up: bool) -> Result<Shape, Error> {
+    let geometry = nand.geometry();
+    let shape = shape(geometry, held_up);
     let refuse =
         |key, found: u32, expected| Err(Error::BadSpec { key, found: found.into(), expected });
     if shape.units > 32 {

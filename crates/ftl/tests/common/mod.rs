@@ -11,12 +11,28 @@ use ftl::{Erase, Failed, Header, Page, Pages, Part, Place, Row, Seen, Shape, Sou
 use runtime::{Dice, Line, Rt, Span, Time};
 
 /// A small device: few pages, so that everything happens soon. Units of two blocks.
-pub const SMALL: Shape =
-    Shape { dies: 2, planes: 2, blocks: 14, pages: 8, group: 2, units: 2, unit_bytes: 1024 };
+pub const SMALL: Shape = Shape {
+    dies: 2,
+    planes: 2,
+    blocks: 14,
+    pages: 8,
+    group: 2,
+    units: 2,
+    unit_bytes: 1024,
+    reach: 0,
+};
 
 /// A device so small that it can be cut at every moment.
-pub const TINY: Shape =
-    Shape { dies: 2, planes: 1, blocks: 12, pages: 4, group: 1, units: 2, unit_bytes: 1024 };
+pub const TINY: Shape = Shape {
+    dies: 2,
+    planes: 1,
+    blocks: 12,
+    pages: 4,
+    group: 1,
+    units: 2,
+    unit_bytes: 1024,
+    reach: 0,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cell {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use device::flash::shape;
 use ftl::policy::Choice;
 use ftl::{Cache, Options, Shape};
 use media::contents::Keep;
@@ -47,19 +48,6 @@ impl Flash {
     }
 }
 
-/// How flash software sees chips of this layout.
-pub(super) fn shape(geometry: &Geometry) -> Shape {
-    Shape {
-        dies: geometry.all_dies(),
-        planes: geometry.planes,
-        blocks: geometry.blocks,
-        pages: geometry.pages(),
-        group: geometry.group,
-        units: geometry.units(),
-        unit_bytes: geometry.unit_bytes,
-    }
-}
-
 /// Reads the table, for blocks of so many bytes, of which this is kept.
 pub(super) fn read(
     fields: Fields<'_>,
@@ -72,8 +60,9 @@ pub(super) fn read(
     let stand_in = profile.clone().unwrap_or_else(Profile::tlc);
     let geometry = geometry(&fields, &stand_in).filter(|_| profile.is_some());
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
-    let software = software(&fields, geometry.as_ref(), block_bytes);
     let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };
+    let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
+    let software = software(&fields, geometry.as_ref().zip(shape), block_bytes);
     let start = fields.choice(
         "start",
         &[("fresh", Start::Fresh), ("filled", Start::Filled), ("steady", Start::Steady)],
@@ -130,7 +119,7 @@ fn geometry(fields: &Fields<'_>, profile: &Profile) -> Option<Geometry> {
 
 fn software(
     fields: &Fields<'_>,
-    geometry: Option<&Geometry>,
+    chips: Option<(&Geometry, Shape)>,
     block_bytes: Option<u64>,
 ) -> Option<Options> {
     let spare = fields.number("spare_per_mille", Welcome, 1..=1000);
@@ -156,8 +145,7 @@ fn software(
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
     let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
-    let geometry = geometry?;
-    let shape = shape(geometry);
+    let (geometry, shape) = chips?;
     let (spare, reserve) = (spare? as u32, reserve? as u32);
     // Of a chip that has bad blocks from the factory, so many a plane that more will hardly be met.
     let bad = geometry.blocks / 50;
