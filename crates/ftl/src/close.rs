@@ -1,10 +1,10 @@
 //! Closing word lines, where their pages are programmed one by one.
 //!
-//! The program of a page that is torn may take those with it that share its cells and were programmed before
-//! ([`Shape::reach`](crate::Shape::reach)). So a row that has been programmed is *held*: its slots stay taken,
-//! the map points to where things were, what was copied may not be erased. It counts when the last row that
-//! could take it along has been programmed behind it, or its blocks are full. Rows that the host or the collector
-//! writes anyway do that; where somebody waits, rows of nothing do.
+//! The program of a page that is torn may take those with it that share its cells and were programmed
+//! before ([`Shape::reach`](crate::Shape::reach)). So a row that has been programmed is *held*: its slots
+//! stay taken, the map points to where things were, what was copied may not be erased. It counts when the
+//! last row that could take it along has been programmed behind it, or its blocks are full. Rows that the
+//! host or the collector writes anyway do that; where somebody waits, rows of nothing do.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

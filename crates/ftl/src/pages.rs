@@ -35,8 +35,8 @@ pub struct Shape {
     pub units: u32,
     /// Bytes of a unit, a power of two.
     pub unit_bytes: u32,
-    /// Rows of a block that may take one before them with them when they are torn: as where the pages of a word
-    /// line are programmed one by one. 0: a row is safe once it has been programmed.
+    /// So many rows of a block behind a row may take it with them when they are torn, as where the pages of
+    /// a word line are programmed one by one. 0: a row is safe once it has been programmed.
     pub reach: u32,
 }
 

@@ -68,8 +68,8 @@ use crate::policy::Stream;
 /// Rows of the keep that a trial needs beside what it copies: notes of trims, and the end.
 pub const TRIAL_ROWS: u32 = 2;
 
-/// As [`TRIAL_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind the
-/// end.
+/// As [`TRIAL_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind
+/// the end.
 pub fn trial_rows(shape: &Shape) -> u32 {
     TRIAL_ROWS + 2 * shape.reach * shape.dies
 }
@@ -102,7 +102,8 @@ pub fn may_open(stream: Stream, free: u32, wanted: u32) -> Opening {
     }
 }
 
-/// Whether so many units can be moved into a keep of `keep` units on trial, beside `rows` rows of the trial's.
+/// Whether so many units can be moved into a keep of `keep` units on trial, beside `rows` rows of the
+/// trial's own.
 pub fn fits(valid: u32, keep: u32, row_units: u32, rows: u32) -> bool {
     (valid.div_ceil(row_units) + rows) * row_units <= keep
 }

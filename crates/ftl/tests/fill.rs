@@ -219,7 +219,8 @@ fn cold_data_move_so_that_wear_stays_even() {
 }
 
 /// Two dies of two planes each, whose blocks hold 32 units of 4 KiB: filled, overwritten at random, read
-/// back. Returns what was copied for each write. Pages may reach back so many rows; then many a write is flushed.
+/// back. Returns what was copied for each write. Pages may reach back so many rows; then many a write is
+/// flushed.
 fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32, reach: u32) -> f64 {
     let shape = Shape {
         dies: 2,

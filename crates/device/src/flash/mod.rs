@@ -296,8 +296,8 @@ fn page_at(shape: Shape, page: Page) -> PageAt {
     }
 }
 
-/// How flash software sees chips of this layout, which capacitors carry to the end of what they have begun, or
-/// not.
+/// How flash software sees chips of this layout. Held up: capacitors carry them to the end of what they have
+/// begun.
 pub fn shape(geometry: &Geometry, held_up: bool) -> Shape {
     Shape {
         dies: geometry.all_dies(),

@@ -179,8 +179,8 @@ fn bad_blocks_and_failing_programs_lose_nothing() {
     campaign(Drive { errors, ..drive(Cache::Volatile) }, 5, cuts());
 }
 
-/// Planar MLC shares cells between pages that are programmed far apart: capacitors carry it to the end of what
-/// it has begun, or word lines are closed before anybody relies on what they hold.
+/// Planar MLC shares cells between pages that are programmed far apart: capacitors carry it to the end of
+/// what it has begun, or word lines are closed before anybody relies on what they hold.
 #[test]
 fn chips_that_share_cells_among_rows_lose_nothing() {
     let geometry = Geometry {
