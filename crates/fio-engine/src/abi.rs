@@ -1,12 +1,7 @@
-//! Words of fio's structures, as fio 3.30 to 3.33 has them on x86-64: version 31 of its engines.
+//! Words of fio's structures, by version of fio, on x86-64: what a C compiler says of the structures in the
+//! headers of each version, and no more than is touched here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-
-/// The version of the interface: fio compares it with its own.
-pub(crate) const VERSION: c_int = 31;
-
-/// Versions of fio whose structures these are.
-pub(crate) const KNOWN: [&str; 4] = ["fio-3.30", "fio-3.31", "fio-3.32", "fio-3.33"];
 
 /// fio's directions.
 pub(crate) const READ: c_int = 0;
@@ -24,89 +19,153 @@ pub(crate) const FLAGS: c_int = 1 << 1 | 1 << 3 | 1 << 4;
 /// Flag of a file: FIO_FILE_size_known.
 pub(crate) const SIZE_KNOWN: c_uint = 1 << 4;
 
+/// Where words lie, in bytes from the beginning of their structure.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Versions of fio, 3.something, that have it.
+    pub minors: std::ops::RangeInclusive<u32>,
+    /// The version of the interface: fio compares it with its own.
+    pub version: c_int,
+    /// Of `struct io_u`.
+    pub io_u: IoU,
+    /// Where `flags` lies in `struct fio_file`.
+    pub file_flags: usize,
+    /// Where `cleanup` lies in `struct ioengine_ops`. Behind it, one pointer each: `open_file`, `close_file`,
+    /// `invalidate`, `unlink_file`, `get_file_size`.
+    pub cleanup: usize,
+}
+
+/// Of `struct io_u`: `ddir` lies at the same place in all.
+#[derive(Debug)]
+pub(crate) struct IoU {
+    pub offset: usize,
+    pub xfer_buf: usize,
+    pub xfer_buflen: usize,
+    pub resid: usize,
+    pub error: usize,
+}
+
+pub(crate) const DDIR: usize = 44;
+/// Of `struct fio_file`.
+pub(crate) const REAL_FILE_SIZE: usize = 48;
+
+/// `struct ioengine_ops`: these lie at the same places in all.
+pub(crate) const NAME: usize = 16;
+pub(crate) const VERSION: usize = 24;
+pub(crate) const ENGINE_FLAGS: usize = 28;
+pub(crate) const INIT: usize = 48;
+pub(crate) const QUEUE: usize = 72;
+pub(crate) const GETEVENTS: usize = 88;
+pub(crate) const EVENT: usize = 96;
+
+/// The longest `struct ioengine_ops`, bytes.
+pub(crate) const OPS_BYTES_MAX: usize = 296;
+
+const OLDER: IoU = IoU { offset: 72, xfer_buf: 104, xfer_buflen: 112, resid: 136, error: 144 };
+const NEWER: IoU = IoU { offset: 80, xfer_buf: 112, xfer_buflen: 120, resid: 144, error: 152 };
+
+const fn layout(
+    minors: std::ops::RangeInclusive<u32>,
+    version: c_int,
+    file_flags: usize,
+) -> Layout {
+    Layout { minors, version, io_u: OLDER, file_flags, cleanup: 120 }
+}
+
+/// Every version of fio whose structures are known.
+pub(crate) static LAYOUTS: [Layout; 7] = [
+    layout(30..=30, 31, 356),
+    layout(31..=33, 31, 364),
+    layout(34..=35, 32, 372),
+    layout(36..=37, 33, 372),
+    layout(38..=39, 36, 380),
+    layout(40..=40, 37, 380),
+    Layout { minors: 41..=42, version: 39, io_u: NEWER, file_flags: 372, cleanup: 112 },
+];
+
+/// The layout of a fio that calls itself this: `fio-3.33`, or `fio-3.33-5-gabc` between two versions, which
+/// is taken for the older one.
+pub(crate) fn layout_of(name: &str) -> Option<&'static Layout> {
+    let minor = name.strip_prefix("fio-3.")?;
+    let digits = minor.split('-').next()?;
+    let minor: u32 = digits.parse().ok()?;
+    LAYOUTS.iter().find(|layout| layout.minors.contains(&minor))
+}
+
 /// `struct thread_data`, of which nothing is known here.
 #[repr(C)]
 pub(crate) struct Thread {
     _opaque: [u8; 0],
 }
 
-/// `struct io_u`, as far as it is touched.
-#[repr(C)]
-pub(crate) struct IoU {
-    _before: [u8; 44],
-    pub ddir: c_int,
-    _a: [u8; 24],
-    pub offset: u64,
-    _b: [u8; 24],
-    pub xfer_buf: *mut c_void,
-    pub xfer_buflen: u64,
-    _c: [u8; 16],
-    pub resid: u64,
-    pub error: c_uint,
+/// What fio calls.
+pub(crate) type OfThread = unsafe extern "C" fn(*mut Thread) -> c_int;
+pub(crate) type Cleanup = unsafe extern "C" fn(*mut Thread);
+pub(crate) type Queue = unsafe extern "C" fn(*mut Thread, *mut c_void) -> c_int;
+pub(crate) type Getevents =
+    unsafe extern "C" fn(*mut Thread, c_uint, c_uint, *const libc::timespec) -> c_int;
+pub(crate) type Event = unsafe extern "C" fn(*mut Thread, c_int) -> *mut c_void;
+pub(crate) type OfFile = unsafe extern "C" fn(*mut Thread, *mut c_void) -> c_int;
+
+/// Everything that the table of an engine says here.
+pub(crate) struct Engine {
+    pub name: *const c_char,
+    pub init: OfThread,
+    pub queue: Queue,
+    pub getevents: Getevents,
+    pub event: Event,
+    pub cleanup: Cleanup,
+    /// Opening, closing, invalidating and unlinking a file.
+    pub nothing: OfFile,
+    pub get_file_size: OfFile,
 }
 
-const _: () = {
-    assert!(std::mem::offset_of!(IoU, ddir) == 44);
-    assert!(std::mem::offset_of!(IoU, offset) == 72);
-    assert!(std::mem::offset_of!(IoU, xfer_buf) == 104);
-    assert!(std::mem::offset_of!(IoU, xfer_buflen) == 112);
-    assert!(std::mem::offset_of!(IoU, resid) == 136);
-    assert!(std::mem::offset_of!(IoU, error) == 144);
-};
+/// `struct ioengine_ops` as words.
+pub(crate) type Ops = [usize; OPS_BYTES_MAX / size_of::<usize>()];
 
-/// `struct fio_file`, as far as it is touched.
-#[repr(C)]
-pub(crate) struct File {
-    _before: [u8; 48],
-    pub real_file_size: u64,
-    _a: [u8; 308],
-    pub flags: c_uint,
+impl Layout {
+    /// The table of an engine as this fio has it.
+    pub fn ops(&self, engine: &Engine) -> Ops {
+        let mut ops: Ops = [0; OPS_BYTES_MAX / size_of::<usize>()];
+        let mut put = |at: usize, word: usize| ops[at / size_of::<usize>()] |= word;
+        put(NAME, engine.name.expose_provenance());
+        put(VERSION, self.version as usize);
+        put(ENGINE_FLAGS, (FLAGS as usize) << 32);
+        put(INIT, engine.init as usize);
+        put(QUEUE, engine.queue as usize);
+        put(GETEVENTS, engine.getevents as usize);
+        put(EVENT, engine.event as usize);
+        put(self.cleanup, engine.cleanup as usize);
+        for n in 1..=4 {
+            put(self.cleanup + 8 * n, engine.nothing as usize);
+        }
+        put(self.cleanup + 40, engine.get_file_size as usize);
+        ops
+    }
 }
 
-const _: () = {
-    assert!(std::mem::offset_of!(File, real_file_size) == 48);
-    assert!(std::mem::offset_of!(File, flags) == 364);
-};
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// An engine's call that is left out, or one that is not of use here.
-pub(crate) type None = Option<unsafe extern "C" fn()>;
-pub(crate) type OfFile = unsafe extern "C" fn(*mut Thread, *mut File) -> c_int;
+    #[test]
+    fn versions_are_known_or_are_not() {
+        let version = |name| layout_of(name).map(|layout| layout.version);
+        assert_eq!(version("fio-3.33"), Some(31));
+        assert_eq!(version("fio-3.33-5-gabc"), Some(31));
+        assert_eq!(version("fio-3.42"), Some(39));
+        for name in ["fio-3.29", "fio-3.43", "fio-2.33", "fio-4.33", "3.33", "no name", ""] {
+            assert_eq!(version(name), None, "{name}");
+        }
+    }
 
-/// `struct ioengine_ops`.
-#[repr(C)]
-pub struct Ops {
-    pub(crate) list: [usize; 2],
-    pub(crate) name: *const c_char,
-    pub(crate) version: c_int,
-    pub(crate) flags: c_int,
-    pub(crate) dlhandle: *mut c_void,
-    pub(crate) setup: None,
-    pub(crate) init: Option<unsafe extern "C" fn(*mut Thread) -> c_int>,
-    pub(crate) post_init: None,
-    pub(crate) prep: None,
-    pub(crate) queue: Option<unsafe extern "C" fn(*mut Thread, *mut IoU) -> c_int>,
-    pub(crate) commit: None,
-    pub(crate) getevents:
-        Option<unsafe extern "C" fn(*mut Thread, c_uint, c_uint, *const libc::timespec) -> c_int>,
-    pub(crate) event: Option<unsafe extern "C" fn(*mut Thread, c_int) -> *mut IoU>,
-    pub(crate) errdetails: None,
-    pub(crate) cancel: None,
-    pub(crate) cleanup: Option<unsafe extern "C" fn(*mut Thread)>,
-    pub(crate) open_file: Option<OfFile>,
-    pub(crate) close_file: Option<OfFile>,
-    pub(crate) invalidate: Option<OfFile>,
-    pub(crate) unlink_file: Option<OfFile>,
-    pub(crate) get_file_size: Option<OfFile>,
-    pub(crate) rest: [None; 10],
-    pub(crate) option_struct_size: c_int,
-    pub(crate) options: *mut c_void,
+    /// Every version from the first to the last has one layout.
+    #[test]
+    fn layouts_leave_no_version_out() {
+        let mut next = *LAYOUTS[0].minors.start();
+        for layout in &LAYOUTS {
+            assert_eq!(*layout.minors.start(), next);
+            next = layout.minors.end() + 1;
+        }
+    }
 }
-
-const _: () = {
-    assert!(std::mem::offset_of!(Ops, name) == 16);
-    assert!(std::mem::offset_of!(Ops, version) == 24);
-    assert!(std::mem::offset_of!(Ops, queue) == 72);
-    assert!(std::mem::offset_of!(Ops, get_file_size) == 160);
-    assert!(std::mem::offset_of!(Ops, option_struct_size) == 248);
-    assert!(size_of::<Ops>() == 264);
-};

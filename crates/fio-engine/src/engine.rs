@@ -3,12 +3,14 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 use crate::abi::{
-    COMPLETED, DATASYNC, FLAGS, File, IoU, KNOWN, Ops, QUEUED, READ, SIZE_KNOWN, SYNC,
+    COMPLETED, DATASYNC, DDIR, Engine, LAYOUTS, Layout, Ops, QUEUED, READ, REAL_FILE_SIZE,
+    SIZE_KNOWN, SYNC, Thread, WRITE, layout_of,
 };
-use crate::abi::{Thread, VERSION, WRITE};
 use crate::job::{self, Asked, Buffers, Ended, Job, Kind};
 
 /// Looks for what has ended before the core is given away between looks.
@@ -25,35 +27,58 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// The table that fio looks for when it has loaded this library. It writes to it.
-#[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
-pub static mut ioengine: Ops = Ops {
-    list: [0; 2],
+/// What this library says to the fio that has loaded it: how its structures lie, and the table, which fio
+/// writes to.
+static LOADED: OnceLock<(&'static Layout, usize)> = OnceLock::new();
+
+const ENGINE: Engine = Engine {
     name: c"doorbell".as_ptr(),
-    version: VERSION,
-    flags: FLAGS,
-    dlhandle: std::ptr::null_mut(),
-    setup: None,
-    init: Some(init),
-    post_init: None,
-    prep: None,
-    queue: Some(queue),
-    commit: None,
-    getevents: Some(getevents),
-    event: Some(event),
-    errdetails: None,
-    cancel: None,
-    cleanup: Some(cleanup),
-    open_file: Some(nothing),
-    close_file: Some(nothing),
-    invalidate: Some(nothing),
-    unlink_file: Some(nothing),
-    get_file_size: Some(get_file_size),
-    rest: [None; 10],
-    option_struct_size: 0,
-    options: std::ptr::null_mut(),
+    init,
+    queue,
+    getevents,
+    event,
+    cleanup,
+    nothing,
+    get_file_size,
 };
+
+/// What fio asks for when it has loaded this library. To a fio whose structures are not known it gives
+/// nothing, and fio refuses the library.
+///
+/// # Safety
+/// `ops` is where fio wants the table's address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn get_ioengine(ops: *mut *mut c_void) {
+    let table = match known() {
+        Ok(layout) => {
+            let (_, at) = LOADED.get_or_init(|| {
+                // For as long as fio runs: it keeps the table in a list.
+                let table: &'static mut Ops = Box::leak(Box::new(layout.ops(&ENGINE)));
+                (layout, std::ptr::from_mut(table).expose_provenance())
+            });
+            std::ptr::with_exposed_provenance_mut(*at)
+        }
+        Err(why) => {
+            say(&why);
+            null_mut()
+        }
+    };
+    // SAFETY: fio's word.
+    unsafe { *ops = table };
+}
+
+/// A word of a structure of fio's.
+///
+/// # Safety
+/// `at` is such a structure, `offset` is where its version has a `T`, and nobody else uses that meanwhile.
+unsafe fn word<'a, T>(at: *mut c_void, offset: usize) -> &'a mut T {
+    // SAFETY: the caller's word.
+    unsafe { &mut *at.byte_add(offset).cast::<T>() }
+}
+
+fn layout() -> &'static Layout {
+    LOADED.get().expect("fio has asked for the table before it calls what is in it").0
+}
 
 /// fio's buffers, at the addresses that fio gave.
 struct Fios;
@@ -77,24 +102,24 @@ fn say(what: &str) {
     eprintln!("doorbell: {what}");
 }
 
-/// Whether this is a fio whose structures we know.
-fn known() -> Result<(), String> {
+/// The structures of this fio, if they are known.
+fn known() -> Result<&'static Layout, String> {
     // SAFETY: a name that is a C string; the symbol is one, too, for as long as fio runs.
     let version = unsafe {
         let at = libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr());
         if at.is_null() { c"no name" } else { CStr::from_ptr(at.cast::<c_char>()) }
     };
     let version = version.to_string_lossy();
-    match KNOWN.iter().any(|known| version == *known || version.starts_with(&format!("{known}-"))) {
-        true => Ok(()),
-        false => Err(format!(
-            "this is {version}: expected fio 3.30 to 3.33, whose structures are known here"
-        )),
-    }
+    let (first, last) = (LAYOUTS[0].minors.start(), LAYOUTS[LAYOUTS.len() - 1].minors.end());
+    layout_of(&version).ok_or_else(|| {
+        format!(
+            "this is {version}: expected fio 3.{first} to 3.{last}, whose structures are known here"
+        )
+    })
 }
 
 unsafe extern "C" fn init(_: *mut Thread) -> c_int {
-    match known().and_then(|()| Job::start()) {
+    match Job::start() {
         Ok(job) => {
             STATE.with_borrow_mut(|state| *state = State { job: Some(job), ended: Vec::new() });
             0
@@ -111,17 +136,17 @@ unsafe extern "C" fn cleanup(_: *mut Thread) {
     drop(state);
 }
 
-unsafe extern "C" fn nothing(_: *mut Thread, _: *mut File) -> c_int {
+unsafe extern "C" fn nothing(_: *mut Thread, _: *mut c_void) -> c_int {
     0
 }
 
-unsafe extern "C" fn get_file_size(_: *mut Thread, file: *mut File) -> c_int {
-    match known().and_then(|()| job::size()) {
+unsafe extern "C" fn get_file_size(_: *mut Thread, file: *mut c_void) -> c_int {
+    match job::size() {
         Ok(bytes) => {
-            // SAFETY: a file of fio's, of a version whose structures these are.
+            // SAFETY: a file of fio's, whose version has these words there.
             unsafe {
-                (*file).real_file_size = bytes;
-                (*file).flags |= SIZE_KNOWN;
+                *word(file, REAL_FILE_SIZE) = bytes;
+                *word::<c_uint>(file, layout().file_flags) |= SIZE_KNOWN;
             }
             0
         }
@@ -132,31 +157,40 @@ unsafe extern "C" fn get_file_size(_: *mut Thread, file: *mut File) -> c_int {
     }
 }
 
-unsafe extern "C" fn queue(_: *mut Thread, io_u: *mut IoU) -> c_int {
-    // SAFETY: a request of fio's, which is ours until it has ended.
-    let one = unsafe { &mut *io_u };
-    one.error = 0;
-    let kind = match one.ddir {
+unsafe extern "C" fn queue(_: *mut Thread, io_u: *mut c_void) -> c_int {
+    let lies = &layout().io_u;
+    // SAFETY: a request of fio's, which is ours until it has ended; its version has these words there.
+    let (ddir, offset, at, bytes, error) = unsafe {
+        (
+            *word::<c_int>(io_u, DDIR),
+            *word::<u64>(io_u, lies.offset),
+            *word::<*mut c_void>(io_u, lies.xfer_buf),
+            *word::<u64>(io_u, lies.xfer_buflen),
+            word::<c_uint>(io_u, lies.error),
+        )
+    };
+    *error = 0;
+    let kind = match ddir {
         READ => Kind::Read,
         WRITE => Kind::Write,
         SYNC | DATASYNC => Kind::Flush,
         _ => {
-            one.error = libc::EOPNOTSUPP as c_uint;
+            *error = libc::EOPNOTSUPP as c_uint;
             return COMPLETED;
         }
     };
-    let (at, bytes) = (one.xfer_buf.expose_provenance(), one.xfer_buflen as usize);
-    let asked = Asked { name: io_u.expose_provenance(), kind, offset: one.offset, at, bytes };
+    let (at, bytes) = (at.expose_provenance(), bytes as usize);
+    let asked = Asked { name: io_u.expose_provenance(), kind, offset, at, bytes };
     STATE.with_borrow_mut(|state| {
         let Some(job) = &mut state.job else {
-            one.error = libc::ENODEV as c_uint;
+            *error = libc::ENODEV as c_uint;
             return COMPLETED;
         };
         match job.begin(asked, &Fios) {
             Ok(()) => QUEUED,
             Err(why) => {
-                say(&format!("offset {}: {why}", one.offset));
-                one.error = libc::EIO as c_uint;
+                say(&format!("offset {offset}: {why}"));
+                *error = libc::EIO as c_uint;
                 COMPLETED
             }
         }
@@ -193,14 +227,16 @@ unsafe extern "C" fn getevents(
     })
 }
 
-unsafe extern "C" fn event(_: *mut Thread, number: c_int) -> *mut IoU {
+unsafe extern "C" fn event(_: *mut Thread, number: c_int) -> *mut c_void {
     STATE.with_borrow(|state| {
         let ended = &state.ended[number as usize];
-        let io_u = std::ptr::with_exposed_provenance_mut::<IoU>(ended.name);
+        let io_u = std::ptr::with_exposed_provenance_mut::<c_void>(ended.name);
+        let lies = &layout().io_u;
         // SAFETY: the address that `queue` was given for this request, which has just ended.
-        let one = unsafe { &mut *io_u };
-        one.error = if ended.good { 0 } else { libc::EIO as c_uint };
-        one.resid = 0;
+        unsafe {
+            *word::<c_uint>(io_u, lies.error) = if ended.good { 0 } else { libc::EIO as c_uint };
+            *word::<u64>(io_u, lies.resid) = 0;
+        }
         io_u
     })
 }

@@ -8,8 +8,9 @@
 //! `nvme`, `dcx`, `block`), `DOORBELL_FIO_SIZE` (bytes of the one file that a job has, 16 MiB unless said),
 //! and libfnvme's `FNVME_DEVICE`. A job has a drive in memory of its own, or an area of a shared one.
 //!
-//! No source of fio is used: `abi` declares by hand the few words of its structures that are touched, of
-//! fio 3.30 to 3.33 on 64-bit Linux. fio itself refuses an engine of another version; we refuse another fio.
+//! No source of fio is used: `abi` says where the few words of its structures lie that are touched, for
+//! each version from fio 3.30 to 3.42 on 64-bit Linux. To another fio this library says so, and gives it no
+//! engine.
 
 mod abi;
 mod engine;
