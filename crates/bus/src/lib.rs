@@ -8,8 +8,9 @@
 //! * [`live`] (feature `std`): memory that two threads or two processes share. Doorbells are plain
 //!   words, DMA is a bounds-checked copy.
 //!
-//! and, for drivers alone, [`vfio`] (feature `std`): a real PCI function behind an IOMMU. [`pci`] is what
-//! finds such functions: configuration space, and a model of bridges.
+//! and, for drivers alone, [`vfio`] (feature `std`): a real PCI function behind an IOMMU; and
+//! [`qtest`] (feature `std`): the hardware models of a QEMU. [`pci`] is what finds such functions:
+//! configuration space, and a model of bridges.
 //!
 //! # The contract
 //!
@@ -45,6 +46,8 @@ pub mod link;
 pub mod live;
 pub mod pci;
 mod pieces;
+#[cfg(feature = "std")]
+pub mod qtest;
 mod shared;
 pub mod sim;
 #[cfg(feature = "std")]

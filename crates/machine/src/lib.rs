@@ -22,6 +22,7 @@ pub mod disk;
 pub mod engine;
 pub mod fastpath;
 mod function;
+pub mod hardware;
 pub mod interfaces;
 pub mod measure;
 pub mod medium;

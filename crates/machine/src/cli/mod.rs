@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod conformance;
+mod hardware;
 mod papers;
 mod power_cuts;
 mod run;
@@ -67,6 +68,8 @@ enum Command {
     PowerCuts(power_cuts::PowerCuts),
     /// Try an NVMe controller against the specification, section by section
     Conformance(conformance::Conformance),
+    /// Find, route and drive the hardware models of a QEMU without a processor
+    Hardware(hardware::Hardware),
     /// Measure this machine: the core-to-core round trip, and NVMe beside it
     Bench(bench::Bench),
 }
@@ -196,6 +199,7 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Papers { name } => papers::papers(name.as_deref()),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
         Command::Conformance(typed) => conformance::conformance(&typed),
+        Command::Hardware(typed) => hardware::hardware(&typed),
         Command::Bench(typed) => bench::bench(&typed),
     }
 }

@@ -1,0 +1,254 @@
+//! The socket: commands go out, one a line, and a thread takes in answers and the news of interrupt lines.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Lines of an interrupt controller that are told of.
+pub const LINES: usize = 32;
+/// A line of text is no longer, or it is not qtest that speaks.
+const LINE_BYTES_MAX: u64 = 4096;
+/// Answers that nobody has asked for yet, at most: those of futures that were dropped.
+const ANSWERS_MAX: usize = 1024;
+/// A write into the socket takes no longer, or the other side does not read any more.
+const SENDING: Duration = Duration::from_secs(20);
+
+/// What the thread has seen.
+struct Seen {
+    /// Commands that have been answered.
+    answered: AtomicU64,
+    /// Answers that say more than that it is done, by the commands' numbers.
+    answers: Mutex<BTreeMap<u64, Result<u64, String>>>,
+    raised: [AtomicU32; LINES],
+    held: [AtomicBool; LINES],
+    gone: AtomicBool,
+    why: Mutex<String>,
+}
+
+impl Seen {
+    fn close(&self, why: &str) {
+        let mut told = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_empty() {
+            *told = why.to_string();
+        }
+        drop(told);
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Takes one line in. False: it is not qtest's.
+    fn take(&self, line: &str) -> bool {
+        let mut words = line.split_ascii_whitespace();
+        match words.next() {
+            Some("OK") => {
+                self.answer(words.next().map(|word| number(word).ok_or(line.to_string())))
+            }
+            Some("FAIL" | "ERR") => self.answer(Some(Err(line.to_string()))),
+            Some("IRQ") => {
+                let raise = words.next() == Some("raise");
+                let line = words.next().and_then(|word| word.parse::<usize>().ok());
+                if let Some(line) = line.filter(|line| *line < LINES) {
+                    if raise && !self.held[line].load(Ordering::Relaxed) {
+                        self.raised[line].fetch_add(1, Ordering::Release);
+                    }
+                    self.held[line].store(raise, Ordering::Release);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn answer(&self, what: Option<Result<u64, String>>) {
+        let number = self.answered.load(Ordering::Relaxed);
+        if let Some(what) = what {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.insert(number, what);
+            if answers.len() > ANSWERS_MAX {
+                answers.pop_first();
+            }
+        }
+        self.answered.store(number + 1, Ordering::Release);
+    }
+}
+
+fn number(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// One end of the connection, and the thread that listens at it.
+pub(super) struct Socket {
+    stream: UnixStream,
+    seen: Arc<Seen>,
+    sent: AtomicU64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Socket {
+    pub fn connect(path: &Path) -> std::io::Result<Socket> {
+        Socket::over(UnixStream::connect(path)?)
+    }
+
+    fn over(stream: UnixStream) -> std::io::Result<Socket> {
+        stream.set_write_timeout(Some(SENDING))?;
+        let seen = Arc::new(Seen {
+            answered: AtomicU64::new(0),
+            answers: Mutex::default(),
+            raised: core::array::from_fn(|_| AtomicU32::new(0)),
+            held: core::array::from_fn(|_| AtomicBool::new(false)),
+            gone: AtomicBool::new(false),
+            why: Mutex::default(),
+        });
+        let (told, from) = (seen.clone(), stream.try_clone()?);
+        let thread =
+            std::thread::Builder::new().name("qtest".into()).spawn(move || listen(from, &told))?;
+        Ok(Socket { stream, seen, sent: AtomicU64::new(0), thread: Some(thread) })
+    }
+
+    /// Sends a command, and gives its number.
+    pub fn send(&self, command: &str) -> u64 {
+        let number = self.sent.fetch_add(1, Ordering::Relaxed);
+        let line = std::format!("{command}\n");
+        if !self.is_gone()
+            && let Err(error) = (&self.stream).write_all(line.as_bytes())
+        {
+            self.close(&std::format!("sending {command:?}: {error}"));
+        }
+        number
+    }
+
+    /// The answer to the command of this number, if it has come.
+    pub fn answer(&self, number: u64) -> Option<Result<u64, String>> {
+        if self.seen.answered.load(Ordering::Acquire) <= number {
+            return None;
+        }
+        let mut answers = self.seen.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(answers.remove(&number).unwrap_or(Ok(0)))
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub fn raised(&self, line: usize) -> u32 {
+        self.seen.raised.get(line).map_or(0, |count| count.load(Ordering::Acquire))
+    }
+
+    pub fn is_held(&self, line: usize) -> bool {
+        self.seen.held.get(line).is_some_and(|held| held.load(Ordering::Acquire))
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.seen.gone.load(Ordering::Acquire)
+    }
+
+    pub fn why(&self) -> String {
+        self.seen.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Nothing is believed from here on, for this reason.
+    pub fn close(&self, why: &str) {
+        self.seen.close(why);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.close("it was closed");
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(from: UnixStream, seen: &Seen) {
+    let mut reader = BufReader::new(from);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line) {
+            Ok(0) => return seen.close("the machine has ended"),
+            Ok(_) if line.ends_with('\n') && seen.take(&line) => {}
+            Ok(_) => return seen.close(&std::format!("{line:?}: expected OK, FAIL, ERR or IRQ")),
+            Err(error) => return seen.close(&std::format!("its socket: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Socket::over(ours).unwrap(), theirs)
+    }
+
+    fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn answers_belong_to_commands_in_order_whatever_comes_between() {
+        let (socket, mut qemu) = pair();
+        let first = socket.send("writel 0x10 0x1");
+        let second = socket.send("readl 0x10");
+        let third = socket.send("irq_intercept_in nobody");
+        assert_eq!(socket.answer(first), None);
+        qemu.write_all(
+            b"OK\nIRQ raise 10\nOK 0x00000000feedc0de\nIRQ lower 10\nFAIL Unknown device\n",
+        )
+        .unwrap();
+        let refused = until(|| socket.answer(third));
+        assert_eq!(refused, Err("FAIL Unknown device\n".to_string()));
+        assert_eq!(socket.answer(second), Some(Ok(0xfeed_c0de)));
+        assert_eq!(socket.answer(first), Some(Ok(0)));
+        assert_eq!((socket.raised(10), socket.is_held(10), socket.sent()), (1, false, 3));
+        let mut sent = String::new();
+        BufReader::new(qemu).read_line(&mut sent).unwrap();
+        assert_eq!(sent, "writel 0x10 0x1\n");
+    }
+
+    #[test]
+    fn what_is_not_qtest_is_not_believed() {
+        for (said, why) in [
+            ("HTTP/1.1 200 OK\n", "\"HTTP/1.1 200 OK\\n\": expected OK, FAIL, ERR or IRQ"),
+            ("", "the machine has ended"),
+        ] {
+            let (socket, mut qemu) = pair();
+            qemu.write_all(said.as_bytes()).unwrap();
+            drop(qemu);
+            until(|| socket.is_gone().then_some(()));
+            assert_eq!(socket.why(), why);
+            socket.send("inl 0xcfc");
+        }
+        let (socket, mut qemu) = pair();
+        qemu.write_all(&[b'x'; 5000]).unwrap();
+        until(|| socket.is_gone().then_some(()));
+        assert!(socket.why().len() < 4200);
+    }
+
+    #[test]
+    fn lines_that_are_not_there_are_nobodys() {
+        let (socket, mut qemu) = pair();
+        qemu.write_all(b"IRQ raise 99\nIRQ raise\nIRQ lower -1\nIRQ raise 31\nOK\n").unwrap();
+        let number = socket.send("outl 0 0");
+        until(|| socket.answer(number)).unwrap();
+        assert_eq!((socket.raised(31), socket.raised(99)), (1, 0));
+    }
+}

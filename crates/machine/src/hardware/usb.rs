@@ -1,0 +1,88 @@
+//! USB controllers, as far as it takes to raise their pins: boards have them on all four.
+
+use bus::pci::{MemoryAccess, PortAccess};
+use bus::qtest::Machine;
+use host::pci::Function;
+use runtime::Span;
+
+use super::Bench;
+
+/// A universal host controller (UHCI 1.1, 2.1), and an enhanced one (EHCI 1.0, 2.1), by their classes.
+pub(super) const UHCI: u32 = 0x0c_0300;
+pub(super) const EHCI: u32 = 0x0c_0320;
+
+/// Frames are milliseconds: in so many of them the interrupt comes.
+const FRAMES: Span = Span::ms(16);
+const LIST_BYTES: usize = 4096;
+
+/// Makes a controller raise its pin, and let it go again.
+pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), String> {
+    let bus = &bench.bus;
+    function.enable(bus).await.map_err(|error| error.to_string())?;
+    function.allow_pin(bus, true).await;
+    let raised = match function.header.class {
+        UHCI => uhci(&bus.machine, function).await,
+        _ => ehci(&bus.machine, function).await,
+    };
+    function.disable(bus).await;
+    raised
+}
+
+/// Lets frames pass, and waits until the news of a line has come, if there is any.
+async fn frames(machine: &Machine) -> Result<(), String> {
+    machine.step(FRAMES).await.map_err(|error| error.to_string())
+}
+
+/// A list of frames that point to one descriptor, which is done and asks for an interrupt (UHCI 1.1, 3.2.2).
+async fn uhci(machine: &Machine, function: &Function) -> Result<(), String> {
+    const WINDOW: u8 = 4;
+    const ON_COMPLETION: u32 = 1 << 24;
+    const TERMINATE: u32 = 1;
+    let at = place(function, WINDOW)? as u16;
+    let memory = machine.arena().buffer(2 * LIST_BYTES).map_err(|error| error.to_string())?;
+    let descriptor = LIST_BYTES;
+    for (word, value) in [TERMINATE, ON_COMPLETION, 0, 0].into_iter().enumerate() {
+        memory.store_u32(descriptor + 4 * word, value);
+    }
+    let pointer = low(memory.at().0 + descriptor as u64)?;
+    (0..LIST_BYTES).step_by(4).for_each(|entry| memory.store_u32(entry, pointer));
+    // Base of the list; interrupt on completion, from frame 0; run, whatever the status was.
+    machine.port_write(at + 8, low(memory.at().0)?).await;
+    machine.port_write(at + 4, 1 << 2).await;
+    machine.port_write(at, 1).await;
+    frames(machine).await?;
+    // Stop, and take all of the status back.
+    machine.port_write(at, 0x3f << 16).await;
+    machine.port_write(at + 4, 0).await;
+    frames(machine).await
+}
+
+/// An empty list whose end is near: that it begins anew is an interrupt (EHCI 1.0, 2.3.2).
+async fn ehci(machine: &Machine, function: &Function) -> Result<(), String> {
+    const WINDOW: u8 = 0;
+    const ROLLOVER: u32 = 1 << 3;
+    let base = place(function, WINDOW)?;
+    // The first byte says how long the part before the operational registers is.
+    let at = base + u64::from(machine.memory_read(base).await & 0xff);
+    let memory = machine.arena().buffer(LIST_BYTES).map_err(|error| error.to_string())?;
+    (0..LIST_BYTES).step_by(4).for_each(|entry| memory.store_u32(entry, 1));
+    let list = low(memory.at().0)?;
+    for (register, value) in [(0x08, ROLLOVER), (0x0c, 0x1ff0), (0x14, list), (0, 1 | 1 << 4)] {
+        machine.memory_write(at + register, value);
+    }
+    frames(machine).await?;
+    for (register, value) in [(0, 0), (0x08, 0), (0x04, 0x3f)] {
+        machine.memory_write(at + register, value);
+    }
+    frames(machine).await
+}
+
+fn place(function: &Function, window: u8) -> Result<u64, String> {
+    let placed = function.bar(window).and_then(|bar| bar.at);
+    placed.ok_or_else(|| format!("BAR {window} has no place"))
+}
+
+/// These controllers know addresses of 32 bits.
+fn low(at: u64) -> Result<u32, String> {
+    u32::try_from(at).map_err(|_| format!("memory at {at:#x}, expected below 4 GiB"))
+}
