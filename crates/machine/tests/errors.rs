@@ -64,6 +64,11 @@ fn what_is_not_there_is_named() {
         &["run", "good.fio", "--world", "live", "--socket", "none.sock"],
         "none.sock: connecting: No such file or directory (os error 2)",
     );
+    let hardware = ["hardware", "--qtest", "none.sock", "--memory"];
+    let no_memory = "none.mem: opening: No such file or directory (os error 2)";
+    fails(&folder, &[&hardware[..], &["none.mem"]].concat(), no_memory);
+    let short = "good.fio: 44 bytes, expected more than 16777216";
+    fails(&folder, &[&hardware[..], &["good.fio"]].concat(), short);
     fails(
         &folder,
         &["run", "good.fio", "--world", "sim", "--json", "none/x.json"],

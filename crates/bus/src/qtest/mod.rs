@@ -74,7 +74,7 @@ impl Machine {
             QtestError(std::format!("{}: {error}", path.display()))
         };
         let file = File::options().read(true).write(true).open(memory);
-        let file = file.map_err(|error| because(memory, &error))?;
+        let file = file.map_err(|error| because(memory, &std::format!("opening: {error}")))?;
         let bytes = file.metadata().map_err(|error| because(memory, &error))?.len();
         let Some(usable @ 1..) = bytes.checked_sub(reserved) else {
             let text = std::format!("{bytes} bytes, expected more than {reserved}");
@@ -83,7 +83,9 @@ impl Machine {
         let base = BusAddr(reserved);
         let mapped = Memory::map_guarded(file.as_fd(), reserved, usable as usize, base, true);
         let mapped = mapped.map_err(|error| because(memory, &error))?;
-        let socket = Socket::connect(socket).map_err(|error| because(socket, &error))?;
+        let connected = Socket::connect(socket);
+        let because_socket = |error| because(socket, &std::format!("connecting: {error}"));
+        let socket = connected.map_err(because_socket)?;
         let arena = Arena::new(mapped.clone());
         Ok(Machine(Rc::new(Inner { rt: rt.clone(), socket, memory: mapped, arena })))
     }
