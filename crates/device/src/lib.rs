@@ -1,7 +1,8 @@
 //! The SSD: one front end per host interface, over a medium and a bus port.
 //!
 //! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
-//! first, [`dcx`] stands beside it, [`block`] alone. [`faults`] says what goes wrong on purpose. [`flash`]
+//! first, [`dcx`] stands beside it, [`block`] alone; [`pages`] has no medium but bare chips. [`faults`] says
+//! what goes wrong on purpose. [`flash`]
 //! is what a translation layer runs on, and [`drive`] the medium that comes of both.
 
 pub mod block;
@@ -11,3 +12,4 @@ pub mod faults;
 pub mod flash;
 mod lent;
 pub mod nvme;
+pub mod pages;

@@ -25,6 +25,7 @@ pub mod dcx;
 mod error;
 pub mod fastpath;
 pub mod nvme;
+pub mod pages;
 pub mod pci;
 mod register;
 pub mod scsi;

@@ -43,9 +43,16 @@ pub struct KeptFlash {
     asleep: Option<Asleep>,
 }
 
+/// What a device stands on.
+enum Ground {
+    Medium(Medium),
+    /// Flash whose software is the host's.
+    Bare(Rc<Chips>),
+}
+
 /// A device that runs, in the tasks of its executor.
 pub struct Device {
-    medium: Medium,
+    ground: Ground,
     faults: Option<Rc<Faults>>,
     rt: Rt,
 }
@@ -53,8 +60,8 @@ pub struct Device {
 /// What flash and its software have done.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashSeen {
-    /// The software.
-    pub software: Stats,
+    /// The software, wherever it runs; none: nobody has told.
+    pub software: Option<Stats>,
     /// The chips.
     pub chips: flash::Counts,
 }
@@ -211,6 +218,7 @@ impl Device {
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let (medium, faults) = match kept {
+            Kept::Flash(kept) if I::BARE => return Device::bare::<I, P>(port, *kept, clock, plan),
             Kept::Blocks(contents) => {
                 let pace = match clock {
                     Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
@@ -226,11 +234,9 @@ impl Device {
                 }
             }
             Kept::Flash(kept) => {
-                let flash = plan.medium.flash.as_ref().expect("flash comes from a plan of flash");
-                let pace = plan.medium.pace;
-                let modelled = clock == Clock::Virtual || pace == MediumPace::Modelled;
+                let flash = flash_of(plan);
                 let KeptFlash { remains, label, asleep } = *kept;
-                let chips = chips(&rt, flash, remains, modelled)?;
+                let chips = chips(&rt, flash, remains, is_modelled(clock, plan))?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
                 let on = chips.clone();
                 let drive = match asleep {
@@ -250,7 +256,20 @@ impl Device {
                 (medium, faults)
             }
         };
-        Ok(Device { medium, faults, rt })
+        Ok(Device { ground: Ground::Medium(medium), faults, rt })
+    }
+
+    /// Bare flash: its software is the host's, and so is what it may have known of it.
+    fn bare<I: Interface, P: DevicePort>(
+        port: P,
+        kept: KeptFlash,
+        clock: Clock,
+        plan: &Plan,
+    ) -> Result<Device, RunError> {
+        let rt = port.rt().clone();
+        let chips = chips(&rt, flash_of(plan), kept.remains, is_modelled(clock, plan))?;
+        I::start_bare(port, chips.clone(), plan);
+        Ok(Device { ground: Ground::Bare(chips), faults: None, rt })
     }
 
     /// Its faults, if the plan has any.
@@ -265,12 +284,13 @@ impl Device {
 
     /// What its flash has done; none: it is none, or was never mounted.
     pub fn flash_seen(&self) -> Option<FlashSeen> {
-        match &self.medium {
-            Medium::Banked(_) => None,
-            Medium::Flash { drive, chips } => {
-                let software = drive.mounted()?.stats();
+        match &self.ground {
+            Ground::Medium(Medium::Banked(_)) => None,
+            Ground::Medium(Medium::Flash { drive, chips }) => {
+                let software = Some(drive.mounted()?.stats());
                 Some(FlashSeen { software, chips: chips.counts() })
             }
+            Ground::Bare(chips) => Some(FlashSeen { software: None, chips: chips.counts() }),
         }
     }
 
@@ -290,7 +310,7 @@ impl Device {
     /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
     /// holds.
     pub(crate) fn switch_off(self) -> Kept {
-        if let Medium::Flash { drive, .. } = &self.medium {
+        if let Ground::Medium(Medium::Flash { drive, .. }) = &self.ground {
             // What can't be made durable is lost, as it would be in any SSD.
             let _ = self.rt.block_on(drive.flush());
         }
@@ -304,14 +324,18 @@ impl Device {
     pub fn cut(self) -> Kept {
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
-        match self.medium {
-            Medium::Banked(medium) => {
+        match self.ground {
+            Ground::Medium(Medium::Banked(medium)) => {
                 Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
             }
-            Medium::Flash { drive, chips } => {
+            Ground::Medium(Medium::Flash { drive, chips }) => {
                 let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
                 Kept::flash(chips.cut(), label)
+            }
+            Ground::Bare(chips) => {
+                let chips = Rc::try_unwrap(chips).ok().expect(HELD);
+                Kept::flash(chips.cut(), Vec::new())
             }
         }
     }
@@ -320,9 +344,16 @@ impl Device {
 impl FlashSeen {
     /// In words, a line each.
     pub fn lines(&self, elapsed: Span) -> Vec<String> {
-        let (software, chips) = (&self.software, &self.chips);
-        let counters = &software.counters;
+        let chips = &self.chips;
         let mut lines = Vec::new();
+        let Some(software) = &self.software else {
+            lines.push(format!(
+                "flash: pages sensed {} times, {} again; {} programmed, {} failures",
+                chips.senses, chips.retries, chips.programs, chips.failures
+            ));
+            return lines;
+        };
+        let counters = &software.counters;
         if let Some(amplification) = counters.write_amplification_per_mille() {
             let collector = counters.collector_share_per_mille().unwrap_or(0);
             lines.push(format!(
@@ -351,6 +382,15 @@ impl FlashSeen {
         ));
         lines
     }
+}
+
+fn flash_of(plan: &Plan) -> &Flash {
+    plan.medium.flash.as_ref().expect("flash comes from a plan of flash")
+}
+
+/// Whether flash takes the time of its model.
+fn is_modelled(clock: Clock, plan: &Plan) -> bool {
+    clock == Clock::Virtual || plan.medium.pace == MediumPace::Modelled
 }
 
 /// Starts the interface on a medium of any kind, with the plan's faults, or none: see [`crate::medium`].

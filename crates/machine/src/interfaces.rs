@@ -5,6 +5,7 @@
 mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
+mod host_flash;
 mod stages;
 
 use std::future::Future;
@@ -14,7 +15,9 @@ use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::{Faults, Hook, Perfect};
+use device::flash::Chips;
 use device::{block as block_front, dcx as dcx_front, nvme as front};
+use ftl::Stats;
 use host::{BlockDevice, InitError};
 use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
 use media::Media;
@@ -30,6 +33,7 @@ pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
 #[cfg(feature = "rtl")]
 pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
+pub use host_flash::{HostFlash, HostFlashDriver};
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {
@@ -77,6 +81,18 @@ pub trait Interface: 'static {
     /// Starts the device's end.
     fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
 
+    /// Whether its device has bare flash, and the flash software is its driver's.
+    const BARE: bool = false;
+
+    /// Starts the device's end on bare flash, where it is [so](Interface::BARE).
+    ///
+    /// # Panics
+    /// Where it is not.
+    fn start_bare<P: DevicePort>(port: P, chips: Rc<Chips>, plan: &Plan) {
+        let _ = (port, chips, plan);
+        panic!("{} stands on a medium", Self::NAME);
+    }
+
     /// Starts the driver, with one queue for each of `ports`: each on its own core. The last of them are
     /// those on [cores of its own](Interface::own_cores).
     fn connect<P: HostPort>(
@@ -112,6 +128,11 @@ pub trait Driver<P: HostPort> {
 
     /// Leaves the device in order.
     fn stop(&self) -> impl Future<Output = Result<(), String>>;
+
+    /// What flash software of the driver's own has done, if it has any.
+    fn software(&self) -> Option<Stats> {
+        None
+    }
 }
 
 /// NVM Express: queues in host memory, doorbells, completion entries.

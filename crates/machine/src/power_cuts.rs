@@ -22,7 +22,7 @@ use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
 use crate::device::{self, Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface, Nvme};
+use crate::interfaces::{Driver, Interface};
 use crate::plan::Plan;
 use crate::world::{self, RunError};
 
@@ -92,7 +92,7 @@ pub struct Failure {
 ///
 /// # Panics
 /// If the plan's medium is no flash: [`check`] comes first.
-pub fn run(
+pub fn run<I: Interface>(
     plan: &Plan,
     campaign: Campaign,
     mut progress: impl FnMut(u64),
@@ -105,10 +105,10 @@ pub fn run(
         let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh.fork());
         for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
             progress(cut);
-            drive.live(false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
+            drive.live::<I>(false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
         }
         let last = end.min((epoch + 1) * EPOCH) - 1;
-        drive.live(true).map_err(|what| Failure { cut: last, what })?;
+        drive.live::<I>(true).map_err(|what| Failure { cut: last, what })?;
         survived.add(&drive.survived);
     }
     Ok(survived)
@@ -118,8 +118,8 @@ pub fn run(
 ///
 /// # Errors
 /// What the plan lacks.
-pub fn check(plan: &Plan) -> Result<(), RunError> {
-    device::check::<Nvme>(plan)?;
+pub fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
+    device::check::<I>(plan)?;
     let origin = &plan.origin;
     if plan.medium.flash.is_none() {
         let expected = "flash: other media lose nothing with their power";
@@ -174,8 +174,8 @@ impl Epoch<'_> {
 
     /// From power to power: what is there is looked at, and then, unless it is the last time, written
     /// until the power fails.
-    fn live(&mut self, last: bool) -> Result<(), String> {
-        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(last)));
+    fn live<I: Interface>(&mut self, last: bool) -> Result<(), String> {
+        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once::<I>(last)));
         lived.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -183,11 +183,11 @@ impl Epoch<'_> {
         })
     }
 
-    fn live_once(&mut self, last: bool) -> Result<(), String> {
+    fn live_once<I: Interface>(&mut self, last: bool) -> Result<(), String> {
         let rt = Rt::simulated(None, Log::Off);
-        let bus = SimBus::new(&rt, world::sim_spec::<Nvme>(self.plan));
+        let bus = SimBus::new(&rt, world::sim_spec::<I>(self.plan));
         let kept = self.kept.take().expect("given back by the last life");
-        let device = Device::start::<Nvme, _>(bus.device(), kept, Clock::Virtual, self.plan);
+        let device = Device::start::<I, _>(bus.device(), kept, Clock::Virtual, self.plan);
         let device = device.map_err(|error| error.0)?;
         let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
         let events = 1 + self.dice.below(EVENTS_MAX);
@@ -206,9 +206,10 @@ impl Epoch<'_> {
             blocks: Cell::new(0),
             failed: RefCell::new(None),
         });
+        let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
-                let driver = Nvme::connect(vec![bus.host(0)], self.plan).await;
+                let driver = I::connect(vec![bus.host(0)], self.plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
                 work.check(&driver.disk(0), whole).await?;
                 Ok::<_, String>(driver)
@@ -224,9 +225,11 @@ impl Epoch<'_> {
                 work.start(&driver.disk(0), work_seed);
                 rt.after_events(rt.timed_events() + events).await;
             }
+            software.set(driver.software());
             Ok(false)
         })?;
-        let collected = device.flash_seen().map_or(0, |seen| seen.software.counters.collected);
+        let seen = device.flash_seen().and_then(|seen| seen.software).or(software.take());
+        let collected = seen.map_or(0, |seen| seen.counters.collected);
         self.kept = Some(device.cut());
         self.ledger.borrow_mut().power_cut();
         if let Some(what) = work.failed.take() {
@@ -374,6 +377,8 @@ impl Work {
 
 /// The arguments that repeat a failure: the cut after which it was found, and the life after that, up to
 /// its own cut.
-pub fn again(plan: &str, seed: u64, cut: u64) -> String {
-    format!("doorbell power-cuts {plan} --seed {seed} --from {cut} --cuts 2")
+pub fn again(plan: &str, interface: &str, seed: u64, cut: u64) -> String {
+    format!(
+        "doorbell power-cuts {plan} --interface {interface} --seed {seed} --from {cut} --cuts 2"
+    )
 }

@@ -74,14 +74,17 @@ pub struct Outcome {
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
-        let Told { jobs, notes, resets } = told;
+        let Told { jobs, notes, resets, software: _ } = told;
         let (faults, flash) = (Vec::new(), None);
         Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash }
     }
 
     /// With what its device has to tell.
     fn beside(told: Told, device: Tale) -> Outcome {
-        Outcome { faults: device.faults, flash: device.flash, ..Outcome::of(told) }
+        let software = told.software;
+        let flash =
+            device.flash.map(|seen| FlashSeen { software: seen.software.or(software), ..seen });
+        Outcome { faults: device.faults, flash, ..Outcome::of(told) }
     }
 }
 
@@ -436,6 +439,8 @@ pub(crate) struct Told {
     jobs: Vec<(Job, Ran)>,
     notes: Vec<String>,
     resets: u32,
+    /// What flash software on the host has done.
+    software: Option<ftl::Stats>,
 }
 
 /// Connects the driver, runs the work, and leaves the device in order.
@@ -455,6 +460,7 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
         None => work.await?,
         Some(hold) => under_resets::<I, P>(rt, &driver, options, hold, work).await?,
     };
+    told.software = driver.software();
     if let Err(error) = driver.stop().await
         && let Some((_, ran)) = told.jobs.last_mut()
     {
@@ -555,7 +561,7 @@ async fn run_groups<I: Interface, P: HostPort>(
         results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
         jobs.extend(group.iter().cloned().zip(merged));
     }
-    Ok(Told { jobs, notes, resets: 0 })
+    Ok(Told { jobs, notes, resets: 0, software: None })
 }
 
 /// What verified jobs share: one device, one ledger.

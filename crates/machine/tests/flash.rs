@@ -23,8 +23,8 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
 }
 
-fn seen(outcome: &Outcome) -> machine::device::FlashSeen {
-    outcome.flash.expect("a device of flash")
+fn software(outcome: &Outcome) -> ftl::Stats {
+    outcome.flash.expect("a device of flash").software.expect("its software tells")
 }
 
 fn verified(outcome: &Outcome) {
@@ -49,9 +49,9 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
     ] {
         let outcome = simulate_by::<Nvme>(&flash(sets), &work(MIXED), Options::default());
         verified(&outcome);
-        let seen = seen(&outcome);
-        assert!(seen.software.counters.collected > 0, "{sets:?}: {seen:?}");
-        assert!(seen.software.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
+        let seen = software(&outcome);
+        assert!(seen.counters.collected > 0, "{sets:?}: {seen:?}");
+        assert!(seen.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
         let outcome = simulate_by::<Dcx>(&flash(sets), &work(MIXED), Options::default());
         verified(&outcome);
         let outcome = simulate_by::<Fastpath>(&flash(sets), &work(FASTPATH), Options::default());
@@ -92,7 +92,7 @@ fn a_drive_that_is_taken_back_whole_is_empty() {
     let outcome = simulate_by::<Nvme>(&plan, &trim, Options::default());
     let units = plan.medium.flash.as_ref().expect("flash").software.units;
     assert_eq!(only(&outcome).seen.trim.bytes, u64::from(units) * 4096);
-    assert_eq!(seen(&outcome).software.mapped_units, 0);
+    assert_eq!(software(&outcome).mapped_units, 0);
 }
 
 /// FastPath's requests have no such command: that is said, once, and nothing else is done.
@@ -113,7 +113,7 @@ fn live_flash_keeps_what_it_is_given() {
         let outcome = run(&plan, &work(MIXED), Options::default());
         let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
         verified(&outcome);
-        assert!(seen(&outcome).software.counters.collected > 0);
+        assert!(software(&outcome).counters.collected > 0);
     }
 }
 
@@ -158,9 +158,9 @@ fn a_drives_state_is_kept_in_a_file() {
     simulate_by::<Nvme>(&plan, &work(write), Options::default());
     let filled =
         simulate_by::<Nvme>(&plan, &work("[read]\nrw=read\nbs=64k\nsize=2m\n"), Options::default());
-    let seen = seen(&filled);
-    assert_eq!(seen.software.mapped_units, 512, "2 MiB of units");
-    assert!(seen.chips.senses > 0);
+    let seen = software(&filled);
+    assert_eq!(seen.mapped_units, 512, "2 MiB of units");
+    assert!(filled.flash.expect("a device of flash").chips.senses > 0);
     let other = flash(&[("medium.flash.state", &path), ("run.seed", "2")]);
     let said = Kept::new(&other).err().expect("other chips").to_string();
     assert_eq!(
@@ -174,7 +174,7 @@ fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
     let seen = |start: &str| {
         let plan = flash(&[("medium.flash.start", start), ("medium.keep", "stamps")]);
         let read = "[read]\nrw=randread\nbs=4k\nsize=1m\n";
-        seen(&simulate_by::<Nvme>(&plan, &work(read), Options::default())).software
+        software(&simulate_by::<Nvme>(&plan, &work(read), Options::default()))
     };
     let (fresh, filled, steady) = (seen("fresh"), seen("filled"), seen("steady"));
     let units = u64::from(flash(&[]).medium.flash.expect("flash").software.units);

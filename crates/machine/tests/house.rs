@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("media", &["runtime"]),
     ("ftl", &["runtime"]),
     ("device", &["wire", "runtime", "bus", "ftl", "media"]),
-    ("host", &["wire", "runtime", "bus"]),
+    ("host", &["wire", "runtime", "bus", "ftl"]),
     ("workload", &["runtime"]),
     ("conformance", &["wire", "runtime", "bus"]),
     ("rtl", &["wire", "runtime", "bus", "host"]),

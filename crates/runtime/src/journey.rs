@@ -180,6 +180,21 @@ impl Rt {
         true
     }
 
+    /// The current task's journey, by a number that both ends know; none that is followed: `u32::MAX`.
+    #[inline]
+    pub fn journey(&self) -> u32 {
+        self.journey_cell().get()
+    }
+
+    /// The current task takes along the journey of this number, which may come from the other side: one that
+    /// there is not is none.
+    #[inline]
+    pub fn take_along(&self, journey: u32) {
+        let rows = self.journeys().map_or(0, |journeys| journeys.0.rows.len());
+        let known = (journey as usize) < rows;
+        self.journey_cell().set(if known { journey } else { NO_JOURNEY });
+    }
+
     /// The current task lets go of its journey.
     #[inline]
     pub fn part_from_journey(&self) {

@@ -39,6 +39,7 @@ pub mod dcx;
 pub mod fastpath;
 pub mod mp;
 pub mod nvme;
+pub mod pages;
 pub mod pci;
 pub mod pcie;
 pub mod scsi;

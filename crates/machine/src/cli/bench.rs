@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use clap::Args;
 use machine::engine::Ran;
-use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use machine::measure::{self, DriverCosts, ROUND_TRIPS};
 use machine::plan::Plan;
 use machine::serve;
@@ -61,6 +61,7 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
             InterfaceName::Dcx => one_thread::<Dcx>(typed, reads),
             InterfaceName::Block => one_thread::<Block>(typed, reads),
             InterfaceName::Fastpath => one_thread::<Fastpath>(typed, reads),
+            InterfaceName::HostFlash => one_thread::<HostFlash>(typed, reads),
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl => Err(super::only_simulated()),
         },
@@ -194,6 +195,9 @@ impl Way {
             }
             Way::Threads(InterfaceName::Fastpath) => {
                 world::live_in_threads::<Fastpath>(plan, work, options)
+            }
+            Way::Threads(InterfaceName::HostFlash) => {
+                world::live_in_threads::<HostFlash>(plan, work, options)
             }
             #[cfg(feature = "rtl")]
             Way::Threads(InterfaceName::FastpathRtl) => return Err(super::only_simulated()),

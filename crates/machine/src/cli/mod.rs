@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "rtl")]
 use machine::interfaces::FastpathRtl;
-use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use machine::plan::{self, Plan};
 use machine::serve;
 
@@ -105,7 +105,9 @@ enum InterfaceName {
     Block,
     /// NVM Express, through an engine that forms the commands
     Fastpath,
-    /// The same with the engine in hardware, clock by clock: simulated runs alone
+    /// Physical pages, with the flash software on the host
+    HostFlash,
+    /// The same as fastpath with the engine in hardware, clock by clock: simulated runs alone
     #[cfg(feature = "rtl")]
     FastpathRtl,
 }
@@ -117,6 +119,7 @@ impl InterfaceName {
             InterfaceName::Dcx => Dcx::NAME,
             InterfaceName::Block => Block::NAME,
             InterfaceName::Fastpath => Fastpath::NAME,
+            InterfaceName::HostFlash => HostFlash::NAME,
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl => FastpathRtl::NAME,
         }
@@ -210,6 +213,7 @@ fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, S
         InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
         InterfaceName::Block => serve_as::<Block>(plan, doors),
         InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors),
+        InterfaceName::HostFlash => serve_as::<HostFlash>(plan, doors),
         #[cfg(feature = "rtl")]
         InterfaceName::FastpathRtl => Err(only_simulated()),
     }

@@ -4,9 +4,11 @@ use std::io::IsTerminal;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign, Survived};
 
-use super::Sets;
+use super::{InterfaceName, Sets};
 
 #[derive(Args)]
 pub(super) struct PowerCuts {
@@ -21,13 +23,28 @@ pub(super) struct PowerCuts {
     /// Begin with the cut of this number
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// By which host interface: by host-flash the flash software is the host's, and goes with the power
+    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
+    interface: InterfaceName,
     #[command(flatten)]
     sets: Sets,
 }
 
 pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let plan = typed.sets.open(&typed.plan)?;
-    power_cuts::check(&plan).map_err(|error| error.to_string())?;
+    match typed.interface {
+        InterfaceName::Nvme => cut::<Nvme>(typed, &plan),
+        InterfaceName::Dcx => cut::<Dcx>(typed, &plan),
+        InterfaceName::Block => cut::<Block>(typed, &plan),
+        InterfaceName::Fastpath => cut::<Fastpath>(typed, &plan),
+        InterfaceName::HostFlash => cut::<HostFlash>(typed, &plan),
+        #[cfg(feature = "rtl")]
+        InterfaceName::FastpathRtl => cut::<machine::interfaces::FastpathRtl>(typed, &plan),
+    }
+}
+
+fn cut<I: Interface>(typed: &PowerCuts, plan: &Plan) -> Result<bool, String> {
+    power_cuts::check::<I>(plan).map_err(|error| error.to_string())?;
     let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: typed.cuts.max(1) };
     let bar = match std::io::stderr().is_terminal() {
         true => ProgressBar::new(campaign.cuts),
@@ -35,7 +52,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
     bar.set_style(style.expect("a template of ours"));
-    let ran = power_cuts::run(&plan, campaign, |cut| {
+    let ran = power_cuts::run::<I>(plan, campaign, |cut| {
         bar.set_position(cut.saturating_sub(campaign.from));
     });
     bar.finish_and_clear();
@@ -58,7 +75,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
         }
         Err(failure) => {
             eprintln!("error: {failure}");
-            let again = power_cuts::again(&typed.plan, seed, failure.cut);
+            let again = power_cuts::again(&typed.plan, I::NAME, seed, failure.cut);
             eprintln!("to repeat: {again}{}", typed.sets.typed());
             Ok(false)
         }

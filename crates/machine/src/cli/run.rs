@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use machine::device::FlashSeen;
 #[cfg(feature = "rtl")]
 use machine::interfaces::FastpathRtl;
-use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
+use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -257,6 +257,7 @@ impl Once<'_> {
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
             InterfaceName::Block => self.run_on::<Block>(log),
             InterfaceName::Fastpath => self.run_on::<Fastpath>(log),
+            InterfaceName::HostFlash => self.run_on::<HostFlash>(log),
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl if self.simulated => self.run_on::<FastpathRtl>(log),
             #[cfg(feature = "rtl")]
@@ -390,7 +391,15 @@ impl Once<'_> {
 
 /// What flash has done, for programs.
 fn flash(seen: &FlashSeen) -> Value {
-    let (software, chips) = (&seen.software, &seen.chips);
+    let chips = &seen.chips;
+    let Some(software) = &seen.software else {
+        return json!({
+            "senses": chips.senses,
+            "retries": chips.retries,
+            "programs": chips.programs,
+            "failures": chips.failures,
+        });
+    };
     let counters = &software.counters;
     json!({
         "write_amplification_per_mille": counters.write_amplification_per_mille(),

@@ -42,6 +42,11 @@ pub enum Start {
 }
 
 impl Flash {
+    /// How flash software sees its chips.
+    pub fn shape(&self) -> Shape {
+        shape(&self.spec.geometry, self.held_up)
+    }
+
     /// Bytes that the host sees.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.software.units) * u64::from(self.spec.geometry.unit_bytes)

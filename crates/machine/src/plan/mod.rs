@@ -30,6 +30,7 @@ mod flash;
 mod host;
 mod link;
 mod medium;
+mod pages;
 #[cfg(test)]
 mod refusals;
 mod report;
@@ -56,6 +57,7 @@ pub use figures::{Figures, memory_needed_bytes};
 pub use flash::{Flash, Start};
 pub use host::{COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
 pub use medium::{Medium, MediumKind, MediumPace};
+pub use pages::PageAccess;
 
 /// The version of the format that this program reads.
 const VERSION: u64 = 1;
@@ -85,6 +87,8 @@ pub struct Plan {
     pub arbitration: Option<Arbitration>,
     /// How it speaks FastPath, if it does.
     pub fastpath: Option<Fastpath>,
+    /// How its flash software works on the host, if it can.
+    pub pages: Option<PageAccess>,
     /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
@@ -200,6 +204,7 @@ impl Plan {
             device_costs.extend(block.device_costs.iter().cloned());
         }
         host_costs.extend(self.fastpath.iter().flat_map(|fastpath| fastpath.costs.iter().cloned()));
+        host_costs.extend(self.pages.iter().flat_map(|pages| pages.costs.iter().cloned()));
         SimSpec {
             link: self.link.clone(),
             memory_base: self.host.memory_base,
@@ -254,6 +259,8 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let speaks_fastpath = root.has("fastpath");
     let fastpath =
         if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
+    let gives_pages = root.has("pages");
+    let pages = if gives_pages { root.table("pages").and_then(pages::read) } else { None };
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -276,6 +283,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         block: if speaks_block { Some(block?) } else { None },
         arbitration: if by_weight { Some(arbitration?) } else { None },
         fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
+        pages: if gives_pages { Some(pages?) } else { None },
         run: run?,
         faults: faults?,
         sources: Vec::new(),

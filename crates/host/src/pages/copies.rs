@@ -1,0 +1,108 @@
+//! What the collector copies: within an endpoint, or through host memory.
+
+use alloc::vec::Vec;
+
+use bus::{Buffer, HostPort};
+use ftl::{LOST, META, Page, Part, Seen, Unit};
+use wire::BusAddr;
+use wire::pages::{Item, Source};
+
+use super::call::Call;
+use super::flash::{Remote, page_at};
+use super::store::NONE;
+
+impl<P: HostPort> Remote<P> {
+    /// Brings what is to be copied from elsewhere into host memory: read again, if it is not there any more.
+    pub(super) async fn bring(&self, port: &P, call: &mut Call<'_, P>, wanted: &[(Page, u32)]) {
+        let mut fresh = 0;
+        for (at, (page, units)) in wanted.iter().enumerate() {
+            if call.pinned[at] != NONE {
+                continue;
+            }
+            fresh += 1;
+            let place = call.places[fresh];
+            let part = Part { page: *page, units: *units, seen: Seen::Unreadable };
+            let operation = self.read_of(&part, place, true, false);
+            self.endpoint(page.die).submit(self, port, place, operation).await;
+            self.count(|counts| {
+                (counts.reads, counts.again) = (counts.reads + 1, counts.again + 1)
+            });
+        }
+        for at in 1..=fresh {
+            self.answered(port, call.places[at]).await;
+        }
+    }
+
+    /// Where a copy's bytes lie in host memory; none: they could not be read.
+    fn copied_from(
+        &self,
+        call: &Call<'_, P>,
+        wanted: &[(Page, u32)],
+        at: ftl::Place,
+    ) -> Option<BusAddr> {
+        let index = wanted.iter().position(|(page, _)| *page == at.page)?;
+        let place = match call.pinned[index] {
+            NONE => {
+                let before = call.pinned[..index].iter().filter(|at| **at == NONE).count();
+                call.places[1 + before]
+            }
+            pinned => pinned,
+        };
+        self.store.spare(place, self.shape.units)?;
+        Some(BusAddr(self.store.data_at(place).0 + self.slot_at(at.unit) as u64))
+    }
+
+    /// A unit of a row, as the endpoint of `die` is told of it.
+    /// None: it is the flash software's own, and can't be read any more.
+    pub(super) fn item(
+        &self,
+        call: &Call<'_, P>,
+        wanted: &[(Page, u32)],
+        die: u32,
+        unit: &Unit,
+    ) -> Option<Item> {
+        let (mut logical, mut source) = (unit.logical, Source::Nothing);
+        match unit.from {
+            ftl::Source::Nothing => {}
+            ftl::Source::Slot(slot) => {
+                let base = self.with_slots(Buffer::at).0;
+                source = Source::Memory(BusAddr(base + self.slot_at(slot) as u64));
+            }
+            ftl::Source::Flash(place) if self.copies_there(die, place.page) => {
+                self.count(|counts| counts.copied_there += 1);
+                source = Source::Flash { page: page_at(place.page), unit: place.unit };
+            }
+            ftl::Source::Flash(place) => match self.copied_from(call, wanted, place) {
+                Some(at) => {
+                    self.count(|counts| counts.copied_here += 1);
+                    source = Source::Memory(at);
+                }
+                // It could be read a moment ago, and can't any more: it is lost, and says so.
+                None if logical & META == 0 => logical |= LOST,
+                None => return None,
+            },
+        }
+        Some(Item { source, logical })
+    }
+
+    /// Whether a copy from this page to this die stays within an endpoint.
+    fn copies_there(&self, die: u32, from: Page) -> bool {
+        !self.through_host && core::ptr::eq(self.endpoint(from.die), self.endpoint(die))
+    }
+
+    /// The pages that have to be in host memory to be copied to this die, with their units.
+    pub(super) fn foreign(&self, die: u32, units: &[Unit]) -> Vec<(Page, u32)> {
+        let mut wanted: Vec<(Page, u32)> = Vec::new();
+        for unit in units {
+            let ftl::Source::Flash(place) = unit.from else { continue };
+            if self.copies_there(die, place.page) {
+                continue;
+            }
+            match wanted.iter_mut().find(|(page, _)| *page == place.page) {
+                Some((_, mask)) => *mask |= 1 << place.unit,
+                None => wanted.push((place.page, 1 << place.unit)),
+            }
+        }
+        wanted
+    }
+}

@@ -1,0 +1,294 @@
+//! One endpoint: its two rings, its slots, and the pump that takes in its answers.
+
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use core::cell::Cell;
+
+use bus::{Buffer, HostPort, OutOfMemory};
+use runtime::{Either, Pool, Rt, Stage, race};
+use wire::BusAddr;
+use wire::pages::{
+    ANSWER_BYTES, ANSWERS, Answer, COMMAND_BYTES, CONTROL, Command, Control, Operation, RING,
+    RINGS, STATUS, STRIDE, State, TAIL,
+};
+
+use super::flash::Remote;
+use super::store::NONE;
+use crate::nvme::Completion;
+use crate::register::until;
+use crate::{InitError, strand};
+
+/// Answers of no sense, after which an endpoint is given up.
+const NONSENSE_MAX: u32 = 64;
+
+/// A place for one command in flight.
+struct Slot {
+    /// Where its answer goes; [`NONE`]: it is free.
+    place: Cell<u16>,
+    /// How often it was used, as far as a command's number tells.
+    turn: Cell<u8>,
+    /// How often the watchdog has seen the command.
+    looks: Cell<u32>,
+    journey: Cell<u32>,
+}
+
+/// Bits of a command's number that name its slot; those above count its uses.
+const SLOT_BITS: u32 = 10;
+
+pub(super) struct Endpoint<P: HostPort> {
+    pub number: u32,
+    port: P,
+    completion: Completion,
+    ring: Buffer,
+    answers: Buffer,
+    entries: u32,
+    tail: Cell<u32>,
+    taken: Cell<u32>,
+    slots: Box<[Slot]>,
+    free: Pool<u16>,
+    nonsense: Cell<u32>,
+    stages: Stages,
+}
+
+struct Stages {
+    completion: Stage,
+    noticing: Stage,
+}
+
+impl<P: HostPort> Endpoint<P> {
+    pub fn new(
+        port: &P,
+        number: u32,
+        depth: u16,
+        completion: Completion,
+    ) -> Result<Self, OutOfMemory> {
+        let entries = u32::from(depth).next_power_of_two().max(2);
+        let rt = port.rt();
+        let answers = port.arena().buffer(entries as usize * ANSWER_BYTES)?;
+        answers.zero();
+        let slot = |_| Slot {
+            place: Cell::new(NONE),
+            turn: Cell::new(0),
+            looks: Cell::new(0),
+            journey: Cell::new(u32::MAX),
+        };
+        Ok(Endpoint {
+            number,
+            port: port.clone(),
+            completion,
+            ring: port.arena().buffer(entries as usize * COMMAND_BYTES)?,
+            answers,
+            entries,
+            tail: Cell::new(0),
+            taken: Cell::new(0),
+            slots: (0..depth).map(slot).collect(),
+            free: Pool::new((0..depth).rev()),
+            nonsense: Cell::new(0),
+            stages: Stages {
+                completion: rt.stage("completion"),
+                noticing: rt.stage(match completion {
+                    Completion::Polled => "poll",
+                    Completion::Interrupt { .. } => "interrupt",
+                }),
+            },
+        })
+    }
+
+    fn rt(&self) -> &Rt {
+        self.port.rt()
+    }
+
+    fn register(&self, offset: u32) -> u32 {
+        self.number * STRIDE + offset
+    }
+
+    /// Host memory that its rings and slots take, bytes.
+    pub fn bytes(&self) -> usize {
+        self.ring.bytes() + self.answers.bytes() + self.slots.len() * size_of::<Slot>()
+    }
+
+    /// Tells the endpoint where its rings are, and waits until it works on them.
+    pub async fn enable(&self, limit: runtime::Span) -> Result<(), InitError> {
+        let both = |register: u32, at: BusAddr| {
+            self.port.write32(self.register(register), at.0 as u32);
+            self.port.write32(self.register(register + 4), (at.0 >> 32) as u32);
+        };
+        both(RING, self.ring.at());
+        both(ANSWERS, self.answers.at());
+        self.port.write32(self.register(RINGS), self.entries.ilog2());
+        self.port.write32(self.register(TAIL), 0);
+        let signals = matches!(self.completion, Completion::Interrupt { .. });
+        let control = Control::new().with_enable(true).with_signals(signals);
+        self.port.write32(self.register(CONTROL), control.into_bits());
+        self.wait_for(State::new().with_ready(true), limit).await
+    }
+
+    /// The endpoint reaches for nothing of ours any more when this has gone well.
+    pub async fn disable(&self, limit: runtime::Span) -> Result<(), InitError> {
+        self.port.write32(self.register(CONTROL), Control::new().into_bits());
+        self.wait_for(State::new(), limit).await
+    }
+
+    async fn wait_for(&self, wanted: State, limit: runtime::Span) -> Result<(), InitError> {
+        let register = self.register(STATUS);
+        let reached = |value: u32| (State::from_bits(value) == wanted).then_some(());
+        until(&self.port, register, limit, reached).await.map_err(|found| match found {
+            u32::MAX => InitError::Gone { register: "STATUS" },
+            found => InitError::NotReady {
+                register: "STATUS of an endpoint",
+                found,
+                expected: wanted.into_bits(),
+                waited: limit,
+            },
+        })
+    }
+
+    /// It may reach for our memory for ever.
+    pub fn strand(&self) {
+        strand(&self.ring);
+        strand(&self.answers);
+    }
+
+    /// Waits for a slot, and gives the endpoint a command whose answer goes to this place.
+    pub async fn submit(&self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
+        let slot = match self.free.try_take() {
+            Some(slot) => slot,
+            None => self.free.take(self.rt()).await,
+        };
+        let held = Held { endpoint: self, slot: Some(slot) };
+        self.rt().mark(remote.stages.slot);
+        port.spend(remote.costs.submit).await;
+        held.launch(remote, port, place, operation);
+    }
+
+    /// The watchdog looks: whether a command has been in flight for more of its looks than these.
+    pub fn is_stuck(&self, looks: u32) -> bool {
+        let mut stuck = false;
+        for slot in self.slots.iter().filter(|slot| slot.place.get() != NONE) {
+            slot.looks.set(slot.looks.get() + 1);
+            stuck |= slot.looks.get() > looks;
+        }
+        stuck
+    }
+
+    /// The answer that has come and was not taken.
+    fn next(&self) -> Option<[u8; ANSWER_BYTES]> {
+        let place = (self.taken.get() % self.entries) as usize * ANSWER_BYTES;
+        let lap = (self.taken.get() / self.entries).wrapping_add(1);
+        // Acquire: what stands before the lap was there before it.
+        if self.answers.load_u32(place + ANSWER_BYTES - 4) != lap {
+            return None;
+        }
+        let mut bytes = [0; ANSWER_BYTES];
+        self.answers.copy_out(place, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Takes in the answers that are there, no more than a ring has; false: the endpoint makes no sense.
+    fn drain(&self, remote: &Remote<P>) -> bool {
+        for _ in 0..self.entries {
+            let Some(bytes) = self.next() else { break };
+            self.taken.set(self.taken.get().wrapping_add(1));
+            if !self.deliver(remote, Answer::parse(&bytes)) {
+                self.rt().log("host", "bad answer", self.number.into(), self.taken.get().into());
+                self.nonsense.set(self.nonsense.get() + 1);
+            }
+        }
+        self.nonsense.get() < NONSENSE_MAX
+    }
+
+    /// An answer, judged; false if it makes no sense.
+    fn deliver(&self, remote: &Remote<P>, answer: Option<Answer>) -> bool {
+        let Some(answer) = answer else { return false };
+        let index = answer.id & ((1 << SLOT_BITS) - 1);
+        let Some(slot) = self.slots.get(usize::from(index)) else { return false };
+        let same = u16::from(slot.turn.get()) == answer.id >> SLOT_BITS;
+        if slot.place.get() == NONE || !same {
+            return false;
+        }
+        let rt = self.rt();
+        rt.take_along(slot.journey.get());
+        if rt.is_followed() {
+            rt.mark_at(self.stages.completion, self.port.noticed());
+            rt.mark(self.stages.noticing);
+            rt.part_from_journey();
+        }
+        let place = slot.place.replace(NONE);
+        self.free.give(rt, index);
+        remote.store.ended(rt, place, answer);
+        true
+    }
+
+    /// The life of the pump. It ends when the endpoint is gone or makes no sense.
+    pub async fn pump(&self, remote: &Remote<P>) {
+        let mut interrupts = 0;
+        let (rt, port) = (self.rt(), &self.port);
+        loop {
+            let gone = remote.gone.changed(rt, 0);
+            let come = async {
+                match self.completion {
+                    Completion::Polled => self.on_answer().await,
+                    Completion::Interrupt { vector } => {
+                        interrupts = port.on_interrupt(vector, interrupts).await;
+                    }
+                }
+            };
+            if let Either::First(()) = race(gone, come).await {
+                return;
+            }
+            if !self.drain(remote) || port.is_gone() {
+                return remote.give_up();
+            }
+            // Whoever was told goes on before we look again.
+            rt.yield_now().await;
+        }
+    }
+
+    async fn on_answer(&self) {
+        let place = (self.taken.get() % self.entries) as usize * ANSWER_BYTES;
+        let at = BusAddr(self.answers.at().0 + place as u64);
+        let check = || (self.next().is_some() || self.port.is_gone()).then_some(());
+        self.port.on_memory(at, ANSWER_BYTES as u32, check).await;
+    }
+}
+
+/// A slot that has no command yet.
+struct Held<'a, P: HostPort> {
+    endpoint: &'a Endpoint<P>,
+    slot: Option<u16>,
+}
+
+impl<P: HostPort> Held<'_, P> {
+    /// The endpoint has the command from here on.
+    fn launch(mut self, remote: &Remote<P>, port: &P, place: u16, operation: Operation) {
+        let index = self.slot.take().expect("launched once");
+        let endpoint = self.endpoint;
+        let slot = &endpoint.slots[usize::from(index)];
+        let turn = (slot.turn.get() + 1) % (1 << (16 - SLOT_BITS));
+        slot.turn.set(turn);
+        slot.looks.set(0);
+        slot.place.set(place);
+        slot.journey.set(endpoint.rt().journey());
+        remote.store.launch(place);
+        let id = u16::from(turn) << SLOT_BITS | index;
+        let command = Command { id, journey: slot.journey.get(), operation };
+        let tail = endpoint.tail.get();
+        let at = (tail % endpoint.entries) as usize * COMMAND_BYTES;
+        endpoint.ring.copy_in(at, &command.to_bytes());
+        endpoint.tail.set(tail.wrapping_add(1));
+        port.write32(endpoint.register(TAIL), tail.wrapping_add(1));
+    }
+}
+
+impl<P: HostPort> Drop for Held<'_, P> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.endpoint.free.give(self.endpoint.rt(), slot);
+        }
+    }
+}
+
+/// The task of a pump.
+pub(super) async fn pump<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
+    remote.endpoints[number].pump(&remote).await;
+}

@@ -1,0 +1,512 @@
+//! Flash behind endpoints, as the translation layer sees it: each page operation is a command with an answer.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+
+use bus::{Buffer, Cost, HostPort};
+use ftl::{Erase, Failed, Header, Page, Pages, Part, Row, Seen, Shape, Steps, Tag, Unit};
+use runtime::{Pool, Rt, Signal, Stage};
+use wire::pages::{Answer, ITEM_BYTES, Operation, PageAt, RowAt, Spare, Status};
+
+use super::endpoint::Endpoint;
+use super::store::Store;
+use crate::strand;
+
+/// Flash behind endpoints, with the write buffer and the pages that were read in host memory.
+///
+/// If an endpoint is gone, whoever waits for it waits for ever: [`Remote::gone`] tells.
+pub struct Remote<P: HostPort> {
+    pub(super) rt: Rt,
+    pub(super) ports: Vec<P>,
+    /// The port of whoever is being polled; the first, where nobody says.
+    pub(super) current: Cell<usize>,
+    pub(super) endpoints: Vec<Endpoint<P>>,
+    pub(super) shape: Shape,
+    pub(super) store: Store,
+    /// One call at a time takes places.
+    pub(super) turnstile: Pool<()>,
+    /// Copies go through host memory, also within an endpoint.
+    pub(super) through_host: bool,
+    slots: RefCell<Option<Buffer>>,
+    bad: RefCell<Vec<u64>>,
+    /// Blocks that endpoints are to mark bad.
+    marks: RefCell<VecDeque<Page>>,
+    marked: Signal,
+    /// While flash is mounted: the spare bytes of all that was read.
+    mounting: RefCell<Option<BTreeMap<u64, Spare>>>,
+    /// What was asked for is not in memory any more.
+    pub(super) missed: Cell<bool>,
+    pub(super) gone: Signal,
+    pub(super) lists: RefCell<Vec<Vec<u16>>>,
+    scratch: RefCell<Vec<u8>>,
+    pub(super) stages: Stages,
+    pub(super) costs: Costs,
+    pub(super) counts: Cell<Counts>,
+}
+
+pub(super) struct Stages {
+    pub slot: Stage,
+    pub room: Stage,
+    pub completion: Stage,
+}
+
+pub(super) struct Costs {
+    pub submit: Cost,
+    pub complete: Cost,
+    pub collect: Cost,
+    pub switch: Option<Cost>,
+}
+
+/// What the host has asked endpoints for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages read.
+    pub reads: u64,
+    /// Rows programmed.
+    pub programs: u64,
+    /// Blocks erased, those of one number in several planes as one.
+    pub erases: u64,
+    /// Units that were copied within an endpoint.
+    pub copied_there: u64,
+    /// Units that were copied through host memory.
+    pub copied_here: u64,
+    /// Pages that were read again, as they were not in host memory any more.
+    pub again: u64,
+}
+
+pub(super) struct Parts<P: HostPort> {
+    pub ports: Vec<P>,
+    pub endpoints: Vec<Endpoint<P>>,
+    pub shape: Shape,
+    pub store: Store,
+    pub through_host: bool,
+    pub interrupted: bool,
+}
+
+impl<P: HostPort> Remote<P> {
+    pub(super) fn new(parts: Parts<P>) -> Remote<P> {
+        let Parts { ports, endpoints, shape, store, through_host, interrupted } = parts;
+        let (port, rt) = (ports[0].clone(), ports[0].rt().clone());
+        let blocks = shape.dies * shape.planes * shape.blocks;
+        Remote {
+            stages: Stages {
+                slot: rt.stage("slot wait"),
+                room: rt.stage("room wait"),
+                completion: rt.stage("completion"),
+            },
+            costs: Costs {
+                submit: port.cost("submit"),
+                complete: port.cost("complete"),
+                collect: port.cost("collect"),
+                switch: interrupted.then(|| port.cost("context switch")),
+            },
+            rt,
+            ports,
+            current: Cell::new(0),
+            endpoints,
+            shape,
+            store,
+            turnstile: Pool::new([()]),
+            through_host,
+            slots: RefCell::new(None),
+            bad: RefCell::new(alloc::vec![0; (blocks as usize).div_ceil(64)]),
+            marks: RefCell::default(),
+            marked: Signal::default(),
+            mounting: RefCell::new(Some(BTreeMap::new())),
+            missed: Cell::new(false),
+            gone: Signal::default(),
+            lists: RefCell::default(),
+            scratch: RefCell::default(),
+            counts: Cell::default(),
+        }
+    }
+
+    fn port(&self) -> &P {
+        &self.ports[self.current.get()]
+    }
+
+    /// The endpoint that has this die.
+    pub(super) fn endpoint(&self, die: u32) -> &Endpoint<P> {
+        &self.endpoints[(die % self.endpoints.len() as u32) as usize]
+    }
+
+    /// An endpoint is gone, or makes no sense: nothing of it is believed, and nothing that it may still reach
+    /// is ever used again.
+    pub(super) fn give_up(&self) {
+        if self.is_gone() {
+            return;
+        }
+        self.rt.log("host", "endpoint gone", 0, 0);
+        self.strand();
+        self.gone.notify(&self.rt);
+    }
+
+    pub(super) fn strand(&self) {
+        self.endpoints.iter().for_each(Endpoint::strand);
+        self.store.buffers().into_iter().for_each(strand);
+        self.slots.borrow().iter().for_each(strand);
+    }
+
+    /// Whether an endpoint is gone.
+    pub fn is_gone(&self) -> bool {
+        self.gone.version() > 0
+    }
+
+    pub(super) fn count(&self, add: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        add(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// What the host has asked for so far.
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    /// Host memory that it takes, bytes: rings, pages that were read, the write buffer.
+    pub fn memory_bytes(&self) -> usize {
+        let rings: usize = self.endpoints.iter().map(Endpoint::bytes).sum();
+        let slots = self.slots.borrow().as_ref().map_or(0, Buffer::bytes);
+        rings + self.store.bytes() + slots + 8 * self.bad.borrow().len()
+    }
+
+    /// What was looked for while flash was mounted is not asked for any more.
+    pub(super) fn has_mounted(&self) {
+        self.mounting.replace(None);
+    }
+
+    fn bad_bit(&self, page: Page) -> (usize, u64) {
+        let Shape { planes, blocks, .. } = self.shape;
+        let at = ((page.die * planes + page.plane) * blocks + page.block) as usize;
+        (at / 64, 1 << (at % 64))
+    }
+
+    /// Asks each endpoint which blocks are bad.
+    pub(super) async fn list_bad(&self) -> Result<(), Status> {
+        let Shape { dies, planes, blocks, unit_bytes, units, .. } = self.shape;
+        let bytes = (planes * blocks).div_ceil(8).next_multiple_of(4) as usize;
+        let mut bits = alloc::vec![0; bytes];
+        if bytes > (units * unit_bytes) as usize {
+            return Err(Status::Refused);
+        }
+        for die in 0..dies {
+            let call = self.reserve((0, 1), &[]).await;
+            let place = call.places[0];
+            let data = self.store.data_at(place);
+            let answer = self.ask(place, die, Operation::ListBad { die, data }).await;
+            if answer.status != Status::Done {
+                return Err(answer.status);
+            }
+            self.store.copy_out(place, 0, &mut bits);
+            for at in (0..planes * blocks).filter(|at| bits[(at / 8) as usize] >> (at % 8) & 1 != 0)
+            {
+                let page = Page { die, plane: at / blocks, block: at % blocks, page: 0 };
+                let (word, bit) = self.bad_bit(page);
+                self.bad.borrow_mut()[word] |= bit;
+            }
+        }
+        Ok(())
+    }
+
+    /// One command, and its answer.
+    async fn ask(&self, place: u16, die: u32, operation: Operation) -> Answer {
+        let port = self.port();
+        self.endpoint(die).submit(self, port, place, operation).await;
+        self.answered(port, place).await
+    }
+
+    pub(super) async fn answered(&self, port: &P, place: u16) -> Answer {
+        let answer = self.store.end(&self.rt, place).await;
+        self.rt.mark(self.stages.completion);
+        if let Some(switch) = self.costs.switch {
+            port.spend(switch).await;
+        }
+        port.spend(self.costs.complete).await;
+        answer
+    }
+
+    /// Reads parts: all at once, and they are in memory when this returns.
+    async fn read_parts(&self, parts: &mut [Part], collects: bool) {
+        let stay = collects && !self.goes_through_host();
+        let bare = |part: &Part| part.units == 0 || stay;
+        let few = parts.iter().filter(|part| bare(part)).count();
+        let port = self.port();
+        let mut call = self.reserve((few, parts.len() - few), &[]).await;
+        let (mut full, mut spare) = (0, parts.len() - few);
+        // As many places as parts, the full ones first: in the order of the parts from here on.
+        let mut order = self.list();
+        for part in parts.iter() {
+            let next = if bare(part) { &mut spare } else { &mut full };
+            order.push(call.places[*next]);
+            *next += 1;
+        }
+        core::mem::swap(&mut order, &mut call.places);
+        order.clear();
+        self.lists.borrow_mut().push(order);
+        for (part, place) in parts.iter().zip(&call.places) {
+            let operation = self.read_of(part, *place, collects, stay);
+            self.endpoint(part.page.die).submit(self, port, *place, operation).await;
+        }
+        self.count(|counts| counts.reads += parts.len() as u64);
+        for (at, part) in parts.iter_mut().enumerate() {
+            let answer = self.answered(port, call.places[at]).await;
+            part.seen = match answer.status {
+                Status::Done => {
+                    Seen::Good { corrected: answer.detail, retries: answer.retries.into() }
+                }
+                Status::Erased => Seen::Erased,
+                _ => Seen::Unreadable,
+            };
+        }
+        for (part, place) in parts.iter().zip(call.places.drain(..)) {
+            let units = if bare(part) { 0 } else { part.units };
+            self.remember(part.page, place);
+            self.store.settle(&self.rt, place, part.page, units);
+        }
+    }
+
+    pub(super) fn read_of(&self, part: &Part, place: u16, collects: bool, stay: bool) -> Operation {
+        let (data, spare) = (self.store.data_at(place), self.store.spare_at(place));
+        let page = page_at(part.page);
+        Operation::Read { page, units: part.units, data, spare, collects, stay }
+    }
+
+    /// Whether what the collector reads comes into host memory.
+    fn goes_through_host(&self) -> bool {
+        self.through_host || self.endpoints.len() > 1
+    }
+
+    /// While flash is mounted, spare bytes are asked for long after they were read.
+    fn remember(&self, page: Page, place: u16) {
+        if let Some(seen) = &mut *self.mounting.borrow_mut()
+            && let Some(spare) = self.store.spare(place, self.shape.units)
+        {
+            seen.insert(self.key(page), spare);
+        }
+    }
+
+    fn key(&self, page: Page) -> u64 {
+        let Shape { planes, blocks, pages, .. } = self.shape;
+        let block = u64::from(page.die * planes + page.plane) * u64::from(blocks);
+        (block + u64::from(page.block)) * u64::from(pages) + u64::from(page.page)
+    }
+
+    fn spare_of(&self, page: Page) -> Option<Spare> {
+        match self.store.find(page) {
+            Some(at) => self.store.spare(at, self.shape.units),
+            None => {
+                let mounting = self.mounting.borrow();
+                let known = mounting.as_ref().and_then(|seen| seen.get(&self.key(page)).copied());
+                self.missed.set(self.missed.get() || known.is_none());
+                known
+            }
+        }
+    }
+
+    pub(super) fn slot_at(&self, slot: u32) -> usize {
+        slot as usize * self.shape.unit_bytes as usize
+    }
+
+    pub(super) fn with_slots<T>(&self, look: impl FnOnce(&Buffer) -> T) -> T {
+        look(self.slots.borrow().as_ref().expect("made at the mount, before anything else"))
+    }
+
+    /// Lends `scratch` as a unit.
+    fn with_scratch<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut scratch = self.scratch.take();
+        scratch.resize(self.shape.unit_bytes as usize, 0);
+        let done = work(&mut scratch);
+        self.scratch.replace(scratch);
+        done
+    }
+
+    /// Tells endpoints of blocks that the flash software has found bad.
+    pub(super) async fn mark(self: Rc<Self>) {
+        loop {
+            let seen = self.marked.version();
+            let next = self.marks.borrow_mut().pop_front();
+            match next {
+                Some(page) => {
+                    let call = self.reserve((1, 0), &[]).await;
+                    let operation = Operation::MarkBad(page_at(page));
+                    self.ask(call.places[0], page.die, operation).await;
+                }
+                None => self.marked.changed(&self.rt, seen).await,
+            }
+        }
+    }
+}
+
+pub(super) fn page_at(page: Page) -> PageAt {
+    PageAt { die: page.die, plane: page.plane, block: page.block, page: page.page }
+}
+
+fn row_at(blocks: ftl::Blocks, page: u32) -> RowAt {
+    RowAt { die: blocks.die, block: blocks.block, planes: blocks.planes, page }
+}
+
+impl<P: HostPort> Pages for Remote<P> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn is_bad(&self, block: Page) -> bool {
+        let (word, bit) = self.bad_bit(block);
+        self.bad.borrow()[word] & bit != 0
+    }
+
+    /// Known at once; the endpoint hears of it soon. Should the power fail before, nothing is lost: a block
+    /// whose erase failed it has marked itself, and one whose program failed was erased, and fails again.
+    fn mark_bad(&self, block: Page) {
+        let (word, bit) = self.bad_bit(block);
+        self.bad.borrow_mut()[word] |= bit;
+        self.marks.borrow_mut().push_back(block);
+        self.marked.notify(&self.rt);
+    }
+
+    async fn read(&self, parts: &mut [Part]) {
+        self.read_parts(parts, false).await;
+    }
+
+    async fn read_for_collector(&self, parts: &mut [Part]) {
+        let units = parts.iter().map(|part| part.units.count_ones()).sum();
+        self.port().spend_times(self.costs.collect, units).await;
+        self.read_parts(parts, true).await;
+    }
+
+    async fn program(&self, row: Row, header: Header, units: &[Unit]) -> Result<(), Failed> {
+        let (port, die) = (self.port(), row.blocks.die);
+        let wanted = self.foreign(die, units);
+        let mut call = self.reserve((0, 1), &wanted).await;
+        self.bring(port, &mut call, &wanted).await;
+        let place = call.places[0];
+        for (at, unit) in units.iter().enumerate() {
+            let Some(item) = self.item(&call, &wanted, die, unit) else {
+                return Err(Failed { planes: row.blocks.planes });
+            };
+            self.store.copy_in(place, at * ITEM_BYTES, &item.to_bytes());
+        }
+        let row = row_at(row.blocks, row.page);
+        let (list, Header { sequence, erases }) = (self.store.data_at(place), header);
+        self.count(|counts| counts.programs += 1);
+        let operation = Operation::Program { row, sequence, erases, list };
+        let answer = self.ask(place, die, operation).await;
+        match answer.status {
+            Status::Done => Ok(()),
+            Status::Failed => Err(Failed { planes: answer.detail & row.planes }),
+            _ => Err(Failed { planes: row.planes }),
+        }
+    }
+
+    async fn erase(&self, blocks: &mut [Erase]) {
+        for erase in blocks.iter() {
+            let ftl::Blocks { die, block, planes } = erase.blocks;
+            self.store.forget_all(&self.rt, |page| {
+                page.die == die && page.block == block && planes >> page.plane & 1 != 0
+            });
+        }
+        let port = self.port();
+        let call = self.reserve((blocks.len(), 0), &[]).await;
+        self.count(|counts| counts.erases += blocks.len() as u64);
+        for (erase, place) in blocks.iter().zip(&call.places) {
+            let operation = Operation::Erase(row_at(erase.blocks, 0));
+            self.endpoint(erase.blocks.die).submit(self, port, *place, operation).await;
+        }
+        for (erase, place) in blocks.iter_mut().zip(&call.places) {
+            let answer = self.answered(port, *place).await;
+            erase.failed = match answer.status {
+                Status::Done => 0,
+                Status::Failed => answer.detail & erase.blocks.planes,
+                _ => erase.blocks.planes,
+            };
+        }
+    }
+
+    fn header(&self, page: Page) -> Option<Header> {
+        let Spare { sequence, erases, .. } = self.spare_of(page)?;
+        Some(Header { sequence, erases })
+    }
+
+    fn logical(&self, at: ftl::Place) -> u32 {
+        self.spare_of(at.page).map_or(0, |spare| spare.logicals[at.unit as usize])
+    }
+
+    fn lend(&self, at: ftl::Place, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        let found = self.store.find_units(at.page, 1 << at.unit);
+        let Some(place) = found else {
+            self.missed.set(true);
+            return false;
+        };
+        if self.store.spare(place, self.shape.units).is_none() {
+            return false;
+        }
+        self.with_scratch(|unit| {
+            self.store.copy_out(place, self.slot_at(at.unit), unit);
+            put(0, unit);
+        });
+        true
+    }
+
+    fn slots(&self, count: u32) {
+        let bytes = count as usize * self.shape.unit_bytes as usize;
+        let room = self.ports[0].arena().buffer(bytes);
+        *self.slots.borrow_mut() = Some(room.expect("looked for before the mount"));
+    }
+
+    fn stage(&self, slot: u32, _: Tag, offset: u32, data: &[u8]) {
+        let at = self.slot_at(slot) + offset as usize;
+        self.with_slots(|slots| slots.copy_in(at, data));
+    }
+
+    fn stage_copy(&self, slot: u32, _: Tag, from: Option<ftl::Place>) {
+        let at = self.slot_at(slot);
+        self.with_scratch(|unit| {
+            unit.fill(0);
+            if let Some(from) = from {
+                let found = self.store.find_units(from.page, 1 << from.unit);
+                let place = found.expect("it was read just now");
+                self.store.copy_out(place, self.slot_at(from.unit), unit);
+            }
+            self.with_slots(|slots| slots.copy_in(at, unit));
+        });
+    }
+
+    fn stage_slot(&self, slot: u32, _: Tag, from: u32) {
+        let (at, from) = (self.slot_at(slot), self.slot_at(from));
+        self.with_scratch(|unit| {
+            self.with_slots(|slots| {
+                slots.copy_out(from, unit);
+                slots.copy_in(at, unit);
+            });
+        });
+    }
+
+    fn release(&self, _: u32) {}
+
+    /// Nothing: host memory is lost with the power.
+    fn kept(&self, _: u32) -> Option<Tag> {
+        None
+    }
+
+    fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {
+        let at = self.slot_at(slot);
+        self.with_scratch(|unit| {
+            self.with_slots(|slots| slots.copy_out(at, unit));
+            put(0, unit);
+        });
+    }
+
+    /// # Panics
+    /// Always: what has no time is laid down where the chips are.
+    fn lay(&self, _: Row, _: Header, _: &[u32]) {
+        panic!("flash behind a bus can't be laid down without time");
+    }
+
+    /// # Panics
+    /// As [`lay`](Pages::lay).
+    fn lay_steps(&self, row: Row, header: Header, _: &[u64], _: u32, _: Steps) {
+        self.lay(row, header, &[]);
+    }
+}

@@ -1,0 +1,400 @@
+//! Pages that have been read, in host memory: their spare bytes, and the units that came with them.
+//!
+//! ```text
+//!   Free ── take ──► Taken ── settle ──► Cached ── evict ──► Taken
+//!    ▲                 │ free              │ a newer read
+//!    └─────────────────┘                   └──► Free
+//! ```
+//!
+//! There are two kinds of places: *bare* ones for spare bytes alone, and *full* ones with room for a page.
+//! All that a call needs it takes at once, so that nobody waits for places while holding others.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::task::Poll;
+
+use bus::{Arena, Buffer, OutOfMemory};
+use ftl::Page;
+use runtime::{Parked, Rt, Signal};
+use wire::BusAddr;
+use wire::pages::{Answer, SPARE_BYTES_MAX, Spare, Status};
+
+/// No place.
+pub(super) const NONE: u16 = u16::MAX;
+
+/// From one place's spare bytes to the next one's.
+const SPARE_STRIDE: usize = 256;
+
+const _: () = assert!(SPARE_BYTES_MAX <= SPARE_STRIDE);
+
+/// Which kind of place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bare = 0,
+    Full = 1,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Free,
+    Taken,
+    Cached,
+}
+
+struct Place {
+    stage: Cell<Stage>,
+    /// Who uses it while it is cached.
+    pins: Cell<u16>,
+    page: Cell<Page>,
+    units: Cell<u32>,
+    /// The place behind it with the same bucket.
+    next: Cell<u16>,
+    /// The command that it was taken for has been given to the endpoint, and has not ended.
+    flying: Cell<bool>,
+    /// Nobody waits for that command any more.
+    orphan: Cell<bool>,
+    answer: Cell<Option<Answer>>,
+    owner: Cell<Option<Parked>>,
+}
+
+/// The places.
+pub(super) struct Store {
+    places: Box<[Place]>,
+    bare: u16,
+    free: [RefCell<Vec<u16>>; 2],
+    /// Cached places that nobody uses, by kind.
+    idle: [Cell<usize>; 2],
+    hands: [Cell<u16>; 2],
+    buckets: Box<[Cell<u16>]>,
+    spare: Buffer,
+    data: Buffer,
+    page_bytes: usize,
+    /// There may be more room than before.
+    room: Signal,
+}
+
+const NO_PAGE: Page = Page { die: 0, plane: 0, block: 0, page: 0 };
+
+impl Store {
+    pub fn new(
+        arena: &Arena,
+        bare: u16,
+        full: u16,
+        page_bytes: usize,
+    ) -> Result<Store, OutOfMemory> {
+        let count = usize::from(bare) + usize::from(full);
+        let place = |_| Place {
+            stage: Cell::new(Stage::Free),
+            pins: Cell::new(0),
+            page: Cell::new(NO_PAGE),
+            units: Cell::new(0),
+            next: Cell::new(NONE),
+            flying: Cell::new(false),
+            orphan: Cell::new(false),
+            answer: Cell::new(None),
+            owner: Cell::new(None),
+        };
+        let buckets = (2 * count).next_power_of_two();
+        Ok(Store {
+            places: (0..count).map(place).collect(),
+            bare,
+            free: [
+                RefCell::new((0..bare).rev().collect()),
+                RefCell::new((bare..bare + full).rev().collect()),
+            ],
+            idle: Default::default(),
+            hands: [Cell::new(0), Cell::new(bare)],
+            buckets: (0..buckets).map(|_| Cell::new(NONE)).collect(),
+            spare: arena.buffer(count * SPARE_STRIDE)?,
+            data: arena.buffer((usize::from(full) * page_bytes).max(1))?,
+            page_bytes,
+            room: Signal::default(),
+        })
+    }
+
+    /// Host memory that it takes, bytes.
+    pub fn bytes(&self) -> usize {
+        let table = self.places.len() * size_of::<Place>() + self.buckets.len() * 2;
+        self.spare.bytes() + self.data.bytes() + table
+    }
+
+    /// Its memory, which an endpoint may write.
+    pub fn buffers(&self) -> [&Buffer; 2] {
+        [&self.spare, &self.data]
+    }
+
+    pub fn room(&self) -> &Signal {
+        &self.room
+    }
+
+    fn kind(&self, place: u16) -> Kind {
+        if place < self.bare { Kind::Bare } else { Kind::Full }
+    }
+
+    fn place(&self, place: u16) -> &Place {
+        &self.places[usize::from(place)]
+    }
+
+    /// Whether so many places of a kind could be taken now.
+    pub fn has(&self, kind: Kind, count: usize) -> bool {
+        self.free[kind as usize].borrow().len() + self.idle[kind as usize].get() >= count
+    }
+
+    /// Takes a place of this kind; there is one.
+    pub fn take(&self, kind: Kind) -> u16 {
+        let free = self.free[kind as usize].borrow_mut().pop();
+        let taken = free.unwrap_or_else(|| self.evict(kind));
+        let place = self.place(taken);
+        place.stage.set(Stage::Taken);
+        place.answer.set(None);
+        place.orphan.set(false);
+        taken
+    }
+
+    /// Gives up what was not used for longest, or nearly.
+    fn evict(&self, kind: Kind) -> u16 {
+        let all = self.places.len() as u16;
+        let (first, end) = if kind == Kind::Bare { (0, self.bare) } else { (self.bare, all) };
+        let hand = &self.hands[kind as usize];
+        for _ in first..end {
+            let at = hand.get();
+            hand.set(if at + 1 == end { first } else { at + 1 });
+            let place = self.place(at);
+            if place.stage.get() == Stage::Cached && place.pins.get() == 0 {
+                self.unlink(at);
+                self.idle[kind as usize].set(self.idle[kind as usize].get() - 1);
+                return at;
+            }
+        }
+        unreachable!("there is one that nobody uses");
+    }
+
+    /// Gives a place back: nothing of use is in it.
+    pub fn free(&self, rt: &Rt, at: u16) {
+        let place = self.place(at);
+        assert!(!place.flying.get(), "an endpoint may write there");
+        place.stage.set(Stage::Free);
+        place.owner.take();
+        self.free[self.kind(at) as usize].borrow_mut().push(at);
+        self.room.notify(rt);
+    }
+
+    /// Gives up a place that was taken, now or when its command has ended.
+    pub fn let_go(&self, rt: &Rt, at: u16) {
+        let place = self.place(at);
+        place.owner.take();
+        if place.flying.get() { place.orphan.set(true) } else { self.free(rt, at) }
+    }
+
+    /// The place's command is given to the endpoint.
+    pub fn launch(&self, at: u16) {
+        self.place(at).flying.set(true);
+    }
+
+    /// Its command has ended.
+    pub fn ended(&self, rt: &Rt, at: u16, answer: Answer) {
+        let place = self.place(at);
+        place.flying.set(false);
+        if place.orphan.get() {
+            return self.free(rt, at);
+        }
+        place.answer.set(Some(answer));
+        if let Some(owner) = place.owner.take() {
+            rt.hand_over(owner);
+        }
+    }
+
+    /// Waits until the place's command has ended.
+    pub async fn end(&self, rt: &Rt, at: u16) -> Answer {
+        let place = self.place(at);
+        poll_fn(|cx| match place.answer.get() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                place.owner.set(Some(rt.park(cx)));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// What was read into a place is found there from now on, in the place of what was read before.
+    pub fn settle(&self, rt: &Rt, at: u16, page: Page, units: u32) {
+        self.forget(rt, page);
+        let (place, bucket) = (self.place(at), self.bucket(page));
+        place.page.set(page);
+        place.units.set(units);
+        place.pins.set(0);
+        place.stage.set(Stage::Cached);
+        place.next.set(bucket.replace(at));
+        let idle = &self.idle[self.kind(at) as usize];
+        idle.set(idle.get() + 1);
+        self.room.notify(rt);
+    }
+
+    /// What was read of this page is not to be found any more.
+    pub fn forget(&self, rt: &Rt, page: Page) {
+        let Some(at) = self.find(page) else { return };
+        self.unlink(at);
+        let place = self.place(at);
+        if place.pins.get() > 0 {
+            // Whoever uses it gives it back.
+            return place.stage.set(Stage::Taken);
+        }
+        let idle = &self.idle[self.kind(at) as usize];
+        idle.set(idle.get() - 1);
+        self.free(rt, at);
+    }
+
+    /// As [`forget`](Store::forget), for all pages that `which` names.
+    pub fn forget_all(&self, rt: &Rt, which: impl Fn(Page) -> bool) {
+        for place in &self.places {
+            if place.stage.get() == Stage::Cached && which(place.page.get()) {
+                self.forget(rt, place.page.get());
+            }
+        }
+    }
+
+    /// Where this page is, if it has been read and can be.
+    pub fn find(&self, page: Page) -> Option<u16> {
+        let mut at = self.bucket(page).get();
+        while at != NONE {
+            let place = self.place(at);
+            if place.page.get() == page {
+                return Some(at);
+            }
+            at = place.next.get();
+        }
+        None
+    }
+
+    /// Where this page is with these of its units.
+    pub fn find_units(&self, page: Page, units: u32) -> Option<u16> {
+        self.find(page).filter(|at| units & !self.place(*at).units.get() == 0)
+    }
+
+    /// It stays until it is unpinned.
+    pub fn pin(&self, at: u16) {
+        let place = self.place(at);
+        assert_eq!(place.stage.get(), Stage::Cached, "what is cached is used");
+        if place.pins.get() == 0 {
+            let idle = &self.idle[self.kind(at) as usize];
+            idle.set(idle.get() - 1);
+        }
+        place.pins.set(place.pins.get() + 1);
+    }
+
+    pub fn unpin(&self, rt: &Rt, at: u16) {
+        let place = self.place(at);
+        place.pins.set(place.pins.get() - 1);
+        if place.pins.get() > 0 {
+            return;
+        }
+        if place.stage.get() == Stage::Cached {
+            let idle = &self.idle[self.kind(at) as usize];
+            idle.set(idle.get() + 1);
+            self.room.notify(rt);
+        } else {
+            self.free(rt, at);
+        }
+    }
+
+    fn bucket(&self, page: Page) -> &Cell<u16> {
+        let Page { die, plane, block, page } = page;
+        let mut mixed = u64::from(die) << 40 ^ u64::from(plane) << 32 ^ u64::from(block) << 12;
+        mixed = (mixed ^ u64::from(page)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.buckets[(mixed >> 32) as usize & (self.buckets.len() - 1)]
+    }
+
+    /// Takes a place off its bucket.
+    fn unlink(&self, at: u16) {
+        let mut link = self.bucket(self.place(at).page.get());
+        while link.get() != at {
+            link = &self.place(link.get()).next;
+        }
+        link.set(self.place(at).next.get());
+    }
+
+    /// Where the page of a full place lies on the bus.
+    pub fn data_at(&self, at: u16) -> BusAddr {
+        match self.kind(at) {
+            Kind::Bare => BusAddr(0),
+            Kind::Full => BusAddr(self.data.at().0 + self.offset(at) as u64),
+        }
+    }
+
+    fn offset(&self, at: u16) -> usize {
+        usize::from(at - self.bare) * self.page_bytes
+    }
+
+    /// Where a place's spare bytes lie on the bus.
+    pub fn spare_at(&self, at: u16) -> BusAddr {
+        BusAddr(self.spare.at().0 + (usize::from(at) * SPARE_STRIDE) as u64)
+    }
+
+    /// The spare bytes in a place, if its read went well.
+    pub fn spare(&self, at: u16, units: u32) -> Option<Spare> {
+        self.place(at).answer.get().filter(|answer| answer.status == Status::Done)?;
+        let mut bytes = [0; SPARE_BYTES_MAX];
+        let bytes = &mut bytes[..Spare::bytes(units)];
+        self.spare.copy_out(usize::from(at) * SPARE_STRIDE, bytes);
+        Some(Spare::parse(bytes))
+    }
+
+    /// Copies bytes of a full place's page.
+    pub fn copy_out(&self, at: u16, offset: usize, to: &mut [u8]) {
+        self.data.copy_out(self.offset(at) + offset, to);
+    }
+
+    /// Puts bytes into a full place.
+    pub fn copy_in(&self, at: u16, offset: usize, from: &[u8]) {
+        self.data.copy_in(self.offset(at) + offset, from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bus::Memory;
+    use runtime::Log;
+
+    fn page(page: u32) -> Page {
+        Page { page, ..NO_PAGE }
+    }
+
+    #[test]
+    fn a_newer_read_takes_the_place_of_an_older_and_pinned_pages_stay() {
+        let rt = Rt::simulated(None, Log::Off);
+        let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
+        let store = Store::new(&arena, 1, 2, 4096).unwrap();
+        let (first, second) = (store.take(Kind::Full), store.take(Kind::Full));
+        assert!(!store.has(Kind::Full, 1));
+        store.settle(&rt, first, page(1), 0b1);
+        store.settle(&rt, second, page(1), 0b11);
+        assert_eq!(store.find_units(page(1), 0b11), Some(second));
+        assert!(store.has(Kind::Full, 2) && !store.has(Kind::Full, 3));
+        store.pin(second);
+        assert!(store.has(Kind::Full, 1) && !store.has(Kind::Full, 2));
+        // What is in use is not found any more once it is forgotten, and free once it is let go.
+        store.forget(&rt, page(1));
+        assert_eq!(store.find(page(1)), None);
+        assert!(!store.has(Kind::Full, 2));
+        store.unpin(&rt, second);
+        assert!(store.has(Kind::Full, 2));
+    }
+
+    #[test]
+    fn an_orphan_is_free_when_its_command_has_ended() {
+        let rt = Rt::simulated(None, Log::Off);
+        let arena = Arena::new(Memory::private(1 << 20, BusAddr(0x10_0000)));
+        let store = Store::new(&arena, 1, 0, 4096).unwrap();
+        let at = store.take(Kind::Bare);
+        store.launch(at);
+        store.let_go(&rt, at);
+        assert!(!store.has(Kind::Bare, 1));
+        let answer = Answer { id: 0, status: Status::Done, retries: 0, detail: 0, lap: 1 };
+        store.ended(&rt, at, answer);
+        assert!(store.has(Kind::Bare, 1));
+    }
+}
