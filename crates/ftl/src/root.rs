@@ -108,6 +108,9 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
+/// Parts of the map that a mount reads at the same time.
+const CHUNKS_AT_ONCE: usize = 256;
+
 impl<P: Pages> Inner<P> {
     /// The newest root that is whole.
     pub async fn find_root(&self) -> Option<Root> {
@@ -168,33 +171,44 @@ impl<P: Pages> Inner<P> {
         if root.chunks.is_empty() {
             return true;
         }
-        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
-        for chunk in 0..root.chunks.len() as u32 {
-            let at = self.state.borrow().chunks[chunk as usize];
-            if at == NONE {
-                continue;
-            }
-            let mut parts = self.take_parts();
-            self.add_part(&mut parts, at);
+        let mut all: Vec<(u32, u32)> = {
+            let state = self.state.borrow();
+            let known = (0..).zip(&state.chunks).filter(|(_, at)| **at != NONE);
+            known.map(|(chunk, at)| (*at, chunk)).collect()
+        };
+        // Neighbours lie on dies that work at the same time.
+        all.sort_unstable();
+        let mut parts = self.take_parts();
+        let mut done = true;
+        for some in all.chunks(CHUNKS_AT_ONCE) {
+            parts.clear();
+            some.iter().for_each(|(at, _)| self.add_part(&mut parts, *at));
             self.pages.read(&mut parts).await;
-            let good = matches!(parts[0].seen, Seen::Good { .. });
-            self.give_parts(parts);
-            bytes.fill(0);
-            let place = self.layout.place(at);
-            let lent = good
-                && self.pages.logical(place) == CHUNK | chunk
-                && self.pages.lend(place, &mut |at, run| {
-                    bytes[at as usize..][..run.len()].copy_from_slice(run);
-                });
-            if !lent {
-                return false;
+            done = parts.iter().all(|part| matches!(part.seen, Seen::Good { .. }))
+                && some.iter().all(|(at, chunk)| self.take_chunk(*at, *chunk));
+            if !done {
+                break;
             }
+        }
+        self.give_parts(parts);
+        done
+    }
+
+    /// A part of the map that has been read. False: it is another.
+    fn take_chunk(&self, at: u32, chunk: u32) -> bool {
+        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        let place = self.layout.place(at);
+        let lent = self.pages.logical(place) == CHUNK | chunk
+            && self.pages.lend(place, &mut |at, run| {
+                bytes[at as usize..][..run.len()].copy_from_slice(run);
+            });
+        if lent {
             let mut state = self.state.borrow_mut();
             for (entry, bytes) in state.entries(chunk).iter_mut().zip(bytes.chunks_exact(4)) {
                 *entry = u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
             }
         }
-        true
+        lent
     }
 
     /// The task that writes checkpoints.

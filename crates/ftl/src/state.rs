@@ -214,6 +214,12 @@ impl State {
         }
     }
 
+    /// Bytes of memory of the map.
+    pub fn map_bytes(&self) -> u64 {
+        let entries = (self.map.len() + self.chunks.len()) * size_of::<u32>();
+        (entries + self.dirty.len()) as u64
+    }
+
     #[inline]
     pub fn at(&self, logical: u32) -> u32 {
         self.map[logical as usize].wrapping_sub(1)

@@ -52,6 +52,10 @@ pub struct Stats {
     pub erases_most: u32,
     /// The sum of all superblocks' erases.
     pub erases: u64,
+    /// Bytes that the host sees.
+    pub capacity_bytes: u64,
+    /// Bytes of memory that the map takes, and what is known of each unit on flash.
+    pub memory_bytes: u64,
 }
 
 impl Counters {

@@ -124,6 +124,12 @@ impl Supers {
         supers
     }
 
+    /// Bytes of memory of what grows with the flash.
+    pub fn memory_bytes(&self) -> u64 {
+        let tables = self.all.len() * size_of::<Super>() + self.valid.len() * size_of::<u64>();
+        (tables + (self.members.len() + self.doomed.len()) * size_of::<u32>()) as u64
+    }
+
     /// The planes of a superblock on a die that are written.
     #[inline]
     pub fn members(&self, superblock: u32, die: u32) -> u32 {

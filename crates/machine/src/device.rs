@@ -64,6 +64,8 @@ pub struct FlashSeen {
     pub software: Option<Stats>,
     /// The chips.
     pub chips: flash::Counts,
+    /// Bytes of memory that the chips take.
+    pub memory_bytes: u64,
 }
 
 /// What the interface and the plan ask of each other is there.
@@ -287,10 +289,9 @@ impl Device {
         match &self.ground {
             Ground::Medium(Medium::Banked(_)) => None,
             Ground::Medium(Medium::Flash { drive, chips }) => {
-                let software = Some(drive.mounted()?.stats());
-                Some(FlashSeen { software, chips: chips.counts() })
+                Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
             }
-            Ground::Bare(chips) => Some(FlashSeen { software: None, chips: chips.counts() }),
+            Ground::Bare(chips) => Some(FlashSeen::of(chips, None)),
         }
     }
 
@@ -342,6 +343,11 @@ impl Device {
 }
 
 impl FlashSeen {
+    fn of(chips: &Chips, software: Option<Stats>) -> FlashSeen {
+        let memory_bytes = chips.with_nand(|nand| nand.allocated_bytes());
+        FlashSeen { software, chips: chips.counts(), memory_bytes }
+    }
+
     /// In words, a line each.
     pub fn lines(&self, elapsed: Span) -> Vec<String> {
         let chips = &self.chips;
@@ -380,6 +386,9 @@ impl FlashSeen {
             "flash: pages sensed {} times, {} again; {} programmed, {} failures, {} blocks retired",
             chips.senses, chips.retries, chips.programs, chips.failures, counters.retired
         ));
+        let bytes = self.memory_bytes + software.memory_bytes;
+        let per_tb = u128::from(bytes) * 1_000_000 / u128::from(software.capacity_bytes);
+        lines.push(format!("flash: simulated in {bytes} bytes of memory, {per_tb} MB for each TB"));
         lines
     }
 }

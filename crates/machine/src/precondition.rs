@@ -49,6 +49,8 @@ pub(crate) fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result
             }
         }
         let software = drive.software().await.map_err(RunError::of)?;
+        // So that the first power cut does not make a mount look at every page there is.
+        software.checkpoint().await.map_err(RunError::of)?;
         software.settle().await.map_err(RunError::of)?;
         Ok(software.clone())
     });

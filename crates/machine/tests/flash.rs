@@ -76,8 +76,8 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
             simulate_by::<Dcx>(&flash(sets), &work(TRIMMED), Options::default()),
         ] {
             let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
-            assert!(verified > 2_000, "{sets:?}: {verified} blocks");
-            assert!(outcome.jobs[1].1.seen.trim.total.count() > 100);
+            assert!(verified > 500, "{sets:?}: {verified} blocks");
+            assert!(outcome.jobs[1].1.seen.trim.total.count() > 40);
         }
     }
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);

@@ -415,6 +415,7 @@ fn flash(seen: &FlashSeen) -> Value {
         "retries": chips.retries,
         "programs": chips.programs,
         "failures": chips.failures,
+        "memory_bytes": seen.memory_bytes + software.memory_bytes,
     })
 }
 
