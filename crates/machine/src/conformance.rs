@@ -14,7 +14,9 @@ use media::contents::Keep;
 use runtime::{Log, Rt, STD_CLOCK};
 
 use crate::device::{self, Clock, Device, Kept};
+use crate::hardware;
 use crate::interfaces::{Interface, Nvme};
+use crate::pci;
 use crate::plan::Plan;
 use crate::world::{RunError, shared, sim_spec, simulated_device, until};
 
@@ -32,6 +34,13 @@ pub enum Controller<'a> {
     VfioUser(&'a Path),
     /// The PCI function at this address, which Linux's VFIO has.
     Vfio(&'a str),
+    /// The first NVMe device of a machine of QEMU's without a processor.
+    Qtest {
+        /// The socket of QEMU's option `-qtest`.
+        socket: &'a Path,
+        /// The file of its memory.
+        memory: &'a Path,
+    },
 }
 
 /// Runs the cases that `wanted` picks, and shows each when it has ended.
@@ -71,6 +80,15 @@ pub fn run(
             let function = vfio::Function::open(address, &function).map_err(RunError::of)?;
             Ok(live(|rt| function.host(rt), wanted, each))
         }
+        Controller::Qtest { socket, memory } => {
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let table = rt.block_on(async {
+                let host = hardware::first_nvme(&rt, socket, memory, VECTORS).await?;
+                Ok(Table::run(Rc::new(host), wanted, each).await)
+            });
+            rt.drop_tasks();
+            table
+        }
     }
 }
 
@@ -83,9 +101,12 @@ fn simulated(
     let rt = Rt::simulated(None, Log::Off);
     let bus = SimBus::new(&rt, sim_spec::<Nvme>(plan));
     let _device = simulated_device::<Nvme>(&rt, &bus, plan)?;
-    let table = rt.block_on(Table::run(Rc::new(bus.host(0)), wanted, each));
+    let table = rt.block_on(async {
+        pci::bring_up::<Nvme>(&bus, plan).await?;
+        Ok(Table::run(Rc::new(bus.host(0)), wanted, each).await)
+    });
     rt.drop_tasks();
-    Ok(table)
+    table
 }
 
 fn live<P: HostPort>(

@@ -27,6 +27,7 @@ pub mod interfaces;
 pub mod measure;
 pub mod medium;
 pub mod papers;
+mod pci;
 pub mod plan;
 pub mod power_cuts;
 mod precondition;

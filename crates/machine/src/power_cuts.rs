@@ -23,6 +23,7 @@ use workload::verify::{Ledger, Stamps};
 
 use crate::device::{self, Clock, Device, Kept};
 use crate::interfaces::{Driver, Interface};
+use crate::pci;
 use crate::plan::Plan;
 use crate::world::{self, RunError};
 
@@ -209,6 +210,7 @@ impl Epoch<'_> {
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
+                pci::bring_up::<I>(&bus, self.plan).await.map_err(|error| error.0)?;
                 let driver = I::connect(vec![bus.host(0)], self.plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
                 work.check(&driver.disk(0), whole).await?;

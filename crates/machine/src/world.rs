@@ -23,6 +23,7 @@ use workload::verify::{Ledger, Stamps};
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
 use crate::engine::{self, Checks, Hold, Layer, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
+use crate::pci;
 use crate::plan::{Completion, Plan};
 use crate::work::{Prepared, Work, verifies};
 
@@ -128,7 +129,10 @@ pub fn simulate<I: Interface>(
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let device = simulated_device::<I>(&rt, &bus, plan)?;
     let ports = |number| bus.host(core(plan, number));
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, ports));
+    let ran = rt.block_on(async {
+        pci::bring_up::<I>(&bus, plan).await?;
+        drive::<I, _>(&rt, plan, work, &options, ports).await
+    });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
         up: bus.link_busy(Way::Up),
@@ -204,6 +208,7 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let _device = simulated_device::<I>(&rt, &bus, plan)?;
     let done = rt.block_on(async {
+        pci::bring_up::<I>(&bus, plan).await?;
         let own = (0..I::own_cores(plan)).map(|own| plan.host.cores + own);
         let ports = (0..cores).chain(own).map(|core| bus.host(core)).collect();
         let driver = I::connect(ports, plan).await.map_err(RunError::of)?;

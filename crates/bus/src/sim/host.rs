@@ -21,8 +21,8 @@ pub struct SimHost {
     noticed: Cell<Time>,
 }
 
-/// Where registers lie on the bus: below 4 GiB, as 32-bit BARs do.
-const REGISTERS_AT: u64 = 0xf000_0000;
+/// Where registers lie on a bus without configuration space: below 4 GiB, as 32-bit BARs do.
+pub(super) const REGISTERS_AT: u64 = 0xf000_0000;
 
 impl SimHost {
     pub(super) fn new(bus: Rc<Bus>, core: u32) -> SimHost {
@@ -49,7 +49,7 @@ impl HostPort for SimHost {
     }
 
     fn write32(&self, register: u32, value: u32) {
-        let address = REGISTERS_AT + u64::from(register);
+        let address = self.bus.registers_at() + u64::from(register);
         let posted = Posted { address, bytes: 4, relaxed: false, ready: self.bus.rt.now() };
         let flight = self.bus.link.post(Way::Down, self.bus.rt.now(), posted, |_, _, _| {});
         self.bus.land(flight.landed, Item::Register { register, value });
@@ -57,13 +57,16 @@ impl HostPort for SimHost {
 
     async fn read32(&self, register: u32) -> u32 {
         let (bus, rt) = (&self.bus, &self.bus.rt);
-        let address = REGISTERS_AT + u64::from(register);
+        if !bus.is_reached() {
+            return u32::MAX;
+        }
+        let address = bus.registers_at() + u64::from(register);
         let asked = bus.link.send(Way::Down, rt.now(), bus.link.read_requests(address, 4));
         rt.sleep_until(asked.landed + bus.link.spec().device_read).await;
         let value = bus.registers.borrow().get(register as usize / 4).copied();
         let answer = bus.link.send(Way::Up, rt.now(), bus.link.completions(address, 4));
         rt.sleep_until(answer.landed).await;
-        if bus.down.get() { u32::MAX } else { value.unwrap_or(u32::MAX) }
+        if bus.is_reached() { value.unwrap_or(u32::MAX) } else { u32::MAX }
     }
 
     fn is_gone(&self) -> bool {
@@ -181,5 +184,6 @@ impl Drop for Watching<'_> {
     }
 }
 
-/// An interrupt is a posted write of one word to an address that the root complex claims.
-pub(super) const INTERRUPTS_AT: u64 = 0xfee0_0000;
+/// An interrupt is a posted write of one word, the vector's number, to an address that the root complex
+/// claims.
+pub const INTERRUPTS_AT: u64 = 0xfee0_0000;

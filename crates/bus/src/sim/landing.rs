@@ -89,7 +89,7 @@ impl Bus {
     fn arrive(&self, item: Item) {
         match item {
             Item::Memory(bytes) => {
-                if !self.down.get() {
+                if self.reaches_memory() {
                     for &(at, begin, length) in &bytes.runs {
                         let run = &bytes.data[begin as usize..(begin + length) as usize];
                         self.memory.write(BusAddr(at), run).expect("judged when it was posted");
@@ -100,14 +100,14 @@ impl Bus {
                 }
                 self.landings.recycle(bytes);
             }
-            Item::Register { register, value } if !self.down.get() => {
+            Item::Register { register, value } if self.is_reached() => {
                 if let Some(word) = self.registers.borrow_mut().get_mut(register as usize / 4) {
                     *word = value;
                 }
                 self.rt.log("bus", "register", u64::from(register), u64::from(value));
                 self.registers_written.notify(&self.rt);
             }
-            Item::Interrupt { vector } if !self.down.get() => {
+            Item::Interrupt { vector } if self.reaches_memory() => {
                 if let Some(count) = self.interrupts.get(vector as usize) {
                     count.set(count.get().wrapping_add(1));
                 }

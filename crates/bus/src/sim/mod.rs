@@ -3,20 +3,23 @@
 mod device;
 mod host;
 mod landing;
+mod seat;
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 
 use runtime::{Parked, Processor, Rt, Signal, Span, Stage, Time, Waits};
 use wire::BusAddr;
 
 use crate::link::{Link, LinkSpec, Way};
+use crate::pci::{NodeId, Topology};
 use crate::{Arena, Cost, Memory};
 pub use device::SimDevice;
-pub use host::SimHost;
+pub use host::{INTERRUPTS_AT, SimHost};
 use landing::Landings;
+use seat::Seat;
 
 /// The stages that this bus marks, beside one for each named cost.
 pub const STAGES: &[&str] = &[
@@ -89,6 +92,8 @@ pub(crate) struct Bus {
     device_costs: Vec<(NamedCost, Stage)>,
     landings: Landings,
     stages: Stages,
+    /// The device is a function of a hierarchy; else it is at the end of the link, and reached.
+    seat: OnceCell<Seat>,
     /// The link is down: reads answer all ones, nothing lands.
     down: Cell<bool>,
 }
@@ -145,6 +150,7 @@ impl SimBus {
             device_costs: staged(&spec.device_costs),
             landings: Landings::new(),
             stages,
+            seat: OnceCell::new(),
             down: Cell::new(false),
             spec,
         });
@@ -180,6 +186,38 @@ impl SimBus {
         self.0.cores[core as usize].busy()
     }
 
+    /// The device is this function of a hierarchy from now on: reached where bridges and its own registers
+    /// let it be, reaching memory where they let it, sending the messages that its vectors have. Accesses to
+    /// configuration space and to the vectors take no time.
+    ///
+    /// # Panics
+    /// If it is a function already.
+    pub fn seat(&self, topology: &Topology, node: NodeId) {
+        let seated = self.0.seat.set(Seat::new(topology.clone(), node));
+        assert!(seated.is_ok(), "the device has its place");
+    }
+
+    /// The hierarchy, if the device is a function of one.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.0.seat.get().map(Seat::topology)
+    }
+
+    /// The driver reaches for the registers at this address.
+    pub fn map(&self, registers: u64) {
+        if let Some(seat) = self.0.seat.get() {
+            seat.map(registers);
+        }
+    }
+
+    /// Pulls the function out, without notice: reads answer all ones, nothing lands. Nobody tells the
+    /// driver. A device that is no function stays.
+    pub fn pull_out(&self) {
+        if let Some(seat) = self.0.seat.get() {
+            seat.pull_out();
+            self.0.rt.log("bus", "pulled-out", 0, 0);
+        }
+    }
+
     /// Takes the link down: nothing lands any more, and reads answer all ones.
     pub fn take_link_down(&self) {
         let bus = &self.0;
@@ -193,6 +231,23 @@ impl SimBus {
 }
 
 impl Bus {
+    /// Whether an access of the driver's gets to the registers.
+    #[inline]
+    fn is_reached(&self) -> bool {
+        !self.down.get() && self.seat.get().is_none_or(Seat::is_reached)
+    }
+
+    /// Whether an access of the device's gets to memory.
+    #[inline]
+    fn reaches_memory(&self) -> bool {
+        !self.down.get() && self.seat.get().is_none_or(Seat::reaches)
+    }
+
+    /// Where registers lie on the bus.
+    fn registers_at(&self) -> u64 {
+        self.seat.get().map_or(host::REGISTERS_AT, Seat::registers)
+    }
+
     fn cost(table: &[(NamedCost, Stage)], name: &str) -> Cost {
         match table.iter().position(|(cost, _)| cost.name == name) {
             Some(index) => Cost(index as u8),

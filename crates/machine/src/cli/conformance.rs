@@ -25,6 +25,12 @@ pub(super) struct Conformance {
     /// The PCI function at this address, which Linux's vfio-pci has
     #[arg(long, value_name = "ADDRESS", conflicts_with = "vfio_user")]
     vfio: Option<String>,
+    /// The first NVMe device of a QEMU without a processor: the socket of its option -qtest
+    #[arg(long, value_name = "SOCKET", requires = "memory", conflicts_with_all = ["vfio_user", "vfio"])]
+    qtest: Option<PathBuf>,
+    /// The file of its memory, from memory-backend-file with share=on
+    #[arg(long, value_name = "FILE", requires = "qtest")]
+    memory: Option<PathBuf>,
     /// What may become of the data of a controller that is not made for this
     #[arg(long, value_enum, default_value_t = Data::Keep)]
     data: Data,
@@ -74,6 +80,10 @@ pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
     }
     if let Some(address) = &typed.vfio {
         return try_one(typed, &plan, Controller::Vfio(address), &format!("VFIO, {address}"));
+    }
+    if let (Some(socket), Some(memory)) = (&typed.qtest, &typed.memory) {
+        let title = format!("qtest, {}", socket.display());
+        return try_one(typed, &plan, Controller::Qtest { socket, memory }, &title);
     }
     let mut good = true;
     for (world, other, word) in [

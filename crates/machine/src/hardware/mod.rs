@@ -9,7 +9,7 @@ mod usb;
 use std::path::Path;
 
 use bus::pci::{ConfigAccess, Ecam, MemoryAccess, Ports};
-use bus::qtest::{LINES, Machine};
+use bus::qtest::{LINES, Machine, QtestHost};
 use host::pci::{Board, Class, Function, Rooms, Route, Tree, Wires, enumerate, find_roots, route};
 use runtime::{Log, Rt, STD_CLOCK};
 use wire::mp::Table;
@@ -99,6 +99,21 @@ pub fn check(wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> Result<(u32, u32
     });
     rt.drop_tasks();
     done
+}
+
+/// The driver's end for the first NVMe device of a machine, enumerated and with so many vectors in use.
+pub(crate) async fn first_nvme(
+    rt: &Rt,
+    socket: &Path,
+    memory: &Path,
+    vectors: u16,
+) -> Result<QtestHost, RunError> {
+    let machine = Machine::open(rt, socket, memory, RESERVED).map_err(RunError::of)?;
+    let bench = set_up(rt, machine, &mut |_| {}).await?;
+    let Some(function) = bench.tree.of_class(class::NVME).next() else {
+        return Err(RunError("the machine has no NVMe device".into()));
+    };
+    nvme::by_vectors(&bench, function, vectors).await.map_err(RunError)
 }
 
 /// From a machine that was just switched on to one whose functions can be driven.

@@ -49,7 +49,7 @@ pub(super) async fn check(
     let Some(controller) = started.take() else { return };
     let before = bench.bus.machine.raised();
     host.listen(None);
-    if let Err(why) = use_vectors(bench, function, &host).await {
+    if let Err(why) = use_vectors(bench, function, &host, QUEUES + 1).await {
         return verdicts.take(&format!("{at} switches to MSI-X"), Err(why));
     }
     let namespaces = controller.identity().namespaces.clone();
@@ -113,14 +113,26 @@ async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<QtestHost, St
     bench.bus.machine.host(registers).map_err(|error| error.to_string())
 }
 
+/// A function that is driven by its vectors from the first on.
+pub(super) async fn by_vectors(
+    bench: &Bench<'_>,
+    function: &Function,
+    count: u16,
+) -> Result<QtestHost, String> {
+    let host = prepare(bench, function).await?;
+    use_vectors(bench, function, &host, count).await?;
+    Ok(host)
+}
+
 /// Vectors for the admin queue and the others, the last first: no order is prescribed.
 async fn use_vectors(
     bench: &Bench<'_>,
     function: &Function,
     host: &QtestHost,
+    count: u16,
 ) -> Result<(), String> {
     let vectors = Vectors::find(&bench.bus, function).map_err(|error| error.to_string())?;
-    for vector in (0..vectors.count().min(QUEUES + 1)).rev() {
+    for vector in (0..vectors.count().min(count)).rev() {
         let (at, data) = host.message(vector);
         let message = Message { at: at.0, data };
         vectors.set(vector, message).await.map_err(|error| error.to_string())?;

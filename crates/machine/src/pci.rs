@@ -1,0 +1,54 @@
+//! Modelled machines have PCI: their device is a function behind a root port, which the driver's side finds,
+//! gives its windows, and whose vectors it sets, before the driver itself comes to it.
+
+use bus::pci::{Fabric, NodeId, Place, Topology};
+use bus::sim::{INTERRUPTS_AT, SimBus};
+use host::pci::{Message, Rooms, Root, Vectors, enumerate};
+use wire::pci::{BridgeIdentity, Window};
+
+use crate::function::VENDOR;
+use crate::interfaces::Interface;
+use crate::plan::Plan;
+use crate::world::RunError;
+
+/// The root port. Assumed: a number that nobody has been assigned, as for the functions.
+const ROOT_PORT: BridgeIdentity =
+    BridgeIdentity { vendor: VENDOR, device: 0x0100, port: Some(4), wide: true };
+const ROOT: Root = Root { bus: 0, last: 255 };
+
+/// What a root complex passes on. Registers below 4 GiB, as link budgets of the papers have them.
+const ROOMS: Rooms = Rooms {
+    io: Window { base: 0x1000, limit: 0xffff },
+    memory: Window { base: 0xf000_0000, limit: 0xfebf_ffff },
+    wide: Window { base: 0x80_0000_0000, limit: 0xff_ffff_ffff },
+};
+
+/// Puts the device behind a root port, and enumerates. An interface whose device is no PCI function stays
+/// where it is, at the end of the link.
+pub(crate) async fn bring_up<I: Interface>(bus: &SimBus, plan: &Plan) -> Result<(), RunError> {
+    let Some(function) = I::function(plan) else { return Ok(()) };
+    let topology = Topology::new();
+    let port = topology.bridge(on(Fabric::Root(0), 1), ROOT_PORT);
+    let node: NodeId = topology.function(on(Fabric::Behind(port), 0), &function.identity, None);
+    bus.seat(&topology, node);
+    let tree = enumerate(&topology, &[ROOT], &ROOMS).await;
+    if let Some(trouble) = tree.troubles.first() {
+        return Err(RunError::of(trouble));
+    }
+    let found = tree.of_class(function.identity.class).next();
+    let found = found.ok_or_else(|| RunError("the device's function was not found".into()))?;
+    found.enable(&topology).await.map_err(RunError::of)?;
+    let vectors = Vectors::find(&topology, found).map_err(RunError::of)?;
+    for vector in 0..vectors.count() {
+        let message = Message { at: INTERRUPTS_AT, data: vector.into() };
+        vectors.set(vector, message).await.map_err(RunError::of)?;
+    }
+    vectors.use_them(true).await;
+    let registers = found.bar(0).and_then(|bar| bar.at).unwrap_or_default();
+    bus.map(registers);
+    Ok(())
+}
+
+fn on(on: Fabric, device: u8) -> Place {
+    Place { on, device, function: 0 }
+}
