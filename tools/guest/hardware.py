@@ -186,6 +186,25 @@ def run(bench, topology, ios):
             disk.unlink()
 
 
+def conformance(bench):
+    """The conformance suite on QEMU's controller: said, and not judged, as it is not ours."""
+    folder = bench.folder("conformance")
+    machine = Machine(bench.tree, Topology("conformance", "q35", (
+        "pcie-root-port,id=p0,slot=1", nvme("p0"))), folder)
+    try:
+        if not machine.listens():
+            bench.check("QEMU starts", False, machine.said())
+            return
+        ran = subprocess.run(
+            [bench.doorbell, "conformance", "--qtest", machine.socket, "--memory", machine.memory,
+             "--data", "overwrite"],
+            capture_output=True, text=True, check=False, timeout=BOUND_S)
+    finally:
+        machine.end()
+    bench.say((ran.stdout + ran.stderr).rstrip())
+    bench.check("the suite comes to its end", " cases: " in ran.stdout, ran.stderr)
+
+
 class Tests(unittest.TestCase):
     """What counts as a success, and what the machines are."""
 
