@@ -321,3 +321,124 @@ impl HostPort for QtestHost {
     #[inline]
     async fn spend_times(&self, _: Cost, _: u32) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::{ConfigAccess, Ports};
+    use runtime::{Log, STD_CLOCK};
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use wire::pci::Bdf;
+
+    const RESERVED: u64 = 8192;
+
+    /// A folder with a machine's memory and socket, and a thread that answers as `answer` does, until that is
+    /// nothing, or its other end has gone.
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(name: &str, answer: impl Fn(&str) -> String + Send + 'static) -> Fake {
+            let folder =
+                std::env::temp_dir().join(std::format!("qtest-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            File::create(folder.join("memory")).unwrap().set_len(1 << 20).unwrap();
+            let listener = UnixListener::bind(folder.join("socket")).unwrap();
+            std::thread::spawn(move || {
+                let (mut to, _) = listener.accept().unwrap();
+                for line in BufReader::new(to.try_clone().unwrap()).lines() {
+                    let Ok(line) = line else { return };
+                    let answer = answer(&line);
+                    if answer.is_empty() || to.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+            Fake(folder)
+        }
+
+        fn open(&self, rt: &Rt) -> Machine {
+            Machine::open(rt, &self.0.join("socket"), &self.0.join("memory"), RESERVED).unwrap()
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn rt() -> Rt {
+        Rt::live(&STD_CLOCK, None, Log::Off)
+    }
+
+    #[test]
+    fn accesses_are_lines_and_answers_their_values() {
+        let fake = Fake::new("accesses", |line| match line {
+            "inl 0xcfc" => "OK 0x29c08086\n".into(),
+            "readl 0xc0000014" => "OK 0x0000000000460001\n".into(),
+            "outl 0xcf8 0x80000800" | "writel 0xc0000014 0x7" => "OK\n".into(),
+            other => std::format!("ERR {other}\n"),
+        });
+        let rt = rt();
+        rt.block_on(async {
+            let machine = fake.open(&rt);
+            assert_eq!(Ports(&machine).config_read(Bdf::new(0, 1, 0), 0).await, 0x29c0_8086);
+            let host = machine.host(0xc000_0000).unwrap();
+            host.write32(0x14, 7);
+            assert_eq!(host.read32(0x14).await, 0x0046_0001);
+            assert_eq!(machine.accesses(), 4);
+            let refused = machine.intercept("nobody").await.unwrap_err();
+            assert_eq!(refused.to_string(), "ERR irq_intercept_in nobody\n");
+            assert!(machine.arena().buffer(4096).unwrap().at().0 >= RESERVED);
+        });
+    }
+
+    #[test]
+    fn a_level_that_stays_goes_on_and_a_message_comes_once() {
+        let fake = Fake::new("levels", |line| match line {
+            "outl 0x10 0x1" => "IRQ raise 10\nOK\n".into(),
+            "outl 0x10 0x0" => "IRQ lower 10\nOK\n".into(),
+            _ => "OK 0x0\n".into(),
+        });
+        let rt = rt();
+        rt.block_on(async {
+            let machine = fake.open(&rt);
+            let host = machine.host(0).unwrap();
+            host.listen(Some(10));
+            let line = async |value| {
+                (&machine).port_write(0x10, value).await;
+                (&machine).port_read(0).await
+            };
+            line(1).await;
+            let first = host.on_interrupt(0, 0).await;
+            let second = host.on_interrupt(0, first).await;
+            assert_ne!((first, second), (0, first));
+            line(0).await;
+            let count = host.count(0);
+            assert_eq!((host.count(0), machine.is_held(10)), (count, false));
+            host.listen(None);
+            line(1).await;
+            assert_eq!(host.count(0), count, "nobody listens to the pin");
+            let (at, data) = host.message(3);
+            machine.0.memory.store_u32(at, data).unwrap();
+            assert_eq!(host.on_interrupt(3, 0).await, 1);
+            assert_eq!((host.count(3), host.count(2)), (1, 0));
+        });
+    }
+
+    #[test]
+    fn a_machine_that_ends_reads_all_ones() {
+        let fake = Fake::new("ends", |_| String::new());
+        let rt = rt();
+        rt.block_on(async {
+            let machine = fake.open(&rt);
+            let host = machine.host(0).unwrap();
+            assert_eq!((host.read32(0).await, host.is_gone()), (u32::MAX, true));
+            assert!(machine.gone().is_some());
+            host.write32(0, 1);
+            assert!(machine.step(Span::ms(1)).await.is_err());
+        });
+    }
+}
