@@ -142,6 +142,20 @@ class Machine:
         self.qemu.wait()
 
 
+def doorbell(bench, machine, command, *arguments):
+    """Our program on a machine, or no longer than the bound: what it said by then is kept."""
+    words = [bench.doorbell, command, "--qtest", machine.socket, "--memory", machine.memory]
+    words += [str(argument) for argument in arguments]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
+        try:
+            said, complained = ran.communicate(timeout=BOUND_S)
+        except subprocess.TimeoutExpired:
+            ran.kill()
+            said, complained = ran.communicate()
+            said += f"not ok {command}: it was not done after {BOUND_S} s\n"
+    return subprocess.CompletedProcess(words, ran.returncode, said, complained)
+
+
 def judge(topology, output, ended):
     """The verdicts of a run, with one of our own for each text that is to be among its successes."""
     verdicts = Verdicts()
@@ -166,10 +180,7 @@ def run(bench, topology, ios):
             bench.check(f"{topology.name}: QEMU starts", False, machine.said())
             return
         bench.say(f"== {topology.name}")
-        ran = subprocess.run(
-            [bench.doorbell, "hardware", "--qtest", machine.socket, "--memory", machine.memory,
-             "--ios", str(ios)],
-            capture_output=True, text=True, check=False, timeout=BOUND_S)
+        ran = doorbell(bench, machine, "hardware", "--ios", ios)
     finally:
         machine.end()
     bench.say((ran.stdout + ran.stderr).rstrip())
@@ -195,10 +206,7 @@ def conformance(bench):
         if not machine.listens():
             bench.check("QEMU starts", False, machine.said())
             return
-        ran = subprocess.run(
-            [bench.doorbell, "conformance", "--qtest", machine.socket, "--memory", machine.memory,
-             "--data", "overwrite"],
-            capture_output=True, text=True, check=False, timeout=BOUND_S)
+        ran = doorbell(bench, machine, "conformance", "--data", "overwrite")
     finally:
         machine.end()
     bench.say((ran.stdout + ran.stderr).rstrip())

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bus::qtest::QtestHost;
 use bus::{Buffer, HostPort};
 use host::InitError;
-use host::nvme::{Completion, Controller, Doorbell, Options, Queue, QueueOptions};
+use host::nvme::{Completion, Controller, Counters, Doorbell, Options, Queue, QueueOptions};
 use host::pci::{Function, Message, Vectors};
 use runtime::{Dice, Rt, Span};
 use wire::pci::Bdf;
@@ -197,9 +197,17 @@ async fn work(
     until(rt, || left.get() == 0).await;
     let read_again = (*result.borrow()).clone()?;
     let took = rt.now().since(begun);
+    // What had to be carried out twice is no success here.
+    let seen: Vec<Counters> = made.iter().map(|queue| queue.counters()).collect();
+    let late: u64 = seen.iter().map(|queue| queue.timeouts + queue.protocol_errors).sum();
+    if late > 0 {
+        return Err(format!("{late} commands were late, or answered without sense"));
+    }
+    // The watchdog may look between a completion and its interrupt, on a busy machine.
+    let found: u64 = seen.iter().map(|queue| queue.lost_interrupts).sum();
     Ok(format!(
         "{ios} operations of up to {extent} bytes, {workers} at once by {queues} queues, and {read_again} \
-         reads after them, in {took}"
+         reads after them, in {took}; the watchdog was first {found} times"
     ))
 }
 
