@@ -1,11 +1,12 @@
 //! The SSD: one front end per host interface, over a medium and a bus port.
 //!
 //! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
-//! first, [`dcx`] stands beside it, [`block`] alone; [`pages`] has no medium but bare chips. [`faults`] says
-//! what goes wrong on purpose. [`flash`]
-//! is what a translation layer runs on, and [`drive`] the medium that comes of both.
+//! first, [`dcx`] stands beside it, [`block`] alone; [`pages`] has no medium but bare chips. [`faults`]
+//! says what goes wrong on purpose. [`flash`] is what a translation layer runs on, [`drive`] the medium that
+//! comes of both, and [`bridge`] several of them as one.
 
 pub mod block;
+pub mod bridge;
 pub mod dcx;
 pub mod drive;
 pub mod faults;

@@ -58,7 +58,44 @@ pub struct Stats {
     pub memory_bytes: u64,
 }
 
+impl Stats {
+    /// Of two drives together.
+    pub fn and(self, other: Stats) -> Stats {
+        Stats {
+            counters: self.counters.and(other.counters),
+            mapped_units: self.mapped_units + other.mapped_units,
+            good_units: self.good_units + other.good_units,
+            left_units: self.left_units + other.left_units,
+            erases_least: self.erases_least.min(other.erases_least),
+            erases_most: self.erases_most.max(other.erases_most),
+            erases: self.erases + other.erases,
+            capacity_bytes: self.capacity_bytes + other.capacity_bytes,
+            memory_bytes: self.memory_bytes + other.memory_bytes,
+        }
+    }
+}
+
 impl Counters {
+    fn and(self, other: Counters) -> Counters {
+        Counters {
+            host_units: self.host_units + other.host_units,
+            merged_units: self.merged_units + other.merged_units,
+            programmed_units: self.programmed_units + other.programmed_units,
+            copied_units: self.copied_units + other.copied_units,
+            meta_units: self.meta_units + other.meta_units,
+            padding_units: self.padding_units + other.padding_units,
+            rows: self.rows + other.rows,
+            collected: self.collected + other.collected,
+            refreshed: self.refreshed + other.refreshed,
+            levelled: self.levelled + other.levelled,
+            erased: self.erased + other.erased,
+            retired: self.retired + other.retired,
+            lost_units: self.lost_units + other.lost_units,
+            checkpoints: self.checkpoints + other.checkpoints,
+            refusals: self.refusals + other.refusals,
+        }
+    }
+
     /// Units programmed for each that the host has written, in thousandths. None: it has written none.
     pub fn write_amplification_per_mille(&self) -> Option<u64> {
         let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;

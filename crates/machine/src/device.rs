@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
 use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
-use ftl::{Asleep, Cache, Options, Stats};
+use ftl::{Asleep, Cache, Options, Pages, Stats};
 use media::nand::{Nand, Spec};
 use media::{Banked, Contents, Faulty, Media};
 use runtime::{Rt, Span};
@@ -41,6 +42,8 @@ pub struct KeptFlash {
     label: Vec<u8>,
     /// Its software, if it need not be mounted.
     asleep: Option<Asleep>,
+    /// Behind a bridge, that of the other controllers.
+    others: Vec<Remains>,
 }
 
 /// What a device stands on.
@@ -84,6 +87,7 @@ pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
 /// The dies that fall ill are there.
 fn check_dies(plan: &Plan) -> Result<(), RunError> {
     let dies = plan.medium.flash.as_ref().map_or(0, |flash| flash.spec.geometry.all_dies());
+    let dies = dies * plan.medium.bridge.map_or(1, |bridge| bridge.controllers);
     for (number, fault) in plan.faults.iter().enumerate() {
         let What::Die { die, .. } = fault.what else { continue };
         if die >= dies {
@@ -142,9 +146,13 @@ impl Kept {
             nand.replay(path, flash.held_up).map_err(RunError::of)?;
             return Ok(Kept::flash(nand, label));
         }
+        let others = (1..plan.medium.bridge.map_or(1, |bridge| u64::from(bridge.controllers)))
+            .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
+            .map(|nand| nand.map(Remains::from).map_err(RunError::of))
+            .collect::<Result<Vec<_>, _>>()?;
         let nand = Nand::new(spec).map_err(RunError::of)?;
         match flash.start {
-            Start::Fresh => Ok(Kept::flash(nand, Vec::new())),
+            Start::Fresh => Ok(Kept::behind_bridge(nand, Vec::new(), others)),
             start => precondition::to(plan, flash, nand, start),
         }
     }
@@ -157,7 +165,11 @@ impl Kept {
     pub(crate) fn fork(&self) -> Kept {
         match self {
             Kept::Blocks(_) => panic!("only flash can be forked"),
-            Kept::Flash(kept) => Kept::flash(kept.remains.nand().fork(), kept.label.clone()),
+            Kept::Flash(kept) => {
+                let fork = |remains: &Remains| Remains::from(remains.nand().fork());
+                let others = kept.others.iter().map(fork).collect();
+                Kept::behind_bridge(fork(&kept.remains), kept.label.clone(), others)
+            }
         }
     }
 
@@ -170,7 +182,13 @@ impl Kept {
         label: Vec<u8>,
         asleep: Option<Asleep>,
     ) -> Kept {
-        Kept::Flash(Box::new(KeptFlash { remains: remains.into(), label, asleep }))
+        let (remains, others) = (remains.into(), Vec::new());
+        Kept::Flash(Box::new(KeptFlash { remains, label, asleep, others }))
+    }
+
+    fn behind_bridge(remains: impl Into<Remains>, label: Vec<u8>, others: Vec<Remains>) -> Kept {
+        let remains = remains.into();
+        Kept::Flash(Box::new(KeptFlash { remains, label, asleep: None, others }))
     }
 
     /// Writes flash into its file, if the plan has one.
@@ -221,6 +239,12 @@ impl Device {
         let rt = port.rt().clone();
         let (medium, faults) = match kept {
             Kept::Flash(kept) if I::BARE => return Device::bare::<I, P>(port, *kept, clock, plan),
+            Kept::Flash(kept) if plan.medium.bridge.is_some() => {
+                let (medium, dies) = bridged(&rt, *kept, clock, plan)?;
+                let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
+                faults.iter().for_each(|faults| tell_of_dies(faults, &dies));
+                (medium, faults)
+            }
             Kept::Blocks(contents) => {
                 let pace = match clock {
                     Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
@@ -237,7 +261,7 @@ impl Device {
             }
             Kept::Flash(kept) => {
                 let flash = flash_of(plan);
-                let KeptFlash { remains, label, asleep } = *kept;
+                let KeptFlash { remains, label, asleep, others: _ } = *kept;
                 let chips = chips(&rt, flash, remains, is_modelled(clock, plan))?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
                 let on = chips.clone();
@@ -247,14 +271,7 @@ impl Device {
                 };
                 let medium = Medium::Flash { drive, chips: chips.clone() };
                 let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
-                if let Some(faults) = &faults {
-                    let chips = Rc::downgrade(&chips);
-                    faults.tell_of_dies(move |die, of| {
-                        if let Some(chips) = chips.upgrade() {
-                            chips.fall_ill(die, of);
-                        }
-                    });
-                }
+                faults.iter().for_each(|faults| tell_of_dies(faults, &[chips.clone()]));
                 (medium, faults)
             }
         };
@@ -291,6 +308,14 @@ impl Device {
             Ground::Medium(Medium::Flash { drive, chips }) => {
                 Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
             }
+            Ground::Medium(Medium::Bridged { bridge, chips }) => {
+                let each = bridge.controllers().zip(chips);
+                let mut all = each.map(|(drive, chips)| {
+                    Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
+                });
+                let first = all.next().flatten()?;
+                all.try_fold(first, |sum, one| Some(sum.and(one?)))
+            }
             Ground::Bare(chips) => Some(FlashSeen::of(chips, None)),
         }
     }
@@ -315,6 +340,9 @@ impl Device {
             // What can't be made durable is lost, as it would be in any SSD.
             let _ = self.rt.block_on(drive.flush());
         }
+        if let Ground::Medium(Medium::Bridged { bridge, .. }) = &self.ground {
+            let _ = self.rt.block_on(bridge.flush());
+        }
         self.cut()
     }
 
@@ -334,6 +362,17 @@ impl Device {
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
                 Kept::flash(chips.cut(), label)
             }
+            Ground::Medium(Medium::Bridged { bridge, chips }) => {
+                let drives = Rc::try_unwrap(bridge).ok().expect(HELD).into_controllers();
+                let labels = drives
+                    .into_iter()
+                    .map(|drive| Rc::try_unwrap(drive).ok().expect(HELD).into_label());
+                let label = labels.collect::<Vec<_>>().swap_remove(0);
+                let cut = |chips: Rc<Chips>| Rc::try_unwrap(chips).ok().expect(HELD).cut();
+                let mut remains: Vec<Remains> = chips.into_iter().map(cut).collect();
+                let first = remains.remove(0);
+                Kept::behind_bridge(first, label, remains)
+            }
             Ground::Bare(chips) => {
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
                 Kept::flash(chips.cut(), Vec::new())
@@ -343,6 +382,15 @@ impl Device {
 }
 
 impl FlashSeen {
+    /// Of two controllers together.
+    fn and(self, other: FlashSeen) -> FlashSeen {
+        FlashSeen {
+            software: self.software.zip(other.software).map(|(one, two)| one.and(two)),
+            chips: self.chips.and(other.chips),
+            memory_bytes: self.memory_bytes + other.memory_bytes,
+        }
+    }
+
     fn of(chips: &Chips, software: Option<Stats>) -> FlashSeen {
         let memory_bytes = chips.with_nand(|nand| nand.allocated_bytes());
         FlashSeen { software, chips: chips.counts(), memory_bytes }
@@ -391,6 +439,50 @@ impl FlashSeen {
         lines.push(format!("flash: simulated in {bytes} bytes of memory, {per_tb} MB for each TB"));
         lines
     }
+}
+
+/// Controllers behind the plan's bridge, each with chips and software of its own.
+fn bridged(
+    rt: &Rt,
+    kept: KeptFlash,
+    clock: Clock,
+    plan: &Plan,
+) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
+    let of = plan.medium.bridge.expect("asked before");
+    let (flash, keep) = (flash_of(plan), plan.medium.contents.keep);
+    let modelled = is_modelled(clock, plan);
+    let KeptFlash { remains, label, others, .. } = kept;
+    let (mut all, mut drives) = (Vec::new(), Vec::new());
+    for (number, remains) in (0..).zip(std::iter::once(remains).chain(others)) {
+        let chips = chips(rt, flash, remains, modelled)?;
+        let software = software(plan, flash);
+        let software = Options { seed: software.seed + number, ..software };
+        let label = if number == 0 { label.clone() } else { Vec::new() };
+        drives.push(Drive::start(rt, chips.clone(), software, keep, label));
+        all.push(chips);
+    }
+    let options = bridge::Options {
+        stripe_bytes: of.stripe_bytes,
+        queue: of.queue,
+        timing: modelled.then_some(of.timing),
+    };
+    let bridge = Rc::new(Bridge::new(rt, drives, options));
+    Ok((Medium::Bridged { bridge, chips: all.clone() }, all))
+}
+
+/// Dies that fall ill are those of the controllers one after the other.
+fn tell_of_dies(faults: &Faults, chips: &[Rc<Chips>]) {
+    let chips: Vec<_> = chips.iter().map(Rc::downgrade).collect();
+    faults.tell_of_dies(move |die, of| {
+        let mut die = die;
+        for chips in chips.iter().filter_map(std::rc::Weak::upgrade) {
+            let dies = chips.shape().dies;
+            if die < dies {
+                return chips.fall_ill(die, of);
+            }
+            die -= dies;
+        }
+    });
 }
 
 fn flash_of(plan: &Plan) -> &Flash {

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use ::device::bridge::Bridge;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
 use media::{Banked, Extent, Head, Media, MediaError};
@@ -23,6 +24,13 @@ pub enum Medium {
         /// What it runs on.
         chips: Rc<Chips>,
     },
+    /// Several of these behind a bridge.
+    Bridged {
+        /// The bridge, with the software of each.
+        bridge: Rc<Bridge<Drive<Chips>>>,
+        /// What they run on.
+        chips: Vec<Rc<Chips>>,
+    },
 }
 
 /// Asks the one that it is.
@@ -31,6 +39,7 @@ macro_rules! ask {
         match $self {
             Medium::Banked($medium) => $answer,
             Medium::Flash { drive: $medium, .. } => $answer,
+            Medium::Bridged { bridge: $medium, .. } => $answer,
         }
     };
 }

@@ -95,6 +95,20 @@ pub struct Counts {
     pub failures: u64,
 }
 
+impl Counts {
+    /// Of two sets of chips together.
+    pub fn and(self, other: Counts) -> Counts {
+        Counts {
+            senses: self.senses + other.senses,
+            retries: self.retries + other.retries,
+            uncorrectable: self.uncorrectable + other.uncorrectable,
+            programs: self.programs + other.programs,
+            erases: self.erases + other.erases,
+            failures: self.failures + other.failures,
+        }
+    }
+}
+
 /// What is left when the power is gone: the flash, and the buffer if it is protected.
 pub struct Remains {
     nand: Nand,

@@ -41,6 +41,11 @@ impl Interface for HostFlash {
                 "{origin}: medium.kind: expected flash: interface host-flash has its software"
             ));
         };
+        if plan.medium.bridge.is_some() {
+            return Err(format!(
+                "{origin}: medium.bridge: expected none: by host-flash the flash is the host's"
+            ));
+        }
         if flash.software.cache == Cache::Protected {
             return Err(format!(
                 "{origin}: medium.flash.cache: found protected, expected volatile or through: the host's \

@@ -6,8 +6,9 @@ use media::contents::{Backing, CAPACITY_BYTES_MAX, Keep, Spec};
 use media::{Pace, Timing};
 use runtime::Span;
 
+use super::bridge::{self, BridgeOf};
 use super::fields::{Fields, Source::Due, Source::Welcome};
-use super::flash::{self, Flash};
+use super::flash::{self, Flash, Start};
 use super::units::size_text;
 
 /// The medium.
@@ -23,6 +24,8 @@ pub struct Medium {
     pub timing: Option<Timing>,
     /// Chips and software, if it is flash.
     pub flash: Option<Flash>,
+    /// Several of them behind a bridge, if it has one.
+    pub bridge: Option<BridgeOf>,
 }
 
 /// What a medium is made of.
@@ -69,17 +72,26 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     );
     if kind == Some(MediumKind::Flash) {
         let flash = fields.table("flash").and_then(|table| flash::read(table, block_bytes, keep));
+        let bridged = fields.has("bridge");
+        let bridge = match bridged {
+            true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
+            false => None,
+        };
+        let bridge = match (bridged, bridge, &flash) {
+            (true, Some(bridge), Some(flash)) => Some(Some(checked(&fields, bridge, flash)?)),
+            (bridged, _, _) => (!bridged).then_some(None),
+        };
         fields.done();
-        let (flash, pace) = (flash?, pace?);
+        let (flash, bridge, pace) = (flash?, bridge?, pace?);
         let contents = Spec {
             // It follows from the chips.
-            capacity_bytes: flash.capacity_bytes(),
+            capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
             block_bytes: block_bytes? as u32,
             keep: keep?,
             backing: Backing::Memory,
         };
         let kind = MediumKind::Flash;
-        return Some(Medium { kind, contents, pace, timing: None, flash: Some(flash) });
+        return Some(Medium { kind, contents, pace, timing: None, flash: Some(flash), bridge });
     }
     let capacity_bytes = capacity_bytes(&fields, block_bytes);
     let backing = backing(&fields, keep);
@@ -99,7 +111,29 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
         keep: keep?,
         backing: backing?,
     };
-    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing?, flash: None })
+    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing?, flash: None, bridge: None })
+}
+
+/// What a bridge makes of controllers of so many bytes: whole stripes of each.
+fn capacity_behind(bridge: Option<&BridgeOf>, bytes: u64) -> u64 {
+    bridge.map_or(bytes, |bridge| {
+        let stripe = u64::from(bridge.stripe_bytes);
+        bytes / stripe * stripe * u64::from(bridge.controllers)
+    })
+}
+
+/// Behind a bridge flash is new, and kept nowhere.
+fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<BridgeOf> {
+    let expected = "medium.flash.start = \"fresh\" and no medium.flash.state behind a bridge";
+    if flash.start != Start::Fresh || flash.state.is_some() {
+        fields.error("bridge", "flash that has been used", expected);
+        return None;
+    }
+    if u64::from(bridge.stripe_bytes) > flash.capacity_bytes() {
+        fields.error("bridge", "a stripe longer than a controller's flash", "a shorter one");
+        return None;
+    }
+    Some(bridge)
 }
 
 fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> {

@@ -17,6 +17,7 @@
 
 mod arbitration;
 mod block;
+mod bridge;
 mod built_in;
 mod dcx;
 mod device;
@@ -46,6 +47,7 @@ use wire::nvme::registers::DOORBELLS;
 
 pub use arbitration::Arbitration;
 pub use block::{Block, BlockSizing};
+pub use bridge::BridgeOf;
 pub use built_in::built_in;
 pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};

@@ -1,0 +1,339 @@
+//! Several SSD controllers behind a bridge that makes them one device.
+//!
+//! ```text
+//!                       ┌ link ── controller: flash software, buffer, chips
+//!   front end ── bridge ┤
+//!    (PCIe)    protocol └ link ── controller ...
+//!              stripes    (SAS)
+//! ```
+//!
+//! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": the bridge
+//! "internally converts the PCIe protocol to the SAS protocol", and "stripes the incoming I/O requests over
+//! multiple SSD controllers", each with a flash translation layer of its own. A request is cut at stripes;
+//! each part waits for one of its controller's tags, is converted on the way there and on the way back, and
+//! goes over that controller's link once, one part after the other. The controllers know nothing of each
+//! other: each collects when it has to, and a request waits for the slowest of its parts.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use media::{Extent, Head, Media, MediaError};
+use runtime::{Line, Pool, Rt, Span, Time, Waits};
+
+/// The stages that a bridge marks: the wait for a tag, the converter and a link; conversion and the link.
+pub const STAGES: &[&str] = &["media wait", "media"];
+
+/// What a bridge is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes that lie on one controller before the next has its turn: whole blocks.
+    pub stripe_bytes: u32,
+    /// Commands under way at each controller: its tags.
+    pub queue: u32,
+    /// What it takes; none: nothing.
+    pub timing: Option<Timing>,
+}
+
+/// What passing a bridge takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A command's conversion, and once more that of its answer. The converter does one after the other.
+    pub conversion: Span,
+    /// The rate of a controller's link, bytes in a second.
+    pub link_bytes_per_s: u64,
+}
+
+/// Controllers behind a bridge, as one medium.
+pub struct Bridge<M> {
+    rt: Rt,
+    options: Options,
+    controllers: Vec<Controller<M>>,
+    converter: Line,
+    waits: Waits,
+    blocks: u64,
+    /// Lists of parts that nobody uses.
+    spare: RefCell<Vec<Vec<Part>>>,
+}
+
+struct Controller<M> {
+    medium: Rc<M>,
+    link: Line,
+    tags: Pool<()>,
+}
+
+/// The part of a request that one controller has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    controller: usize,
+    at: Extent,
+    /// Where it begins in the request, in blocks.
+    from: u32,
+}
+
+/// Where the blocks of a request lie, stripe by stripe, on so many controllers.
+fn parts_of(at: Extent, stripe: u64, controllers: u64, parts: &mut Vec<Part>) {
+    parts.clear();
+    let (mut block, end) = (at.block, at.block + u64::from(at.blocks));
+    while block < end {
+        let number = block / stripe;
+        let next = ((number + 1) * stripe).min(end);
+        parts.push(Part {
+            controller: (number % controllers) as usize,
+            at: Extent {
+                block: number / controllers * stripe + block % stripe,
+                blocks: (next - block) as u32,
+            },
+            from: (block - at.block) as u32,
+        });
+        block = next;
+    }
+}
+
+/// Which way a part's data go.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    Read,
+    Write(&'a [u8]),
+    Deallocate,
+}
+
+impl<M: Media> Bridge<M> {
+    /// A bridge with these controllers behind it, which do not differ in size.
+    ///
+    /// # Panics
+    /// If there is none, or a stripe is not whole blocks.
+    pub fn new(rt: &Rt, controllers: Vec<Rc<M>>, options: Options) -> Bridge<M> {
+        let block_bytes = controllers[0].block_bytes();
+        assert!(options.stripe_bytes > 0 && options.stripe_bytes.is_multiple_of(block_bytes));
+        let stripe = u64::from(options.stripe_bytes / block_bytes);
+        let least = controllers.iter().map(|medium| medium.blocks()).min().unwrap_or(0);
+        let controller = |medium| Controller {
+            medium,
+            link: Line::default(),
+            tags: Pool::new((0..options.queue).map(|_| ())),
+        };
+        Bridge {
+            rt: rt.clone(),
+            blocks: least / stripe * stripe * controllers.len() as u64,
+            controllers: controllers.into_iter().map(controller).collect(),
+            converter: Line::default(),
+            waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
+            options,
+            spare: RefCell::default(),
+        }
+    }
+
+    /// What is behind it, when nobody uses it any more.
+    pub fn into_controllers(self) -> Vec<Rc<M>> {
+        self.controllers.into_iter().map(|controller| controller.medium).collect()
+    }
+
+    /// What is behind it.
+    pub fn controllers(&self) -> impl Iterator<Item = &Rc<M>> {
+        self.controllers.iter().map(|controller| &controller.medium)
+    }
+
+    fn parts(&self, at: Extent) -> Result<Vec<Part>, MediaError> {
+        let end = at.block.checked_add(at.blocks.into()).ok_or(MediaError::Range)?;
+        if end > self.blocks {
+            return Err(MediaError::Range);
+        }
+        let mut parts = self.spare.borrow_mut().pop().unwrap_or_default();
+        let stripe = u64::from(self.options.stripe_bytes / self.block_bytes());
+        parts_of(at, stripe, self.controllers.len() as u64, &mut parts);
+        Ok(parts)
+    }
+
+    /// Something that one does after the other.
+    async fn pass(&self, line: &Line, span: Span) {
+        let turn = line.reserve(self.rt.now(), span);
+        self.rt.mark_turn(self.waits, turn);
+        self.rt.sleep_until(turn.end).await;
+    }
+
+    async fn convert(&self) {
+        if let Some(timing) = self.options.timing {
+            self.pass(&self.converter, timing.conversion).await;
+        }
+    }
+
+    async fn carry(&self, controller: &Controller<M>, blocks: u32) {
+        if let Some(timing) = self.options.timing {
+            let bits = u128::from(blocks) * u128::from(self.block_bytes()) * 1_000_000_000_000;
+            let span = bits.div_ceil(u128::from(timing.link_bytes_per_s.max(1)));
+            self.pass(&controller.link, Span(span as u64)).await;
+        }
+    }
+
+    /// One part: a tag, there, the work, and back.
+    async fn work(&self, part: Part, work: Work<'_>) -> Result<(), MediaError> {
+        let controller = &self.controllers[part.controller];
+        let _tag = match controller.tags.try_take() {
+            Some(()) => Tag { rt: &self.rt, of: &controller.tags },
+            None => {
+                controller.tags.take(&self.rt).await;
+                Tag { rt: &self.rt, of: &controller.tags }
+            }
+        };
+        self.rt.mark(self.waits.turn);
+        self.convert().await;
+        let medium = &controller.medium;
+        match work {
+            Work::Read => {
+                let ready = medium.read(part.at).await?;
+                if ready > self.rt.now() {
+                    self.rt.sleep_until(ready).await;
+                }
+                self.carry(controller, part.at.blocks).await;
+            }
+            Work::Write(data) => {
+                let block = self.block_bytes() as usize;
+                let data = &data[part.from as usize * block..][..part.at.blocks as usize * block];
+                self.carry(controller, part.at.blocks).await;
+                medium.write(part.at, data).await?;
+            }
+            Work::Deallocate => medium.deallocate(part.at).await?,
+        }
+        self.convert().await;
+        Ok(())
+    }
+
+    /// All parts of a request, at the same time.
+    async fn all(&self, at: Extent, work: Work<'_>) -> Result<(), MediaError> {
+        let parts = self.parts(at)?;
+        let done = match parts[..] {
+            [part] => self.work(part, work).await,
+            _ => together(parts.iter().map(|part| self.work(*part, work))).await,
+        };
+        self.spare.borrow_mut().push(parts);
+        done
+    }
+}
+
+/// A tag, given back when dropped.
+struct Tag<'a> {
+    rt: &'a Rt,
+    of: &'a Pool<()>,
+}
+
+impl Drop for Tag<'_> {
+    fn drop(&mut self) {
+        self.of.give(self.rt, ());
+    }
+}
+
+/// Runs all of these, and gives the first error of any once all have ended.
+async fn together<F: Future<Output = Result<(), MediaError>>>(
+    work: impl Iterator<Item = F>,
+) -> Result<(), MediaError> {
+    let mut left: Vec<Pin<Box<F>>> = work.map(Box::pin).collect();
+    let mut done = Ok(());
+    poll_fn(|cx| {
+        left.retain_mut(|one| match one.as_mut().poll(cx) {
+            Poll::Ready(ended) => {
+                done = done.and(ended);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done
+}
+
+impl<M: Media> Media for Bridge<M> {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.controllers[0].medium.block_bytes()
+    }
+
+    fn head(&self) -> Option<Head> {
+        self.controllers[0].medium.head()
+    }
+
+    async fn ready(&self) {
+        for controller in &self.controllers {
+            controller.medium.ready().await;
+        }
+    }
+
+    /// Returns when the last part has come over its link.
+    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+        self.all(at, Work::Read).await?;
+        Ok(Time::ZERO)
+    }
+
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        let (parts, block) = (self.parts(at)?, self.block_bytes());
+        let lent = parts.iter().try_for_each(|part| {
+            let from = part.from * block;
+            let medium = &self.controllers[part.controller].medium;
+            medium.runs(part.at, &mut |offset, run| put(from + offset, run))
+        });
+        self.spare.borrow_mut().push(parts);
+        lent
+    }
+
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        self.all(at, Work::Write(data)).await
+    }
+
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        self.all(at, Work::Deallocate).await
+    }
+
+    /// The first controller keeps it.
+    fn label(&self) -> Option<Vec<u8>> {
+        self.controllers[0].medium.label()
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        self.controllers[0].medium.set_label(label)
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.convert().await;
+        together(self.controllers.iter().map(|controller| controller.medium.flush())).await?;
+        self.convert().await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Every block lies on one controller, no two at the same place, and parts are in order.
+        #[test]
+        fn stripes_are_a_bijection(
+            stripe in 1_u64..9,
+            controllers in 1_u64..6,
+            block in 0_u64..200,
+            blocks in 1_u32..100,
+        ) {
+            let mut parts = Vec::new();
+            parts_of(Extent { block, blocks }, stripe, controllers, &mut parts);
+            let mut next = 0;
+            for part in &parts {
+                prop_assert_eq!(part.from, next);
+                next += part.at.blocks;
+                for at in 0..u64::from(part.at.blocks) {
+                    let whole = block + u64::from(part.from) + at;
+                    let inner = part.at.block + at;
+                    let back = (inner / stripe * controllers + part.controller as u64) * stripe;
+                    prop_assert_eq!(back + inner % stripe, whole);
+                }
+            }
+            prop_assert_eq!(next, blocks);
+        }
+    }
+}
