@@ -91,8 +91,8 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "flash.steady",
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
-         dies, planes, blocks, word_lines, errors, spare_per_mille, cache, buffer, collector, \
-         streams, reserve, wear_spread, held_up, start, state",
+         dies, planes, blocks, word_lines, errors, held_up, spare_per_mille, cache, buffer, \
+         collector, streams, reserve, wear_spread, start, state",
     );
 }
 
@@ -101,7 +101,8 @@ fn flash_has_no_capacity_of_its_own_and_no_other_medium_has_chips() {
     refused(
         "capacity",
         "1 GiB",
-        "medium.capacity: found an unknown key, expected one of kind, block, keep, pace, flash",
+        "medium.capacity: found an unknown key, expected one of kind, block, keep, pace, \
+         flash, bridge",
     );
     let said = said(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
     assert!(said.contains("medium.flash: found an unknown key"), "{said}");
