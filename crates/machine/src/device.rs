@@ -271,7 +271,7 @@ impl Device {
                 };
                 let medium = Medium::Flash { drive, chips: chips.clone() };
                 let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
-                faults.iter().for_each(|faults| tell_of_dies(faults, &[chips.clone()]));
+                faults.iter().for_each(|faults| tell_of_dies(faults, std::slice::from_ref(&chips)));
                 (medium, faults)
             }
         };
