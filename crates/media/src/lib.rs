@@ -1,11 +1,13 @@
 //! What a device keeps its data in: contents, and the time that reaching them takes.
 //!
 //! A medium knows blocks, banks and bytes; it knows neither commands nor the bus. [`contents`] remember
-//! without any time; [`Banked`] gives them that of DRAM or PCM; [`Faulty`] spoils any of them.
+//! without any time; [`Banked`] gives them that of DRAM or PCM, [`Disks`] that of disks that rotate; [`Faulty`]
+//! spoils any of them.
 
 pub mod contents;
 
 mod banked;
+pub mod disks;
 mod faulty;
 pub mod nand;
 
@@ -16,6 +18,7 @@ use runtime::Time;
 
 pub use banked::{Banked, Pace, STAGES, Timing};
 pub use contents::Contents;
+pub use disks::Disks;
 pub use faulty::{Faulty, Flip, Harm, flipped};
 
 /// What is written where nothing better is known: some blocks at a time, of every size there is.

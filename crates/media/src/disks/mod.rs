@@ -1,0 +1,302 @@
+//! Disks that rotate, striped by a RAID controller.
+//!
+//! A byte lies on the disk that its stripe element falls to. Each disk has an arm, which takes the request
+//! that goes on where its head is, or else the next one on its way inwards; then it waits for the platter.
+//! A read that goes on where another has ended is read on to the end of its stripe element (adaptive
+//! read-ahead), and whoever asks for those bytes waits for them to pass, and for no arm. Writes go through.
+//!
+//! What is not here: the disk's own interface, faults, remapped sectors, a cache of writes. The controller's
+//! memory holds as many segments as streams are told apart.
+
+mod arm;
+mod mechanics;
+
+use std::rc::Rc;
+
+use arm::{Arm, Wanted};
+pub use mechanics::Mechanics;
+use runtime::{Rt, Time, Waits};
+
+use crate::banked::{Banked, Pace};
+use crate::contents::Contents;
+use crate::{Extent, Head, Media, MediaError};
+
+/// An array of disks, RAID 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// How many disks.
+    pub disks: u32,
+    /// Bytes that lie together on one disk: an element of a stripe.
+    pub stripe_bytes: u64,
+    /// Reads in sequence go on to the end of their element.
+    pub read_ahead: bool,
+    /// Sequences that are told apart on each disk.
+    pub streams: u32,
+    /// Each of the disks.
+    pub mechanics: Mechanics,
+}
+
+/// Disks as a medium.
+pub struct Disks {
+    rt: Rt,
+    /// What they hold, without its time.
+    contents: Banked,
+    waits: Waits,
+    array: Array,
+    /// None where they take no time.
+    arms: Vec<Rc<Arm>>,
+}
+
+impl Array {
+    /// Bytes that the array has room for: whole stripes.
+    pub fn bytes(&self) -> u64 {
+        self.mechanics.bytes() / self.stripe_bytes * self.stripe_bytes * u64::from(self.disks)
+    }
+
+    /// The disk of a byte, and its place there.
+    fn place(&self, byte: u64) -> (usize, u64) {
+        let element = byte / self.stripe_bytes;
+        let disks = u64::from(self.disks);
+        let at = element / disks * self.stripe_bytes + byte % self.stripe_bytes;
+        ((element % disks) as usize, at)
+    }
+}
+
+impl Disks {
+    /// Disks with these contents, at rest. Where they are not `modelled` they take no time.
+    ///
+    /// # Panics
+    /// If the array is not one, or holds less than the contents: the plan's check comes first.
+    pub fn new(rt: &Rt, contents: Contents, array: Array, modelled: bool) -> Disks {
+        assert!(array.mechanics.is_sense() && array.disks > 0 && array.stripe_bytes > 0);
+        assert!(array.bytes() >= contents.capacity_bytes());
+        let streams = array.streams.max(1) as usize;
+        let disks = if modelled { array.disks } else { 0 };
+        let arms: Vec<_> = (0..disks).map(|_| Arm::start(rt, &array.mechanics, streams)).collect();
+        Disks {
+            rt: rt.clone(),
+            waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
+            contents: Banked::new(rt, contents, Pace::Immediate),
+            array,
+            arms,
+        }
+    }
+
+    /// Gives the contents back, as after a power cut or for another device.
+    pub fn into_contents(self) -> Contents {
+        self.contents.into_contents()
+    }
+
+    /// Waits for all disks that have a part of these blocks.
+    async fn reach(&self, at: Extent, write: bool) {
+        let block = u64::from(self.contents.block_bytes());
+        let (mut byte, end) = (at.block * block, (at.block + u64::from(at.blocks)) * block);
+        if self.arms.is_empty() {
+            return;
+        }
+        self.rt.sleep(self.array.mechanics.overhead).await;
+        self.rt.mark(self.waits.turn);
+        let mut last = self.rt.now();
+        while byte < end {
+            let element_end = (byte / self.array.stripe_bytes + 1) * self.array.stripe_bytes;
+            let bytes = end.min(element_end) - byte;
+            let (disk, from) = self.array.place(byte);
+            let ahead = if self.array.read_ahead { element_end - byte } else { bytes };
+            let arm = &self.arms[disk];
+            let ahead_to = (from + ahead).min(arm.bytes());
+            let wanted = Wanted { from, to: from + bytes, write, ahead_to };
+            last = last.max(arm.reach(wanted).await);
+            byte += bytes;
+        }
+        self.rt.mark(self.waits.turn);
+        self.rt.sleep_until(last).await;
+        self.rt.mark(self.waits.service);
+    }
+}
+
+impl Media for Disks {
+    fn blocks(&self) -> u64 {
+        self.contents.blocks()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.contents.block_bytes()
+    }
+
+    fn head(&self) -> Option<Head> {
+        self.contents.head()
+    }
+
+    /// The controller hands a command's data on when it has all of them.
+    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+        self.contents.read(at).await?;
+        self.reach(at, false).await;
+        Ok(Time::ZERO)
+    }
+
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        self.contents.runs(at, put)
+    }
+
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        // Judged before the arm moves: who is out of range waits for nothing.
+        self.contents.read(at).await?;
+        self.reach(at, true).await;
+        self.contents.write(at, data).await
+    }
+
+    /// Takes no time: no disk knows of it.
+    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+        self.contents.deallocate(at).await
+    }
+
+    fn label(&self) -> Option<Vec<u8>> {
+        self.contents.label()
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        self.contents.set_label(label)
+    }
+
+    /// What was written is on the platters.
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.contents.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mechanics::tests::savvio;
+    use super::*;
+    use crate::contents::{Backing, Keep, Spec};
+    use runtime::{Log, Span};
+    use std::cell::Cell;
+
+    const BLOCK: u32 = 4096;
+    const PIECE: u32 = 8;
+
+    fn disks(rt: &Rt, disks: u32, read_ahead: bool) -> Rc<Disks> {
+        let array =
+            Array { disks, stripe_bytes: 1 << 20, read_ahead, streams: 16, mechanics: savvio() };
+        let spec = Spec {
+            capacity_bytes: array.bytes(),
+            block_bytes: BLOCK,
+            keep: Keep::Stamps,
+            backing: Backing::Memory,
+        };
+        Rc::new(Disks::new(rt, Contents::new(spec).unwrap(), array, true))
+    }
+
+    /// Reads `bytes` in pieces of 32 KiB, all asked for at once, and gives how long it took.
+    fn read_at_once(rt: &Rt, disks: &Rc<Disks>, from: u64, bytes: u64) -> Span {
+        let begun = rt.now();
+        let left = Rc::new(Cell::new(0_u32));
+        for block in (from / 4096..(from + bytes) / 4096).step_by(PIECE as usize) {
+            let (disks, left) = (disks.clone(), left.clone());
+            left.set(left.get() + 1);
+            rt.spawn(async move {
+                disks.read(Extent { block, blocks: PIECE }).await.unwrap();
+                left.set(left.get() - 1);
+            });
+        }
+        rt.block_on(async {
+            while left.get() > 0 {
+                rt.sleep(Span::us(1)).await;
+            }
+        });
+        rt.now().since(begun)
+    }
+
+    #[test]
+    fn a_read_alone_takes_overhead_seek_rotation_and_its_stream() {
+        let rt = Rt::simulated(None, Log::Off);
+        let disks = disks(&rt, 1, true);
+        // The middle of the disk's cylinders, from the outermost.
+        let block = disks.blocks() / 2;
+        rt.block_on(disks.read(Extent { block, blocks: 1 })).unwrap();
+        let took = rt.now().since(Time::ZERO);
+        let least = Span::us(200) + Span::ms(4);
+        assert!(took > least && took < least + Span::ms(3) + Span::ms(6), "{took}");
+        // The same again is in the cache: no arm moves.
+        let begun = rt.now();
+        rt.block_on(disks.read(Extent { block, blocks: 1 })).unwrap();
+        assert_eq!(rt.now().since(begun), Span::us(200));
+    }
+
+    #[test]
+    fn two_disks_stream_twice_as_fast_as_one() {
+        let rate = |count: u32| {
+            let rt = Rt::simulated(None, Log::Off);
+            let disks = disks(&rt, count, true);
+            (64 << 20) / (read_at_once(&rt, &disks, 0, 64 << 20).0 / 1_000_000)
+        };
+        let (one, two) = (rate(1), rate(2));
+        assert!(
+            (65..=70).contains(&one),
+            "{one} MB/s, the manual's outer tracks less their switches"
+        );
+        assert!((2 * one - 12..=2 * one + 1).contains(&two), "{one} and {two} MB/s");
+    }
+
+    /// Streams that take turns cost seeks, and read-ahead makes them fewer.
+    #[test]
+    fn read_ahead_helps_streams_that_take_turns() {
+        let took = |read_ahead: bool| {
+            let rt = Rt::simulated(None, Log::Off);
+            let disks = disks(&rt, 1, read_ahead);
+            rt.block_on(async {
+                for piece in 0..128 {
+                    for stream in 0..4 {
+                        let block = stream * (disks.blocks() / 4) + piece * u64::from(PIECE);
+                        disks.read(Extent { block, blocks: PIECE }).await.unwrap();
+                    }
+                }
+            });
+            rt.now().since(Time::ZERO)
+        };
+        let (with, without) = (took(true), took(false));
+        assert!(with * 4 < without, "{with} with read-ahead, {without} without");
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_not_what_the_cache_had() {
+        let rt = Rt::simulated(None, Log::Off);
+        let disks = disks(&rt, 2, true);
+        let at = Extent { block: 255, blocks: 2 };
+        rt.block_on(async {
+            disks.read(at).await.unwrap();
+            let (mut data, begun) = (vec![0; 2 * BLOCK as usize], rt.now());
+            data[..8].fill(7);
+            disks.write(at, &data).await.unwrap();
+            let again = rt.now();
+            assert!(again.since(begun) > Span::us(200));
+            disks.read(at).await.unwrap();
+            assert!(rt.now().since(again) > Span::us(200), "the cache has let go of it");
+            let mut seen = [0; 8];
+            let mut put = |offset: u32, run: &[u8]| {
+                if offset == 0 {
+                    seen.copy_from_slice(&run[..8]);
+                }
+            };
+            disks.runs(at, &mut put).unwrap();
+            assert_eq!(seen, [7; 8]);
+            let past = Extent { block: disks.blocks(), blocks: 1 };
+            assert_eq!(disks.read(past).await, Err(MediaError::Range));
+            assert_eq!(disks.write(past, &data[..4096]).await, Err(MediaError::Range));
+        });
+    }
+
+    /// A command that is given up leaves the line, and the arm goes on for the others.
+    #[test]
+    fn a_read_may_be_dropped_while_it_waits() {
+        let rt = Rt::simulated(None, Log::Off);
+        let disks = disks(&rt, 1, false);
+        rt.block_on(async {
+            let far = Extent { block: disks.blocks() - 1, blocks: 1 };
+            let read = disks.read(far);
+            let _ = runtime::race(read, rt.sleep(Span::us(300))).await;
+            disks.read(Extent { block: 0, blocks: 1 }).await.unwrap();
+        });
+        assert!(disks.arms[0].bytes() > 0);
+    }
+}
