@@ -204,7 +204,7 @@ fn a_queue_deeper_than_the_controller_allows_is_refused() {
         };
         assert_unsupported(refusal(16).await, "CAP.MQES", 15);
         assert_unsupported(refusal(0).await, "the depth of a queue", 0);
-        assert_unsupported(refusal(1025).await, "the depth of a queue", 1025);
+        assert_unsupported(refusal(4097).await, "the depth of a queue", 4097);
         let queue = controller.queue(depth(15)).await.unwrap();
         queue.read(Lba(0), queue.buffer(BLOCK).unwrap()).await.1.unwrap();
     });

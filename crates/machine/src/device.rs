@@ -10,7 +10,7 @@ use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
 use ftl::{Asleep, Cache, Options, Pages, Stats};
 use media::nand::{Nand, Spec};
-use media::{Banked, Contents, Faulty, Media};
+use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::{Rt, Span};
 
 use crate::interfaces::Interface;
@@ -79,6 +79,13 @@ pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
         let expected = "none: faults strike no commands of this interface";
         return Err(RunError(format!(
             "{origin}: faults: found some, expected {expected} ({name})"
+        )));
+    }
+    if plan.host.queue_depth > I::DEPTH_MAX {
+        let (origin, found, most) = (&plan.origin, plan.host.queue_depth, I::DEPTH_MAX);
+        return Err(RunError(format!(
+            "{origin}: host.queue_depth: found {found}, expected at most {most} ({})",
+            I::NAME
         )));
     }
     check_dies(plan)
@@ -245,6 +252,13 @@ impl Device {
                 faults.iter().for_each(|faults| tell_of_dies(faults, &dies));
                 (medium, faults)
             }
+            Kept::Blocks(contents) if plan.medium.disks.is_some() => {
+                let array = plan.medium.disks.clone().expect("just looked at");
+                let modelled = clock == Clock::Virtual || plan.medium.pace == MediumPace::Modelled;
+                let disks = Rc::new(Disks::new(&rt, contents, array, modelled));
+                let medium = Medium::Disks(disks);
+                (medium.clone(), start_on::<I, P>(&rt, port, medium, plan))
+            }
             Kept::Blocks(contents) => {
                 let pace = match clock {
                     Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
@@ -304,7 +318,7 @@ impl Device {
     /// What its flash has done; none: it is none, or was never mounted.
     pub fn flash_seen(&self) -> Option<FlashSeen> {
         match &self.ground {
-            Ground::Medium(Medium::Banked(_)) => None,
+            Ground::Medium(Medium::Banked(_) | Medium::Disks(_)) => None,
             Ground::Medium(Medium::Flash { drive, chips }) => {
                 Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
             }
@@ -355,6 +369,9 @@ impl Device {
         const HELD: &str = "the device's tasks are gone";
         match self.ground {
             Ground::Medium(Medium::Banked(medium)) => {
+                Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+            }
+            Ground::Medium(Medium::Disks(medium)) => {
                 Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
             }
             Ground::Medium(Medium::Flash { drive, chips }) => {

@@ -6,6 +6,7 @@ mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
 mod host_flash;
+mod scsi;
 mod stages;
 
 use std::future::Future;
@@ -34,6 +35,7 @@ pub use fastpath::{Fastpath, FastpathDriver};
 #[cfg(feature = "rtl")]
 pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
 pub use host_flash::{HostFlash, HostFlashDriver};
+pub use scsi::{Scsi, ScsiDriver, spread_options};
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {
@@ -42,6 +44,8 @@ pub trait Interface: 'static {
     /// What its breakdown consists of, in the order of a request's life. Every stage that the bus, the
     /// medium, the front end or the driver marks is among them.
     const STAGES: &'static [&'static str];
+    /// Commands of one queue in flight, at most.
+    const DEPTH_MAX: u32 = 1024;
     /// Its driver.
     type Driver<P: HostPort>: Driver<P>;
 
@@ -147,6 +151,7 @@ pub struct NvmeDriver<P: HostPort> {
 impl Interface for Nvme {
     const NAME: &'static str = "nvme";
     const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
+    const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
     type Driver<P: HostPort> = NvmeDriver<P>;
 
     fn register_bytes(plan: &Plan) -> u32 {
@@ -442,6 +447,7 @@ fn block_options(plan: &Plan) -> block_front::Options {
             MediumKind::Dram => 1,
             MediumKind::Pcm => 2,
             MediumKind::Flash => 3,
+            MediumKind::Disks => 4,
         },
         read_ns: first,
         write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use ::device::bridge::Bridge;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use media::{Banked, Extent, Head, Media, MediaError};
+use media::{Banked, Disks, Extent, Head, Media, MediaError};
 use runtime::Time;
 
 /// What a device stands on.
@@ -17,6 +17,8 @@ use runtime::Time;
 pub enum Medium {
     /// DRAM, PCM.
     Banked(Rc<Banked>),
+    /// Disks that rotate.
+    Disks(Rc<Disks>),
     /// Flash, and its software.
     Flash {
         /// The software.
@@ -38,6 +40,7 @@ macro_rules! ask {
     ($self:ident, $medium:ident => $answer:expr) => {
         match $self {
             Medium::Banked($medium) => $answer,
+            Medium::Disks($medium) => $answer,
             Medium::Flash { drive: $medium, .. } => $answer,
             Medium::Bridged { bridge: $medium, .. } => $answer,
         }

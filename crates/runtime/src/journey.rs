@@ -23,6 +23,16 @@ pub const STAGES_MAX: usize = 44;
 /// uses of a slot. Where a protocol has no such counts, they are zero.
 pub const SLOT_BITS: u32 = 10;
 
+/// The low bits of a command's number that name its slot, for a queue of so many: [`SLOT_BITS`], or as many
+/// as that needs.
+pub const fn slot_bits(depth: u32) -> u32 {
+    let needed = depth.saturating_sub(1).checked_ilog2();
+    match needed {
+        Some(highest) if highest + 1 > SLOT_BITS => highest + 1,
+        _ => SLOT_BITS,
+    }
+}
+
 pub(crate) const NO_JOURNEY: u32 = u32::MAX;
 
 /// A named part of a journey, as a number in its table's list of names.
@@ -38,6 +48,7 @@ struct Row {
 struct Table {
     rows: Box<[Row]>,
     queue_depth: u32,
+    slot_bits: u32,
     sample_mask: u32,
     names: &'static [&'static str],
 }
@@ -75,8 +86,8 @@ impl Journeys {
                 sums: [const { AtomicU64::new(0) }; STAGES_MAX],
             })
             .collect();
-        let sample_mask = (1 << sample_log2) - 1;
-        Journeys(Arc::new(Table { rows, queue_depth, sample_mask, names }))
+        let (sample_mask, slot_bits) = ((1 << sample_log2) - 1, slot_bits(queue_depth));
+        Journeys(Arc::new(Table { rows, queue_depth, slot_bits, sample_mask, names }))
     }
 
     /// The names, in the order of [`Finished::stages`].
@@ -86,9 +97,10 @@ impl Journeys {
 
     #[inline]
     fn row_of(&self, queue: u16, command: u16) -> u32 {
-        let (queue, slot) = (u32::from(queue), u32::from(command) & ((1 << SLOT_BITS) - 1));
+        let bits = self.0.slot_bits;
+        let (queue, slot) = (u32::from(queue), u32::from(command) & ((1 << bits) - 1));
         // A slot has its turn once in so many uses, and not all slots have theirs together.
-        let turn = slot + (u32::from(command) >> SLOT_BITS);
+        let turn = slot + (u32::from(command) >> bits);
         if turn & self.0.sample_mask != 0 || slot >= self.0.queue_depth {
             return NO_JOURNEY;
         }

@@ -34,9 +34,9 @@ mod wait;
 mod wall;
 
 pub use dice::Dice;
-pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage};
+pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage, slot_bits};
 pub use log::{Entry, Log};
-pub use resource::{Line, Lock, Policy, Processor, Turn, Urgency, Waits};
+pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Turn, Urgency, Waits};
 pub use rt::{Either, Parked, Rt, Sleep, TaskId, WallClock, race};
 pub use time::{Span, Time};
 pub use wait::{Pool, Signal};

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use runtime::{Dice, Line, Lock, Log, Policy, Processor, Rt, Span, Time, Urgency, race};
+use runtime::{
+    Dice, Line, Lock, LockPolicy as Policy, Log, Processor, Rt, Span, Time, Urgency, race,
+};
 
 fn world() -> Rt {
     Rt::simulated(None, Log::Off)

@@ -21,15 +21,21 @@ mod health;
 mod lent;
 mod lists;
 mod pair;
+mod policy;
 mod queue;
 mod ring;
+mod share;
 mod slots;
+mod spread;
 mod supervisor;
 
 pub use controller::{Controller, Identity};
 pub use lent::Lent;
 pub use pair::Counters;
+pub use policy::{Chooser, Policy, SINGLE_DEPTH, Shape};
 pub use queue::Queue;
+pub use share::{Issuer, Shared};
+pub use spread::{Spread, SpreadOptions};
 
 use runtime::Span;
 use wire::Nsid;
@@ -47,9 +53,10 @@ pub const STAGES: &[&str] =
 
 /// The most commands that one queue has in flight: what the slot's bits in a command's number can
 /// name.
-pub const DEPTH_MAX: u16 = 1 << SLOT_BITS;
+pub const DEPTH_MAX: u16 = 1 << 12;
 
-/// The low bits of a command's number name its slot; the others tell one use of it from the next.
+/// The low bits of a command's number name its slot; the others tell one use of it from the next. A queue
+/// that is deeper than these can name takes as many more as it needs.
 pub const SLOT_BITS: u32 = runtime::SLOT_BITS;
 
 /// The memory page, in bytes: CC.MPS = 0.

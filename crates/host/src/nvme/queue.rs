@@ -16,6 +16,7 @@ use super::admin::was_aborted;
 use super::controller::Core;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
+use super::share::{Held, Issuer, Share, Shared};
 use super::slots::{Claim, End};
 use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
@@ -23,6 +24,10 @@ use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 pub struct Queue<P: HostPort> {
     pub(super) pair: Rc<Pair<P>>,
     pub(super) priority: Priority,
+    /// Where its work is done: the pair's core, but for a handle of another one.
+    port: P,
+    /// How the cores take turns that share it.
+    share: Option<Share>,
     health: Rc<Health>,
     nsid: Nsid,
     geometry: Geometry,
@@ -32,6 +37,7 @@ pub struct Queue<P: HostPort> {
     stages: Stages,
 }
 
+#[derive(Clone)]
 struct Costs {
     submit: Cost,
     complete: Cost,
@@ -39,6 +45,7 @@ struct Costs {
     context_switch: Option<Cost>,
 }
 
+#[derive(Clone)]
 struct Stages {
     slot_wait: Stage,
     completion: Stage,
@@ -64,6 +71,8 @@ impl<P: HostPort> Queue<P> {
         let rt = port.rt();
         Queue {
             priority,
+            port: port.clone(),
+            share: None,
             health: core.health.clone(),
             nsid: core.identity.nsid,
             geometry,
@@ -79,6 +88,29 @@ impl<P: HostPort> Queue<P> {
         }
     }
 
+    /// A handle on this queue for a core that shares it with others: the same commands, submitted from there
+    /// under a lock. `is_home` says that it is the core on which completions are taken in.
+    pub fn shared_by(
+        &self,
+        port: &P,
+        shared: &Rc<Shared>,
+        issuer: &Issuer,
+        is_home: bool,
+    ) -> Rc<Queue<P>> {
+        Rc::new(Queue {
+            pair: self.pair.clone(),
+            priority: self.priority,
+            port: port.clone(),
+            share: Some(Share::new(port, shared, issuer, is_home)),
+            health: self.health.clone(),
+            nsid: self.nsid,
+            geometry: self.geometry,
+            retries: self.retries,
+            costs: self.costs.clone(),
+            stages: self.stages.clone(),
+        })
+    }
+
     /// Reads blocks from `lba` on until `into` is full.
     ///
     /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
@@ -91,11 +123,11 @@ impl<P: HostPort> Queue<P> {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
-        let slot = self.slot().await;
+        let (slot, held) = self.slot().await;
         let data = self.pair.lists.describe(slot.index(), &into);
         slot.keep(into);
         let result = self
-            .run(&slot, Some(lba), |cid| io::read(cid, self.nsid, lba, blocks, false, data))
+            .run(&slot, held, Some(lba), |cid| io::read(cid, self.nsid, lba, blocks, false, data))
             .await;
         (slot.release().expect("kept since this call"), result)
     }
@@ -107,19 +139,19 @@ impl<P: HostPort> Queue<P> {
             Ok(blocks) => blocks,
             Err(error) => return (from, Err(error)),
         };
-        let slot = self.slot().await;
+        let (slot, held) = self.slot().await;
         let data = self.pair.lists.describe(slot.index(), &from);
         slot.keep(from);
         let result = self
-            .run(&slot, Some(lba), |cid| io::write(cid, self.nsid, lba, blocks, fua, data))
+            .run(&slot, held, Some(lba), |cid| io::write(cid, self.nsid, lba, blocks, fua, data))
             .await;
         (slot.release().expect("kept since this call"), result)
     }
 
     /// Makes durable what was written to the namespace and completed before.
     pub async fn flush(&self) -> Result<(), IoError> {
-        let slot = self.slot().await;
-        self.run(&slot, None, |cid| io::flush(cid, self.nsid)).await
+        let (slot, held) = self.slot().await;
+        self.run(&slot, held, None, |cid| io::flush(cid, self.nsid)).await
     }
 
     /// Gives blocks back, by a Dataset Management of one range, which lies in memory of the slot's own.
@@ -148,23 +180,31 @@ impl<P: HostPort> Queue<P> {
             rt.carry_journey_to(self.pair.qid().0, slot.next_cid().0);
             rt.mark(self.stages.slot_wait);
         }
-        self.run(&slot, lba, build).await
+        self.run(&slot, None, lba, build).await
     }
 
     /// One command, from the entry to its verdict, and again if the device was reset under it.
     async fn run(
         &self,
         slot: &Claim<'_>,
+        mut held: Option<Held<'_>>,
         lba: Option<Lba>,
         build: impl Fn(CommandId) -> Sqe,
     ) -> Result<(), IoError> {
-        let (port, rt) = (self.pair.port(), self.pair.rt());
+        let (port, rt) = (&self.port, self.pair.rt());
         let mut attempts = 0;
         loop {
+            if let Some(share) = &self.share {
+                if held.is_none() {
+                    held = Some(share.take(rt).await);
+                }
+                share.pay(port).await;
+            }
             port.spend(self.costs.submit).await;
             self.ready().await.map_err(|kind| IoError::of(kind, lba))?;
             // The entry is stored, then the doorbell rings; from here on the device may write.
             self.pair.submit(&build(slot.launch()));
+            drop(held.take());
             let end = slot.end().await;
             rt.mark(self.stages.completion);
             if let Some(context_switch) = self.costs.context_switch {
@@ -183,7 +223,10 @@ impl<P: HostPort> Queue<P> {
     }
 
     /// Waits for a command slot; the command's journey begins with it.
-    async fn slot(&self) -> Claim<'_> {
+    async fn slot(&self) -> (Claim<'_>, Option<Held<'_>>) {
+        if let Some(share) = &self.share {
+            return self.slot_in_turn(share).await;
+        }
         let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
         // Live, a clock that nobody needs is not read.
         let waits_since = (self.pair.slots.available() == 0).then(|| rt.now());
@@ -195,13 +238,30 @@ impl<P: HostPort> Queue<P> {
         } else {
             rt.part_from_journey();
         }
-        slot
+        (slot, None)
+    }
+
+    /// The same under a queue's lock, which decides who comes next.
+    async fn slot_in_turn<'a>(&'a self, share: &'a Share) -> (Claim<'a>, Option<Held<'a>>) {
+        let (rt, slots) = (self.pair.rt(), &self.pair.slots);
+        let since = rt.now();
+        let mut held = share.take(rt).await;
+        let slot = loop {
+            let seen = slots.freed.version();
+            match slots.try_claim(rt) {
+                Some(slot) => break slot,
+                None => held = share.wait(held, slots.freed.changed(rt, seen)).await,
+            }
+        };
+        rt.begin_journey(self.pair.qid().0, slot.next_cid().0, since);
+        rt.mark(share.waited);
+        (slot, Some(held))
     }
 
     /// Waits while the controller is being reset.
     #[inline]
     async fn ready(&self) -> Result<(), Kind> {
-        if self.pair.port().is_gone() {
+        if self.port.is_gone() {
             self.health.ask(self.pair.rt(), |asks| asks.gone = true);
             return Err(Kind::Gone);
         }
@@ -253,7 +313,7 @@ impl<P: HostPort> Queue<P> {
 
     /// The port that it works through.
     pub fn port(&self) -> &P {
-        self.pair.port()
+        &self.port
     }
 }
 

@@ -18,18 +18,12 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use bus::Buffer;
-use runtime::{Parked, Pool, Rt};
+use runtime::{Parked, Pool, Rt, Signal, slot_bits};
 use wire::nvme::entry::Cqe;
 use wire::{CommandId, QueueId};
 
-use super::{DEPTH_MAX, SLOT_BITS};
+use super::DEPTH_MAX;
 use crate::strand;
-
-/// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
-/// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
-const GENERATIONS: u8 = (1 << (16 - SLOT_BITS)) - 1;
-
-const _: () = assert!(DEPTH_MAX as u32 == 1 << SLOT_BITS);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -89,6 +83,10 @@ pub(super) enum Violation {
 pub(super) struct Slots {
     table: Box<[Slot]>,
     free: Pool<u16>,
+    /// A slot has come back, for who would rather not stand in line.
+    pub freed: Signal,
+    /// The bits of a command's number that name its slot.
+    bits: u32,
 }
 
 impl Slots {
@@ -106,7 +104,12 @@ impl Slots {
             buffer: Cell::new(None),
         };
         // The pool gives its last item first; slot 0 comes first.
-        Slots { table: (0..depth).map(slot).collect(), free: Pool::new((0..depth).rev()) }
+        Slots {
+            table: (0..depth).map(slot).collect(),
+            free: Pool::new((0..depth).rev()),
+            freed: Signal::default(),
+            bits: slot_bits(depth.into()),
+        }
     }
 
     /// How many there are.
@@ -127,10 +130,34 @@ impl Slots {
     /// Waits for a turn, and takes a slot.
     pub async fn claim<'a>(&'a self, rt: &'a Rt) -> Claim<'a> {
         let index = self.free.take(rt).await;
+        self.claimed(rt, index)
+    }
+
+    /// A slot, if there is one now.
+    pub fn try_claim<'a>(&'a self, rt: &'a Rt) -> Option<Claim<'a>> {
+        self.free.try_take().map(|index| self.claimed(rt, index))
+    }
+
+    fn claimed<'a>(&'a self, rt: &'a Rt, index: u16) -> Claim<'a> {
         let slot = self.slot(index);
         assert_eq!(slot.stage.get(), Stage::Free, "the pool holds free slots");
         slot.stage.set(Stage::Claimed);
         Claim { slots: self, rt, index }
+    }
+
+    /// The slot that a command's number names, which may not be there.
+    fn index(&self, cid: CommandId) -> u16 {
+        cid.0 & ((1 << self.bits) - 1)
+    }
+
+    /// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
+    /// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
+    fn generations(&self) -> u8 {
+        ((1_u16 << (16 - self.bits)) - 1) as u8
+    }
+
+    fn cid(&self, generation: u8, index: u16) -> CommandId {
+        CommandId(u16::from(generation) << self.bits | index)
     }
 
     /// Judges a completion and delivers it. Gives who waits for it, to be told.
@@ -149,12 +176,12 @@ impl Slots {
             return Err(Violation::HeadOutOfRange);
         }
         let cid = cqe.id();
-        let index = cid.0 & (DEPTH_MAX - 1);
+        let index = self.index(cid);
         let slot = self.table.get(usize::from(index)).ok_or(Violation::NoSuchSlot)?;
         if !slot.is_in_flight() {
             return Err(Violation::NotInFlight);
         }
-        if slot.cid(index) != cid {
+        if self.current(index) != cid {
             return Err(Violation::AnotherUse);
         }
         if slot.stage.get() == Stage::Orphaned {
@@ -206,7 +233,7 @@ impl Slots {
     pub fn ages(&self, mut tell: impl FnMut(CommandId, u32)) {
         for (index, slot) in self.table.iter().enumerate() {
             if slot.is_in_flight() {
-                tell(slot.cid(index as u16), slot.looks.get());
+                tell(self.current(index as u16), slot.looks.get());
             }
         }
     }
@@ -223,9 +250,14 @@ impl Slots {
 
     /// The slot of a command in flight.
     fn command(&self, cid: CommandId) -> Option<&Slot> {
-        let index = cid.0 & (DEPTH_MAX - 1);
+        let index = self.index(cid);
         let slot = self.table.get(usize::from(index))?;
-        (slot.is_in_flight() && slot.cid(index) == cid).then_some(slot)
+        (slot.is_in_flight() && self.current(index) == cid).then_some(slot)
+    }
+
+    /// The number of the slot's command.
+    fn current(&self, index: u16) -> CommandId {
+        self.cid(self.slot(index).generation.get(), index)
     }
 
     /// Back to the pool, without its buffer.
@@ -234,6 +266,7 @@ impl Slots {
         slot.stage.set(Stage::Free);
         slot.buffer.take();
         self.free.give(rt, index);
+        self.freed.notify(rt);
     }
 
     fn slot(&self, index: u16) -> &Slot {
@@ -246,19 +279,11 @@ impl Slot {
         matches!(self.stage.get(), Stage::Flying | Stage::Orphaned)
     }
 
-    fn cid(&self, index: u16) -> CommandId {
-        cid(self.generation.get(), index)
-    }
-
     fn wake(&self, rt: &Rt) {
         if let Some(owner) = self.owner.take() {
             rt.unpark(owner);
         }
     }
-}
-
-fn cid(generation: u8, index: u16) -> CommandId {
-    CommandId(u16::from(generation) << SLOT_BITS | index)
 }
 
 /// A slot that somebody has. Dropped while the device has the command, it leaves the slot, and the
@@ -291,14 +316,15 @@ impl Claim<'_> {
     pub fn next_cid(&self) -> CommandId {
         let slot = self.slot();
         let next = slot.generation.get() + 1;
-        cid(if next == GENERATIONS { 0 } else { next }, self.index)
+        let next = if next == self.slots.generations() { 0 } else { next };
+        self.slots.cid(next, self.index)
     }
 
     /// The number of the slot's next command, which the device is about to get.
     pub fn launch(&self) -> CommandId {
         let (slot, cid) = (self.slot(), self.next_cid());
         assert!(!slot.is_in_flight(), "a slot has one command at a time");
-        slot.generation.set((cid.0 >> SLOT_BITS) as u8);
+        slot.generation.set((cid.0 >> self.slots.bits) as u8);
         slot.looks.set(0);
         slot.expired.set(false);
         slot.aborted.set(false);

@@ -10,6 +10,8 @@ const PLANS: &[(&str, &str)] = &[
     ("live", include_str!("../../../../plans/live.toml")),
     ("small-flash", include_str!("../../../../plans/small-flash.toml")),
     ("tlc", include_str!("../../../../plans/tlc.toml")),
+    ("vortex", include_str!("../../../../plans/vortex.toml")),
+    ("vortex-disks", include_str!("../../../../plans/vortex-disks.toml")),
 ];
 
 /// The plans in the program: name and text.
@@ -71,7 +73,8 @@ mod tests {
                 }
             }
             assert!(plan.sources.iter().any(|sourced| sourced.assumed), "{name} owns up to none");
-            let has_times = plan.medium.flash.is_some() || plan.simulated_pace().is_ok();
+            let parts = plan.medium.flash.is_some() || plan.medium.disks.is_some();
+            let has_times = parts || plan.simulated_pace().is_ok();
             assert!(has_times, "{name} can be simulated");
         }
     }

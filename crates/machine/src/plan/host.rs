@@ -1,10 +1,11 @@
 //! The table `[host]`: memory, cores, how the driver works and what its software costs.
 
+use ::host::nvme::Policy;
 use bus::sim::NamedCost;
 use runtime::Span;
 use wire::BusAddr;
 
-use super::fields::{Fields, Reader, Source::Welcome};
+use super::fields::{Fields, Reader, Source::Due, Source::Welcome};
 
 /// What software may cost on a host core, by the names under which drivers spend it. A plan gives
 /// all of them: what is not on its path is `"0 ns"`, and says so.
@@ -43,12 +44,36 @@ pub struct Host {
     pub queue_depth: u32,
     /// Queues for reads and writes.
     pub queues: u32,
+    /// How cores share queues, where an interface lets them.
+    pub sharing: Option<Sharing>,
+    /// What a kernel does with each piece of a request, where there is one.
+    pub kernel: Option<Kernel>,
     /// How long a command may take without the device's progress before it is given up.
     pub timeout: Span,
     /// How often a command that failed for no lasting reason is tried again.
     pub retries: u32,
     /// What software costs, in the order of [`HOST_COSTS`].
     pub costs: Vec<NamedCost>,
+}
+
+/// A kernel's buffers between callers and a driver: the table `[host.kernel]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The longest piece that a request is cut into, bytes.
+    pub buffer_bytes: u32,
+    /// Copying 4 KiB between a buffer and the caller.
+    pub copy: Span,
+}
+
+/// How cores share queues: the table `[host.sharing]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// Which queue a command goes to.
+    pub policy: Policy,
+    /// Taking and giving back a lock whose word is at hand.
+    pub lock: Span,
+    /// The way of a word from one core's cache to another's.
+    pub transfer: Span,
 }
 
 /// How a driver learns of completions.
@@ -95,11 +120,15 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     };
     let doorbell =
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
-    let queue_depth = fields.number("queue_depth", Welcome, 1..=1024);
+    let queue_depth = fields.number("queue_depth", Welcome, 1..=4095);
     let queues = fields.number("queues", Welcome, 1..=63);
     let timeout = fields.span("timeout", Welcome, Span::us(1)..=Span::s(3600));
     let retries = fields.number("retries", Welcome, 0..=100);
     let costs = costs(&fields, HOST_COSTS);
+    let shares = fields.has("sharing");
+    let sharing = if shares { fields.table("sharing").and_then(sharing) } else { None };
+    let copies = fields.has("kernel");
+    let kernel = if copies { fields.table("kernel").and_then(kernel) } else { None };
     fields.done();
     Some(Host {
         memory_base: BusAddr(memory_base?),
@@ -112,10 +141,38 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         doorbell: doorbell?,
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
+        sharing: if shares { Some(sharing?) } else { None },
+        kernel: if copies { Some(kernel?) } else { None },
         timeout: timeout?,
         retries: retries? as u32,
         costs: costs?,
     })
+}
+
+/// The words for policies, in plans and on the command line.
+pub const POLICIES: [(&str, Policy); 4] = [
+    ("single", Policy::Single),
+    ("round-robin", Policy::RoundRobin),
+    ("per-core", Policy::PerCore),
+    ("pool", Policy::Pool),
+];
+
+/// Reads the table `[host.sharing]`.
+fn sharing(fields: Fields<'_>) -> Option<Sharing> {
+    let policy = fields.choice("policy", &POLICIES);
+    let (lock, transfer) = (fields.cost("lock"), fields.cost("transfer"));
+    fields.done();
+    Some(Sharing { policy: policy?, lock: lock?, transfer: transfer? })
+}
+
+/// Reads the table `[host.kernel]`.
+fn kernel(fields: Fields<'_>) -> Option<Kernel> {
+    let sized = |bytes: u64| bytes.is_power_of_two() && (4096..=1 << 20).contains(&bytes);
+    let expected = "a power of two from \"4 KiB\" to \"1 MiB\"";
+    let buffer_bytes = fields.size("buffer", Due, sized, expected);
+    let copy = fields.cost("copy");
+    fields.done();
+    Some(Kernel { buffer_bytes: buffer_bytes? as u32, copy: copy? })
 }
 
 /// Reads the table `[host.coalescing]` (NVMe base 2.0, 5.27.1.6).

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use media::contents::{Backing, CAPACITY_BYTES_MAX, Keep, Spec};
+use media::disks::Array;
 use media::{Pace, Timing};
 use runtime::Span;
 
 use super::bridge::{self, BridgeOf};
+use super::disks;
 use super::fields::{Fields, Source::Due, Source::Welcome};
 use super::flash::{self, Flash, Start};
 use super::units::size_text;
@@ -20,12 +22,14 @@ pub struct Medium {
     pub contents: Spec,
     /// How it keeps time in the live world. In virtual time it always takes that of its model.
     pub pace: MediumPace,
-    /// The times of its model. Always there if the pace is modelled and it is no flash.
+    /// The times of its model. Always there if the pace is modelled and it is memory.
     pub timing: Option<Timing>,
     /// Chips and software, if it is flash.
     pub flash: Option<Flash>,
     /// Several of them behind a bridge, if it has one.
     pub bridge: Option<BridgeOf>,
+    /// The array, if it is disks that rotate.
+    pub disks: Option<Array>,
 }
 
 /// What a medium is made of.
@@ -37,6 +41,8 @@ pub enum MediumKind {
     Pcm,
     /// NAND flash.
     Flash,
+    /// Disks that rotate.
+    Disks,
 }
 
 /// How a medium keeps time in the live world.
@@ -60,8 +66,12 @@ impl Medium {
 
 /// Reads the medium.
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
-    let kinds =
-        [("dram", MediumKind::Dram), ("pcm", MediumKind::Pcm), ("flash", MediumKind::Flash)];
+    let kinds = [
+        ("dram", MediumKind::Dram),
+        ("pcm", MediumKind::Pcm),
+        ("flash", MediumKind::Flash),
+        ("disks", MediumKind::Disks),
+    ];
     let kind = fields.choice("kind", &kinds);
     let blocks = |bytes| bytes == 512 || bytes == 4096;
     let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
@@ -91,11 +101,18 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
             backing: Backing::Memory,
         };
         let kind = MediumKind::Flash;
-        return Some(Medium { kind, contents, pace, timing: None, flash: Some(flash), bridge });
+        let flash = Some(flash);
+        return Some(Medium { kind, contents, pace, timing: None, flash, bridge, disks: None });
     }
     let capacity_bytes = capacity_bytes(&fields, block_bytes);
     let backing = backing(&fields, keep);
-    let timing = if fields.has("timing") {
+    let array = match kind {
+        Some(MediumKind::Disks) => Some(array(&fields, capacity_bytes)?),
+        _ => None,
+    };
+    let timing = if array.is_some() {
+        Some(None)
+    } else if fields.has("timing") {
         fields.table("timing").and_then(timing).map(Some)
     } else if pace == Some(MediumPace::Modelled) {
         let expected = "the table [medium.timing], since medium.pace is \"modelled\"";
@@ -111,7 +128,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
         keep: keep?,
         backing: backing?,
     };
-    Some(Medium { kind: kind?, contents, pace: pace?, timing: timing?, flash: None, bridge: None })
+    let (kind, pace, timing) = (kind?, pace?, timing?);
+    Some(Medium { kind, contents, pace, timing, flash: None, bridge: None, disks: array })
 }
 
 /// What a bridge makes of controllers of so many bytes: whole stripes of each.
@@ -134,6 +152,17 @@ fn checked(fields: &Fields<'_>, bridge: BridgeOf, flash: &Flash) -> Option<Bridg
         return None;
     }
     Some(bridge)
+}
+
+/// The array, which has room for the capacity.
+fn array(fields: &Fields<'_>, capacity_bytes: Option<u64>) -> Option<Array> {
+    let array = fields.table("disks").and_then(disks::read)?;
+    let room = array.bytes();
+    if let Some(bytes) = capacity_bytes.filter(|bytes| *bytes > room) {
+        let expected = format!("at most the {room} bytes that the disks of medium.disks hold");
+        fields.error("capacity", size_text(bytes), expected);
+    }
+    Some(array)
 }
 
 fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> {

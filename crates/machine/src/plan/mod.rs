@@ -21,6 +21,7 @@ mod bridge;
 mod built_in;
 mod dcx;
 mod device;
+mod disks;
 mod document;
 mod errors;
 mod fastpath;
@@ -57,7 +58,9 @@ pub use fastpath::Fastpath;
 use fields::{Fields, Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
 pub use flash::{Flash, Start};
-pub use host::{COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, MEMORY_BASE};
+pub use host::{
+    COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES, Sharing,
+};
 pub use medium::{Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 
@@ -200,6 +203,13 @@ impl Plan {
         let doorbells = 8 * (self.device.queues + 1);
         let mut host_costs = self.host.costs.clone();
         host_costs.extend(self.dcx.map(|dcx| NamedCost { name: "mark", span: dcx.mark }));
+        if let Some(kernel) = self.host.kernel {
+            host_costs.push(NamedCost { name: "copy", span: kernel.copy });
+        }
+        if let Some(Sharing { lock, transfer, .. }) = self.host.sharing {
+            host_costs.push(NamedCost { name: "lock", span: lock });
+            host_costs.push(NamedCost { name: "lock transfer", span: transfer });
+        }
         let mut device_costs = self.device.costs.clone();
         if let Some(block) = &self.block {
             host_costs.extend(block.host_costs.iter().cloned());

@@ -110,6 +110,7 @@ impl Plan {
             MediumKind::Dram => "DRAM",
             MediumKind::Pcm => "PCM",
             MediumKind::Flash => "flash",
+            MediumKind::Disks => "disks that rotate",
         };
         let kept = match contents.keep {
             Keep::Everything => "every byte kept",

@@ -199,13 +199,13 @@ fn the_hosts_queues_have_their_ranges() {
         ),
         (
             "queue_depth",
-            "queue_depth = 1025",
-            "p.toml:40:15: host.queue_depth: found 1025, expected a whole number from 1 to 1024",
+            "queue_depth = 4096",
+            "p.toml:40:15: host.queue_depth: found 4096, expected a whole number from 1 to 4095",
         ),
         (
             "queue_depth",
             "queue_depth = -1",
-            "p.toml:40:15: host.queue_depth: found -1, expected a whole number from 1 to 1024",
+            "p.toml:40:15: host.queue_depth: found -1, expected a whole number from 1 to 4095",
         ),
         (
             "queues",
@@ -291,7 +291,7 @@ fn the_medium_makes_sense() {
             "medium",
             "kind",
             "kind = \"nand\"",
-            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\"",
+            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\" or \"disks\"",
         ),
         (
             "medium",

@@ -1,0 +1,122 @@
+//! A core's share of a controller's queues: each command goes where the policy says.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::future::Future;
+
+use bus::{Buffer, HostPort, OutOfMemory};
+use runtime::{Dice, Span};
+use wire::Lba;
+
+use super::policy::{Chooser, Policy, Shape};
+use super::share::{Issuer, Shared};
+use super::{Completion, Controller, Queue, QueueOptions};
+use crate::{BlockDevice, Geometry, InitError, IoError};
+
+/// The queues of one core, under a policy.
+pub struct Spread<P: HostPort> {
+    queues: Vec<Rc<Queue<P>>>,
+    chooser: Chooser,
+}
+
+/// How queues are spread over cores.
+#[derive(Clone, Debug)]
+pub struct SpreadOptions {
+    /// The policy.
+    pub policy: Policy,
+    /// Queues that there are, at most.
+    pub queues: u16,
+    /// What each is like; the policy may want less depth, and each has a vector of its own.
+    pub each: QueueOptions,
+    /// Decides who sees a free lock first.
+    pub seed: u64,
+    /// The way of a word from one core's cache to another's.
+    pub transfer: Span,
+}
+
+impl SpreadOptions {
+    /// The queues that this comes to for so many cores.
+    pub fn shape(&self, cores: u16) -> Shape {
+        self.policy.shape(cores, self.queues, self.each.depth)
+    }
+}
+
+impl<P: HostPort> Spread<P> {
+    /// Makes the queues, and a handle on them for each of `ports`, which are those of the cores. Of queues
+    /// that are shared the completions are taken in on the cores in turn.
+    pub async fn over(
+        controller: &Controller<P>,
+        ports: &[P],
+        options: &SpreadOptions,
+    ) -> Result<Vec<Rc<Spread<P>>>, InitError> {
+        let cores = ports.len() as u16;
+        let shape = options.shape(cores);
+        let home = |queue: u16| match options.policy {
+            Policy::Pool => queue / (shape.queues / cores).max(1) % cores,
+            _ => queue % cores,
+        };
+        let mut queues = Vec::new();
+        for number in 0..shape.queues {
+            let completion = match options.each.completion {
+                Completion::Polled => Completion::Polled,
+                // Vector 0 is the admin queue's.
+                Completion::Interrupt { .. } => Completion::Interrupt { vector: number + 1 },
+            };
+            let each = QueueOptions { depth: shape.depth, completion, ..options.each };
+            let port = &ports[usize::from(home(number))];
+            queues.push(controller.queue_on(port, each).await?);
+        }
+        let choosers = Chooser::for_cores(options.policy, cores, shape);
+        if !options.policy.is_shared() {
+            let spread = |chooser| Rc::new(Spread { queues: queues.clone(), chooser });
+            return Ok(choosers.map(spread).collect());
+        }
+        let lock = |queue: u16| {
+            let dice = Dice::for_part(options.seed, &alloc::format!("lock of queue {queue}"));
+            Shared::new(dice, options.transfer)
+        };
+        let locks: Vec<_> = (0..shape.queues).map(lock).collect();
+        let spread = |(core, chooser): (u16, Chooser)| {
+            let (port, issuer) = (&ports[usize::from(core)], Issuer::new(core));
+            let shared = (0..).zip(&queues).zip(&locks);
+            let queues = shared
+                .map(|((number, queue), lock)| {
+                    queue.shared_by(port, lock, &issuer, home(number) == core)
+                })
+                .collect();
+            Rc::new(Spread { queues, chooser })
+        };
+        Ok((0..cores).zip(choosers).map(spread).collect())
+    }
+
+    fn next(&self) -> &Queue<P> {
+        &self.queues[usize::from(self.chooser.choose())]
+    }
+}
+
+impl<P: HostPort> BlockDevice for Spread<P> {
+    fn geometry(&self) -> Geometry {
+        self.queues[0].geometry()
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        self.queues[0].buffer(bytes)
+    }
+
+    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        self.next().read(lba, into)
+    }
+
+    fn write(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
+        self.next().write(lba, from, fua)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        self.next().flush()
+    }
+}
