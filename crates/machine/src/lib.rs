@@ -19,6 +19,7 @@
 pub mod conformance;
 pub mod device;
 pub mod disk;
+pub mod diskhog;
 pub mod engine;
 pub mod fastpath;
 mod function;

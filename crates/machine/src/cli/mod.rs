@@ -4,6 +4,7 @@ mod bench;
 mod compare;
 mod conformance;
 mod hardware;
+mod diskhog;
 mod papers;
 mod power_cuts;
 mod run;
@@ -64,6 +65,8 @@ enum Command {
         /// Only this paper
         name: Option<String>,
     },
+    /// Hog a disk from all cores, by every queue policy, and say what each core gets
+    Diskhog(diskhog::Diskhog),
     /// Let the power of a flash SSD fail again and again, and check what is left
     PowerCuts(power_cuts::PowerCuts),
     /// Try an NVMe controller against the specification, section by section
@@ -200,6 +203,7 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(true)
         }
         Command::Papers { name } => papers::papers(name.as_deref()),
+        Command::Diskhog(typed) => diskhog::diskhog(&typed),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
         Command::Conformance(typed) => conformance::conformance(&typed),
         Command::Hardware(typed) => hardware::hardware(&typed),
