@@ -259,8 +259,9 @@ impl Lock {
         state.held = matches!(state.policy, Policy::Fair);
         let sees_it_at = rt.now() + self.transfer;
         let waiter = &mut state.waiting[pick];
-        waiter.sees_it_at = Some(sees_it_at);
+        // Who was told before, and has not looked yet, looks when it was going to.
         if let Some(parked) = waiter.parked.take() {
+            waiter.sees_it_at = Some(sees_it_at);
             drop(state);
             rt.arm(sees_it_at, parked);
         }

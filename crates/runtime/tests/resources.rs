@@ -108,3 +108,25 @@ fn an_unfair_lock_is_not_lost_when_its_next_holder_leaves() {
         lock.release(&rt);
     });
 }
+
+/// Who was told that a lock is free is not told again before it has looked, or it would miss both.
+#[test]
+fn nobody_is_forgotten_at_an_unfair_lock() {
+    let rt = world();
+    let lock = Rc::new(Lock::new(Policy::Unfair(Dice::new(3)), Span::ns(40)));
+    let ended = Rc::new(RefCell::new(0));
+    for core in 0..4 {
+        let (rt2, lock, ended) = (rt.clone(), lock.clone(), ended.clone());
+        rt.spawn(async move {
+            for _ in 0..200 {
+                lock.acquire(&rt2).await;
+                rt2.sleep(Span::ns(3)).await;
+                lock.release(&rt2);
+                rt2.sleep(Span::ns(5 + 7 * core)).await;
+            }
+            *ended.borrow_mut() += 1;
+        });
+    }
+    rt.block_on(rt.sleep(Span::us(100)));
+    assert_eq!(*ended.borrow(), 4);
+}

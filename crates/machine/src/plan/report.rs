@@ -7,7 +7,7 @@ use media::contents::{Backing, Keep};
 use runtime::Span;
 
 use super::units::{rate_text, size_text, span_text};
-use super::{Completion, Doorbell, MediumKind, MediumPace, Plan, Sourced};
+use super::{Completion, Doorbell, MediumKind, MediumPace, POLICIES, Plan, Sourced};
 
 impl Plan {
     /// The plan as a person reads it: its parts, the figures that follow from them, then all values
@@ -81,6 +81,14 @@ impl Plan {
         writeln!(out, "host: {} cores", host.cores)?;
         let depth = host.queue_depth;
         line(out, "queues", format_args!("{} of {depth} commands", host.queues))?;
+        if let Some(sharing) = &host.sharing {
+            let (cores, queues) = (host.cores as u16, host.queues as u16);
+            let shape = sharing.policy.shape(cores, queues, depth as u16);
+            let word = POLICIES.iter().find(|(_, policy)| *policy == sharing.policy);
+            let (word, most) = (word.map_or("", |(word, _)| *word), shape.outstanding());
+            let said = format_args!("{word}, behind SCSI: {most} commands in {}", shape.queues);
+            line(out, "policy", said)?;
+        }
         line(out, "completions", completion)?;
         line(out, "doorbell", doorbell)?;
         let (base, bytes) = (host.memory_base, size_text(host.memory_bytes));
@@ -128,6 +136,13 @@ impl Plan {
         let block = size_text(contents.block_bytes.into());
         line(out, "blocks", format_args!("{block}, {kept} {place}"))?;
         line(out, "time, when live", pace)?;
+        if let Some(array) = &medium.disks {
+            let (turn, stripe) = (array.mechanics.revolution, size_text(array.stripe_bytes));
+            let ahead = if array.read_ahead { ", read ahead" } else { "" };
+            line(out, "disks", format_args!("{}, {stripe} each in turn{ahead}", array.disks))?;
+            line(out, "a turn", span_text(turn))?;
+            line(out, "seek, third of all", span_text(array.mechanics.seek_average))?;
+        }
         if let Some(timing) = &medium.timing {
             let (channels, banks) = (timing.channels, timing.banks);
             let row = size_text(timing.row_bytes.into());

@@ -1,0 +1,114 @@
+//! The SCSI face over queues by policy: verified in both worlds, under resets, on disks; and diskhog, whose
+//! monitor counts what was moved.
+
+use std::path::Path;
+
+use machine::diskhog::{self, Hog};
+use machine::interfaces::Scsi;
+use machine::plan::{POLICIES, Plan};
+use machine::work::Work;
+use machine::world::{self, Options, Outcome};
+use runtime::Span;
+use workload::trace::Mapping;
+
+fn plan(name: &str, policy: &str) -> Plan {
+    let sets = [
+        ("host.sharing.policy", policy),
+        ("medium.capacity", "64 MiB"),
+        ("host.memory", "64 MiB"),
+        ("host.queue_depth", "16"),
+    ];
+    Plan::open(name, &sets).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Four jobs over each other's blocks of one disk, every block checked.
+const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=150\n\
+                        verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n";
+
+fn verified() -> Work {
+    Work::parse(Path::new("test"), VERIFIED, Mapping::default()).unwrap()
+}
+
+fn assert_clean(outcome: &Outcome, policy: &str) {
+    for (job, ran) in &outcome.jobs {
+        assert_eq!(ran.errors(), 0, "{policy}: {}: {:?}", job.name, ran.messages);
+        assert!(ran.blocks_verified > 0, "{policy}");
+    }
+}
+
+#[test]
+fn every_policy_keeps_data_in_both_worlds() {
+    for (policy, _) in POLICIES {
+        let plan = plan("vortex", policy);
+        let options = Options::default();
+        assert_clean(&world::simulate::<Scsi>(&plan, &verified(), options).unwrap(), policy);
+        let options = Options { resets: 3, ..Options::default() };
+        let live = world::live_in_one_thread::<Scsi>(&plan, &verified(), options).unwrap();
+        assert_clean(&live, policy);
+        assert_eq!(live.resets, 3, "{policy}");
+    }
+}
+
+#[test]
+fn disks_keep_data() {
+    let sets = [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB")];
+    let plan = Plan::open("vortex-disks", &sets).unwrap();
+    let outcome = world::simulate::<Scsi>(&plan, &verified(), Options::default()).unwrap();
+    assert_clean(&outcome, "disks");
+}
+
+#[test]
+fn the_monitor_counts_what_was_moved() {
+    let hog = Hog {
+        threads: 4,
+        bytes: 256 << 10,
+        time: Span::ms(4),
+        interval: Span::ms(1),
+        ..Hog::sequential(4)
+    };
+    for write in [false, true] {
+        for (policy, _) in POLICIES {
+            let plan = plan("vortex", policy);
+            let hog = Hog { write, ..hog.clone() };
+            let seen = diskhog::simulated(&plan, &hog).unwrap();
+            assert_eq!(seen.cores.len(), 4);
+            for core in &seen.cores {
+                assert_eq!(core.series.iter().sum::<u64>(), core.bytes, "{policy}");
+                assert!(core.series.len() <= 4 && core.bytes > 0, "{policy}: {core:?}");
+                assert!(core.requests <= core.bytes / hog.bytes + 1, "{policy}");
+            }
+            let again = diskhog::simulated(&plan, &hog).unwrap();
+            assert_eq!(seen.cores, again.cores, "{policy}: the same again");
+        }
+    }
+    let plan = plan("vortex", "round-robin");
+    let live = diskhog::live(&plan, &Hog { time: Span::ms(20), ..hog }).unwrap();
+    assert!(live.bytes() > 0);
+}
+
+#[test]
+fn what_cannot_be_hogged_is_said() {
+    let plan = plan("vortex", "pool");
+    let refused = |hog: Hog, expected: &str| {
+        let error = diskhog::simulated(&plan, &hog).err().expect("refused").to_string();
+        assert_eq!(error, expected);
+    };
+    let hog = Hog::sequential(8);
+    refused(
+        Hog { threads: 9, ..hog.clone() },
+        "diskhog: threads: found 9, expected 1 to 8, host.cores",
+    );
+    refused(
+        Hog { bytes: 700, ..hog.clone() },
+        "diskhog: the length of a request: found 700, expected whole blocks of 512 bytes",
+    );
+    refused(
+        Hog { bytes: 16 << 20, ..hog.clone() },
+        "diskhog: the length of a request: found 16777216, expected at most 8388608, a thread's part of \
+         the disk",
+    );
+    refused(
+        Hog { batch: 100, ..hog },
+        "diskhog: what is in flight: found 3355443200, expected at most half of host.memory, 67108864 bytes",
+    );
+}
