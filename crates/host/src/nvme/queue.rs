@@ -106,6 +106,7 @@ impl<P: HostPort> Queue<P> {
             nsid: self.nsid,
             geometry: self.geometry,
             retries: self.retries,
+            deallocated: self.deallocated,
             costs: self.costs.clone(),
             stages: self.stages.clone(),
         })
@@ -161,10 +162,10 @@ impl<P: HostPort> Queue<P> {
             return Err(IoError::refused(Kind::Unsupported, lba, why));
         }
         self.geometry.judge_range(lba, blocks.into())?;
-        let slot = self.slot().await;
+        let (slot, held) = self.slot().await;
         let data = self.pair.lists.range(slot.index(), &DsmRange::new(lba, blocks));
         let build = |cid| io::dataset_management(cid, self.nsid, 1, true, data);
-        self.run(&slot, Some(lba), build).await
+        self.run(&slot, held, Some(lba), build).await
     }
 
     /// One command whose data lie where its author has put them, and who keeps them until it has ended:

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!             claim          launch            deliver             let go
-//!     Free ──────────► Claimed ──────► Flying ─────────► Done ───────────► Free
+//!     Free ----------► Claimed ------► Flying ---------► Done -----------► Free
 //!      ▲                 │               │ │ abandon            let go │ launch again
-//!      │     let go      │        let go │ └───────────► Lost ─────────┴──────► ...
-//!      ├─────────────────┘               ▼
-//!      └──────── deliver, abandon ── Orphaned
+//!      │     let go      │        let go │ └-----------► Lost ---------┴------► ...
+//!      ├-----------------┘               ▼
+//!      └-------- deliver, abandon -- Orphaned
 //! ```
 //!
 //! From launch to delivery, or until the device can no longer write, a slot owns its buffer.

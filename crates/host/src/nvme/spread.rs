@@ -11,7 +11,7 @@ use wire::Lba;
 use super::policy::{Chooser, Policy, Shape};
 use super::share::{Issuer, Shared};
 use super::{Completion, Controller, Queue, QueueOptions};
-use crate::{BlockDevice, Geometry, InitError, IoError};
+use crate::{BlockDevice, Deallocated, Geometry, InitError, IoError};
 
 /// The queues of one core, under a policy.
 pub struct Spread<P: HostPort> {
@@ -118,5 +118,13 @@ impl<P: HostPort> BlockDevice for Spread<P> {
 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         self.next().flush()
+    }
+
+    fn deallocated(&self) -> Deallocated {
+        self.queues[0].deallocated()
+    }
+
+    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
+        self.next().deallocate(lba, blocks)
     }
 }

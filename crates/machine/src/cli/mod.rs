@@ -3,8 +3,8 @@
 mod bench;
 mod compare;
 mod conformance;
-mod hardware;
 mod diskhog;
+mod hardware;
 mod papers;
 mod power_cuts;
 mod run;

@@ -291,7 +291,8 @@ fn the_medium_makes_sense() {
             "medium",
             "kind",
             "kind = \"nand\"",
-            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\" or \"disks\"",
+            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\" or \
+             \"disks\"",
         ),
         (
             "medium",
