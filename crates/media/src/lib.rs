@@ -1,8 +1,8 @@
 //! What a device keeps its data in: contents, and the time that reaching them takes.
 //!
 //! A medium knows blocks, banks and bytes; it knows neither commands nor the bus. [`contents`] remember
-//! without any time; [`Banked`] gives them that of DRAM or PCM, [`Disks`] that of disks that rotate; [`Faulty`]
-//! spoils any of them.
+//! without any time; [`Banked`] gives them that of DRAM or PCM, [`Disks`] that of disks that rotate;
+//! [`Faulty`] spoils any of them.
 
 pub mod contents;
 
