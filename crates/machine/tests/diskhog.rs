@@ -90,7 +90,7 @@ fn the_monitor_counts_what_was_moved() {
 fn what_cannot_be_hogged_is_said() {
     let plan = plan("vortex", "pool");
     let refused = |hog: Hog, expected: &str| {
-        let error = diskhog::simulated(&plan, &hog).err().expect("refused").to_string();
+        let error = diskhog::simulated(&plan, &hog).expect_err("refused").to_string();
         assert_eq!(error, expected);
     };
     let hog = Hog::sequential(8);
