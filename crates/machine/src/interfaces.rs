@@ -189,6 +189,13 @@ impl Interface for Nvme {
     }
 }
 
+impl<P: HostPort> NvmeDriver<P> {
+    /// The driver itself.
+    pub fn controller(&self) -> &driver::Controller<P> {
+        &self.controller
+    }
+}
+
 impl<P: HostPort> Driver<P> for NvmeDriver<P> {
     type Disk = Rc<driver::Queue<P>>;
 
@@ -508,6 +515,7 @@ fn options(plan: &Plan) -> front::Options {
         queue_entries_max: device.queue_entries,
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
+        namespaces: plan.device.namespaces as u16,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
     }

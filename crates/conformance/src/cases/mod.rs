@@ -6,6 +6,7 @@ mod events;
 mod features;
 mod identify;
 mod logs;
+mod namespaces;
 mod nvm;
 mod queues;
 mod ranges;
@@ -27,4 +28,5 @@ pub(crate) const ALL: &[&[Section]] = &[
     entries::SECTIONS,
     nvm::SECTIONS,
     ranges::SECTIONS,
+    namespaces::SECTIONS,
 ];

@@ -44,6 +44,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
             Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
+            Command::CreateNamespace { csi } => self.create_namespace(number, &request, csi).await,
+            Command::DeleteNamespace => self.delete_namespace(request.nsid).await,
+            Command::AttachNamespace => self.attach_namespace(number, &request, true).await,
+            Command::DetachNamespace => self.attach_namespace(number, &request, false).await,
         };
         match done {
             Ok(result) => Outcome::Done(Status::SUCCESS, result),
@@ -183,7 +187,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 slots.revisions[0] = firmware.expect("ASCII");
                 Ok(slots.as_bytes().to_vec())
             }
-            lid::COMMANDS_SUPPORTED => Ok(effects().as_bytes().to_vec()),
+            lid::COMMANDS_SUPPORTED => Ok(effects(self.is_manageable()).as_bytes().to_vec()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }
@@ -270,7 +274,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 }
 
 /// Which commands this controller has, and what they may affect.
-fn effects() -> CommandEffects {
+fn effects(manageable: bool) -> CommandEffects {
     const PLAIN: u32 = effect::SUPPORTED;
     const WRITES: u32 = PLAIN | effect::CONTENT;
     let mut effects = CommandEffects::default();
@@ -288,6 +292,11 @@ fn effects() -> CommandEffects {
         (opcode::admin::FORMAT_NVM, WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE),
     ] {
         effects.admin[usize::from(opcode)] = bits.into();
+    }
+    if manageable {
+        for opcode in [opcode::admin::NAMESPACE_MANAGEMENT, opcode::admin::NAMESPACE_ATTACHMENT] {
+            effects.admin[usize::from(opcode)] = (PLAIN | effect::INVENTORY).into();
+        }
     }
     for (opcode, bits) in [
         (opcode::io::FLUSH, PLAIN),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bus::DevicePort;
 use media::Media;
+use wire::Nsid;
 use wire::nvme::entry::Sqe;
 use wire::nvme::log::ErrorInformation;
 use wire::nvme::opcode;
@@ -71,7 +72,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         let first = u64::from(job.sqe.cdw11.get()) << 32 | u64::from(job.sqe.cdw10.get());
         match status.kind() {
-            Status::LBA_OUT_OF_RANGE => first.max(self.lbas()),
+            Status::LBA_OUT_OF_RANGE => {
+                let namespace = self.namespaces.active_at(Nsid(job.sqe.nsid.get()));
+                first.max(namespace.map_or(0, |(_, namespace)| namespace.lbas()))
+            }
             _ => first,
         }
     }

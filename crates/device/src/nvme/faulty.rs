@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bus::{DevicePort, Payload, Unreadable};
 use media::{Extent, Flip, Media, flipped};
 use runtime::Span;
+use wire::Nsid;
 
 use super::Controller;
 use super::data::Blocks;
@@ -42,14 +43,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         self.slots[usize::from(number)].after.set(effect);
         if order.is_read() {
-            self.harm_medium(number, &order);
+            self.harm_medium(number, &order, job);
         }
         None
     }
 
     /// The command has been carried out: whatever strikes it before its completion leaves.
     pub(super) async fn before_completion(&self, number: u16, job: &Job) {
-        self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe));
+        self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe), job);
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
             self.hook.others(&self.rt, job.qid.0, behind, at_most).await;
@@ -58,11 +59,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     /// Turns a bit of the command's blocks over on the medium, if that strikes it and is yet to come.
-    fn harm_medium(&self, number: u16, order: &Order) {
+    fn harm_medium(&self, number: u16, order: &Order, job: &Job) {
         let slot = &self.slots[usize::from(number)];
         let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
         slot.after.set(Effect { medium: None, ..slot.after.get() });
-        let Some(Ok(extent)) = order.lbas.map(|(lba, blocks)| self.extent(lba, blocks)) else {
+        let Ok((_, ns)) = self.namespaces.active_at(Nsid(job.sqe.nsid.get())) else { return };
+        let Some(Ok(extent)) = order.lbas.map(|(lba, blocks)| ns.extent(lba, blocks)) else {
             return;
         };
         let (block_bytes, head) = (self.media.block_bytes(), self.media.head());

@@ -11,7 +11,6 @@ use wire::nvme::status::Status;
 
 use super::Controller;
 use super::data::of_media;
-use super::identify::NAMESPACE;
 use super::{KELVIN, VECTORS};
 use crate::faults::Hook;
 
@@ -126,9 +125,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         let feature = Feature::unpack(set.fid, set.cdw11)?;
         if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
-            if nsid != NAMESPACE {
-                return Err(Status::INVALID_NAMESPACE_OR_FORMAT);
-            }
+            self.namespaces.active_at(nsid)?;
             if attributes(set.fid) & PER_NAMESPACE == 0 {
                 return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
             }

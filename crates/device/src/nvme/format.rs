@@ -1,7 +1,5 @@
 //! Format NVM (NVMe base 2.0, 5.14, and NVM command set 1.0, 4.1.2).
 
-use std::cell::Cell;
-
 use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
@@ -10,18 +8,18 @@ use wire::nvme::status::Status;
 
 use super::Controller;
 use super::data::of_media;
-use super::identify::NAMESPACE;
+use super::namespace::{Door, Namespace, Place};
 use crate::faults::Hook;
 
 /// SES: no erase asked for, and an erase of user data. Erasing by forgetting a key is not offered (FNA).
 const ERASES: [u8; 2] = [0, 1];
 
 /// While it lives, I/O commands are answered by Format In Progress.
-struct Formatting<'a>(&'a Cell<bool>);
+struct Formatting<'a>(&'a Place);
 
 impl Drop for Formatting<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.door.set(Door::Open);
     }
 }
 
@@ -30,24 +28,47 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// length of the format, for good. What is in flight in the meantime may come before or after; a
     /// reset in the middle leaves some blocks erased and others not, and the format as it was.
     pub(super) async fn format_nvm(&self, nsid: Nsid, format: FormatNvm) -> Result<u32, Status> {
-        if ![NAMESPACE, Nsid::BROADCAST].contains(&nsid) {
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+        let all: Vec<Nsid> = match nsid {
+            Nsid::BROADCAST => self.namespaces.active().collect(),
+            one => vec![one],
+        };
+        for nsid in &all {
+            self.namespaces.active_at(*nsid)?;
         }
-        let there_is = usize::from(format.format) < self.lba_formats().0.len();
-        if !there_is || format.protection != 0 || format.metadata_inline {
+        let shift = self.namespaces.shift_of(format.format)?;
+        if format.protection != 0 || format.metadata_inline {
             return Err(Status::INVALID_FORMAT);
         }
         if !ERASES.contains(&format.erase) {
             return Err(Status::INVALID_FIELD);
         }
-        if self.formatting.replace(true) {
+        for nsid in all {
+            let (place, namespace) = self.namespaces.active_at(nsid)?;
+            self.format_one(place, namespace, shift).await?;
+        }
+        Ok(0)
+    }
+
+    async fn format_one(
+        &self,
+        place: &Place,
+        namespace: Namespace,
+        shift: u8,
+    ) -> Result<(), Status> {
+        if place.door.replace(Door::Formatting) == Door::Formatting {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
-        let formatting = Formatting(&self.formatting);
-        self.deallocate(0, self.media.blocks()).await?;
+        let formatting = Formatting(place);
+        self.deallocate(namespace.start, namespace.blocks).await?;
         self.media.flush().await.map_err(of_media)?;
-        self.set_format(format.format)?;
+        if namespace.shift != shift {
+            place.namespace.set(Some(Namespace { shift, ..namespace }));
+            self.namespaces.keep(&*self.media).map_err(|error| {
+                place.namespace.set(Some(namespace));
+                self.failed(error)
+            })?;
+        }
         drop(formatting);
-        Ok(0)
+        Ok(())
     }
 }

@@ -12,11 +12,12 @@ use wire::nvme::registers::VERSION_1_4;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX};
+use super::namespace::Namespace;
+use super::{
+    ABORTS_MAX, CONTROLLER_ID, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX,
+    NAMESPACES_MAX,
+};
 use crate::faults::Hook;
-
-/// The one namespace.
-pub(super) const NAMESPACE: Nsid = Nsid(1);
 
 /// The NVMe qualified name of the subsystem: a UUID of ours, as NVMe base 2.0, 4.5 allows.
 const SUBNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:d0078e11-0000-4000-8000-000000000001";
@@ -26,7 +27,12 @@ const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 /// Bits of DLFEAT (NVM command set 1.0, 4.1.5.1).
 const DEALLOCATED_IS_ZERO: u8 = 1;
 const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
-const EUI64: [u8; 8] = *b"doorbell";
+/// The lasting name of the first namespace that was made; the others' count on from it.
+const EUI64: u64 = u64::from_be_bytes(*b"doorbell");
+
+fn eui64(ns: Namespace) -> [u8; 8] {
+    (EUI64 + u64::from(ns.serial)).to_be_bytes()
+}
 
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// The structure that is asked for.
@@ -35,11 +41,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         nsid: Nsid,
         ask: Identify,
     ) -> Result<Box<[u8; IDENTIFY_BYTES]>, Status> {
-        let namespaces = [NAMESPACE];
-        let known = || match nsid {
-            NAMESPACE => Ok(()),
-            _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
-        };
         let nvm = || match ask.csi {
             csi::NVM => Ok(()),
             _ => Err(Status::INVALID_FIELD),
@@ -50,14 +51,22 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             // NVMe base 2.0, 5.17.2.1: the broadcast identifier asks for what all have in common.
             cns::NAMESPACE if nsid == Nsid::BROADCAST => {
                 let mut common = IdentifyNamespace::new_zeroed();
-                let (formats, _) = self.lba_formats();
+                let formats = self.namespaces.formats();
                 common.nlbaf = formats.len() as u8 - 1;
                 common.lbaf[..formats.len()].copy_from_slice(&formats);
                 page.copy_from_slice(common.as_bytes());
             }
+            // Of one that is not attached, or not there, both are all zeros.
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
-                known()?;
-                page.copy_from_slice(self.identify_namespace().as_bytes());
+                let there = match ask.cns {
+                    cns::NAMESPACE => self.namespaces.active_at(nsid),
+                    _ => self.namespaces.allocated_at(nsid),
+                };
+                match there {
+                    Ok((_, ns)) => page.copy_from_slice(self.identify_namespace(ns).as_bytes()),
+                    Err(Status::INVALID_FIELD) => {}
+                    Err(status) => return Err(status),
+                }
             }
             cns::ACTIVE_NAMESPACES
             | cns::ALLOCATED_NAMESPACES
@@ -66,17 +75,33 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                     return Err(Status::INVALID_NAMESPACE_OR_FORMAT);
                 }
                 nvm()?;
-                page.copy_from_slice(NamespaceList::after(nsid, namespaces).as_bytes());
+                let list = match ask.cns {
+                    cns::ALLOCATED_NAMESPACES => {
+                        NamespaceList::after(nsid, self.namespaces.allocated())
+                    }
+                    _ => NamespaceList::after(nsid, self.namespaces.active()),
+                };
+                page.copy_from_slice(list.as_bytes());
             }
             cns::NAMESPACE_DESCRIPTORS => {
-                known()?;
+                let (_, ns) = self.namespaces.active_at(nsid)?;
+                let eui64 = Some(eui64(ns));
                 let descriptors =
-                    IdDescriptors { eui64: Some(EUI64), csi: Some(csi::NVM), ..Default::default() };
+                    IdDescriptors { eui64, csi: Some(csi::NVM), ..Default::default() };
                 *page = descriptors.to_bytes();
             }
             cns::COMMAND_SET_NAMESPACE => {
-                known()?;
+                self.namespaces.active_at(nsid)?;
                 nvm()?;
+            }
+            // 5.17.2.12 and 5.17.2.13: the only controller, if its number is not below the one given.
+            cns::CONTROLLERS_OF_NAMESPACE | cns::CONTROLLERS => {
+                let attached =
+                    ask.cns == cns::CONTROLLERS || self.namespaces.allocated_at(nsid)?.1.attached;
+                if attached && ask.cntid <= CONTROLLER_ID {
+                    page[0] = 1;
+                    page[2..4].copy_from_slice(&CONTROLLER_ID.to_le_bytes());
+                }
             }
             cns::COMMAND_SET_CONTROLLER => nvm()?,
             _ => return Err(Status::INVALID_FIELD),
@@ -92,7 +117,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.mn = ascii_padded(MODEL).expect("ASCII");
         c.fr = ascii_padded(FIRMWARE).expect("ASCII");
         c.mdts = (self.options.transfer_bytes_max / 4096).ilog2() as u8;
-        c.cntlid = 1.into();
+        c.cntlid = CONTROLLER_ID.into();
         c.ver = VERSION_1_4.into();
         c.cntrltype = 1;
         c.acl = ABORTS_MAX - 1;
@@ -101,13 +126,17 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.frmw = 1 << 1 | 1;
         c.lpa = lpa::EXTENDED | lpa::COMMANDS_SUPPORTED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
-        c.oacs = oacs::FORMAT.into();
+        let manageable = if self.is_manageable() { oacs::NAMESPACE_MANAGEMENT } else { 0 };
+        c.oacs = (oacs::FORMAT | manageable).into();
+        let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.media.block_bytes());
+        c.tnvmcap = bytes(self.media.blocks()).into();
+        c.unvmcap = bytes(self.namespaces.unallocated()).into();
         c.wctemp = 343.into();
         c.cctemp = 353.into();
         // Entries of 64 and of 16 bytes, neither more nor less.
         c.sqes = 0x66;
         c.cqes = 0x44;
-        c.nn = 1.into();
+        c.nn = NAMESPACES_MAX.into();
         c.oncs = (oncs::COMPARE
             | oncs::DATASET_MANAGEMENT
             | oncs::WRITE_ZEROES
@@ -124,16 +153,17 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c
     }
 
-    fn identify_namespace(&self) -> IdentifyNamespace {
+    fn identify_namespace(&self, ns: Namespace) -> IdentifyNamespace {
         let mut n = IdentifyNamespace::new_zeroed();
-        let blocks = self.lbas();
+        let blocks = ns.lbas();
         (n.nsze, n.ncap, n.nuse) = (blocks.into(), blocks.into(), blocks.into());
         n.dlfeat = DEALLOCATED_IS_ZERO | WRITE_ZEROES_DEALLOCATES;
-        let (one, all) = self.copy_blocks_max();
+        let (one, all) = self.copy_blocks_max(ns);
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);
-        n.eui64 = EUI64;
-        let (formats, now) = self.lba_formats();
-        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, now);
+        n.eui64 = eui64(ns);
+        n.nvmcap = (u128::from(ns.blocks) * u128::from(self.media.block_bytes())).into();
+        let formats = self.namespaces.formats();
+        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns.shift));
         n.lbaf[..formats.len()].copy_from_slice(&formats);
         n
     }

@@ -9,7 +9,7 @@ use wire::nvme::io::{self, Access, Command};
 use wire::nvme::status::Status;
 
 use super::data::{of_dma, of_media, part_of};
-use super::identify::NAMESPACE;
+use super::namespace::{Door, Namespace};
 use super::{Controller, PIECE_BYTES};
 use crate::faults::Hook;
 use crate::lent::Lent;
@@ -23,24 +23,24 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Ok(request) => request,
             Err(status) => return (status.with_dnr(), 0),
         };
-        let known = request.nsid == NAMESPACE
-            || (request.command == Command::Flush && request.nsid == Nsid::BROADCAST);
-        if !known {
-            return (Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr(), 0);
+        if request.command == Command::Flush && request.nsid == Nsid::BROADCAST {
+            let flushed = self.media.flush().await.map_err(of_media);
+            return (flushed.err().unwrap_or(Status::SUCCESS), 0);
         }
-        if self.formatting.get() {
-            return (Status::FORMAT_IN_PROGRESS, 0);
-        }
+        let ns = match self.enter(number, request.nsid) {
+            Ok(namespace) => namespace,
+            Err(status) => return (status, 0),
+        };
         let done = match &request.command {
-            Command::Read(access) => self.read(number, access, &request.data).await,
-            Command::Write(access) => self.write(number, access, &request.data).await,
+            Command::Read(access) => self.read(number, ns, access, &request.data).await,
+            Command::Write(access) => self.write(number, ns, access, &request.data).await,
             Command::Flush => self.media.flush().await.map_err(of_media),
-            Command::Compare(access) => self.compare(number, access, &request.data).await,
-            Command::Verify(access) => self.verify(access).await,
-            Command::WriteZeroes(zeroes) => self.write_zeroes(number, *zeroes).await,
-            Command::DatasetManagement(dsm) => self.manage(number, *dsm, &request.data).await,
+            Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
+            Command::Verify(access) => self.verify(ns, access).await,
+            Command::WriteZeroes(zeroes) => self.write_zeroes(number, ns, *zeroes).await,
+            Command::DatasetManagement(dsm) => self.manage(number, ns, *dsm, &request.data).await,
             Command::Copy(copy) => {
-                return match self.copy(number, *copy, &request.data).await {
+                return match self.copy(number, ns, *copy, &request.data).await {
                     Ok(()) => (Status::SUCCESS, 0),
                     Err((status, range)) => (status, range),
                 };
@@ -49,10 +49,27 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         (done.err().unwrap_or(Status::SUCCESS), 0)
     }
 
+    /// The namespace that a command is about, if it may be.
+    #[inline]
+    fn enter(&self, number: u16, nsid: Nsid) -> Result<Namespace, Status> {
+        let (place, namespace) = self.namespaces.active_at(nsid).map_err(Status::with_dnr)?;
+        if place.door.get() == Door::Formatting {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
+        self.slots[usize::from(number)].io_namespace.set(Some(nsid));
+        Ok(namespace)
+    }
+
     /// Where the data go, the medium, the link: a read. The medium says when its last byte comes, and
     /// the transfer begins with the first.
-    async fn read(&self, number: u16, access: &Access, data: &DataPointer) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(access)?;
+    async fn read(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
         if access.fua {
             // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
@@ -72,8 +89,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     /// Where the data are, the link, the medium: a write.
-    async fn write(&self, number: u16, access: &Access, data: &DataPointer) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(access)?;
+    async fn write(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
         let slot = &self.slots[usize::from(number)];
         let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
@@ -106,10 +129,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     async fn compare(
         &self,
         number: u16,
+        ns: Namespace,
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(access)?;
+        let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
         if access.fua {
             self.media.flush().await.map_err(|error| self.failed(error))?;
@@ -139,8 +163,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// What a read does, without the link: a verify (NVM command set 1.0, 3.2.6). Nothing is moved, so
     /// that no transfer's length bounds it.
-    async fn verify(&self, access: &Access) -> Result<(), Status> {
-        let extent = self.extent(access.lba.0, access.blocks)?;
+    async fn verify(&self, ns: Namespace, access: &Access) -> Result<(), Status> {
+        let extent = ns.extent(access.lba.0, access.blocks)?;
         if access.fua {
             self.media.flush().await.map_err(|error| self.failed(error))?;
         }
@@ -171,8 +195,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// The length of an access in bytes and its place, if the namespace has its blocks and one command
     /// may move them.
-    fn judge(&self, access: &Access) -> Result<(u32, Extent), Status> {
-        let extent = self.extent(access.lba.0, access.blocks)?;
+    fn judge(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
+        let extent = ns.extent(access.lba.0, access.blocks)?;
         let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
         if bytes > u64::from(self.options.transfer_bytes_max) {
             return Err(Status::INVALID_FIELD.with_dnr());

@@ -20,6 +20,10 @@ pub const DEALLOCATE_BYTES: u32 = 16 << 20;
 pub const COPY_RANGES_MAX: u16 = 128;
 /// Entries of the error log (ELPE + 1): one page.
 pub const ERROR_LOG_ENTRIES: usize = 64;
+/// The highest number of a namespace (NN), and the most that there can be.
+pub const NAMESPACES_MAX: u32 = 16;
+/// The controller's number in its subsystem (CNTLID).
+pub const CONTROLLER_ID: u16 = 1;
 /// Interrupt vectors offered.
 pub const VECTORS: u16 = 64;
 /// Zero degrees Celsius, in kelvins.

@@ -24,6 +24,7 @@ mod identify;
 mod interrupt;
 mod io;
 mod limits;
+mod manage;
 mod namespace;
 mod queue;
 mod ranges;
@@ -46,7 +47,7 @@ use errors::ErrorLog;
 use features::Features;
 use interrupt::Coalescing;
 pub use limits::*;
-use namespace::Namespace;
+use namespace::Namespaces;
 use queue::{Cq, Sq};
 use slot::Slot;
 
@@ -73,6 +74,8 @@ pub struct Options {
     /// Under weighted round robin, commands of the urgent class that may go while others wait, before one of
     /// those does; none: all of them, as NVMe has it. At least 1.
     pub urgent_burst_max: Option<u32>,
+    /// Namespaces that a medium is divided into which says nothing of any: 1 to [`NAMESPACES_MAX`].
+    pub namespaces: u16,
     /// Whether data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
 }
@@ -89,6 +92,7 @@ impl Default for Options {
             transfer_bytes_max: 1 << 20,
             arbitration_burst: None,
             urgent_burst_max: None,
+            namespaces: 1,
             relaxed_ordering: false,
         }
     }
@@ -114,7 +118,7 @@ pub struct Controller<P, M, H = Perfect> {
     port: P,
     media: Rc<M>,
     hook: H,
-    namespace: Namespace,
+    namespaces: Namespaces,
     options: Options,
     /// CSTS. The register shows it; the host may write there what it likes.
     csts: Cell<Csts>,
@@ -141,8 +145,6 @@ pub struct Controller<P, M, H = Perfect> {
     coalescing: Coalescing,
     counters: Counters,
     errors: RefCell<ErrorLog>,
-    /// A Format NVM is under way.
-    formatting: Cell<bool>,
     stages: Stages,
     costs: Costs,
 }
@@ -211,6 +213,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
         assert!(options.io_queues > 0, "at least one pair of I/O queues");
         assert!(options.urgent_burst_max != Some(0), "the urgent class has its turn");
+        assert!(
+            (1..=NAMESPACES_MAX).contains(&u32::from(options.namespaces)),
+            "1 to 16 namespaces"
+        );
         assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
         assert!(options.transfer_bytes_max.is_power_of_two() && options.transfer_bytes_max >= 4096);
         assert!((2..=65_536).contains(&options.queue_entries_max));
@@ -237,7 +243,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             coalescing: Coalescing::default(),
             counters: Counters::default(),
             errors: RefCell::default(),
-            formatting: Cell::new(false),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
@@ -250,7 +255,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             rt,
             port,
-            namespace: Namespace::of(&*media),
+            namespaces: Namespaces::of(&*media, options.namespaces),
             media,
             hook,
             options,

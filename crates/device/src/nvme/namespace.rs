@@ -1,92 +1,298 @@
-//! The namespace: which formats its blocks can have, and how they lie on the medium's.
+//! The namespaces: where each lies on the medium, which formats its blocks can have, and what outlasts the
+//! controller of that.
 
 use std::cell::Cell;
 
-use bus::DevicePort;
-use media::{Extent, Media};
+use media::{Extent, Media, MediaError};
+use wire::Nsid;
 use wire::nvme::identify::LbaFormat;
 use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
-use super::Controller;
-use crate::faults::Hook;
+use super::NAMESPACES_MAX;
 
 /// A block of this many bytes, as a power of two, is offered beside the medium's own.
 const LARGE_LOG2: u8 = 12;
 
-/// What the medium keeps of the namespace: a mark, a version, and the block's length as a power of two.
-const MARK: [u8; 5] = *b"DBNS\x01";
+/// How the medium keeps the one namespace of old: a mark, a version, the length of a block as a power of two.
+const MARK_1: [u8; 5] = *b"DBNS\x01";
 
-/// The namespace's blocks.
+/// How it keeps several: a mark, a version, how many were ever made, how many there are, and each.
+const MARK_2: [u8; 5] = *b"DBNS\x02";
+
+/// Of each: number, block's length as a power of two, whether it is attached, a zero; its serial number,
+/// first block and length.
+const KEPT_BYTES: usize = 24;
+
+/// A namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Namespace {
-    /// Blocks of the medium in one of the namespace's.
-    units: Cell<u32>,
-}
-
-/// The formats there are over a medium, as powers of two: its own first.
-fn formats<M: Media>(media: &M) -> impl Iterator<Item = u8> + use<M> {
-    let own = media.block_bytes().ilog2() as u8;
-    // Another one must outlast the controller.
-    let large = own < LARGE_LOG2 && media.label().is_some();
-    [Some(own), large.then_some(LARGE_LOG2)].into_iter().flatten()
+    /// Its first block of the medium, and how many it has.
+    pub start: u64,
+    pub blocks: u64,
+    /// Blocks of the medium in one of its own, as a power of two.
+    pub shift: u8,
+    /// Whether the controller has it attached.
+    pub attached: bool,
+    /// Which of those that were ever made it is.
+    pub serial: u32,
 }
 
 impl Namespace {
-    /// As the medium has it; the medium's own blocks if it says nothing, or nothing of sense.
-    pub fn of<M: Media>(media: &M) -> Namespace {
-        let own = media.block_bytes().ilog2() as u8;
-        let label = media.label().unwrap_or_default();
-        let kept = label.strip_prefix(&MARK).and_then(|rest| rest.first().copied());
-        let log2 = kept.filter(|kept| formats(media).any(|format| format == *kept));
-        Namespace { units: Cell::new(1 << (log2.unwrap_or(own) - own)) }
-    }
-}
-
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
-    /// Bytes of a block of the namespace.
-    pub(super) fn lba_bytes(&self) -> u32 {
-        self.namespace.units.get() * self.media.block_bytes()
+    /// How many blocks it has.
+    pub fn lbas(&self) -> u64 {
+        self.blocks >> self.shift
     }
 
-    /// Blocks of the namespace.
-    pub(super) fn lbas(&self) -> u64 {
-        self.media.blocks() / u64::from(self.namespace.units.get())
-    }
-
-    /// The formats, in the order in which Identify numbers them, and the number of the one in use.
-    pub(super) fn lba_formats(&self) -> (Vec<LbaFormat>, u8) {
-        let format = |ds| LbaFormat { ds, ..LbaFormat::new_zeroed() };
-        let formats: Vec<LbaFormat> = formats(&*self.media).map(format).collect();
-        let now = self.lba_bytes().ilog2() as u8;
-        let number = formats.iter().position(|format| format.ds == now).expect("one of them");
-        (formats, number as u8)
-    }
-
-    /// Changes the format to the one of this number, for good.
-    pub(super) fn set_format(&self, number: u8) -> Result<(), Status> {
-        let (formats, now) = self.lba_formats();
-        let format = formats.get(usize::from(number)).ok_or(Status::INVALID_FORMAT)?;
-        if number != now {
-            let label = [&MARK[..], &[format.ds]].concat();
-            self.media.set_label(&label).map_err(|error| self.failed(error))?;
-        }
-        self.namespace.units.set(1 << (u32::from(format.ds) - self.media.block_bytes().ilog2()));
-        Ok(())
-    }
-
-    /// Where these blocks of the namespace lie: blocks of the medium, the first and how many.
-    pub(super) fn place(&self, lba: u64, blocks: u32) -> Result<(u64, u64), Status> {
-        let (all, units) = (self.lbas(), u64::from(self.namespace.units.get()));
+    /// Where these blocks lie: blocks of the medium, the first and how many.
+    pub fn place(&self, lba: u64, blocks: u32) -> Result<(u64, u64), Status> {
+        let all = self.lbas();
         if lba > all || u64::from(blocks) > all - lba {
             return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
-        Ok((lba * units, u64::from(blocks) * units))
+        Ok((self.start + (lba << self.shift), u64::from(blocks) << self.shift))
     }
 
     /// As [`place`](Self::place), of no more blocks than a command can name.
-    pub(super) fn extent(&self, lba: u64, blocks: u32) -> Result<Extent, Status> {
+    pub fn extent(&self, lba: u64, blocks: u32) -> Result<Extent, Status> {
         let (block, blocks) = self.place(lba, blocks)?;
         // At most 65,536 blocks of at most eight of the medium's.
         Ok(Extent { block, blocks: u32::try_from(blocks).map_err(|_| Status::INVALID_FIELD)? })
+    }
+}
+
+/// What commands find at a namespace's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Door {
+    /// The namespace, if there is one.
+    #[default]
+    Open,
+    /// It is being formatted.
+    Formatting,
+    /// It is being made, or deleted.
+    Hidden,
+}
+
+/// What there is at a number.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub namespace: Cell<Option<Namespace>>,
+    pub door: Cell<Door>,
+}
+
+impl Place {
+    /// What is there, whole.
+    pub fn allocated(&self) -> Option<Namespace> {
+        self.namespace.get().filter(|_| self.door.get() != Door::Hidden)
+    }
+
+    fn attached(&self) -> Option<Namespace> {
+        self.allocated().filter(|namespace| namespace.attached)
+    }
+}
+
+/// All namespaces, by their numbers.
+pub(super) struct Namespaces {
+    places: [Place; NAMESPACES_MAX as usize],
+    /// How many were ever made.
+    made: Cell<u32>,
+    /// Blocks of the medium in all; one block of it, and one of the largest format, as powers of two.
+    blocks: u64,
+    own_log2: u8,
+    large_log2: u8,
+}
+
+impl Namespaces {
+    /// As the medium has them; if it says nothing, or nothing of sense, so many of one length in its own
+    /// blocks.
+    pub fn of<M: Media>(media: &M, otherwise: u16) -> Namespaces {
+        let own_log2 = media.block_bytes().ilog2() as u8;
+        let label = media.label();
+        // Another format must outlast the controller.
+        let large = own_log2 < LARGE_LOG2 && label.is_some();
+        let all = Namespaces {
+            places: Default::default(),
+            made: Cell::new(0),
+            blocks: media.blocks(),
+            own_log2,
+            large_log2: if large { LARGE_LOG2 } else { own_log2 },
+        };
+        if all.recall(&label.unwrap_or_default()).is_none() {
+            all.divide(otherwise.into());
+        }
+        all
+    }
+
+    /// So many namespaces of one length.
+    fn divide(&self, into: u64) {
+        let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
+        for (number, place) in (0..into).zip(&self.places) {
+            let (start, serial) = (number * each, number as u32);
+            let whole = Namespace { start, blocks: each, shift: 0, attached: true, serial };
+            place.namespace.set(Some(whole));
+        }
+        self.made.set(into as u32);
+    }
+
+    /// Namespaces begin at multiples of so many blocks of the medium, so that each can have every format.
+    fn align(&self) -> u64 {
+        1 << (self.large_log2 - self.own_log2)
+    }
+
+    /// Blocks of the medium in a block of each format.
+    fn shifts(&self) -> impl Iterator<Item = u8> {
+        let large = self.large_log2 - self.own_log2;
+        [Some(0), Some(large).filter(|large| *large > 0)].into_iter().flatten()
+    }
+
+    /// The formats, in the order in which Identify numbers them.
+    pub fn formats(&self) -> Vec<LbaFormat> {
+        let format = |shift| LbaFormat { ds: self.own_log2 + shift, ..LbaFormat::new_zeroed() };
+        self.shifts().map(format).collect()
+    }
+
+    /// The number of the format of blocks of so many of the medium's, as a power of two.
+    pub fn format_of(&self, shift: u8) -> u8 {
+        self.shifts().position(|one| one == shift).expect("one of them") as u8
+    }
+
+    /// The reverse: what a format makes of the medium's blocks.
+    pub fn shift_of(&self, format: u8) -> Result<u8, Status> {
+        self.shifts().nth(usize::from(format)).ok_or(Status::INVALID_FORMAT)
+    }
+
+    /// What lies behind a number that there is.
+    pub fn place(&self, nsid: Nsid) -> Option<&Place> {
+        self.places.get((nsid.0 as usize).wrapping_sub(1))
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (Nsid, &Place)> {
+        (1..).map(Nsid).zip(&self.places)
+    }
+
+    /// Those that the controller has attached, by rising number.
+    pub fn active(&self) -> impl Iterator<Item = Nsid> + '_ {
+        self.numbered().filter(|(_, place)| place.attached().is_some()).map(|(nsid, _)| nsid)
+    }
+
+    /// Those that there are.
+    pub fn allocated(&self) -> impl Iterator<Item = Nsid> + '_ {
+        self.numbered().filter(|(_, place)| place.allocated().is_some()).map(|(nsid, _)| nsid)
+    }
+
+    /// One that commands may be about (NVMe base 2.0, 3.2.1: of a number that there can't be the status is
+    /// another than of one where no namespace is attached).
+    #[inline]
+    pub fn active_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
+        let place = self.place(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        Ok((place, place.attached().ok_or(Status::INVALID_FIELD)?))
+    }
+
+    /// One that there is, attached or not.
+    pub fn allocated_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
+        let place = self.place(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        Ok((place, place.allocated().ok_or(Status::INVALID_FIELD)?))
+    }
+
+    /// A number that is free.
+    pub fn free(&self) -> Result<(Nsid, &Place), Status> {
+        let free = self.numbered().find(|(_, place)| place.namespace.get().is_none());
+        free.ok_or(Status::NAMESPACE_ID_UNAVAILABLE)
+    }
+
+    /// A new namespace of so many blocks of its own, where there is room; it is not there yet.
+    pub fn lay(&self, lbas: u64, shift: u8) -> Result<Namespace, Status> {
+        let full = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
+        let blocks = lbas.checked_mul(1 << shift).ok_or(full)?;
+        let mut taken: Vec<(u64, u64)> = self
+            .places
+            .iter()
+            .filter_map(|place| place.namespace.get())
+            .map(|other| (other.start, other.start + other.blocks))
+            .collect();
+        taken.sort_unstable();
+        taken.push((self.blocks, self.blocks));
+        let mut start: u64 = 0;
+        for (begin, end) in taken {
+            if begin.checked_sub(start).is_some_and(|gap| gap >= blocks) {
+                let serial = self.made.get();
+                self.made.set(serial.wrapping_add(1));
+                return Ok(Namespace { start, blocks, shift, attached: false, serial });
+            }
+            start = end.next_multiple_of(self.align());
+        }
+        Err(full)
+    }
+
+    /// Blocks of the medium that no namespace has.
+    pub fn unallocated(&self) -> u64 {
+        let taken = self.places.iter().filter_map(|place| place.namespace.get());
+        self.blocks - taken.map(|namespace| namespace.blocks).sum::<u64>()
+    }
+
+    /// Keeps on the medium what there is, but for those that are being made or deleted.
+    pub fn keep<M: Media>(&self, media: &M) -> Result<(), MediaError> {
+        let mut label = MARK_2.to_vec();
+        label.extend(self.made.get().to_le_bytes());
+        label.push(self.allocated().count() as u8);
+        for (nsid, place) in self.numbered() {
+            let Some(namespace) = place.allocated() else { continue };
+            let Namespace { start, blocks, shift, attached, serial } = namespace;
+            label.extend([nsid.0 as u8, self.own_log2 + shift, attached.into(), 0]);
+            label.extend(serial.to_le_bytes());
+            label.extend(start.to_le_bytes());
+            label.extend(blocks.to_le_bytes());
+        }
+        media.set_label(&label)
+    }
+
+    /// The reverse, if the label makes sense. What lies on a medium may come from anywhere.
+    fn recall(&self, label: &[u8]) -> Option<()> {
+        if let Some(log2) = label.strip_prefix(&MARK_1).and_then(|rest| rest.first()) {
+            let shift = self.shift_of_log2(*log2)?;
+            self.divide(1);
+            let namespace = self.places[0].namespace.get().expect("just made");
+            self.places[0].namespace.set(Some(Namespace { shift, ..namespace }));
+            return Some(());
+        }
+        let rest = label.strip_prefix(&MARK_2)?;
+        let (made, rest) = rest.split_first_chunk()?;
+        let (count, rest) = rest.split_first()?;
+        let mut kept: Vec<(usize, Namespace)> = Vec::new();
+        for bytes in rest.get(..usize::from(*count) * KEPT_BYTES)?.chunks_exact(KEPT_BYTES) {
+            let (number, namespace) = self.recall_one(bytes)?;
+            let end = namespace.start + namespace.blocks;
+            let apart = |other: &Namespace| {
+                end <= other.start || other.start + other.blocks <= namespace.start
+            };
+            if !kept.iter().all(|(taken, other)| *taken != number && apart(other)) {
+                return None;
+            }
+            kept.push((number, namespace));
+        }
+        kept.into_iter().for_each(|(at, one)| self.places[at].namespace.set(Some(one)));
+        self.made.set(u32::from_le_bytes(*made));
+        Some(())
+    }
+
+    fn shift_of_log2(&self, log2: u8) -> Option<u8> {
+        let shift = log2.checked_sub(self.own_log2)?;
+        self.shifts().find(|one| *one == shift)
+    }
+
+    fn recall_one(&self, bytes: &[u8]) -> Option<(usize, Namespace)> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+        let (start, blocks) = (word(8), word(16));
+        let number = usize::from(bytes[0]).checked_sub(1)?;
+        let inside = start.checked_add(blocks).is_some_and(|end| end <= self.blocks);
+        let sense = inside && blocks > 0 && start.is_multiple_of(self.align());
+        let namespace = Namespace {
+            start,
+            blocks,
+            shift: self.shift_of_log2(bytes[1])?,
+            attached: bytes[2] == 1,
+            serial: u32::from_le_bytes(bytes[4..8].try_into().expect("four")),
+        };
+        (sense && number < self.places.len()).then_some((number, namespace))
     }
 }

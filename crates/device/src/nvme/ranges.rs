@@ -11,6 +11,7 @@ use wire::nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::data::of_dma;
+use super::namespace::Namespace;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 use crate::faults::Hook;
 use crate::lent::Lent;
@@ -20,10 +21,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn write_zeroes(
         &self,
         number: u16,
+        ns: Namespace,
         zeroes: WriteZeroes,
     ) -> Result<(), Status> {
         let access = zeroes.access;
-        let extent = self.extent(access.lba.0, access.blocks)?;
+        let extent = ns.extent(access.lba.0, access.blocks)?;
         if zeroes.deallocate {
             self.deallocate(extent.block, extent.blocks.into()).await?;
         } else {
@@ -47,6 +49,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn manage(
         &self,
         number: u16,
+        ns: Namespace,
         dsm: DatasetManagement,
         data: &DataPointer,
     ) -> Result<(), Status> {
@@ -57,7 +60,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         })
         .await?;
         // All are judged before the first is touched.
-        let place = |range: &Extent| self.place(range.block, range.blocks);
+        let place = |range: &Extent| ns.place(range.block, range.blocks);
         ranges.iter().try_for_each(|range| place(range).map(drop))?;
         if !dsm.deallocate {
             return Ok(());
@@ -74,13 +77,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn copy(
         &self,
         number: u16,
+        ns: Namespace,
         copy: CopyTo,
         data: &DataPointer,
     ) -> Result<(), (Status, u32)> {
         let nothing_done = |status| (status, 0);
         let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
         let mut to =
-            self.judge_copy(number, copy, data, &mut ranges).await.map_err(nothing_done)?;
+            self.judge_copy(number, ns, copy, data, &mut ranges).await.map_err(nothing_done)?;
         for (index, range) in (0_u32..).zip(ranges.iter()) {
             let copied = self.copy_range(number, *range, to).await;
             copied.map_err(|status| (status, index))?;
@@ -95,6 +99,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     async fn judge_copy(
         &self,
         number: u16,
+        ns: Namespace,
         copy: CopyTo,
         data: &DataPointer,
         ranges: &mut Vec<Extent>,
@@ -111,20 +116,20 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks() });
         })
         .await?;
-        let (one, all) = self.copy_blocks_max();
+        let (one, all) = self.copy_blocks_max(ns);
         let sum: u64 = ranges.iter().map(|range| u64::from(range.blocks)).sum();
         if sum > u64::from(all) || ranges.iter().any(|range| range.blocks > u32::from(one)) {
             return Err(limit);
         }
         for range in ranges.iter_mut() {
-            *range = self.extent(range.block, range.blocks)?;
+            *range = ns.extent(range.block, range.blocks)?;
         }
-        Ok(self.extent(copy.to.0, sum as u32)?.block)
+        Ok(ns.extent(copy.to.0, sum as u32)?.block)
     }
 
     /// The most blocks of one source range, and of all of them (MSSRL, MCL).
-    pub(super) fn copy_blocks_max(&self) -> (u16, u32) {
-        let one = self.options.transfer_bytes_max / self.lba_bytes();
+    pub(super) fn copy_blocks_max(&self, ns: Namespace) -> (u16, u32) {
+        let one = self.options.transfer_bytes_max / (self.media.block_bytes() << ns.shift);
         let one = one.clamp(1, u16::MAX.into()) as u16;
         (one, u32::from(one) * 4)
     }

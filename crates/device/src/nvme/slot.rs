@@ -11,7 +11,7 @@ use media::{Extent, Media};
 use runtime::{Rt, TaskId};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::status::Status;
-use wire::{CommandId, QueueId};
+use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
 
 use super::{Controller, QueueKind};
@@ -43,6 +43,8 @@ pub(super) struct Slot {
     /// Its work is over: only its completion is still to be posted.
     pub completing: Cell<bool>,
     cut: Cell<Option<Cut>>,
+    /// The namespace that its command is about, while it is an I/O command that found one.
+    pub io_namespace: Cell<Option<Nsid>>,
     /// Room that is kept from command to command.
     pub segments: RefCell<Vec<Segment>>,
     pub part: RefCell<Vec<Segment>>,
@@ -139,6 +141,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
             self.rt.part_from_journey();
             slot.busy.set(None);
+            slot.io_namespace.set(None);
             slot.completing.set(false);
             slot.cut.set(None);
             self.give_slot(QueueKind::of(job.qid), number);

@@ -112,9 +112,13 @@ fn saving_and_setting_for_a_namespace() {
             let sqe = set(&w, Nsid::NONE, fid, value, true);
             let saved = w.raw.admin(&sqe).await.status();
             assert_eq!(saved, Status::FEATURE_NOT_SAVEABLE.with_dnr(), "feature {fid:#x}");
-            for nsid in [Nsid(2), Nsid(0xffff_fffe)] {
-                let status = setting(&mut w, nsid, fid, value).await;
-                assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            for (nsid, wanted) in [
+                (2, Status::INVALID_FIELD),
+                (17, Status::INVALID_NAMESPACE_OR_FORMAT),
+                (0xffff_fffe, Status::INVALID_NAMESPACE_OR_FORMAT),
+            ] {
+                let status = setting(&mut w, Nsid(nsid), fid, value).await;
+                assert_eq!(status, wanted.with_dnr());
             }
             if !per_namespace {
                 let status = setting(&mut w, NS, fid, value).await;

@@ -50,7 +50,8 @@ fn formats_that_there_are_not() {
             (NS, FormatNvm { erase: 2, ..plain }, Status::INVALID_FIELD),
             (NS, FormatNvm { erase: 7, ..plain }, Status::INVALID_FIELD),
             (Nsid(0), plain, Status::INVALID_NAMESPACE_OR_FORMAT),
-            (Nsid(2), plain, Status::INVALID_NAMESPACE_OR_FORMAT),
+            (Nsid(2), plain, Status::INVALID_FIELD),
+            (Nsid(17), plain, Status::INVALID_NAMESPACE_OR_FORMAT),
         ];
         for (nsid, format, wanted) in cases {
             let sqe = admin::format_nvm(w.raw.cid(), nsid, format);

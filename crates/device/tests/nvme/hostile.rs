@@ -2,7 +2,8 @@
 //! nothing that it was not told to, and serves whoever resets it properly.
 //!
 //! A failure prints what repeats it. `cargo test -p doorbell-device --test nvme -- --ignored hostile`
-//! runs for longer, with the seed of `DOORBELL_SEED` and as many steps as `DOORBELL_OPS` says.
+//! runs for longer, with the seed of `DOORBELL_SEED` and as many steps as `DOORBELL_OPS` says;
+//! `tools/hostile` goes on from seed to seed until so many commands have been answered.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,4 +156,28 @@ fn a_hostile_host_for_long() {
     let (seed, steps) =
         (from_environment("DOORBELL_SEED", 1), from_environment("DOORBELL_OPS", 200_000));
     eprintln!("{:?}", run(seed, steps));
+}
+
+/// Controller after controller, each another seed's, until so many commands have been answered. It begins
+/// with any seed, so that a run that was stopped goes on where it was.
+#[test]
+#[ignore = "until DOORBELL_COMMANDS commands have been answered"]
+fn hostile_hosts_until_enough() {
+    let first = from_environment("DOORBELL_SEED", 1);
+    let wanted = from_environment("DOORBELL_COMMANDS", 100_000);
+    let (mut answered, mut refused, mut lives) = (0, 0, 0);
+    for seed in first.. {
+        let seen = run(seed, 20_000);
+        answered += seen.completions.values().sum::<u64>();
+        (refused, lives) = (refused + seen.refused, lives + seen.lives);
+        if answered >= wanted || seed % 50 == 0 {
+            let next = seed + 1;
+            println!(
+                "{answered} commands, {refused} bad addresses, {lives} resets; next seed {next}"
+            );
+        }
+        if answered >= wanted {
+            return;
+        }
+    }
 }

@@ -41,7 +41,7 @@ fn the_controller() {
         let mpsmin = 4096;
         let most = u64::from(w.setup.options.transfer_bytes_max);
         assert_eq!(c.transfer_bytes_max(mpsmin), Some(most));
-        assert_eq!((c.ver.get(), c.cntrltype, c.nn.get()), (VERSION_1_4, 1, 1));
+        assert_eq!((c.ver.get(), c.cntrltype, c.nn.get()), (VERSION_1_4, 1, 16));
         assert_eq!((c.sqes, c.cqes), (0x66, 0x44), "64 and 16 bytes, no more, no less");
         assert_eq!((u32::from(c.acl), u32::from(c.aerl)), (3, 3));
         let optional = oncs::COMPARE
@@ -50,7 +50,9 @@ fn the_controller() {
             | oncs::VERIFY
             | oncs::COPY;
         assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);
-        assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (oacs::FORMAT, 0, 0));
+        let managed = oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT;
+        assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (managed, 0, 0));
+        assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));
         assert_eq!(c.vwc, vwc::PRESENT | vwc::BROADCAST_FLUSH);
         for text in [&c.sn[..], &c.mn[..], &c.fr[..]] {
@@ -126,6 +128,8 @@ fn every_other_structure_is_refused() {
         cns::COMMAND_SET_ACTIVE_NAMESPACES,
         cns::ALLOCATED_NAMESPACES,
         cns::ALLOCATED_NAMESPACE,
+        cns::CONTROLLERS_OF_NAMESPACE,
+        cns::CONTROLLERS,
     ];
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
@@ -144,9 +148,17 @@ fn every_other_structure_is_refused() {
             cns::COMMAND_SET_NAMESPACE,
             cns::ALLOCATED_NAMESPACE,
         ] {
-            for nsid in [0, 2, 0xffff_fffe] {
+            for nsid in [0, 17, 0xffff_fffe] {
                 let refused = by_cns(&mut w, Nsid(nsid), number).await.unwrap_err();
                 assert_eq!(refused, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            }
+            // Where no namespace is, there is one of zeros, or none that has names.
+            let inactive = by_cns(&mut w, Nsid(2), number).await;
+            match number {
+                cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
+                    assert!(inactive.unwrap().iter().all(|byte| *byte == 0));
+                }
+                _ => assert_eq!(inactive.unwrap_err(), Status::INVALID_FIELD.with_dnr()),
             }
         }
         let zoned = Identify { cns: cns::COMMAND_SET_CONTROLLER, csi: 2, ..Identify::default() };

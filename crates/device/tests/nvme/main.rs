@@ -17,6 +17,7 @@ mod hostile;
 mod identify;
 mod live;
 mod logs;
+mod namespaces;
 mod prps;
 mod queues;
 mod ranges;

@@ -41,13 +41,17 @@ pub struct Identity {
 impl Identity {
     /// What blocks read as that were deallocated (NVM command set 1.0, 4.1.5.1: DLFEAT).
     pub fn deallocated(&self) -> Deallocated {
-        if self.controller.oncs.get() & oncs::DATASET_MANAGEMENT == 0 {
-            return Deallocated::Unsupported;
-        }
-        match self.namespace.dlfeat & 7 {
-            1 => Deallocated::Zeros,
-            _ => Deallocated::Unknown,
-        }
+        deallocated(&self.controller, &self.namespace)
+    }
+}
+
+fn deallocated(controller: &IdentifyController, namespace: &IdentifyNamespace) -> Deallocated {
+    if controller.oncs.get() & oncs::DATASET_MANAGEMENT == 0 {
+        return Deallocated::Unsupported;
+    }
+    match namespace.dlfeat & 7 {
+        1 => Deallocated::Zeros,
+        _ => Deallocated::Unknown,
     }
 }
 
@@ -162,6 +166,31 @@ impl<P: HostPort> Controller<P> {
         let queue = Rc::new(queue);
         core.queues.borrow_mut().push(queue.clone());
         Ok(queue)
+    }
+
+    /// Another namespace, by a queue that there is: it shares the queue's command slots with whoever uses
+    /// that, and has a shape of its own, as it is now. A namespace that is formatted or made anew afterwards
+    /// is to be asked for anew.
+    pub async fn on_namespace(
+        &self,
+        queue: &Queue<P>,
+        nsid: Nsid,
+    ) -> Result<Rc<Queue<P>>, InitError> {
+        let core = &self.core;
+        core.running().await?;
+        let namespace = core.admin.identify_namespace(nsid).await?;
+        let controller = &core.identity.controller;
+        // The queue's lists are as long as the first namespace's longest transfer.
+        let most = core.identity.geometry.transfer_bytes_max;
+        let options = Options { transfer_bytes_max: most, ..core.options };
+        let geometry = geometry(controller, &namespace, &options)?;
+        Ok(Rc::new(queue.facing(nsid, geometry, deallocated(controller, &namespace))))
+    }
+
+    /// The namespaces that are active now, at most 1024.
+    pub async fn active_namespaces(&self) -> Result<Vec<Nsid>, InitError> {
+        self.core.running().await?;
+        self.core.admin.active_namespaces().await
     }
 
     pub(super) fn core(&self) -> &Rc<Core<P>> {

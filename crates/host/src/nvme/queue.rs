@@ -37,7 +37,7 @@ pub struct Queue<P: HostPort> {
     stages: Stages,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Costs {
     submit: Cost,
     complete: Cost,
@@ -45,7 +45,7 @@ struct Costs {
     context_switch: Option<Cost>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Stages {
     slot_wait: Stage,
     completion: Stage,
@@ -107,9 +107,36 @@ impl<P: HostPort> Queue<P> {
             geometry: self.geometry,
             retries: self.retries,
             deallocated: self.deallocated,
-            costs: self.costs.clone(),
-            stages: self.stages.clone(),
+            costs: self.costs,
+            stages: self.stages,
         })
+    }
+
+    /// The same queue pair and command slots, for another namespace.
+    pub(super) fn facing(
+        &self,
+        nsid: Nsid,
+        geometry: Geometry,
+        deallocated: Deallocated,
+    ) -> Queue<P> {
+        Queue {
+            pair: self.pair.clone(),
+            priority: self.priority,
+            port: self.port.clone(),
+            share: self.share.clone(),
+            health: self.health.clone(),
+            nsid,
+            geometry,
+            deallocated,
+            retries: self.retries,
+            costs: self.costs,
+            stages: self.stages,
+        }
+    }
+
+    /// The namespace that it reads and writes.
+    pub fn nsid(&self) -> Nsid {
+        self.nsid
     }
 
     /// Reads blocks from `lba` on until `into` is full.

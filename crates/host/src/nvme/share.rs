@@ -30,6 +30,7 @@ impl Shared {
 }
 
 /// One core among those that share a queue.
+#[derive(Clone)]
 pub(super) struct Share {
     shared: Rc<Shared>,
     /// This core issues one command at a time, on whichever queue.

@@ -1,7 +1,7 @@
 //! The table `[device]`: the controller, what it can hold and what its work costs.
 
 use bus::sim::NamedCost;
-use device::nvme::SLOTS_MAX;
+use device::nvme::{NAMESPACES_MAX, SLOTS_MAX};
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
@@ -31,6 +31,8 @@ pub struct Device {
     pub mdts_bytes: u64,
     /// Commands taken from one queue before the next has its turn; none: no limit.
     pub arbitration_burst: Option<u32>,
+    /// Namespaces of one length that a new medium is divided into.
+    pub namespaces: u32,
     /// What its work costs, in the order of [`DEVICE_COSTS`].
     pub costs: Vec<NamedCost>,
 }
@@ -51,6 +53,9 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let bursts = |n: u64| n == 0 || (n.is_power_of_two() && n <= 64);
     let expected = "a power of two up to 64, or 0 for no limit";
     let burst = fields.number_where("arbitration_burst", Welcome, bursts, expected);
+    let several = fields.has("namespaces");
+    let most = u64::from(NAMESPACES_MAX);
+    let namespaces = if several { fields.number("namespaces", Welcome, 1..=most) } else { Some(1) };
     let costs = costs(&fields, DEVICE_COSTS);
     fields.done();
     Some(Device {
@@ -62,6 +67,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         queue_entries: queue_entries? as u32,
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
+        namespaces: namespaces? as u32,
         costs: costs?,
     })
 }

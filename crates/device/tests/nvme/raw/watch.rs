@@ -111,7 +111,9 @@ impl Witness {
                     self.name_run(sqe.prp1.get(), 16 * entries);
                 }
                 // An admin command's number: all blocks are.
-                opcode::admin::FORMAT_NVM => self.asks_for(Lba(0), u32::MAX),
+                opcode::admin::FORMAT_NVM | opcode::admin::NAMESPACE_MANAGEMENT => {
+                    self.asks_for(Lba(0), u32::MAX);
+                }
                 _ => self.learn_writes(&sqe),
             }
         }

@@ -5,6 +5,7 @@ use super::{
     Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Select, SetFeatures,
 };
 use crate::nvme::entry::{DataPointer, Sqe};
+use crate::nvme::identify::csi;
 use crate::{BusAddr, CommandId, Nsid, QueueId};
 
 /// A command that concerns the controller and moves no data.
@@ -48,6 +49,25 @@ pub fn delete_sq(cid: CommandId, qid: QueueId) -> Sqe {
 pub fn format_nvm(cid: CommandId, nsid: Nsid, format: FormatNvm) -> Sqe {
     let command = Command::FormatNvm(format);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
+}
+
+/// Create a namespace of the NVM command set, as the 4096 bytes at `data` describe it; the completion has its
+/// number.
+pub fn create_namespace(cid: CommandId, data: DataPointer) -> Sqe {
+    let command = Command::CreateNamespace { csi: csi::NVM };
+    Request { cid, nsid: Nsid::NONE, data, command }.to_sqe()
+}
+
+/// Delete a namespace, or all with [`Nsid::BROADCAST`].
+pub fn delete_namespace(cid: CommandId, nsid: Nsid) -> Sqe {
+    let command = Command::DeleteNamespace;
+    Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
+}
+
+/// Attach a namespace to the controllers that the 4096 bytes at `data` list, or detach it from them.
+pub fn attach_namespace(cid: CommandId, nsid: Nsid, attach: bool, data: DataPointer) -> Sqe {
+    let command = if attach { Command::AttachNamespace } else { Command::DetachNamespace };
+    Request { cid, nsid, data, command }.to_sqe()
 }
 
 /// Identify into the 4096 bytes at `data` the structure `cns` of `nsid`.

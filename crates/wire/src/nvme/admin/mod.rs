@@ -9,8 +9,9 @@ mod build;
 mod dwords;
 
 pub use build::{
-    abort, async_event_request, create_cq, create_sq, delete_cq, delete_sq, format_nvm,
-    get_feature, get_log_page, identify, set_feature,
+    abort, async_event_request, attach_namespace, create_cq, create_namespace, create_sq,
+    delete_cq, delete_namespace, delete_sq, format_nvm, get_feature, get_log_page, identify,
+    set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
 
@@ -60,6 +61,18 @@ pub enum Command {
     AsyncEventRequest,
     /// 5.14.
     FormatNvm(FormatNvm),
+    /// 5.23, SEL 0: a new namespace, as the data, an
+    /// [`IdentifyNamespace`](super::identify::IdentifyNamespace), describe it.
+    CreateNamespace {
+        /// The command set that it is to be of.
+        csi: u8,
+    },
+    /// 5.23, SEL 1: the request's namespace is given up.
+    DeleteNamespace,
+    /// 5.22, SEL 0: to the controllers that the data list.
+    AttachNamespace,
+    /// 5.22, SEL 1: from the controllers that the data list.
+    DetachNamespace,
 }
 
 /// How a namespace is to be formatted.
@@ -209,6 +222,16 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         }
         opcode::ASYNC_EVENT_REQUEST => Command::AsyncEventRequest,
         opcode::FORMAT_NVM => Command::FormatNvm(FormatNvm::parse(sqe)),
+        opcode::NAMESPACE_MANAGEMENT => match sqe.cdw10.get() & 0xf {
+            0 => Command::CreateNamespace { csi: (sqe.cdw11.get() >> 24) as u8 },
+            1 => Command::DeleteNamespace,
+            _ => return Err(Status::INVALID_FIELD),
+        },
+        opcode::NAMESPACE_ATTACHMENT => match sqe.cdw10.get() & 0xf {
+            0 => Command::AttachNamespace,
+            1 => Command::DetachNamespace,
+            _ => return Err(Status::INVALID_FIELD),
+        },
         _ => return Err(Status::INVALID_OPCODE),
     };
     sqe.finish(command)
@@ -241,6 +264,9 @@ impl Request {
             }
             Command::AsyncEventRequest => {}
             Command::FormatNvm(format) => format.store(&mut sqe),
+            Command::CreateNamespace { csi } => sqe.cdw11 = (u32::from(*csi) << 24).into(),
+            Command::AttachNamespace => {}
+            Command::DeleteNamespace | Command::DetachNamespace => sqe.cdw10 = 1.into(),
         }
         sqe
     }
@@ -261,6 +287,10 @@ impl Command {
             Command::GetFeatures { .. } => opcode::GET_FEATURES,
             Command::AsyncEventRequest => opcode::ASYNC_EVENT_REQUEST,
             Command::FormatNvm(_) => opcode::FORMAT_NVM,
+            Command::CreateNamespace { .. } | Command::DeleteNamespace => {
+                opcode::NAMESPACE_MANAGEMENT
+            }
+            Command::AttachNamespace | Command::DetachNamespace => opcode::NAMESPACE_ATTACHMENT,
         }
     }
 }
@@ -284,6 +314,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 11);
+        assert_eq!(known, 13);
     }
 }

@@ -34,6 +34,8 @@ pub mod cns {
     pub const ALLOCATED_NAMESPACES: u8 = 0x10;
     /// [`super::IdentifyNamespace`] of an allocated namespace.
     pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+    /// The controllers that have a namespace attached.
+    pub const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
     /// The controllers of the subsystem.
     pub const CONTROLLERS: u8 = 0x13;
     /// Which command sets can be enabled together.

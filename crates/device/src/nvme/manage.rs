@@ -1,0 +1,186 @@
+//! Namespace Management and Attachment (NVMe base 2.0, 5.23 and 5.22).
+
+use bus::{Carry, DevicePort};
+use media::Media;
+use wire::Nsid;
+use wire::nvme::admin::Request;
+use wire::nvme::identify::{IdentifyNamespace, csi};
+use wire::nvme::status::Status;
+use zerocopy::FromBytes;
+
+use super::data::of_dma;
+use super::namespace::{Door, Namespace, Place};
+use super::slot::Cut;
+use super::{CONTROLLER_ID, Controller};
+use crate::faults::Hook;
+use crate::lent::Lent;
+
+/// Bytes of what either command brings along.
+const DATA_BYTES: u32 = 4096;
+
+/// While it lives, commands do not find the namespace; unless it was kept from that, all is then as it was.
+struct Hidden<'a> {
+    place: &'a Place,
+    before: Option<Namespace>,
+}
+
+impl<'a> Hidden<'a> {
+    fn hide(place: &'a Place) -> Hidden<'a> {
+        place.door.set(Door::Hidden);
+        Hidden { place, before: place.namespace.get() }
+    }
+
+    /// From now on this is there.
+    fn becomes(mut self, namespace: Option<Namespace>) {
+        self.before = namespace;
+    }
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        self.place.namespace.set(self.before);
+        self.place.door.set(Door::Open);
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// Whether namespaces can be made and deleted: only where that outlasts the controller.
+    pub(super) fn is_manageable(&self) -> bool {
+        self.media.label().is_some()
+    }
+
+    /// A new namespace, which reads as zeros and is not attached; its number.
+    pub(super) async fn create_namespace(
+        &self,
+        number: u16,
+        request: &Request,
+        set: u8,
+    ) -> Result<u32, Status> {
+        self.must_be_manageable()?;
+        if set != csi::NVM {
+            return Err(Status::COMMAND_SET_NOT_SUPPORTED);
+        }
+        let data = self.brought(number, request).await?;
+        let wanted = IdentifyNamespace::read_from_bytes(&data[..]).expect("its length");
+        let (lbas, capacity) = (wanted.nsze.get(), wanted.ncap.get());
+        if wanted.flbas & 0xf0 != 0 || wanted.dps != 0 {
+            return Err(Status::INVALID_FORMAT);
+        }
+        let shift = self.namespaces.shift_of(wanted.flbas)?;
+        if lbas == 0 || capacity > lbas || wanted.nmic != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        if capacity < lbas {
+            return Err(Status::THIN_PROVISIONING_NOT_SUPPORTED);
+        }
+        let (nsid, place) = self.namespaces.free()?;
+        let namespace = self.namespaces.lay(lbas, shift)?;
+        let hidden = Hidden::hide(place);
+        // From here on its place is taken, and nobody sees it.
+        place.namespace.set(Some(namespace));
+        self.deallocate(namespace.start, namespace.blocks).await?;
+        self.media.flush().await.map_err(|error| self.failed(error))?;
+        hidden.becomes(Some(namespace));
+        self.keep_or(|| place.namespace.set(None))?;
+        Ok(nsid.0)
+    }
+
+    /// Deletes one, or all. Commands that are under way in it complete first, as aborted.
+    pub(super) async fn delete_namespace(&self, nsid: Nsid) -> Result<u32, Status> {
+        self.must_be_manageable()?;
+        let all: Vec<Nsid> = match nsid {
+            Nsid::BROADCAST => self.namespaces.allocated().collect(),
+            one => vec![one],
+        };
+        for nsid in all {
+            let (place, namespace) = self.namespaces.allocated_at(nsid)?;
+            self.must_be_open(place)?;
+            let hidden = Hidden::hide(place);
+            self.drain_namespace(nsid).await;
+            hidden.becomes(None);
+            self.keep_or(|| place.namespace.set(Some(namespace)))?;
+        }
+        Ok(0)
+    }
+
+    /// Attaches a namespace to this controller, or detaches it: commands that are under way in it complete
+    /// first, as aborted.
+    pub(super) async fn attach_namespace(
+        &self,
+        number: u16,
+        request: &Request,
+        attach: bool,
+    ) -> Result<u32, Status> {
+        self.must_be_manageable()?;
+        let (place, namespace) = self.namespaces.allocated_at(request.nsid)?;
+        let data = self.brought(number, request).await?;
+        self.judge_controllers(&data[..])?;
+        self.must_be_open(place)?;
+        match (namespace.attached, attach) {
+            (true, true) => return Err(Status::NAMESPACE_ALREADY_ATTACHED),
+            (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED),
+            _ => {}
+        }
+        let hidden = Hidden::hide(place);
+        self.drain_namespace(request.nsid).await;
+        hidden.becomes(Some(Namespace { attached: attach, ..namespace }));
+        self.keep_or(|| place.namespace.set(Some(namespace)))?;
+        Ok(0)
+    }
+
+    fn must_be_manageable(&self) -> Result<(), Status> {
+        if self.is_manageable() { Ok(()) } else { Err(Status::INVALID_OPCODE) }
+    }
+
+    fn must_be_open(&self, place: &Place) -> Result<(), Status> {
+        match place.door.get() {
+            Door::Open => Ok(()),
+            Door::Formatting => Err(Status::FORMAT_IN_PROGRESS),
+            Door::Hidden => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// Keeps the namespaces as they are now, or undoes what was done.
+    fn keep_or(&self, undo: impl FnOnce()) -> Result<(), Status> {
+        self.namespaces.keep(&*self.media).map_err(|error| {
+            undo();
+            self.failed(error)
+        })
+    }
+
+    /// What a command brings along.
+    async fn brought(
+        &self,
+        number: u16,
+        request: &Request,
+    ) -> Result<Box<[u8; DATA_BYTES as usize]>, Status> {
+        self.locate(number, &request.data, DATA_BYTES).await?;
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        let mut data = Box::new([0; DATA_BYTES as usize]);
+        self.port.read(&from, &mut data[..], Carry::All).await.map_err(of_dma)?;
+        Ok(data)
+    }
+
+    /// A list of controllers (NVMe base 2.0, 4.4.1): this one, which is the only one there is.
+    fn judge_controllers(&self, list: &[u8]) -> Result<(), Status> {
+        let mut numbers = list.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+        let count = usize::from(numbers.next().expect("a list has a count"));
+        let sense = count == 1 && numbers.next() == Some(CONTROLLER_ID);
+        if sense { Ok(()) } else { Err(Status::CONTROLLER_LIST_INVALID) }
+    }
+
+    /// Cuts the commands that are under way in a namespace, and waits until they have completed.
+    async fn drain_namespace(&self, nsid: Nsid) {
+        let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
+        for slot in self.slots.iter().filter(|slot| inside(slot)) {
+            slot.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED));
+        }
+        loop {
+            let version = self.quiet.version();
+            if !self.slots.iter().any(|slot| inside(slot) && !slot.completing.get()) {
+                return;
+            }
+            self.quiet.changed(&self.rt, version).await;
+        }
+    }
+}
