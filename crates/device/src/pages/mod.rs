@@ -10,7 +10,7 @@
 //! switch, each "with independent upstream and downstream buffers, which control the in-bound or out-bound
 //! I/O requests in front of the flash memory". All share the port's link, and so contend for it. A slot is a
 //! place of the upstream buffer, taken from the command to its answer; a downstream row holds what one
-//! program writes. [`Endpoints::read`](io) tells the story of a read.
+//! program writes. `Endpoints::read`, in `io.rs`, tells the story of a read.
 //!
 //! A host may be anybody: what flash would refuse is an answer, and what makes no sense harms nobody.
 

@@ -16,7 +16,7 @@ use crate::strand;
 
 /// Flash behind endpoints, with the write buffer and the pages that were read in host memory.
 ///
-/// If an endpoint is gone, whoever waits for it waits for ever: [`Remote::gone`] tells.
+/// If an endpoint is gone, whoever waits for it waits for ever: the driver that it belongs to tells.
 pub struct Remote<P: HostPort> {
     pub(super) rt: Rt,
     pub(super) ports: Vec<P>,
