@@ -370,6 +370,7 @@ impl<P: HostPort> BlockDevice for Queue<P> {
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         Queue::flush(self)
     }
+
     fn deallocated(&self) -> Deallocated {
         self.deallocated
     }
