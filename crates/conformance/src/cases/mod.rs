@@ -12,6 +12,7 @@ mod queues;
 mod ranges;
 mod registers;
 mod resets;
+mod self_tests;
 
 use crate::suite::Section;
 
@@ -29,4 +30,5 @@ pub(crate) const ALL: &[&[Section]] = &[
     nvm::SECTIONS,
     ranges::SECTIONS,
     namespaces::SECTIONS,
+    self_tests::SECTIONS,
 ];

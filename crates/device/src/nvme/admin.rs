@@ -44,6 +44,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
             Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
+            Command::SelfTest(test) => self.self_test(request.nsid, test).await,
             Command::CreateNamespace { csi } => self.create_namespace(number, &request, csi).await,
             Command::DeleteNamespace => self.delete_namespace(request.nsid).await,
             Command::AttachNamespace => self.attach_namespace(number, &request, true).await,
@@ -188,8 +189,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 Ok(slots.as_bytes().to_vec())
             }
             lid::COMMANDS_SUPPORTED => Ok(effects(self.is_manageable()).as_bytes().to_vec()),
+            lid::SELF_TEST => Ok(self.self_test_page()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
+    }
+
+    /// Since its start.
+    pub(super) fn power_on_hours(&self) -> u64 {
+        self.rt.now().0 / 3_600_000_000_000_000
     }
 
     fn health(&self) -> SmartHealth {
@@ -205,7 +212,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         health.host_reads = u128::from(c.reads.get()).into();
         health.host_writes = u128::from(c.writes.get()).into();
         health.power_cycles = 1.into();
-        health.power_on_hours = u128::from(self.rt.now().0 / 3_600_000_000_000_000).into();
+        health.power_on_hours = u128::from(self.power_on_hours()).into();
         health.media_errors = u128::from(c.media_errors.get()).into();
         health.error_log_entries = u128::from(self.errors.borrow().count).into();
         health
@@ -289,6 +296,7 @@ fn effects(manageable: bool) -> CommandEffects {
         (opcode::admin::SET_FEATURES, PLAIN),
         (opcode::admin::GET_FEATURES, PLAIN),
         (opcode::admin::ASYNC_EVENT_REQUEST, PLAIN),
+        (opcode::admin::SELF_TEST, PLAIN),
         (opcode::admin::FORMAT_NVM, WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE),
     ] {
         effects.admin[usize::from(opcode)] = bits.into();

@@ -136,6 +136,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// more: every journey has been cut, and what was posted before lands before the answer.
     async fn disable(&self) {
         self.ready.set(false);
+        self.reset_ends_self_test();
         for slot in &self.slots {
             slot.cut(&self.rt, Cut::Silently);
         }

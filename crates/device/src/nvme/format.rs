@@ -9,6 +9,7 @@ use wire::nvme::status::Status;
 use super::Controller;
 use super::data::of_media;
 use super::namespace::{Door, Namespace, Place};
+use super::self_test::Ended;
 use crate::faults::Hook;
 
 /// SES: no erase asked for, and an erase of user data. Erasing by forgetting a key is not offered (FNA).
@@ -42,6 +43,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if !ERASES.contains(&format.erase) {
             return Err(Status::INVALID_FIELD);
         }
+        self.end_self_test(Ended::ByFormat, |of| of == Nsid::BROADCAST || all.contains(&of));
         for nsid in all {
             let (place, namespace) = self.namespaces.active_at(nsid)?;
             self.format_one(place, namespace, shift).await?;

@@ -127,7 +127,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.lpa = lpa::EXTENDED | lpa::COMMANDS_SUPPORTED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         let manageable = if self.is_manageable() { oacs::NAMESPACE_MANAGEMENT } else { 0 };
-        c.oacs = (oacs::FORMAT | manageable).into();
+        c.oacs = (oacs::FORMAT | oacs::SELF_TEST | manageable).into();
+        // An extended self-test takes a minute, the least that can be said; there is one at a time.
+        (c.edstt, c.dsto) = (1.into(), 1);
         let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.media.block_bytes());
         c.tnvmcap = bytes(self.media.blocks()).into();
         c.unvmcap = bytes(self.namespaces.unallocated()).into();

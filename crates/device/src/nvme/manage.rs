@@ -10,6 +10,7 @@ use zerocopy::FromBytes;
 
 use super::data::of_dma;
 use super::namespace::{Door, Namespace, Place};
+use super::self_test::Ended;
 use super::slot::Cut;
 use super::{CONTROLLER_ID, Controller};
 use crate::faults::Hook;
@@ -171,6 +172,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Cuts the commands that are under way in a namespace, and waits until they have completed.
     async fn drain_namespace(&self, nsid: Nsid) {
+        self.end_self_test(Ended::ByRemoval, |of| of == Nsid::BROADCAST || of == nsid);
         let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
         for slot in self.slots.iter().filter(|slot| inside(slot)) {
             slot.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED));

@@ -28,6 +28,7 @@ mod manage;
 mod namespace;
 mod queue;
 mod ranges;
+mod self_test;
 mod slot;
 
 use std::cell::{Cell, RefCell};
@@ -49,6 +50,7 @@ use interrupt::Coalescing;
 pub use limits::*;
 use namespace::Namespaces;
 use queue::{Cq, Sq};
+use self_test::SelfTests;
 use slot::Slot;
 
 /// What the plan decides about a controller.
@@ -145,6 +147,7 @@ pub struct Controller<P, M, H = Perfect> {
     coalescing: Coalescing,
     counters: Counters,
     errors: RefCell<ErrorLog>,
+    self_tests: SelfTests,
     stages: Stages,
     costs: Costs,
 }
@@ -243,6 +246,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             coalescing: Coalescing::default(),
             counters: Counters::default(),
             errors: RefCell::default(),
+            self_tests: SelfTests::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
@@ -270,6 +274,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         controller.rt.spawn(controller.clone().control());
         controller.rt.spawn(controller.clone().tell_late());
+        controller.rt.spawn(controller.clone().run_self_tests());
         if H::ON {
             controller.rt.spawn(controller.clone().stop_when_fatal());
         }

@@ -23,3 +23,4 @@ mod queues;
 mod ranges;
 mod registers;
 mod resets;
+mod self_tests;

@@ -19,6 +19,8 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Which commands there are, and what each may affect.
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
+    /// [`super::SelfTestLog`].
+    pub const SELF_TEST: u8 = 0x06;
 }
 
 /// One error (5.16.1.2).
@@ -199,6 +201,62 @@ pub mod effect {
     /// NCC: it may change what a namespace can do.
     pub const NAMESPACE: u32 = 1 << 2;
 }
+
+/// A self-test that has ended (5.16.1.7).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SelfTestResult {
+    /// DSTS: how it ended in bits 3:0, 15 where there was none; which it was in bits 7:4.
+    pub status: u8,
+    /// The first segment that failed, where one did.
+    pub segment: u8,
+    /// What is given: bit 0 the namespace, 1 the block, 2 and 3 the status.
+    pub valid: u8,
+    /// Reserved.
+    pub reserved3: u8,
+    /// Hours with power on when it ended.
+    pub power_on_hours: U64,
+    /// The namespace that failed.
+    pub nsid: U32,
+    /// The block that failed.
+    pub failing_lba: U64,
+    /// Status code type of the failure.
+    pub code_type: u8,
+    /// Status code of the failure.
+    pub code: u8,
+    /// The vendor's own.
+    pub vendor: U16,
+}
+
+layout!(SelfTestResult, 28, {
+    status @ 0, segment @ 1, valid @ 2, power_on_hours @ 4, nsid @ 12, failing_lba @ 16,
+    code_type @ 24, code @ 25, vendor @ 26,
+});
+
+/// The self-test that runs, and the last twenty (5.16.1.7).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SelfTestLog {
+    /// Which test runs, in bits 3:0; 0 for none.
+    pub now: u8,
+    /// How much of it is done, in percent.
+    pub percent: u8,
+    /// Reserved.
+    pub reserved2: [u8; 2],
+    /// Newest first.
+    pub results: [SelfTestResult; SelfTestLog::RESULTS],
+}
+
+impl SelfTestLog {
+    /// Results that are kept.
+    pub const RESULTS: usize = 20;
+}
+
+layout!(SelfTestLog, 564, { now @ 0, percent @ 1, results @ 4 });
 
 /// All zeros: nothing has happened yet.
 macro_rules! default_is_zeros {

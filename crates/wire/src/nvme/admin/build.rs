@@ -2,7 +2,8 @@
 //! with a whole [`Request`].
 
 use super::{
-    Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Select, SetFeatures,
+    Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Select, SelfTest,
+    SetFeatures,
 };
 use crate::nvme::entry::{DataPointer, Sqe};
 use crate::nvme::identify::csi;
@@ -48,6 +49,13 @@ pub fn delete_sq(cid: CommandId, qid: QueueId) -> Sqe {
 /// Format a namespace, or all with [`Nsid::BROADCAST`].
 pub fn format_nvm(cid: CommandId, nsid: Nsid, format: FormatNvm) -> Sqe {
     let command = Command::FormatNvm(format);
+    Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
+}
+
+/// Begin a self-test of the controller, and of a namespace, of none with [`Nsid::NONE`] or of all with
+/// [`Nsid::BROADCAST`]; or end the one that runs.
+pub fn self_test(cid: CommandId, nsid: Nsid, test: SelfTest) -> Sqe {
+    let command = Command::SelfTest(test);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 

@@ -11,7 +11,7 @@ mod dwords;
 pub use build::{
     abort, async_event_request, attach_namespace, create_cq, create_namespace, create_sq,
     delete_cq, delete_namespace, delete_sq, format_nvm, get_feature, get_log_page, identify,
-    set_feature,
+    self_test, set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
 
@@ -61,6 +61,8 @@ pub enum Command {
     AsyncEventRequest,
     /// 5.14.
     FormatNvm(FormatNvm),
+    /// 5.8. The test goes on after the command has completed.
+    SelfTest(SelfTest),
     /// 5.23, SEL 0: a new namespace, as the data, an
     /// [`IdentifyNamespace`](super::identify::IdentifyNamespace), describe it.
     CreateNamespace {
@@ -73,6 +75,17 @@ pub enum Command {
     AttachNamespace,
     /// 5.22, SEL 1: from the controllers that the data list.
     DetachNamespace,
+}
+
+/// STC: which self-test is to be begun, or whether the one that runs is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelfTest {
+    /// One of two minutes at most.
+    Short = 1,
+    /// One that takes as long as Identify says.
+    Extended = 2,
+    /// None: the one that runs is aborted.
+    Abort = 0xf,
 }
 
 /// How a namespace is to be formatted.
@@ -222,6 +235,12 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         }
         opcode::ASYNC_EVENT_REQUEST => Command::AsyncEventRequest,
         opcode::FORMAT_NVM => Command::FormatNvm(FormatNvm::parse(sqe)),
+        opcode::SELF_TEST => Command::SelfTest(match sqe.cdw10.get() & 0xf {
+            1 => SelfTest::Short,
+            2 => SelfTest::Extended,
+            0xf => SelfTest::Abort,
+            _ => return Err(Status::INVALID_FIELD),
+        }),
         opcode::NAMESPACE_MANAGEMENT => match sqe.cdw10.get() & 0xf {
             0 => Command::CreateNamespace { csi: (sqe.cdw11.get() >> 24) as u8 },
             1 => Command::DeleteNamespace,
@@ -264,6 +283,7 @@ impl Request {
             }
             Command::AsyncEventRequest => {}
             Command::FormatNvm(format) => format.store(&mut sqe),
+            Command::SelfTest(test) => sqe.cdw10 = (*test as u32).into(),
             Command::CreateNamespace { csi } => sqe.cdw11 = (u32::from(*csi) << 24).into(),
             Command::AttachNamespace => {}
             Command::DeleteNamespace | Command::DetachNamespace => sqe.cdw10 = 1.into(),
@@ -287,6 +307,7 @@ impl Command {
             Command::GetFeatures { .. } => opcode::GET_FEATURES,
             Command::AsyncEventRequest => opcode::ASYNC_EVENT_REQUEST,
             Command::FormatNvm(_) => opcode::FORMAT_NVM,
+            Command::SelfTest(_) => opcode::SELF_TEST,
             Command::CreateNamespace { .. } | Command::DeleteNamespace => {
                 opcode::NAMESPACE_MANAGEMENT
             }
@@ -314,6 +335,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 13);
+        assert_eq!(known, 14);
     }
 }

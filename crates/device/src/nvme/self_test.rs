@@ -1,0 +1,217 @@
+//! Device Self-test (NVMe base 2.0, 5.8): pieces of the namespaces are read, one after the other, while the
+//! host's commands go on.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bus::DevicePort;
+use media::{Extent, Media};
+use runtime::{Either, Signal, Time, race};
+use wire::Nsid;
+use wire::nvme::admin::SelfTest;
+use wire::nvme::log::{SelfTestLog, SelfTestResult};
+use wire::nvme::status::Status;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Controller, PIECE_BYTES};
+use crate::faults::Hook;
+
+/// Pieces of each namespace that are read: by a short test, and by an extended one.
+const SHORT_PIECES: u64 = 16;
+const EXTENDED_PIECES: u64 = 1024;
+
+/// How a test ended: DSTS of its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well = 0,
+    ByCommand = 1,
+    ByReset = 2,
+    ByRemoval = 3,
+    ByFormat = 4,
+    Failed = 7,
+}
+
+/// DSTS of a place in the log that no test has filled.
+const UNUSED: u8 = 0xf;
+/// The segment that reads the medium.
+const MEDIUM: u8 = 1;
+/// Bits of what is valid in a result: namespace, failing block, status.
+const NSID_VALID: u8 = 1 << 0;
+const LBA_VALID: u8 = 1 << 1;
+const STATUS_VALID: u8 = 1 << 2 | 1 << 3;
+
+/// The test that runs, and those that have ended.
+#[derive(Default)]
+pub(super) struct SelfTests {
+    running: Cell<Option<Running>>,
+    /// Newest first. Kept across resets, and gone with the device's process.
+    results: RefCell<VecDeque<SelfTestResult>>,
+    /// One was begun, is to end, or has ended.
+    changed: Signal,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    test: SelfTest,
+    /// Of which namespace; none of the controller alone, broadcast of all.
+    nsid: Nsid,
+    percent: u8,
+    /// Why it is to end.
+    stop: Option<Ended>,
+}
+
+/// Where a test has met an error.
+struct Fault {
+    nsid: Nsid,
+    lba: u64,
+    status: Status,
+}
+
+impl SelfTests {
+    /// The log page.
+    pub fn page(&self) -> SelfTestLog {
+        let mut page = SelfTestLog::new_zeroed();
+        if let Some(running) = self.running.get() {
+            (page.now, page.percent) = (running.test as u8, running.percent);
+        }
+        page.results.iter_mut().for_each(|place| place.status = UNUSED);
+        let results = self.results.borrow();
+        page.results.iter_mut().zip(results.iter()).for_each(|(place, result)| *place = *result);
+        page
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// Begins a test, or ends the one that runs.
+    pub(super) async fn self_test(&self, nsid: Nsid, test: SelfTest) -> Result<u32, Status> {
+        if test == SelfTest::Abort {
+            self.end_self_test(Ended::ByCommand, |_| true);
+            self.until_no_self_test().await;
+            return Ok(0);
+        }
+        if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
+            self.namespaces.active_at(nsid)?;
+        }
+        if self.self_tests.running.get().is_some() {
+            return Err(Status::SELF_TEST_IN_PROGRESS);
+        }
+        self.self_tests.running.set(Some(Running { test, nsid, percent: 0, stop: None }));
+        self.self_tests.changed.notify(&self.rt);
+        Ok(0)
+    }
+
+    /// A test that is of such a namespace is to end.
+    pub(super) fn end_self_test(&self, why: Ended, of: impl Fn(Nsid) -> bool) {
+        let running = self.self_tests.running.get();
+        if let Some(running) = running.filter(|running| of(running.nsid)) {
+            let stop = running.stop.or(Some(why));
+            self.self_tests.running.set(Some(Running { stop, ..running }));
+            self.self_tests.changed.notify(&self.rt);
+        }
+    }
+
+    /// A controller-level reset ends short tests; extended ones go on (5.8.1, 5.8.2).
+    pub(super) fn reset_ends_self_test(&self) {
+        let short = |running: &Running| running.test == SelfTest::Short;
+        if self.self_tests.running.get().as_ref().is_some_and(short) {
+            self.end_self_test(Ended::ByReset, |_| true);
+        }
+    }
+
+    async fn until_no_self_test(&self) {
+        loop {
+            let version = self.self_tests.changed.version();
+            if self.self_tests.running.get().is_none() {
+                return;
+            }
+            self.self_tests.changed.changed(&self.rt, version).await;
+        }
+    }
+
+    /// The life of whoever tests: one test after another.
+    pub(super) async fn run_self_tests(self: Rc<Self>) {
+        loop {
+            let version = self.self_tests.changed.version();
+            let Some(running) = self.self_tests.running.get() else {
+                self.self_tests.changed.changed(&self.rt, version).await;
+                continue;
+            };
+            let done = match race(self.examine(running), self.stopped()).await {
+                Either::First(done) => done,
+                Either::Second(why) => (why, None),
+            };
+            self.note_self_test(running, done);
+            self.self_tests.running.set(None);
+            self.self_tests.changed.notify(&self.rt);
+        }
+    }
+
+    /// Waits until the test is to end.
+    async fn stopped(&self) -> Ended {
+        loop {
+            let version = self.self_tests.changed.version();
+            if let Some(why) = self.self_tests.running.get().and_then(|running| running.stop) {
+                return why;
+            }
+            self.self_tests.changed.changed(&self.rt, version).await;
+        }
+    }
+
+    /// Reads pieces that lie evenly in each namespace of the test.
+    async fn examine(&self, running: Running) -> (Ended, Option<Fault>) {
+        let namespaces: Vec<Nsid> = match running.nsid {
+            Nsid::NONE => Vec::new(),
+            Nsid::BROADCAST => self.namespaces.active().collect(),
+            one => vec![one],
+        };
+        let pieces = if running.test == SelfTest::Short { SHORT_PIECES } else { EXTENDED_PIECES };
+        let all = (pieces * namespaces.len() as u64).max(1);
+        for (number, nsid) in (0..).zip(namespaces) {
+            for piece in 0..pieces {
+                let Ok((_, ns)) = self.namespaces.active_at(nsid) else { break };
+                let blocks = u64::from(PIECE_BYTES / self.media.block_bytes()).min(ns.blocks);
+                let first = (ns.blocks - blocks) / pieces.max(2).saturating_sub(1) * piece;
+                let at = Extent { block: ns.start + first, blocks: blocks as u32 };
+                if let Err(status) = self.examine_piece(at).await {
+                    let fault = Fault { nsid, lba: first >> ns.shift, status };
+                    return (Ended::Failed, Some(fault));
+                }
+                let done = 100 * (number * pieces + piece + 1) / all;
+                if let Some(now) = self.self_tests.running.get() {
+                    let percent = done.min(99) as u8;
+                    self.self_tests.running.set(Some(Running { percent, ..now }));
+                }
+                self.rt.yield_now().await;
+            }
+        }
+        (Ended::Well, None)
+    }
+
+    async fn examine_piece(&self, at: Extent) -> Result<(), Status> {
+        let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+        if ready > Time::ZERO {
+            self.rt.sleep_until(ready).await;
+        }
+        self.media.runs(at, &mut |_, _| {}).map_err(|error| self.failed(error))
+    }
+
+    fn note_self_test(&self, running: Running, (ended, fault): (Ended, Option<Fault>)) {
+        let mut result = SelfTestResult::new_zeroed();
+        result.status = (running.test as u8) << 4 | ended as u8;
+        result.power_on_hours = self.power_on_hours().into();
+        if let Some(Fault { nsid, lba, status }) = fault {
+            result.segment = MEDIUM;
+            result.valid = NSID_VALID | LBA_VALID | STATUS_VALID;
+            (result.nsid, result.failing_lba) = (nsid.0.into(), lba.into());
+            (result.code_type, result.code) = ((status.bits() >> 8 & 7) as u8, status.code());
+        }
+        let mut results = self.self_tests.results.borrow_mut();
+        results.truncate(SelfTestLog::RESULTS - 1);
+        results.push_front(result);
+    }
+
+    pub(super) fn self_test_page(&self) -> Vec<u8> {
+        self.self_tests.page().as_bytes().to_vec()
+    }
+}
