@@ -4,6 +4,7 @@ mod data;
 mod entries;
 mod events;
 mod features;
+mod fused;
 mod identify;
 mod logs;
 mod namespaces;
@@ -30,5 +31,6 @@ pub(crate) const ALL: &[&[Section]] = &[
     nvm::SECTIONS,
     ranges::SECTIONS,
     namespaces::SECTIONS,
+    fused::SECTIONS,
     self_tests::SECTIONS,
 ];

@@ -6,8 +6,7 @@ use wire::nvme::admin::{
     self, Command, CreateCq, CreateSq, GetLogPage, Identify, Priority, Request,
 };
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
-use wire::nvme::log::{CommandEffects, FirmwareSlots, SmartHealth, effect, lid};
-use wire::nvme::opcode;
+use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
 use wire::nvme::prp::queue_base;
 use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
@@ -28,6 +27,9 @@ const CQE_BYTES: u32 = size_of::<Cqe>() as u32;
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// One command of the admin queue, from parsed to done.
     pub(super) async fn admin(&self, number: u16, sqe: &Sqe) -> Outcome {
+        if !self.has_admin(sqe.opcode) {
+            return Outcome::Done(Status::INVALID_OPCODE.with_dnr(), 0);
+        }
         let request = match admin::parse(sqe) {
             Ok(request) => request,
             Err(status) => return Outcome::Done(status.with_dnr(), 0),
@@ -188,7 +190,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 slots.revisions[0] = firmware.expect("ASCII");
                 Ok(slots.as_bytes().to_vec())
             }
-            lid::COMMANDS_SUPPORTED => Ok(effects(self.is_manageable()).as_bytes().to_vec()),
+            lid::COMMANDS_SUPPORTED => Ok(self.effects().as_bytes().to_vec()),
             lid::SELF_TEST => Ok(self.self_test_page()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
@@ -221,12 +223,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Best effort: a command that waits somewhere is cut and completes before the abort does.
     async fn abort(&self, sqid: QueueId, cid: CommandId) -> Result<u32, Status> {
         const NOT_ABORTED: u32 = 1;
-        let waits = |slot: &Slot| slot.busy.get() == Some((sqid, cid)) && !slot.completing.get();
+        let here = |slot: &Slot| {
+            let (queue, second) = slot.busy.get()?;
+            (queue == sqid && (second == cid || slot.is_paired_with(cid))).then_some(second)
+        };
+        let waits = |slot: &Slot| here(slot).is_some() && !slot.completing.get();
         let victim = self.slots.iter().find(|slot| waits(slot));
         let Some(victim) = victim.filter(|_| sqid != QueueId::ADMIN) else {
             return Ok(NOT_ABORTED);
         };
-        victim.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED));
+        match here(victim) == Some(cid) {
+            true => victim.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED)),
+            false => self.abort_first(victim),
+        }
         while waits(victim) {
             let version = self.quiet.version();
             self.quiet.changed(&self.rt, version).await;
@@ -278,45 +287,4 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         };
         self.events.borrow_mut().silent[kind] = false;
     }
-}
-
-/// Which commands this controller has, and what they may affect.
-fn effects(manageable: bool) -> CommandEffects {
-    const PLAIN: u32 = effect::SUPPORTED;
-    const WRITES: u32 = PLAIN | effect::CONTENT;
-    let mut effects = CommandEffects::default();
-    for (opcode, bits) in [
-        (opcode::admin::DELETE_SQ, PLAIN),
-        (opcode::admin::CREATE_SQ, PLAIN),
-        (opcode::admin::GET_LOG_PAGE, PLAIN),
-        (opcode::admin::DELETE_CQ, PLAIN),
-        (opcode::admin::CREATE_CQ, PLAIN),
-        (opcode::admin::IDENTIFY, PLAIN),
-        (opcode::admin::ABORT, PLAIN),
-        (opcode::admin::SET_FEATURES, PLAIN),
-        (opcode::admin::GET_FEATURES, PLAIN),
-        (opcode::admin::ASYNC_EVENT_REQUEST, PLAIN),
-        (opcode::admin::SELF_TEST, PLAIN),
-        (opcode::admin::FORMAT_NVM, WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE),
-    ] {
-        effects.admin[usize::from(opcode)] = bits.into();
-    }
-    if manageable {
-        for opcode in [opcode::admin::NAMESPACE_MANAGEMENT, opcode::admin::NAMESPACE_ATTACHMENT] {
-            effects.admin[usize::from(opcode)] = (PLAIN | effect::INVENTORY).into();
-        }
-    }
-    for (opcode, bits) in [
-        (opcode::io::FLUSH, PLAIN),
-        (opcode::io::READ, PLAIN),
-        (opcode::io::COMPARE, PLAIN),
-        (opcode::io::VERIFY, PLAIN),
-        (opcode::io::WRITE, WRITES),
-        (opcode::io::WRITE_ZEROES, WRITES),
-        (opcode::io::DATASET_MANAGEMENT, WRITES),
-        (opcode::io::COPY, WRITES),
-    ] {
-        effects.io[usize::from(opcode)] = bits.into();
-    }
-    effects
 }

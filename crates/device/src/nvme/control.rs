@@ -121,7 +121,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     pub(super) fn remove_sq(&self, qid: QueueId) {
         let mut sqs = self.sqs.borrow_mut();
-        sqs[usize::from(qid.0)] = None;
+        if sqs[usize::from(qid.0)].take().is_some_and(|sq| sq.first.is_some()) {
+            self.firsts.set(self.firsts.get() - 1);
+        }
         let last = sqs.iter().rposition(Option::is_some).unwrap_or(0);
         self.sqs_end.set(last as u16 + 1);
     }
@@ -174,7 +176,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// CC.SHN has been set: everything written becomes durable.
     async fn shut_down(&self) {
         self.set_status(self.csts.get().with_shst(Csts::SHST_OCCURRING));
-        if self.media.flush().await.is_err() {
+        if self.flush().await.is_err() {
             self.fail("making data durable at shutdown", 0);
         }
         self.set_status(self.csts.get().with_shst(Csts::SHST_COMPLETE));

@@ -82,6 +82,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 }
 
 fn names_blocks(sqe: &Sqe) -> bool {
-    use opcode::io::{COMPARE, READ, WRITE, WRITE_ZEROES};
-    [READ, WRITE, COMPARE, WRITE_ZEROES].contains(&sqe.opcode)
+    use opcode::io::{COMPARE, READ, WRITE, WRITE_UNCORRECTABLE, WRITE_ZEROES};
+    [READ, WRITE, COMPARE, WRITE_ZEROES, WRITE_UNCORRECTABLE].contains(&sqe.opcode)
 }

@@ -143,7 +143,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             && !cache.wce()
         {
             // Writes from here on are durable when they complete; this makes those before so.
-            self.media.flush().await.map_err(of_media)?;
+            self.flush().await.map_err(of_media)?;
         }
         Ok(0)
     }

@@ -8,10 +8,12 @@ use std::task::Poll;
 use bus::{Carry, DevicePort, Segment};
 use media::Media;
 use runtime::{Pool, Time};
+use wire::QueueId;
 use wire::nvme::entry::Sqe;
 use wire::nvme::registers::CC;
 use zerocopy::FromBytes;
 
+use super::fused::{ALONE, Fused};
 use super::queue::Burst;
 use super::slot::Job;
 use super::{Controller, QueueKind};
@@ -104,6 +106,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.fail("fetching a submission queue entry", burst.at.0);
             return;
         }
+        let mut firsts = Vec::new();
+        if self.firsts.get() > 0 {
+            firsts.extend(self.first_before(burst.qid));
+        }
         for bytes in bytes.chunks_exact(ENTRY) {
             let sqe = Sqe::read_from_bytes(bytes).expect("an entry's length");
             let cid = sqe.cid.get();
@@ -114,8 +120,17 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 self.rt.part_from_journey();
             }
             self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
+            let pairs = burst.qid != QueueId::ADMIN;
+            if pairs && (sqe.flags.fuse() != ALONE || !firsts.is_empty()) {
+                self.fuse(burst.qid, sqe, &mut firsts, slots);
+                continue;
+            }
             let slot = slots.pop().expect("a slot for every entry");
-            self.slots[usize::from(slot)].give(&self.rt, Job { qid: burst.qid, sqe });
+            let job = Job { qid: burst.qid, sqe, fused: Fused::Alone };
+            self.slots[usize::from(slot)].give(&self.rt, job);
+        }
+        if !firsts.is_empty() {
+            self.leave_firsts(burst.qid, &mut firsts, slots);
         }
     }
 

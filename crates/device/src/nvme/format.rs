@@ -62,7 +62,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         let formatting = Formatting(place);
         self.deallocate(namespace.start, namespace.blocks).await?;
-        self.media.flush().await.map_err(of_media)?;
+        self.flush().await.map_err(of_media)?;
         if namespace.shift != shift {
             place.namespace.set(Some(Namespace { shift, ..namespace }));
             self.namespaces.keep(&*self.media).map_err(|error| {

@@ -6,7 +6,7 @@ use wire::Nsid;
 use wire::nvme::admin::Identify;
 use wire::nvme::identify::{
     IDENTIFY_BYTES, IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList,
-    ascii_padded, cns, csi, lpa, oacs, oncs, vwc,
+    ascii_padded, cns, csi, lpa, oncs, vwc,
 };
 use wire::nvme::registers::VERSION_1_4;
 use wire::nvme::status::Status;
@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::namespace::Namespace;
 use super::{
     ABORTS_MAX, CONTROLLER_ID, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX,
-    NAMESPACES_MAX,
+    NAMESPACES_MAX, UNCORRECTABLE_BYTES_MAX,
 };
 use crate::faults::Hook;
 
@@ -103,7 +103,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                     page[2..4].copy_from_slice(&CONTROLLER_ID.to_le_bytes());
                 }
             }
-            cns::COMMAND_SET_CONTROLLER => nvm()?,
+            cns::COMMAND_SET_CONTROLLER => {
+                nvm()?;
+                // WUSL, in units of the smallest pages (NVM command set 1.0, 4.1.5.2).
+                page[2] = (UNCORRECTABLE_BYTES_MAX / 4096).ilog2() as u8;
+            }
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(page)
@@ -126,8 +130,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.frmw = 1 << 1 | 1;
         c.lpa = lpa::EXTENDED | lpa::COMMANDS_SUPPORTED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
-        let manageable = if self.is_manageable() { oacs::NAMESPACE_MANAGEMENT } else { 0 };
-        c.oacs = (oacs::FORMAT | oacs::SELF_TEST | manageable).into();
+        let (admin, io) = self.optional_commands();
+        c.oacs = admin.into();
         // An extended self-test takes a minute, the least that can be said; there is one at a time.
         (c.edstt, c.dsto) = (1.into(), 1);
         let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.media.block_bytes());
@@ -139,13 +143,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.sqes = 0x66;
         c.cqes = 0x44;
         c.nn = NAMESPACES_MAX.into();
-        c.oncs = (oncs::COMPARE
-            | oncs::DATASET_MANAGEMENT
-            | oncs::WRITE_ZEROES
-            | oncs::FEATURE_SELECT
-            | oncs::VERIFY
-            | oncs::COPY)
-            .into();
+        c.oncs = (io | oncs::FEATURE_SELECT).into();
+        // Compare and Write can be fused, of one block: ACWU is zero.
+        c.fuses = 1.into();
         // Source ranges of a copy as format 0 describes them.
         c.cdfs = 1.into();
         c.vwc = vwc::PRESENT | vwc::BROADCAST_FLUSH;

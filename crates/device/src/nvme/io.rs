@@ -24,7 +24,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Err(status) => return (status.with_dnr(), 0),
         };
         if request.command == Command::Flush && request.nsid == Nsid::BROADCAST {
-            let flushed = self.media.flush().await.map_err(of_media);
+            let flushed = self.flush().await.map_err(of_media);
             return (flushed.err().unwrap_or(Status::SUCCESS), 0);
         }
         let ns = match self.enter(number, request.nsid) {
@@ -34,9 +34,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let done = match &request.command {
             Command::Read(access) => self.read(number, ns, access, &request.data).await,
             Command::Write(access) => self.write(number, ns, access, &request.data).await,
-            Command::Flush => self.media.flush().await.map_err(of_media),
+            Command::Flush => self.flush().await.map_err(of_media),
             Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
             Command::Verify(access) => self.verify(ns, access).await,
+            Command::WriteUncorrectable(access) => {
+                Box::pin(self.write_uncorrectable(number, ns, access)).await
+            }
             Command::WriteZeroes(zeroes) => self.write_zeroes(number, ns, *zeroes).await,
             Command::DatasetManagement(dsm) => self.manage(number, ns, *dsm, &request.data).await,
             Command::Copy(copy) => {
@@ -51,7 +54,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// The namespace that a command is about, if it may be.
     #[inline]
-    fn enter(&self, number: u16, nsid: Nsid) -> Result<Namespace, Status> {
+    pub(super) fn enter(&self, number: u16, nsid: Nsid) -> Result<Namespace, Status> {
         let (place, namespace) = self.namespaces.active_at(nsid).map_err(Status::with_dnr)?;
         if place.door.get() == Door::Formatting {
             return Err(Status::FORMAT_IN_PROGRESS);
@@ -73,13 +76,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.locate(number, data, bytes).await?;
         if access.fua {
             // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
-            self.media.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
         let mut to = Lent::from(&slot.part);
         let posting = Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT };
         for (offset, at) in self.pieces(extent) {
             part_of(&slot.segments.borrow(), offset, at.blocks * self.media.block_bytes(), &mut to);
+            self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             let blocks = self.sent(number, extent, at);
             self.port.write(&to, &blocks, posting, ready).await.map_err(of_dma)?;
@@ -89,7 +93,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     /// Where the data are, the link, the medium: a write.
-    async fn write(
+    pub(super) async fn write(
         &self,
         number: u16,
         ns: Namespace,
@@ -98,6 +102,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
+        self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
         let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
         let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
@@ -110,6 +115,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.rt.mark(self.stages.transfer);
             self.received(number, extent, at, into);
             self.media.write(at, into).await.map_err(|error| self.failed(error))?;
+            self.namespaces.marks.clear(at);
         }
         self.make_durable(access.fua).await?;
         self.count(&self.counters.writes, &self.counters.blocks_written, extent);
@@ -119,14 +125,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Behind a write: the medium itself holds it before it completes, if the host wants it so.
     pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
         if fua || !self.features.borrow().write_cache {
-            self.media.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await.map_err(|error| self.failed(error))?;
         }
         Ok(())
     }
 
     /// Where the data are, the link, the medium, and a look at both: a compare. Of a medium that keeps
     /// the heads of blocks, the heads are compared.
-    async fn compare(
+    pub(super) async fn compare(
         &self,
         number: u16,
         ns: Namespace,
@@ -136,7 +142,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
         if access.fua {
-            self.media.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
         let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
@@ -148,6 +154,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let given = &mut buffer[..bytes as usize];
             self.port.read(&from, given, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
+            self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             if ready > Time::ZERO {
                 self.rt.sleep_until(ready).await;
@@ -166,9 +173,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     async fn verify(&self, ns: Namespace, access: &Access) -> Result<(), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
         if access.fua {
-            self.media.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await.map_err(|error| self.failed(error))?;
         }
         for (_, at) in self.pieces(extent) {
+            self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             if ready > Time::ZERO {
                 self.rt.sleep_until(ready).await;

@@ -18,6 +18,8 @@ pub const PIECE_BYTES: u32 = 64 * 1024;
 pub const DEALLOCATE_BYTES: u32 = 16 << 20;
 /// Source ranges of one Copy (MSRC + 1): their list is one page.
 pub const COPY_RANGES_MAX: u16 = 128;
+/// The most bytes that one Write Uncorrectable marks (WUSL).
+pub const UNCORRECTABLE_BYTES_MAX: u32 = 64 * 1024;
 /// Entries of the error log (ELPE + 1): one page.
 pub const ERROR_LOG_ENTRIES: usize = 64;
 /// The highest number of a namespace (NN), and the most that there can be.

@@ -45,11 +45,6 @@ impl Drop for Hidden<'_> {
 }
 
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
-    /// Whether namespaces can be made and deleted: only where that outlasts the controller.
-    pub(super) fn is_manageable(&self) -> bool {
-        self.media.label().is_some()
-    }
-
     /// A new namespace, which reads as zeros and is not attached; its number.
     pub(super) async fn create_namespace(
         &self,
@@ -57,7 +52,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         request: &Request,
         set: u8,
     ) -> Result<u32, Status> {
-        self.must_be_manageable()?;
         if set != csi::NVM {
             return Err(Status::COMMAND_SET_NOT_SUPPORTED);
         }
@@ -80,7 +74,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         // From here on its place is taken, and nobody sees it.
         place.namespace.set(Some(namespace));
         self.deallocate(namespace.start, namespace.blocks).await?;
-        self.media.flush().await.map_err(|error| self.failed(error))?;
+        self.flush().await.map_err(|error| self.failed(error))?;
         hidden.becomes(Some(namespace));
         self.keep_or(|| place.namespace.set(None))?;
         Ok(nsid.0)
@@ -88,7 +82,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Deletes one, or all. Commands that are under way in it complete first, as aborted.
     pub(super) async fn delete_namespace(&self, nsid: Nsid) -> Result<u32, Status> {
-        self.must_be_manageable()?;
         let all: Vec<Nsid> = match nsid {
             Nsid::BROADCAST => self.namespaces.allocated().collect(),
             one => vec![one],
@@ -112,7 +105,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         request: &Request,
         attach: bool,
     ) -> Result<u32, Status> {
-        self.must_be_manageable()?;
         let (place, namespace) = self.namespaces.allocated_at(request.nsid)?;
         let data = self.brought(number, request).await?;
         self.judge_controllers(&data[..])?;
@@ -127,10 +119,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         hidden.becomes(Some(Namespace { attached: attach, ..namespace }));
         self.keep_or(|| place.namespace.set(Some(namespace)))?;
         Ok(0)
-    }
-
-    fn must_be_manageable(&self) -> Result<(), Status> {
-        if self.is_manageable() { Ok(()) } else { Err(Status::INVALID_OPCODE) }
     }
 
     fn must_be_open(&self, place: &Place) -> Result<(), Status> {

@@ -12,6 +12,7 @@
 
 mod admin;
 mod arbitrate;
+mod commands;
 mod complete;
 mod control;
 mod data;
@@ -20,6 +21,7 @@ mod faulty;
 mod features;
 mod fetch;
 mod format;
+mod fused;
 mod identify;
 mod interrupt;
 mod io;
@@ -30,6 +32,7 @@ mod queue;
 mod ranges;
 mod self_test;
 mod slot;
+mod uncorrectable;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -46,6 +49,7 @@ use crate::faults::{Hook, Perfect};
 use arbitrate::Arbiter;
 use errors::ErrorLog;
 use features::Features;
+use fused::Alone;
 use interrupt::Coalescing;
 pub use limits::*;
 use namespace::Namespaces;
@@ -148,6 +152,9 @@ pub struct Controller<P, M, H = Perfect> {
     counters: Counters,
     errors: RefCell<ErrorLog>,
     self_tests: SelfTests,
+    /// Queues that hold the first of a pair whose second is yet to be fetched.
+    firsts: Cell<u32>,
+    alone: Alone,
     stages: Stages,
     costs: Costs,
 }
@@ -247,6 +254,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             counters: Counters::default(),
             errors: RefCell::default(),
             self_tests: SelfTests::default(),
+            firsts: Cell::new(0),
+            alone: Alone::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),

@@ -10,6 +10,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
 use super::NAMESPACES_MAX;
+use super::uncorrectable::{self, Marks};
 
 /// A block of this many bytes, as a power of two, is offered beside the medium's own.
 const LARGE_LOG2: u8 = 12;
@@ -17,12 +18,19 @@ const LARGE_LOG2: u8 = 12;
 /// How the medium keeps the one namespace of old: a mark, a version, the length of a block as a power of two.
 const MARK_1: [u8; 5] = *b"DBNS\x01";
 
-/// How it keeps several: a mark, a version, how many were ever made, how many there are, and each.
+/// How it keeps several: a mark, a version, how many were ever made, how many there are, and each; then which
+/// blocks are marked as uncorrectable.
 const MARK_2: [u8; 5] = *b"DBNS\x02";
 
 /// Of each: number, block's length as a power of two, whether it is attached, a zero; its serial number,
 /// first block and length.
 const KEPT_BYTES: usize = 24;
+
+const _: () = {
+    let namespaces = MARK_2.len() + 5 + KEPT_BYTES * NAMESPACES_MAX as usize;
+    let marks = 1 + uncorrectable::KEPT_BYTES * uncorrectable::WINDOWS_MAX;
+    assert!(namespaces + marks <= media::contents::LABEL_BYTES_MAX);
+};
 
 /// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +104,8 @@ pub(super) struct Namespaces {
     places: [Place; NAMESPACES_MAX as usize],
     /// How many were ever made.
     made: Cell<u32>,
+    /// Blocks that the host has made unreadable.
+    pub marks: Marks,
     /// Blocks of the medium in all; one block of it, and one of the largest format, as powers of two.
     blocks: u64,
     own_log2: u8,
@@ -113,6 +123,7 @@ impl Namespaces {
         let all = Namespaces {
             places: Default::default(),
             made: Cell::new(0),
+            marks: Marks::default(),
             blocks: media.blocks(),
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
@@ -243,6 +254,7 @@ impl Namespaces {
             label.extend(start.to_le_bytes());
             label.extend(blocks.to_le_bytes());
         }
+        self.marks.store(&mut label);
         media.set_label(&label)
     }
 
@@ -270,6 +282,7 @@ impl Namespaces {
             }
             kept.push((number, namespace));
         }
+        self.marks.recall(&rest[usize::from(*count) * KEPT_BYTES..], self.blocks)?;
         kept.into_iter().for_each(|(at, one)| self.places[at].namespace.set(Some(one)));
         self.made.set(u32::from_le_bytes(*made));
         Some(())

@@ -1,6 +1,7 @@
 //! Submission and completion queues, as the controller keeps them. Pure: no bus, no time.
 
 use wire::nvme::admin::Priority;
+use wire::nvme::entry::Sqe;
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use wire::{BusAddr, QueueId};
 
@@ -31,6 +32,8 @@ pub(super) struct Sq {
     pub turn: u64,
     /// A doorbell value of no sense, remembered so that it is reported once.
     pub bad_tail: Option<u32>,
+    /// The first of a pair of fused commands, whose second comes with the next burst.
+    pub first: Option<Box<Sqe>>,
 }
 
 /// A completion queue.
@@ -71,6 +74,7 @@ impl Sq {
             deleting: false,
             turn: 0,
             bad_tail: None,
+            first: None,
         }
     }
 

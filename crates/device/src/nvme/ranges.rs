@@ -16,6 +16,11 @@ use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 use crate::faults::Hook;
 use crate::lent::Lent;
 
+/// Blocks as one extent, or as many of them as one has.
+fn hull(block: u64, blocks: u64) -> Extent {
+    Extent { block, blocks: blocks.try_into().unwrap_or(u32::MAX) }
+}
+
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Zeros, written as any data are, or blocks taken back if the host leaves it open (DEAC).
     pub(super) async fn write_zeroes(
@@ -26,6 +31,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<(), Status> {
         let access = zeroes.access;
         let extent = ns.extent(access.lba.0, access.blocks)?;
+        self.claim(number, extent).await;
         if zeroes.deallocate {
             self.deallocate(extent.block, extent.blocks.into()).await?;
         } else {
@@ -36,6 +42,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 let bytes = (at.blocks * self.media.block_bytes()) as usize;
                 let written = self.media.write(at, &buffer[..bytes]).await;
                 written.map_err(|error| self.failed(error))?;
+                self.namespaces.marks.clear(at);
                 // A long one lets the others work: a medium may take no time at all.
                 self.rt.yield_now().await;
             }
@@ -67,6 +74,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         for range in ranges.iter() {
             let (block, blocks) = place(range)?;
+            self.claim(number, hull(block, blocks)).await;
             self.deallocate(block, blocks).await?;
         }
         self.make_durable(false).await
@@ -140,6 +148,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let bytes = (at.blocks * self.media.block_bytes()) as usize;
             buffer.clear();
             buffer.resize(bytes, 0);
+            self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             if ready > Time::ZERO {
                 self.rt.sleep_until(ready).await;
@@ -150,7 +159,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             });
             lent.map_err(|error| self.failed(error))?;
             let into = Extent { block: to + (at.block - from.block), ..at };
+            self.claim(number, into).await;
             self.media.write(into, &buffer).await.map_err(|error| self.failed(error))?;
+            self.namespaces.marks.clear(into);
             self.rt.yield_now().await;
         }
         Ok(())
@@ -162,8 +173,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let (mut block, end) = (lba, lba + blocks);
         while block < end {
             let blocks = (end - block).min(most) as u32;
-            let taken = self.media.deallocate(Extent { block, blocks }).await;
+            let step = Extent { block, blocks };
+            let taken = self.media.deallocate(step).await;
             taken.map_err(|error| self.failed(error))?;
+            self.namespaces.marks.clear(step);
             block += u64::from(blocks);
             self.rt.yield_now().await;
         }

@@ -14,6 +14,7 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
 
+use super::fused::{First, Fused};
 use super::{Controller, QueueKind};
 use crate::faults::{Effect, Hook};
 
@@ -22,6 +23,7 @@ use crate::faults::{Effect, Hook};
 pub(super) struct Job {
     pub qid: QueueId,
     pub sqe: Sqe,
+    pub fused: Fused,
 }
 
 /// Why a journey was cut short.
@@ -45,6 +47,12 @@ pub(super) struct Slot {
     cut: Cell<Option<Cut>>,
     /// The namespace that its command is about, while it is an I/O command that found one.
     pub io_namespace: Cell<Option<Nsid>>,
+    /// Where its command writes, and where it is to be the only one that does.
+    pub writing: Cell<Option<Extent>>,
+    pub alone: Cell<Option<Extent>>,
+    /// The first of the pair whose second is its command, and firsts before that which have no second.
+    pub first: Cell<Option<First>>,
+    pub halves: RefCell<Vec<Sqe>>,
     /// Room that is kept from command to command.
     pub segments: RefCell<Vec<Segment>>,
     pub part: RefCell<Vec<Segment>>,
@@ -91,7 +99,10 @@ impl Slot {
     /// Runs a journey until it ends or is cut. It lies with the caller: a future of some hundred bytes
     /// is not moved for every command.
     #[inline]
-    async fn or_cut<T>(&self, mut journey: Pin<&mut impl Future<Output = T>>) -> Result<T, Cut> {
+    pub async fn or_cut<T>(
+        &self,
+        mut journey: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, Cut> {
         std::future::poll_fn(|cx| match self.cut.get() {
             Some(cut) => Poll::Ready(Err(cut)),
             None => journey.as_mut().poll(cx).map(Ok),
@@ -123,6 +134,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let job = slot.job().await;
             self.rt.join_journey(job.qid.0, job.sqe.cid.get());
             self.rt.mark(self.stages.dispatch);
+            if !slot.halves.borrow().is_empty() {
+                slot.completing.set(true);
+                Box::pin(self.tell_halves(slot, job.qid)).await;
+                slot.completing.set(false);
+            }
             let outcome = match slot.or_cut(pin!(self.execute(number, &job))).await {
                 Ok(outcome) => Some(outcome),
                 Err(Cut::With(status)) => Some(Outcome::Done(status, 0)),
@@ -136,6 +152,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 slot.only_silently();
                 slot.completing.set(true);
                 self.quiet.notify(&self.rt);
+                if let Some(first) = slot.first.take() {
+                    Box::pin(self.tell_first(slot, &job, first)).await;
+                }
                 let cqe = Cqe::new(CommandId(job.sqe.cid.get()), status).with_result(result);
                 let _ = slot.or_cut(pin!(self.complete(job.qid, cqe))).await;
             }
@@ -143,7 +162,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             slot.busy.set(None);
             slot.io_namespace.set(None);
             slot.completing.set(false);
+            slot.first.set(None);
             slot.cut.set(None);
+            self.unclaim(slot);
             self.give_slot(QueueKind::of(job.qid), number);
             self.quiet.notify(&self.rt);
         }
@@ -156,6 +177,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             (Some(outcome), _) => outcome,
             // Boxed, so that it does not make room for itself in the future of every read.
             (None, QueueKind::Admin) => Box::pin(self.admin(number, &job.sqe)).await,
+            (None, QueueKind::Io) if job.fused != Fused::Alone => {
+                Outcome::Done(Box::pin(self.fused(number, job)).await, 0)
+            }
             (None, QueueKind::Io) => {
                 let (status, result) = self.io(number, &job.sqe).await;
                 Outcome::Done(status, result)

@@ -45,13 +45,14 @@ fn the_controller() {
         assert_eq!((c.sqes, c.cqes), (0x66, 0x44), "64 and 16 bytes, no more, no less");
         assert_eq!((u32::from(c.acl), u32::from(c.aerl)), (3, 3));
         let optional = oncs::COMPARE
+            | oncs::WRITE_UNCORRECTABLE
             | oncs::DATASET_MANAGEMENT
             | oncs::WRITE_ZEROES
             | oncs::VERIFY
             | oncs::COPY;
         assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);
         let managed = oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT | oacs::SELF_TEST;
-        assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (managed, 0, 0));
+        assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (managed, 1, 0));
         assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));
         assert_eq!(c.vwc, vwc::PRESENT | vwc::BROADCAST_FLUSH);

@@ -26,6 +26,8 @@ pub enum Command {
     Compare(Access),
     /// 3.2.6: blocks to be read and judged, and not moved.
     Verify(Access),
+    /// 3.2.7: blocks that are not to be readable until they are written.
+    WriteUncorrectable(Access),
     /// 3.2.8: blocks of zeros, and nothing to move.
     WriteZeroes(WriteZeroes),
     /// 3.2.3: hints about ranges of blocks, which the data name: [`super::ranges::DsmRange`].
@@ -190,6 +192,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         opcode::WRITE => Command::Write(Access::parse(sqe)),
         opcode::COMPARE => Command::Compare(Access::parse(sqe)),
         opcode::VERIFY => Command::Verify(Access::parse(sqe)),
+        opcode::WRITE_UNCORRECTABLE => Command::WriteUncorrectable(Access::parse(sqe)),
         opcode::WRITE_ZEROES => {
             let deallocate = Dword12::from_bits(sqe.cdw12.get()).deac();
             Command::WriteZeroes(WriteZeroes { access: Access::parse(sqe), deallocate })
@@ -217,7 +220,8 @@ impl Request {
             Command::Read(access)
             | Command::Write(access)
             | Command::Compare(access)
-            | Command::Verify(access) => access.store(&mut sqe),
+            | Command::Verify(access)
+            | Command::WriteUncorrectable(access) => access.store(&mut sqe),
             Command::WriteZeroes(zeroes) => {
                 zeroes.access.store(&mut sqe);
                 let dword12 = Dword12::from_bits(sqe.cdw12.get());
@@ -242,6 +246,7 @@ impl Command {
             Command::Write(_) => opcode::WRITE,
             Command::Compare(_) => opcode::COMPARE,
             Command::Verify(_) => opcode::VERIFY,
+            Command::WriteUncorrectable(_) => opcode::WRITE_UNCORRECTABLE,
             Command::WriteZeroes(_) => opcode::WRITE_ZEROES,
             Command::DatasetManagement(_) => opcode::DATASET_MANAGEMENT,
             Command::Copy(_) => opcode::COPY,
@@ -308,6 +313,16 @@ pub fn compare(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPoin
 pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     let access = Access { lba, blocks, fua: false, limited_retry: false };
     let command = Command::Verify(access);
+    Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
+}
+
+/// A Write Uncorrectable of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
+///
+/// # Panics
+/// If there are no blocks or too many.
+pub fn write_uncorrectable(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
+    let access = Access { lba, blocks, fua: false, limited_retry: false };
+    let command = Command::WriteUncorrectable(access);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 

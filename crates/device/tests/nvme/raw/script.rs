@@ -164,6 +164,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             3..=5 => io::write(cid, NS, Lba(lba), blocks, fua, data),
             6 => match self.choice.one_in(2) {
                 true => io::compare(cid, NS, Lba(lba), blocks, data),
+                false if fua => io::write_uncorrectable(cid, NS, Lba(lba), blocks),
                 false => io::verify(cid, NS, Lba(lba), blocks),
             },
             7 => io::write_zeroes(cid, NS, Lba(lba), blocks, fua, self.choice.one_in(2)),
@@ -176,7 +177,10 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             }
             _ => io::flush(cid, NS),
         };
-        let (queue, sqe) = (self.some_io_queue(), self.mutate(sqe));
+        let (queue, mut sqe) = (self.some_io_queue(), self.mutate(sqe));
+        if self.choice.one_in(6) {
+            sqe.flags = sqe.flags.with_fuse(self.choice.below(4) as u8);
+        }
         self.put(queue, sqe);
     }
 

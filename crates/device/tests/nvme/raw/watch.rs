@@ -129,7 +129,9 @@ impl Witness {
     }
 
     fn learn_writes(&self, sqe: &Sqe) {
-        match wire::nvme::io::parse(sqe).map(|request| request.command) {
+        // One of a pair asks for as much as one that stands alone.
+        let sqe = Sqe { flags: sqe.flags.with_fuse(0), ..*sqe };
+        match wire::nvme::io::parse(&sqe).map(|request| request.command) {
             Ok(Command::Write(access)) => self.asks_for(access.lba, access.blocks),
             Ok(Command::WriteZeroes(zeroes)) => {
                 self.asks_for(zeroes.access.lba, zeroes.access.blocks);

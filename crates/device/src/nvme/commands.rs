@@ -1,0 +1,99 @@
+//! Which commands there are: what the log of effects and Identify say, and what is refused as unknown.
+
+use bus::DevicePort;
+use media::Media;
+use wire::nvme::identify::{oacs, oncs};
+use wire::nvme::log::{CommandEffects, effect};
+use wire::nvme::opcode::{admin, io};
+
+use super::Controller;
+use crate::faults::Hook;
+
+/// A command of this controller.
+struct Row {
+    opcode: u8,
+    /// What it may affect.
+    effects: u32,
+    /// Its bit of OACS or ONCS, if it is optional.
+    bit: u16,
+    /// Whether it needs a medium that keeps something beside its blocks.
+    label: bool,
+}
+
+const PLAIN: u32 = effect::SUPPORTED;
+const WRITES: u32 = PLAIN | effect::CONTENT;
+const FORMATS: u32 = WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE;
+const MANAGES: u32 = PLAIN | effect::INVENTORY;
+
+const fn row(opcode: u8, effects: u32, bit: u16) -> Row {
+    Row { opcode, effects, bit, label: false }
+}
+
+/// As [`row`], where the medium keeps a label.
+const fn with_label(opcode: u8, effects: u32, bit: u16) -> Row {
+    Row { opcode, effects, bit, label: true }
+}
+
+const ADMIN: &[Row] = &[
+    row(admin::DELETE_SQ, PLAIN, 0),
+    row(admin::CREATE_SQ, PLAIN, 0),
+    row(admin::GET_LOG_PAGE, PLAIN, 0),
+    row(admin::DELETE_CQ, PLAIN, 0),
+    row(admin::CREATE_CQ, PLAIN, 0),
+    row(admin::IDENTIFY, PLAIN, 0),
+    row(admin::ABORT, PLAIN, 0),
+    row(admin::SET_FEATURES, PLAIN, 0),
+    row(admin::GET_FEATURES, PLAIN, 0),
+    row(admin::ASYNC_EVENT_REQUEST, PLAIN, 0),
+    with_label(admin::NAMESPACE_MANAGEMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    row(admin::SELF_TEST, PLAIN, oacs::SELF_TEST),
+    with_label(admin::NAMESPACE_ATTACHMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
+];
+
+const IO: &[Row] = &[
+    row(io::FLUSH, PLAIN, 0),
+    row(io::WRITE, WRITES, 0),
+    row(io::READ, PLAIN, 0),
+    with_label(io::WRITE_UNCORRECTABLE, WRITES, oncs::WRITE_UNCORRECTABLE),
+    row(io::COMPARE, PLAIN, oncs::COMPARE),
+    row(io::WRITE_ZEROES, WRITES, oncs::WRITE_ZEROES),
+    row(io::DATASET_MANAGEMENT, WRITES, oncs::DATASET_MANAGEMENT),
+    row(io::VERIFY, PLAIN, oncs::VERIFY),
+    row(io::COPY, WRITES, oncs::COPY),
+];
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// Whether something can be kept that outlasts the controller, beside the blocks.
+    pub(super) fn keeps_a_label(&self) -> bool {
+        self.media.label().is_some()
+    }
+
+    fn offered(&self, all: &'static [Row]) -> impl Iterator<Item = &'static Row> {
+        let label = self.keeps_a_label();
+        all.iter().filter(move |row| label || !row.label)
+    }
+
+    /// Whether this admin command is one of those that there are.
+    pub(super) fn has_admin(&self, opcode: u8) -> bool {
+        ADMIN.iter().any(|row| row.opcode == opcode && (!row.label || self.keeps_a_label()))
+    }
+
+    /// OACS and ONCS, as far as commands are behind their bits.
+    pub(super) fn optional_commands(&self) -> (u16, u16) {
+        let bits = |rows| self.offered(rows).fold(0, |bits, row| bits | row.bit);
+        (bits(ADMIN), bits(IO))
+    }
+
+    /// The log of commands and their effects.
+    pub(super) fn effects(&self) -> CommandEffects {
+        let mut effects = CommandEffects::default();
+        for row in self.offered(ADMIN) {
+            effects.admin[usize::from(row.opcode)] = row.effects.into();
+        }
+        for row in self.offered(IO) {
+            effects.io[usize::from(row.opcode)] = row.effects.into();
+        }
+        effects
+    }
+}

@@ -1,0 +1,322 @@
+//! Write Uncorrectable (NVM command set 1.0, 3.2.7): blocks that cannot be read until they are written.
+//!
+//! The medium knows nothing of them. They are noted here, and in what it keeps beside its blocks: at once when a
+//! block is marked; when it is written, not before what was written is durable. So a power cut may bring a mark
+//! back, and never what a block held before it was marked.
+
+use std::cell::{Cell, RefCell};
+
+use bus::DevicePort;
+use media::{Extent, Media, MediaError};
+use wire::nvme::io::Access;
+use wire::nvme::status::Status;
+
+use super::namespace::Namespace;
+use super::{Controller, UNCORRECTABLE_BYTES_MAX};
+use crate::faults::Hook;
+
+/// Blocks of the medium that are noted together: a window begins at each multiple of so many.
+const WINDOW: u64 = 128;
+/// Windows in which blocks can be marked at the same time.
+pub(super) const WINDOWS_MAX: usize = 144;
+/// Bytes of a window in the label: its number and its marks.
+pub(super) const KEPT_BYTES: usize = 24;
+
+const _: () =
+    assert!(UNCORRECTABLE_BYTES_MAX as u64 / 512 <= WINDOW, "at most two windows a command");
+
+/// Blocks next to each other, some of which are marked. Bit by bit, block by block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    number: u64,
+    /// Those that cannot be read.
+    marked: u128,
+    /// Those of which the label says so: all that are marked, and those written since it was last kept.
+    kept: u128,
+}
+
+impl Window {
+    /// The bits of it that lie in these blocks.
+    fn bits(number: u64, (start, end): (u64, u64)) -> u128 {
+        let (first, past) = (number * WINDOW, (number + 1) * WINDOW);
+        let (low, high) = (start.max(first), end.min(past));
+        match high.saturating_sub(low) {
+            0 => 0,
+            blocks => u128::MAX >> (WINDOW - blocks) << (low - first),
+        }
+    }
+}
+
+/// The first and the one past the last.
+fn range(at: Extent) -> (u64, u64) {
+    (at.block, at.block.saturating_add(at.blocks.into()))
+}
+
+/// All blocks of the medium that are marked, by rising number of their windows.
+#[derive(Default)]
+pub(super) struct Marks {
+    windows: RefCell<Vec<Window>>,
+    /// Whether there are any windows: all that a read looks at as a rule.
+    any: Cell<bool>,
+}
+
+/// Marks that a flush is about to make unnecessary: of each window the blocks that were written before it began.
+pub(super) struct Written(Vec<(u64, u128)>);
+
+impl Marks {
+    /// Whether one of these blocks is marked.
+    #[inline]
+    pub fn hold(&self, at: Extent) -> bool {
+        self.any.get() && self.hold_any(range(at))
+    }
+
+    fn hold_any(&self, range: (u64, u64)) -> bool {
+        let windows = self.windows.borrow();
+        windows.iter().any(|window| window.marked & Window::bits(window.number, range) != 0)
+    }
+
+    /// These blocks have been written, or taken back.
+    #[inline]
+    pub fn clear(&self, at: Extent) {
+        if self.any.get() {
+            let range = range(at);
+            for window in self.windows.borrow_mut().iter_mut() {
+                window.marked &= !Window::bits(window.number, range);
+            }
+        }
+    }
+
+    /// Marks these blocks, if there is room to note it.
+    fn mark(&self, at: Extent) -> Result<(), Status> {
+        let range = range(at);
+        let numbers = range.0 / WINDOW..=(range.1 - 1) / WINDOW;
+        let mut windows = self.windows.borrow_mut();
+        let is_new = |number: &u64| !windows.iter().any(|window| window.number == *number);
+        if windows.len() + numbers.clone().filter(is_new).count() > WINDOWS_MAX {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        for number in numbers {
+            let bits = Window::bits(number, range);
+            let place = match windows.binary_search_by_key(&number, |window| window.number) {
+                Ok(place) => place,
+                Err(place) => {
+                    windows.insert(place, Window { number, marked: 0, kept: 0 });
+                    place
+                }
+            };
+            windows[place].marked |= bits;
+            windows[place].kept |= bits;
+        }
+        self.any.set(true);
+        Ok(())
+    }
+
+    /// What a flush that begins now will make durable; nothing if no marked block was written.
+    pub fn written(&self) -> Option<Written> {
+        if !self.any.get() {
+            return None;
+        }
+        let windows = self.windows.borrow();
+        let written = windows.iter().filter(|window| window.kept != window.marked);
+        let written: Vec<_> =
+            written.map(|window| (window.number, window.kept & !window.marked)).collect();
+        (!written.is_empty()).then_some(Written(written))
+    }
+
+    /// That flush has ended: the label need not speak of those blocks any more, unless they were marked again.
+    pub fn settle(&self, written: Written) {
+        let mut windows = self.windows.borrow_mut();
+        for (number, bits) in written.0 {
+            if let Some(window) = windows.iter_mut().find(|window| window.number == number) {
+                window.kept &= !bits | window.marked;
+            }
+        }
+        windows.retain(|window| window.kept != 0);
+        self.any.set(!windows.is_empty());
+    }
+
+    /// As the label has them: how many windows, and each.
+    pub fn store(&self, label: &mut Vec<u8>) {
+        let windows = self.windows.borrow();
+        label.push(windows.len() as u8);
+        for window in windows.iter() {
+            label.extend(window.number.to_le_bytes());
+            label.extend(window.kept.to_le_bytes());
+        }
+    }
+
+    /// The reverse, if it makes sense on a medium of so many blocks. A label from before there were marks has
+    /// nothing here.
+    pub fn recall(&self, label: &[u8], blocks: u64) -> Option<()> {
+        let Some((count, rest)) = label.split_first() else { return Some(()) };
+        let count = usize::from(*count);
+        if count > WINDOWS_MAX {
+            return None;
+        }
+        let mut windows: Vec<Window> = Vec::with_capacity(count);
+        for bytes in rest.get(..count * KEPT_BYTES)?.chunks_exact(KEPT_BYTES) {
+            let (number, kept) = bytes.split_first_chunk()?;
+            let number = u64::from_le_bytes(*number);
+            let kept = u128::from_le_bytes(kept.try_into().ok()?);
+            let rises = windows.last().is_none_or(|before| before.number < number);
+            let inside = number < blocks.div_ceil(WINDOW);
+            if !rises || !inside || kept & !Window::bits(number, (0, blocks)) != 0 {
+                return None;
+            }
+            windows.push(Window { number, marked: kept, kept });
+        }
+        self.any.set(!windows.is_empty());
+        self.windows.replace(windows);
+        Some(())
+    }
+
+    fn as_before(&self, windows: Vec<Window>) {
+        self.any.set(!windows.is_empty());
+        self.windows.replace(windows);
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// From now on these blocks cannot be read, until they are written. It is durable at once.
+    pub(super) async fn write_uncorrectable(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+    ) -> Result<(), Status> {
+        if !self.keeps_a_label() {
+            return Err(Status::INVALID_OPCODE.with_dnr());
+        }
+        let extent = ns.extent(access.lba.0, access.blocks)?;
+        let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
+        if bytes > u64::from(UNCORRECTABLE_BYTES_MAX) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        self.claim(number, extent).await;
+        let marks = &self.namespaces.marks;
+        let before = marks.windows.borrow().clone();
+        marks.mark(extent)?;
+        self.namespaces.keep(&*self.media).map_err(|error| {
+            marks.as_before(before);
+            self.failed(error)
+        })
+    }
+
+    /// That none of these blocks is marked.
+    #[inline]
+    pub(super) fn must_be_readable(&self, at: Extent) -> Result<(), Status> {
+        if self.namespaces.marks.hold(at) { Err(Status::UNRECOVERED_READ_ERROR) } else { Ok(()) }
+    }
+
+    /// Returns when all that was written before survives a power cut.
+    pub(super) async fn flush(&self) -> Result<(), MediaError> {
+        let written = self.namespaces.marks.written();
+        self.media.flush().await?;
+        if let Some(written) = written {
+            self.namespaces.marks.settle(written);
+            self.namespaces.keep(&*self.media)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Mark(u64, u32),
+        Clear(u64, u32),
+        Begin,
+        End,
+        Restart,
+    }
+
+    const BLOCKS: u64 = 2000;
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let extent = || (0..BLOCKS - 128, 1_u32..=128);
+        let step = prop_oneof![
+            3 => extent().prop_map(|(block, blocks)| Step::Mark(block, blocks)),
+            4 => extent().prop_map(|(block, blocks)| Step::Clear(block, blocks)),
+            1 => Just(Step::Begin),
+            1 => Just(Step::End),
+            1 => Just(Step::Restart),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        /// Against two sets of blocks: those that cannot be read, and those of which the label says so.
+        #[test]
+        fn marks_are_a_set_of_blocks(steps in steps()) {
+            let mut marks = Marks::default();
+            let (mut marked, mut kept) = (BTreeSet::new(), BTreeSet::new());
+            let mut flush: Option<(Option<Written>, BTreeSet<u64>)> = None;
+            for step in steps {
+                match step {
+                    Step::Mark(block, blocks) => {
+                        let noted = marks.mark(Extent { block, blocks });
+                        prop_assert!(noted.is_ok());
+                        marked.extend(block..block + u64::from(blocks));
+                        kept.extend(block..block + u64::from(blocks));
+                    }
+                    Step::Clear(block, blocks) => {
+                        marks.clear(Extent { block, blocks });
+                        (block..block + u64::from(blocks)).for_each(|one| { marked.remove(&one); });
+                    }
+                    Step::Begin => {
+                        flush = Some((marks.written(), kept.difference(&marked).copied().collect()));
+                    }
+                    Step::End => {
+                        let Some((written, gone)) = flush.take() else { continue };
+                        written.into_iter().for_each(|written| marks.settle(written));
+                        kept.retain(|one| !gone.contains(one) || marked.contains(one));
+                    }
+                    Step::Restart => {
+                        let mut label = Vec::new();
+                        marks.store(&mut label);
+                        marks = Marks::default();
+                        prop_assert!(marks.recall(&label, BLOCKS).is_some());
+                        marked.clone_from(&kept);
+                        flush = None;
+                    }
+                }
+                for block in 0..BLOCKS {
+                    let found = marks.hold(Extent { block, blocks: 1 });
+                    prop_assert_eq!(found, marked.contains(&block), "block {}", block);
+                }
+            }
+        }
+
+        /// A label may come from anywhere.
+        #[test]
+        fn no_label_is_too_strange(label in prop::collection::vec(any::<u8>(), 0..200), blocks in 1_u64..) {
+            let marks = Marks::default();
+            if marks.recall(&label, blocks).is_some() {
+                let mut again = Vec::new();
+                marks.store(&mut again);
+                prop_assert!(label.is_empty() || label.starts_with(&again));
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_windows_and_no_more() {
+        let marks = Marks::default();
+        for window in 0..WINDOWS_MAX as u64 {
+            assert_eq!(marks.mark(Extent { block: window * 256, blocks: 1 }), Ok(()));
+        }
+        let more = Extent { block: 128, blocks: 1 };
+        assert_eq!(marks.mark(more), Err(Status::CAPACITY_EXCEEDED));
+        assert!(!marks.hold(more), "nothing was noted");
+        assert_eq!(
+            marks.mark(Extent { block: 1, blocks: 100 }),
+            Ok(()),
+            "in a window that there is"
+        );
+    }
+}
