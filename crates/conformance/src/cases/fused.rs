@@ -17,11 +17,11 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "fused operations",
         cases: cases! {
             Writes pair_that_compares "equal data: both succeed, and the write is done";
-            Writes pair_that_differs "data that differ: Compare Failure, Failed Fused, and nothing written";
-            Writes pairs_one_behind_the_other "of two pairs on what the first changes, the second fails";
+            Writes pair_that_differs "data that differ: neither succeeds, and nothing is written";
+            Writes pairs_one_behind_the_other "the second of two pairs finds what the first wrote, and fails";
             None first_alone "a first without a second: Missing Fused Command";
             Writes second_alone "a second without a first: Missing Fused Command";
-            None first_before_another "a first before a command that is not fused: it alone is aborted";
+            None first_before_another "a first before a command that stands alone: the first is aborted";
             Writes pair_of_other_blocks "a pair on different blocks: Invalid Field";
             None fuse_of_three "FUSE of 11b: Invalid Field";
         },
