@@ -31,7 +31,7 @@ pub(super) const SECTIONS: &[Section] = &[
         number: "3.2.7",
         title: "Write Uncorrectable",
         cases: cases! {
-            Writes uncorrectable_is_not_read "a read of the block: Unrecovered Read Error; beside it, success";
+            Writes uncorrectable_is_not_read "a read of the block fails, and of those beside it succeeds";
             Writes uncorrectable_until_written "once it is written it is read";
             Writes uncorrectable_across_a_reset "it outlasts a reset";
             None uncorrectable_past_the_end "a block past the end: LBA Out of Range";

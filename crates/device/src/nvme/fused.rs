@@ -1,9 +1,9 @@
-//! Fused operations: a Compare and the Write behind it, of which either both happen or neither (NVMe base 2.0,
-//! 3.4.2).
+//! Fused operations: a Compare and the Write behind it, of which either both happen or neither (NVMe base
+//! 2.0, 3.4.2).
 //!
-//! The two are carried out in the slot of the second. What the first compares and the second writes is not written
-//! by others in between: who writes says where, and who is to be alone in some blocks waits for those that write
-//! there and keeps out those that come later.
+//! The two are carried out in the slot of the second. What the first compares and the second writes is not
+//! written by others in between: who writes says where, and who is to be alone in some blocks waits for
+//! those that write there and keeps out those that come later.
 
 use std::cell::Cell;
 
@@ -66,9 +66,9 @@ impl Slot {
 }
 
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
-    /// A fetched entry that is fused, or stands behind the first of a pair: gives it to a slot, together with the
-    /// firsts before it that have no second, or keeps it among them. Every entry takes a slot at most, and the
-    /// last first, which [`leave_firsts`](Self::leave_firsts) sees to, has left one.
+    /// A fetched entry that is fused, or stands behind the first of a pair: gives it to a slot, together
+    /// with the firsts before it that have no second, or keeps it among them. Every entry takes a slot at
+    /// most, and the last first, which [`leave_firsts`](Self::leave_firsts) sees to, has left one.
     pub(super) fn fuse(&self, qid: QueueId, sqe: Sqe, firsts: &mut Vec<Sqe>, slots: &mut Vec<u16>) {
         if sqe.flags.fuse() == FIRST {
             firsts.push(sqe);

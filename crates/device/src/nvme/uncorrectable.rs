@@ -1,8 +1,8 @@
 //! Write Uncorrectable (NVM command set 1.0, 3.2.7): blocks that cannot be read until they are written.
 //!
-//! The medium knows nothing of them. They are noted here, and in what it keeps beside its blocks: at once when a
-//! block is marked; when it is written, not before what was written is durable. So a power cut may bring a mark
-//! back, and never what a block held before it was marked.
+//! The medium knows nothing of them. They are noted here, and in what it keeps beside its blocks: at once
+//! when a block is marked; when it is written, not before what was written is durable. So a power cut may
+//! bring a mark back, and never what a block held before it was marked.
 
 use std::cell::{Cell, RefCell};
 
@@ -60,7 +60,8 @@ pub(super) struct Marks {
     any: Cell<bool>,
 }
 
-/// Marks that a flush is about to make unnecessary: of each window the blocks that were written before it began.
+/// Marks that a flush is about to make unnecessary: of each window the blocks that were written before it
+/// began.
 pub(super) struct Written(Vec<(u64, u128)>);
 
 impl Marks {
@@ -123,7 +124,8 @@ impl Marks {
         (!written.is_empty()).then_some(Written(written))
     }
 
-    /// That flush has ended: the label need not speak of those blocks any more, unless they were marked again.
+    /// That flush has ended: the label need not speak of those blocks any more, unless they were marked
+    /// again.
     pub fn settle(&self, written: Written) {
         let mut windows = self.windows.borrow_mut();
         for (number, bits) in written.0 {
