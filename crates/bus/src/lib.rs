@@ -50,6 +50,7 @@ mod pieces;
 pub mod qtest;
 mod shared;
 pub mod sim;
+mod until;
 #[cfg(feature = "std")]
 pub mod vfio;
 #[cfg(feature = "std")]
@@ -63,6 +64,7 @@ use wire::BusAddr;
 
 pub use arena::{Arena, BUFFER_ALIGN, Buffer, OutOfMemory};
 pub use shared::{Memory, OutOfRange, REGION_ALIGN};
+pub use until::until;
 
 /// A contiguous piece of host memory, as a device addresses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +187,11 @@ impl core::error::Error for DmaError {}
 /// A named cost of the plan, as a number in its side's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost(pub(crate) u8);
+
+impl Cost {
+    /// What a port gives for every name where the work itself costs.
+    pub const NONE: Cost = Cost(0);
+}
 
 /// The bus as a driver sees it.
 pub trait HostPort: Clone + 'static {

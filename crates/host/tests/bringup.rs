@@ -11,7 +11,7 @@ use runtime::{Dice, Span};
 use wire::nvme::opcode::admin as opcode;
 use wire::nvme::registers::{self, Cap};
 use wire::nvme::status::Status;
-use wire::{Lba, Nsid};
+use wire::{Lba, Nsid, QueueId};
 
 /// Starts a controller and gives why it did not start, and how long that took.
 fn start(world: &World, options: Options) -> (Result<(), InitError>, Span) {
@@ -249,6 +249,20 @@ fn the_admin_queue_may_be_interrupt_driven() {
     let options = Options { admin_completion, ..Options::default() };
     let error = start(&world, options).0.unwrap_err();
     assert_unsupported(error, "the vector of the admin queue", 1);
+}
+
+/// A pin is held until the controller hears, by a doorbell, of the completions that were taken.
+#[test]
+fn while_there_may_be_a_pin_the_controller_hears_at_once_of_what_was_taken() {
+    let told = |admin_completion| {
+        let world = World::new(Traits::default());
+        let options = Options { admin_completion, ..Options::default() };
+        assert_eq!(start(&world, options).0, Ok(()));
+        let head = registers::cq_head_doorbell(QueueId::ADMIN, 0);
+        world.rt.block_on(async { world.host.read32(head).await })
+    };
+    assert_eq!(told(Completion::Polled), 0);
+    assert!(told(Completion::Interrupt { vector: 0 }) > 3);
 }
 
 #[test]

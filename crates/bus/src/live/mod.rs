@@ -18,6 +18,8 @@ use runtime::{Rt, Stage, Time};
 use wire::BusAddr;
 
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
+use crate::until::PASSES_UNTIL_PATIENT;
+pub(crate) use crate::until::until;
 use crate::{
     Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Memory, OutOfRange,
     Payload, Posting, Segment,
@@ -408,36 +410,8 @@ impl DevicePort for LiveDevice {
     async fn spend(&self, _: Cost) {}
 }
 
-/// Passes in which a wait has found nothing, after which it is asked once in a while: some tens of
-/// microseconds.
-const PASSES_UNTIL_PATIENT: u32 = 4_096;
-
 /// After so many passes a fetch that finds nothing says so: who polls may then go to sleep.
 const PASSES_OF_A_FETCH: u32 = 4 * PASSES_UNTIL_PATIENT;
-
-/// Asks in pass after pass until there is an answer.
-#[inline]
-pub(crate) async fn until<T>(rt: &Rt, mut check: impl FnMut() -> Option<T>) -> T {
-    let mut passes = 0_u32;
-    poll_fn(|cx| {
-        // Whoever may not go on does not look: what a check has found is never kept back, nor lost with a
-        // future that is dropped.
-        let looks = if passes > 0 || rt.may_go_on() { rt.looks() } else { 0 };
-        for _ in 0..looks {
-            if let Some(found) = check() {
-                rt.progress();
-                if passes == 0 {
-                    rt.goes_on();
-                }
-                return Poll::Ready(found);
-            }
-        }
-        passes = passes.saturating_add(1);
-        rt.poll_again(cx, passes > PASSES_UNTIL_PATIENT);
-        Poll::Pending
-    })
-    .await
-}
 
 /// Looks once, or in pass after pass until there are entries or there was time for many to come.
 #[inline]

@@ -16,7 +16,7 @@ use super::admin::Admin;
 use super::events::{self, Events};
 use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
-use super::queue::Queue;
+use super::queue::{Facts, Queue};
 use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions};
 use crate::{Deallocated, Geometry, InitError};
@@ -151,7 +151,7 @@ impl<P: HostPort> Controller<P> {
         };
         let pair = Pair::start(port, &core.health, &spec)?;
         let half_made = HalfMade(Some(pair.clone()));
-        let queue = Queue::new(pair.clone(), options.priority, core);
+        let queue = Queue::new(pair.clone(), options.priority, &core.facts(), &core.health);
         let resets = core.health.resets.get();
         let mut created = core.admin.create(&pair, options.priority).await;
         // The controller's answer may have come just before it was turned off.
@@ -257,6 +257,16 @@ impl<P: HostPort> Core<P> {
         self.admin.rt()
     }
 
+    /// What a queue has to know of it.
+    pub fn facts(&self) -> Facts {
+        Facts {
+            nsid: self.identity.nsid,
+            geometry: self.identity.geometry,
+            deallocated: self.identity.deallocated(),
+            retries: self.options.retries,
+        }
+    }
+
     /// The number is taken at once: two queues may be created at the same time.
     pub fn next_queue_id(&self) -> QueueId {
         let number = self.next_queue.get();
@@ -289,7 +299,7 @@ impl<P: HostPort> Core<P> {
         self.health.running(self.rt()).await.map_err(|_| self.why())
     }
 
-    fn judge(&self, options: &QueueOptions) -> Result<(), InitError> {
+    pub fn judge(&self, options: &QueueOptions) -> Result<(), InitError> {
         let asked = u32::from(self.next_queue.get());
         let granted = self.identity.queues;
         if asked > granted {

@@ -17,6 +17,7 @@ mod admin;
 mod bar;
 mod controller;
 mod events;
+mod granted;
 mod health;
 mod lent;
 mod lists;
@@ -30,6 +31,7 @@ mod spread;
 mod supervisor;
 
 pub use controller::{Controller, Identity};
+pub use granted::{Grant, Granted, Rings};
 pub use lent::Lent;
 pub use pair::Counters;
 pub use policy::{Chooser, Policy, SINGLE_DEPTH, Shape};

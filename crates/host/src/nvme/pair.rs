@@ -257,7 +257,17 @@ impl<P: HostPort> Pair<P> {
             }
             self.judge(&cqe);
         }
+        // A pin is held for as long as the device has not heard of what was taken.
+        if self.holds_a_pin() && self.open.get() && self.untold.replace(0) > 0 {
+            self.tell_head();
+        }
         taken
+    }
+
+    /// Its interrupts may be a pin's: bring-up is where vectors are not in use yet, and there is only this
+    /// queue.
+    fn holds_a_pin(&self) -> bool {
+        self.qid == QueueId::ADMIN && self.completion == (Completion::Interrupt { vector: 0 })
     }
 
     fn tell_head(&self) {

@@ -13,7 +13,6 @@ use wire::{CommandId, Lba, Nsid, QueueId};
 
 use super::Completion;
 use super::admin::was_aborted;
-use super::controller::Core;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
 use super::share::{Held, Issuer, Share, Shared};
@@ -35,6 +34,15 @@ pub struct Queue<P: HostPort> {
     retries: u32,
     costs: Costs,
     stages: Stages,
+}
+
+/// What a queue has to know of its controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub nsid: Nsid,
+    pub geometry: Geometry,
+    pub deallocated: Deallocated,
+    pub retries: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -62,8 +70,13 @@ enum Verdict {
 }
 
 impl<P: HostPort> Queue<P> {
-    pub(super) fn new(pair: Rc<Pair<P>>, priority: Priority, core: &Core<P>) -> Queue<P> {
-        let (port, geometry) = (pair.port().clone(), core.identity.geometry);
+    pub(super) fn new(
+        pair: Rc<Pair<P>>,
+        priority: Priority,
+        facts: &Facts,
+        health: &Rc<Health>,
+    ) -> Queue<P> {
+        let port = pair.port().clone();
         let context_switch = match pair.completion() {
             Completion::Polled => None,
             Completion::Interrupt { .. } => Some(port.cost("context switch")),
@@ -73,11 +86,11 @@ impl<P: HostPort> Queue<P> {
             priority,
             port: port.clone(),
             share: None,
-            health: core.health.clone(),
-            nsid: core.identity.nsid,
-            geometry,
-            deallocated: core.identity.deallocated(),
-            retries: core.options.retries,
+            health: health.clone(),
+            nsid: facts.nsid,
+            geometry: facts.geometry,
+            deallocated: facts.deallocated,
+            retries: facts.retries,
             costs: Costs {
                 submit: port.cost("submit"),
                 complete: port.cost("complete"),

@@ -69,6 +69,21 @@ impl Board {
         }
     }
 
+    /// Where configuration space is mapped already, as firmware leaves it: all 256 buses of it. None: it is
+    /// reached by ports.
+    pub async fn mapped(self, bus: &impl ConfigAccess) -> Option<u64> {
+        match self {
+            Board::Pc => None,
+            Board::Q35 => {
+                let low = bus.config_read(HOST, PCIEXBAR).await;
+                let high = bus.config_read(HOST, PCIEXBAR + 4).await;
+                // The two bits above the enable bit are the length: 0 is all of it.
+                let at = u64::from(high) << 32 | u64::from(low & 0xf000_0000);
+                (low & 7 == 1).then_some(at)
+            }
+        }
+    }
+
     /// What is free for windows, if memory ends below 2 GiB.
     pub fn rooms(self) -> Rooms {
         Rooms {

@@ -45,6 +45,11 @@ impl Wires {
         Ok(Wires(wires))
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The line of this pin, if the table has it.
     pub fn look_up(&self, bus: u8, device: u8, pin: Pin) -> Option<Line> {
         let same = |wire: &&Wire| wire.bus == bus && wire.pci() == (device, pin);

@@ -1,0 +1,163 @@
+//! The table of interrupts, one for all cores, and what each core needs to enter them: a segment with
+//! stacks of their own, since the compiler uses bytes below the stack pointer (the red zone of the System V
+//! ABI) that an interrupt on the same stack would overwrite.
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use core::arch::asm;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{console, cpu};
+
+/// The line that is listened to.
+pub const LINE_VECTOR: u8 = 0x2f;
+/// The first message; [`MESSAGES`] of them follow each other.
+pub const FIRST_MESSAGE: u8 = 0x30;
+/// The tick of each core.
+pub const TICK_VECTOR: u8 = 0xf0;
+/// What a controller sends that has nothing to send.
+pub const SPURIOUS_VECTOR: u8 = 0xff;
+/// Vectors for messages.
+pub const MESSAGES_MAX: usize = 64;
+
+/// How often each message has come. Written by the code in `start.s`.
+#[unsafe(export_name = "MESSAGES")]
+static MESSAGES: [AtomicU32; MESSAGES_MAX] = [const { AtomicU32::new(0) }; MESSAGES_MAX];
+
+/// The line that is listened to, as the code in `start.s` knows it.
+#[repr(C)]
+struct Line {
+    /// The register of its entry in the I/O APIC.
+    register: AtomicU32,
+    /// What masks it there.
+    masked: AtomicU32,
+    /// Where the I/O APIC's registers lie.
+    controller: AtomicU64,
+    /// How often it has come.
+    count: AtomicU32,
+}
+
+#[unsafe(export_name = "LINE")]
+static LINE: Line = Line {
+    register: AtomicU32::new(0),
+    masked: AtomicU32::new(0),
+    controller: AtomicU64::new(0),
+    count: AtomicU32::new(0),
+};
+
+unsafe extern "C" {
+    /// Code in `start.s`, never called from here.
+    fn exception_0();
+    fn message_0();
+    fn line();
+    fn tick();
+    fn spurious();
+}
+
+/// Exceptions, and messages, begin so many bytes one behind the other.
+const STEP: u64 = 16;
+const EXCEPTIONS: usize = 32;
+const CODE_SEGMENT: u16 = 8;
+/// The task segment's place in a core's table of segments: it takes two entries.
+const TASK_SEGMENT: u16 = 0x18;
+const STACK_BYTES: usize = 16 << 10;
+
+/// How often the message of this vector has come.
+pub fn messages(number: usize) -> u32 {
+    MESSAGES[number].load(Ordering::Acquire)
+}
+
+/// How often the line has come.
+pub fn lines() -> u32 {
+    LINE.count.load(Ordering::Acquire)
+}
+
+/// Which line it is from now on: the register of its entry, and what masks it. It is masked meanwhile.
+pub fn listen(controller: u64, register: u32, masked: u32) {
+    LINE.controller.store(controller, Ordering::Release);
+    LINE.register.store(register, Ordering::Release);
+    LINE.masked.store(masked, Ordering::Release);
+}
+
+/// An entry of the table: code, the first stack of the core's own, an interrupt gate (Intel SDM, 6.14.1).
+fn gate(entry: u64) -> [u64; 2] {
+    let low = entry & 0xffff | u64::from(CODE_SEGMENT) << 16 | 1 << 32 | 0x8e << 40;
+    [low | (entry >> 16 & 0xffff) << 48, entry >> 32]
+}
+
+/// The table. It is never changed again.
+pub struct Table(Box<[[u64; 2]; 256]>);
+
+impl Table {
+    /// Makes it.
+    pub fn new() -> &'static Table {
+        let address = |code: unsafe extern "C" fn()| code as usize as u64;
+        let mut gates = Box::new([[0; 2]; 256]);
+        for vector in 0..EXCEPTIONS {
+            gates[vector] = gate(address(exception_0) + STEP * vector as u64);
+        }
+        for number in 0..MESSAGES_MAX {
+            let entry = address(message_0) + STEP * number as u64;
+            gates[usize::from(FIRST_MESSAGE) + number] = gate(entry);
+        }
+        for (vector, code) in
+            [(LINE_VECTOR, line as _), (TICK_VECTOR, tick as _), (SPURIOUS_VECTOR, spurious as _)]
+        {
+            gates[usize::from(vector)] = gate(address(code));
+        }
+        Box::leak(Box::new(Table(gates)))
+    }
+}
+
+/// What a core has of its own: segments, the task segment with its stack, and words.
+#[repr(C, align(16))]
+struct Own {
+    segments: [u64; 5],
+    /// The task segment's 104 bytes (Intel SDM, 8.7); the first stack for interrupts is at byte 36.
+    task: [u32; 26],
+    words: cpu::Own,
+}
+
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    at: u64,
+}
+
+/// The table, and a stack of its own for it, are this core's from now on.
+pub fn use_them(table: &'static Table) {
+    let stack = Box::leak(alloc::vec![0_u128; STACK_BYTES / 16].into_boxed_slice());
+    let top = stack.as_ptr_range().end.expose_provenance() as u64;
+    let own = Box::leak(Box::new(Own {
+        segments: [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0, 0],
+        task: [0; 26],
+        words: Default::default(),
+    }));
+    (own.task[9], own.task[10]) = (top as u32, (top >> 32) as u32);
+    // No map of ports: it would begin behind the segment.
+    own.task[25] = 104 << 16;
+    let at = (&raw const own.task).expose_provenance() as u64;
+    own.segments[3] = 103 | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
+    own.segments[4] = at >> 32;
+    let own: &'static Own = own;
+    let segments = Pointer { limit: 39, at: own.segments.as_ptr().expose_provenance() as u64 };
+    let gates = Pointer { limit: 4095, at: table.0.as_ptr().expose_provenance() as u64 };
+    // SAFETY: all of it lives for ever. The segments 08h and 10h are what the core runs on already.
+    unsafe {
+        asm!(
+            "lgdt [{segments}]", "ltr {task:x}", "lidt [{gates}]",
+            segments = in(reg) &segments, task = in(reg) TASK_SEGMENT, gates = in(reg) &gates,
+            options(nostack)
+        );
+    }
+    cpu::set_own(&own.words);
+}
+
+/// What exceptions come to.
+#[unsafe(export_name = "exception")]
+extern "C" fn exception(number: u64, error: u64, at: u64, address: u64) -> ! {
+    console::end_badly(format_args!(
+        "exception {number} with {error:#x} at {at:#x}, address {address:#x}, core {}",
+        cpu::apic_number()
+    ))
+}

@@ -1,0 +1,228 @@
+//! The stack without an operating system: an image that QEMU starts, and that finds its machine's NVMe
+//! devices behind whatever bridges there are, gets their interrupts right, shows them as SCSI disks and
+//! works on them from all cores.
+//!
+//! ```text
+//!   start.s ─► first_core ─► loader    memory, words of the command line
+//!                 │          machine   the firmware's MP table; buses, windows
+//!                 │          nvme      pin by the I/O APIC, then MSI-X: host::nvme over port.rs
+//!                 │          team      every core's queue, by grants
+//!                 │          diskhog   behind host::scsi, each core its range, verified
+//!                 └────────► console   a verdict a line; the machine ends with a status
+//! ```
+//!
+//! The driver is the one of `crates/host`, unchanged, and `port.rs` is all that it needs of a machine.
+//! `unsafe` lives in `cpu`, `cores`, `interrupts`, `loader`, `heap`, `lock`, `mem` and here, each with its
+//! reasons.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod apic;
+mod clock;
+mod console;
+mod cores;
+mod cpu;
+mod diskhog;
+mod heap;
+mod interrupts;
+mod loader;
+mod lock;
+mod machine;
+mod mem;
+mod nvme;
+mod port;
+mod team;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use bus::{Arena, Memory};
+use core::ops::Range;
+use core::ptr::NonNull;
+use runtime::{Log, Rt, Span};
+use wire::BusAddr;
+use wire::pci::class;
+
+use crate::apic::Local;
+use crate::clock::CLOCK;
+use crate::console::{say, verdict};
+use crate::cores::CORES_MAX;
+use crate::interrupts::Table;
+use crate::loader::Loaded;
+use crate::machine::{Firmware, Machine};
+use crate::nvme::Bench;
+
+core::arch::global_asm!(include_str!("start.s"), options(att_syntax));
+
+/// What the heap has of memory; the rest is for devices.
+const HEAP_BYTES: u64 = 16 << 20;
+/// What each core has of that.
+const PART_BYTES: u64 = 8 << 20;
+/// How long diskhog works on each disk, if the command line does not say (`seconds=N`), and at most.
+const SECONDS: u64 = 2;
+const SECONDS_MAX: u64 = 600;
+
+/// What the first processor comes to from `start.s`.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code)]
+extern "C" fn first_core(info: u64) -> ! {
+    console::begin();
+    // SAFETY: nothing has been done with memory yet, and this is what the loader has left.
+    let loaded = match unsafe { loader::read(info) } {
+        Ok(loaded) => loaded,
+        Err(why) => console::end_badly(format_args!("{why}")),
+    };
+    let memory = loaded.memory.clone();
+    if memory.end - memory.start < HEAP_BYTES + PART_BYTES + 4096 {
+        console::end_badly(format_args!(
+            "{} bytes of memory are too few",
+            memory.end - memory.start
+        ));
+    }
+    cpu::set_memory_end(memory.end);
+    // SAFETY: usable memory, says the loader, behind the image, and the first part of it is the heap's only.
+    unsafe { heap::begin(memory.start as usize, HEAP_BYTES as usize) };
+    run(&loaded, parts(memory.start + HEAP_BYTES..memory.end))
+}
+
+/// Memory for devices, a part for each core.
+fn parts(memory: Range<u64>) -> Vec<Memory> {
+    let begins = memory.clone().step_by(PART_BYTES as usize);
+    let whole = begins.filter(|at| memory.end - at >= PART_BYTES).take(CORES_MAX);
+    whole
+        .filter_map(|at| {
+            let start = NonNull::new(core::ptr::with_exposed_provenance_mut(at as usize))?;
+            // SAFETY: usable memory, says the loader, mapped as itself for ever; behind the heap, and no two
+            // parts overlap.
+            #[allow(unsafe_code)]
+            Some(unsafe { Memory::lent(start, PART_BYTES as usize, BusAddr(at)) })
+        })
+        .collect()
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    console::end_badly(format_args!("{info}"))
+}
+
+/// Everything, on the first core.
+fn run(loaded: &Loaded, parts: Vec<Memory>) -> ! {
+    say(format_args!(
+        "# doorbell without an operating system, {} MiB of memory",
+        loaded.memory.end >> 20
+    ));
+    let table = Table::new();
+    interrupts::use_them(table);
+    if let Err(why) = set_up(loaded, &parts, table) {
+        verdict(format_args!("the machine can be used"), Err::<&str, _>(why));
+    }
+    console::end()
+}
+
+fn set_up(loaded: &Loaded, parts: &[Memory], table: &'static Table) -> Result<(), String> {
+    let hertz = CLOCK.begin()?;
+    let firmware = Firmware::read().map_err(|why| why.to_string())?;
+    apic::silence_the_old(firmware.imcr);
+    let own = Local::begin().ok_or("the local APIC is where memory is")?;
+    cpu::take_interrupts();
+    let text = format!(
+        "at {:#x}: {} processors, {} I/O APICs, {} wires from PCI buses; the counter runs at {} MHz",
+        firmware.at,
+        firmware.processors.len(),
+        firmware.controllers.len(),
+        firmware.wires.count(),
+        hertz / 1_000_000
+    );
+    verdict(format_args!("firmware's MP table"), Ok::<_, &str>(text));
+    let cores = start_cores(&own, &firmware, table);
+    let rt = Rt::live(&CLOCK, None, Log::Off);
+    let (first, others) = parts.split_first().ok_or("no memory is left for devices")?;
+    let arena = Arena::new(first.clone());
+    let span = seconds(loaded.command_line);
+    rt.block_on(async {
+        let machine = enumerate(&rt).await?;
+        let bench =
+            Bench { rt: &rt, arena: &arena, machine: &machine, firmware: &firmware, cores: &cores };
+        work(&bench, others, span).await;
+        Ok(())
+    })
+}
+
+/// Starts all processors that the table has. Gives those that work, this one first.
+fn start_cores(own: &Local, firmware: &Firmware, table: &'static Table) -> Vec<u8> {
+    let first = cpu::apic_number();
+    let others: Vec<u8> =
+        firmware.processors.iter().copied().filter(|number| *number != first).collect();
+    let (here, missing) = cores::start(own, &others, table);
+    let mut all = alloc::vec![first];
+    all.extend(here);
+    let result = match missing.first() {
+        None => Ok(format!("{}, by their local APICs {all:?}", all.len())),
+        Some(number) => Err(format!("that with local APIC {number} did not come")),
+    };
+    verdict(format_args!("cores work"), result);
+    all
+}
+
+/// How long diskhog works on each disk.
+fn seconds(command_line: &str) -> Span {
+    let mut words = command_line.split_ascii_whitespace();
+    let named = words.find_map(|word| word.strip_prefix("seconds=")?.parse().ok());
+    Span::s(named.unwrap_or(SECONDS).min(SECONDS_MAX))
+}
+
+async fn enumerate(rt: &Rt) -> Result<Machine, String> {
+    let begun = rt.now();
+    let machine = Machine::enumerate().await.map_err(|why| why.to_string())?;
+    let took = rt.now().since(begun);
+    let text = format!(
+        "{:?}, {} functions on {} root buses, in {took}",
+        machine.board,
+        machine.tree.functions.len(),
+        machine.roots.len()
+    );
+    let trouble = machine.tree.troubles.first().map(ToString::to_string);
+    verdict(format_args!("buses are numbered, windows placed"), trouble.map_or(Ok(text), Err));
+    if let Some(at) = machine.bus.mapped {
+        let same = match machine.differs_by_ports().await {
+            0 => Ok("they agree"),
+            words => Err(format!("{words} words differ")),
+        };
+        verdict(format_args!("configuration space by ports and mapped at {at:#x}"), same);
+    }
+    Ok(machine)
+}
+
+/// Brings every NVMe device up, works on it from all cores, and switches it off.
+async fn work(bench: &Bench<'_>, parts: &[Memory], span: Span) {
+    let mut found = 0;
+    for function in bench.machine.tree.of_class(class::NVME) {
+        let first_message = found * (bench.cores.len() + 1);
+        found += 1;
+        if first_message + bench.cores.len() >= interrupts::MESSAGES_MAX {
+            say(format_args!("# {}: no messages are left for its vectors", function.at));
+            continue;
+        }
+        let Some(device) = bench.bring_up(function, first_message).await else { continue };
+        let good = team::run(bench.rt, &device, bench.cores, parts, span).await;
+        let end = device.controller.shutdown().await.map_err(|error| error.to_string());
+        verdict(format_args!("{} is shut down", device.name), end.map(|()| "in order"));
+        if !good {
+            // Another core may still have memory that the next device would be given.
+            return;
+        }
+    }
+    let found = if found > 0 { Ok(found.to_string()) } else { Err("none") };
+    verdict(format_args!("NVMe devices are found"), found);
+}
+
+/// What code of the compiler's own library, made for programs that unwind, refers to: here a panic ends the
+/// machine, and nobody unwinds.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code)]
+extern "C" fn _Unwind_Resume() -> ! {
+    console::end_badly(format_args!("something unwinds"))
+}
