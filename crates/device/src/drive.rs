@@ -10,7 +10,7 @@ use runtime::{Rt, Signal, Stage, Time};
 
 /// The stages that a drive marks, beside those of its chips.
 pub const STAGES: &[&str] =
-    &["mount", ftl::STAGES[0], ftl::STAGES[1], ftl::STAGES[2], ftl::STAGES[3]];
+    &["mount", ftl::STAGES[0], ftl::STAGES[1], ftl::STAGES[2], ftl::STAGES[3], ftl::STAGES[4]];
 
 /// Bytes that are remembered of a block where only stamps are.
 const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;

@@ -14,6 +14,9 @@ use crate::stats::Counters;
 /// over with the flash, so that the next device need not find out again what lies where.
 pub struct Asleep(State);
 
+/// Parts of a map that is cached, which are read and written at the same time.
+const MAPPERS: u32 = 16;
+
 impl<P: Pages> Inner<P> {
     /// Its tasks begin.
     pub fn start(self: Rc<Self>) -> Ftl<P> {
@@ -23,6 +26,11 @@ impl<P: Pages> Inner<P> {
         self.rt.spawn(self.clone().collector());
         self.rt.spawn(self.clone().eraser());
         self.rt.spawn(self.clone().keeper());
+        if self.state.borrow().cached().is_some() {
+            for _ in 0..MAPPERS {
+                self.rt.spawn(self.clone().mapper());
+            }
+        }
         self.form();
         Ftl(self)
     }
@@ -49,6 +57,7 @@ impl<P: Pages> Ftl<P> {
             }
             self.0.form();
             self.0.close_all();
+            self.0.hurry_parts();
             self.0.landed.changed(&self.0.rt, seen).await;
         }
     }
@@ -78,6 +87,9 @@ impl<P: Pages> Ftl<P> {
         }
         let (mut inner, _) = Inner::new(rt, pages, options, layout);
         (state.counters, state.rows_at_checkpoint) = (Counters::default(), 0);
+        if let Some(cached) = state.cached_mut() {
+            cached.wake();
+        }
         inner.state = state.into();
         Ok(Rc::new(inner).start())
     }
@@ -92,6 +104,7 @@ impl State {
             && self.trial.is_none()
             && self.collection.rows == 0
             && self.closing.is_empty()
+            && self.cached().is_none_or(|cached| cached.is_quiet())
             && self.queues.iter().all(idle)
     }
 }

@@ -14,7 +14,8 @@ use crate::pages::Pages;
 use crate::state::Job;
 
 /// The stages that flash software marks.
-pub const STAGES: &[&str] = &["buffer wait", "collector at buffer", "flush", "collector at flush"];
+pub const STAGES: &[&str] =
+    &["buffer wait", "collector at buffer", "flush", "collector at flush", "map read"];
 
 /// A wait for something, and for the collector instead.
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Held {
 pub(crate) struct Blame {
     pub buffer: Held,
     pub flush: Held,
+    /// A part of the map is read.
+    pub map: Stage,
     throttled: Cell<Throttled>,
     /// The last row of the host's that has come to flash.
     last: Cell<Option<Landed>>,
@@ -66,6 +69,7 @@ impl Blame {
         Blame {
             buffer: held("buffer wait", "collector at buffer"),
             flush: held("flush", "collector at flush"),
+            map: rt.stage("map read"),
             throttled: Cell::default(),
             last: Cell::new(None),
             spare: RefCell::default(),
@@ -93,7 +97,7 @@ impl<P: Pages> Inner<P> {
 
     /// A row has come to flash.
     pub fn has_landed(&self, job: &Job) {
-        if !job.collected {
+        if !job.collected && !job.of_map {
             let (at, die) = (self.rt.now(), job.spot.die);
             self.blame.last.set(Some(Landed { at, die, made_up: job.made_up }));
         }

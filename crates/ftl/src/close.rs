@@ -25,7 +25,7 @@ struct Open {
 /// What is not closed.
 pub(crate) struct Closing {
     /// By stream: rows that nothing has been made up for yet that would close them.
-    open: [VecDeque<Open>; 2],
+    open: [VecDeque<Open>; 3],
     /// By die: rows that have been programmed, with the planes in which they failed.
     held: Vec<Vec<(Job, u32)>>,
 }
@@ -79,13 +79,20 @@ impl<P: Pages> Inner<P> {
             return;
         }
         let force = self.state.borrow().force;
-        self.close(|open| open.oldest <= force);
+        self.close(&DATA, |open| open.oldest <= force);
     }
 
     /// Closes everything.
     pub fn close_all(&self) {
         if self.layout.shape.reach > 0 {
-            self.close(|_| true);
+            self.close(&DATA, |_| true);
+        }
+    }
+
+    /// Closes parts of the map.
+    pub fn close_parts(&self) {
+        if self.layout.shape.reach > 0 {
+            self.close(&[Stream::Map], |_| true);
         }
     }
 
@@ -96,13 +103,13 @@ impl<P: Pages> Inner<P> {
         {
             return false;
         }
-        self.close(|_| true)
+        self.close(&DATA, |_| true)
     }
 
     /// Makes up rows of nothing until such rows are closed, as far as there is room in front of the dies.
-    fn close(&self, wanted: impl Fn(&Open) -> bool) -> bool {
+    fn close(&self, streams: &[Stream], wanted: impl Fn(&Open) -> bool) -> bool {
         let mut any = false;
-        for stream in [Stream::Host, Stream::Collector] {
+        for stream in streams.iter().copied() {
             loop {
                 let mut state = self.state.borrow_mut();
                 let Some((spot, planes)) = state.closing_row(stream, &wanted) else { break };
@@ -117,13 +124,16 @@ impl<P: Pages> Inner<P> {
     }
 }
 
+/// Streams of what the host sees.
+const DATA: [Stream; 2] = [Stream::Host, Stream::Collector];
+
 impl State {
     /// A row has been made up for a stream.
     pub fn made_up(&mut self, stream: Stream, job: &Job) {
         self.supers.advance(stream, job.planes, self.next_sequence);
         if self.layout.shape.reach > 0 && !job.filler {
             let order = |unit: &Unit| match unit.from {
-                Source::Slot(slot) => self.buffer.slots[slot as usize].order,
+                Source::Slot(slot) if !job.of_map => self.buffer.slots[slot as usize].order,
                 _ => u64::MAX,
             };
             let oldest = job.units.iter().map(order).min().unwrap_or(u64::MAX);
@@ -152,6 +162,7 @@ impl State {
 
     fn filler(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
         let mut job = self.job(spot, planes, false);
+        job.of_map = stream == Stream::Map;
         job.filler = true;
         let units = planes.count_ones() * self.layout.plane_units;
         for _ in 0..units {

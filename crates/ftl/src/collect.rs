@@ -32,6 +32,8 @@ pub(crate) enum Step {
     Cancel,
     /// The host may write a row: the collector can do nothing for it.
     Grant,
+    /// What counts as valid is to be what is: parts of the map are read.
+    Resolve,
     Wait,
 }
 
@@ -49,6 +51,7 @@ impl<P: Pages> Inner<P> {
                 Step::Notes => self.trial_row(true),
                 Step::End => self.trial_row(false),
                 Step::Grant => self.form(),
+                Step::Resolve => self.resolve().await,
                 Step::Wait if self.close_idle() => {}
                 Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
                 Step::Wait => self.collect.changed(&self.rt, seen).await,
@@ -57,7 +60,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// Whoever waits for space is told.
-    fn worn_out(&self) {
+    pub fn worn_out(&self) {
         self.worn.notify(&self.rt);
         self.landed.notify(&self.rt);
     }
@@ -72,7 +75,8 @@ impl<P: Pages> Inner<P> {
         }
         if !parts.is_empty() {
             self.pages.read_for_collector(&mut parts).await;
-            self.sort_out(&found, &parts);
+            let lost = self.owners_of_lost(&found, &parts).await;
+            self.sort_out(&found, &parts, &lost);
         }
         self.give_parts(parts);
         found.clear();
@@ -81,7 +85,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// What has been read is gathered, with what its spare bytes say.
-    fn sort_out(&self, found: &[u32], parts: &[Part]) {
+    fn sort_out(&self, found: &[u32], parts: &[Part], lost: &[(u32, u32)]) {
         let mut state = self.state.borrow_mut();
         let mut parts = parts.iter();
         let mut part = parts.next();
@@ -94,11 +98,35 @@ impl<P: Pages> Inner<P> {
                 continue;
             }
             let good = part.is_some_and(|part| matches!(part.seen, Seen::Good { .. }));
-            let logical = if good { Some(self.pages.logical(place)) } else { state.lost(*at) };
-            if let Some(logical) = logical {
+            let logical =
+                if good { Some(self.pages.logical(place)) } else { state.lost(*at, lost) };
+            if let Some(logical) = logical
+                && state.is_still_at(logical, *at)
+            {
                 state.collection.gathered.push((*at, logical));
             }
         }
+    }
+
+    /// Of those places which can't be read and of which the map that is cached knows whose they are: place
+    /// and unit.
+    async fn owners_of_lost(&self, found: &[u32], parts: &[Part]) -> Vec<(u32, u32)> {
+        let mut lost = Vec::new();
+        let is_good = |part: &Part| matches!(part.seen, Seen::Good { .. });
+        if self.state.borrow().cached().is_none() || parts.iter().all(is_good) {
+            return lost;
+        }
+        for at in found {
+            let page = self.layout.place(*at).page;
+            let good = parts.iter().any(|part| part.page == page && is_good(part));
+            if good || !self.state.borrow().supers.is_valid(*at) {
+                continue;
+            }
+            if let Some(logical) = self.owner_of_lost(*at).await {
+                lost.push((*at, logical));
+            }
+        }
+        lost
     }
 
     fn copy_row(&self) {
@@ -197,8 +225,11 @@ impl State {
         if self.has_lost_trial() {
             return Step::Cancel;
         }
-        if self.collection.rows >= self.lanes() {
+        if self.collection.rows >= self.lanes() || (self.trial.is_none() && self.is_map_full()) {
             return Step::Wait;
+        }
+        if self.stale() > 0 && self.free() <= 1 {
+            return Step::Resolve;
         }
         let ready = self.weed_out();
         let stream = self.collector_stream();
@@ -215,7 +246,7 @@ impl State {
         }
         // The keep is not touched while an erase gives another; unless that waits for a row itself.
         let erases = self.collection.drained.iter().any(|at| self.is_empty(*at));
-        if row.is_none() && self.supers.free <= 1 && erases {
+        if row.is_none() && self.free() <= 1 && erases {
             return if self.needs_keep_for_notes() { Step::Keep } else { Step::Wait };
         }
         if ready >= room {
@@ -238,6 +269,9 @@ impl State {
             && !self.granted
             && self.supers.peek(Stream::Host).is_some()
         {
+            if self.stale() > 0 {
+                return Step::Resolve;
+            }
             self.granted = true;
             return Step::Grant;
         }
@@ -250,7 +284,7 @@ impl State {
 
     /// The host is blocked, the collector has nothing to do, and nothing is on its way.
     fn is_stuck(&mut self) -> bool {
-        let has_row = self.supers.free > 0 || self.supers.has_rows();
+        let has_row = self.free() > 0 || self.supers.has_rows();
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let collection = &self.collection;
         self.blocked
@@ -261,11 +295,12 @@ impl State {
             && self.queues.iter().all(idle)
             && self.closing.is_empty()
             && self.supers.clean == self.supers.free
+            && !self.is_map_full()
     }
 
     /// When the collector has nothing to do: whether that stays so for good. True when that is found.
     fn gives_up(&mut self) -> bool {
-        let stuck = !self.worn_out && self.is_stuck();
+        let stuck = !self.worn_out && (self.is_stuck() || self.is_map_stuck());
         self.worn_out |= stuck;
         stuck
     }
@@ -284,11 +319,11 @@ impl State {
         let supers = &self.supers;
         let in_danger = |at: &u32| {
             let one = &supers.all[*at as usize];
-            one.refresh && one.phase == Phase::Filled && one.flying == 0
+            one.refresh && one.phase == Phase::Filled && one.flying == 0 && !one.of_map
         };
         let space = self.space();
         // What is full takes a whole superblock, so the last must not be needed for it.
-        let urgent = if supers.refreshing > 0 && supers.free >= 2 {
+        let urgent = if supers.refreshing > 0 && self.free() >= 2 {
             (0..blocks).find(in_danger)
         } else {
             None
@@ -297,7 +332,7 @@ impl State {
             self.counters.refreshed += 1;
             at
         } else if space.left < space.start || self.blocked {
-            let last = supers.free <= 1;
+            let last = self.free() <= 1;
             let keep = self.keep_units().filter(|_| last);
             let fitting = keep.and_then(|keep| self.find_victim(keep));
             let Some(at) = fitting.or_else(|| self.find_gaining(last)) else { return false };
@@ -348,7 +383,7 @@ impl State {
     fn weed_out(&mut self) -> u32 {
         let mut gathered = core::mem::take(&mut self.collection.gathered);
         // By what it holds, not by whether that place is valid: it may hold something else by now.
-        gathered.retain(|(at, logical)| self.owner(*logical) == *at);
+        gathered.retain(|(at, logical)| self.is_still_at(*logical, *at));
         let ready = gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)).count();
         self.collection.gathered = gathered;
         ready as u32
@@ -391,9 +426,14 @@ impl State {
     }
 
     /// What could not be read is lost: whose it was, the map still knows. None: it was not the host's,
-    /// and is written anew.
-    fn lost(&mut self, at: u32) -> Option<u32> {
-        if let Some(logical) = (0..self.options.units).find(|logical| self.at(*logical) == at) {
+    /// and is written anew. `known`: places and units, where the map is cached.
+    fn lost(&mut self, at: u32, known: &[(u32, u32)]) -> Option<u32> {
+        let owner = match known.iter().find(|(place, _)| *place == at) {
+            Some((_, logical)) => Some(*logical),
+            None if self.cached().is_some() => None,
+            None => (0..self.options.units).find(|logical| self.look(*logical) == Some(at)),
+        };
+        if let Some(logical) = owner {
             self.counters.lost_units += 1;
             return Some(logical | LOST);
         }
@@ -423,8 +463,9 @@ impl State {
     }
 
     fn next_doubtful(&mut self) -> Option<u32> {
+        let owed = self.owed();
         let supers = &mut self.supers;
-        if supers.clean >= READY || supers.clean == supers.free {
+        if supers.clean >= READY + owed || supers.clean == supers.free {
             return None;
         }
         let doubtful =
@@ -440,6 +481,9 @@ impl State {
     /// A superblock is erased, and free.
     fn erased(&mut self, superblock: u32) {
         self.collection.drained.retain(|at| *at != superblock);
+        // What was read there is not to be taken for what will be.
+        let layout = self.layout;
+        self.collection.gathered.retain(|(at, _)| layout.superblock(*at) != superblock);
         self.collection.noted.take_if(|noted| *noted == superblock);
         let one = &mut self.supers.all[superblock as usize];
         one.erases += 1;

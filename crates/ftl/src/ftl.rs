@@ -44,6 +44,8 @@ pub(crate) struct Inner<P> {
     pub worn: Signal,
     /// Lists of parts that nobody uses.
     spare_parts: RefCell<Vec<Vec<Part>>>,
+    /// A part of a map that is cached has been read or written, or what the cache knows has changed.
+    pub mapped: Signal,
     /// One checkpoint at a time.
     pub checkpointing: Cell<bool>,
     pub unit_shift: u32,
@@ -61,7 +63,9 @@ impl<P: Pages> Inner<P> {
         options: &Options,
         layout: Layout,
     ) -> (Inner<P>, Vec<(u32, Tag)>) {
-        let meta = layout.plane_units + META_SLOTS;
+        // So many that rows of parts close each other's word lines.
+        let rows = if options.map_cache.is_some() { 2 + layout.closing_rows() } else { 0 };
+        let meta = layout.plane_units + META_SLOTS + rows * layout.row_units;
         let all = options.slots + meta;
         pages.slots(all);
         let has = |slot: u32| pages.kept(slot).map(|tag| (slot, tag));
@@ -80,6 +84,7 @@ impl<P: Pages> Inner<P> {
             landed: Signal::default(),
             collect: Signal::default(),
             worn: Signal::default(),
+            mapped: Signal::default(),
             spare_parts: RefCell::default(),
             checkpointing: Cell::new(false),
             unit_shift: layout.shape.unit_bytes.trailing_zeros(),
@@ -126,23 +131,29 @@ impl<P: Pages> Inner<P> {
     }
 
     /// What a read of a unit has to sense: nothing, if it is in the buffer or nowhere.
-    fn locate(&self, logical: u32) -> Option<u32> {
-        let state = self.state.borrow();
-        if state.buffer.find(logical).is_some() {
-            return None;
+    async fn locate(&self, logical: u32) -> Result<Option<u32>, Error> {
+        if self.state.borrow().buffer.find(logical).is_some() {
+            return Ok(None);
         }
-        Some(state.at(logical)).filter(|at| *at != NONE)
+        let at = self.place_of(logical).await?;
+        // It may have been written while the map was read.
+        let buffered = self.state.borrow().buffer.find(logical).is_some();
+        Ok(Some(at).filter(|at| *at != NONE && !buffered))
     }
 
     /// Senses a unit, wherever it is by then; returns where it was, or none if it needs no sensing.
     pub async fn sense(&self, logical: u32) -> Result<Option<u32>, Error> {
         let mut parts = self.take_parts();
         let done = loop {
-            let Some(at) = self.locate(logical) else { break Ok(None) };
+            let at = match self.locate(logical).await {
+                Ok(Some(at)) => at,
+                Ok(None) => break Ok(None),
+                Err(error) => break Err(error),
+            };
             parts.clear();
             self.add_part(&mut parts, at);
             self.pages.read(&mut parts).await;
-            if self.locate(logical) == Some(at) {
+            if self.locate(logical).await == Ok(Some(at)) {
                 self.note(&parts[0]);
                 let lost = || self.pages.logical(self.layout.place(at)) & LOST != 0;
                 let good = matches!(parts[0].seen, Seen::Good { .. }) && !lost();
@@ -188,8 +199,13 @@ impl<P: Pages> Inner<P> {
         let pieces = self.pieces(block, blocks)?;
         let mut parts = self.take_parts();
         for (logical, _, _) in pieces {
-            if let Some(at) = self.locate(logical) {
-                self.add_part(&mut parts, at);
+            match self.locate(logical).await {
+                Ok(Some(at)) => self.add_part(&mut parts, at),
+                Ok(None) => {}
+                Err(error) => {
+                    self.give_parts(parts);
+                    return Err(error);
+                }
             }
         }
         let done =
@@ -206,7 +222,7 @@ impl<P: Pages> Inner<P> {
             good &= matches!(part.seen, Seen::Good { .. });
         }
         for (logical, _, _) in pieces {
-            let Some(at) = self.locate(logical) else { continue };
+            let Some(at) = self.locate(logical).await? else { continue };
             let place = self.layout.place(at);
             let sensed =
                 |part: &&Part| part.page == place.page && part.units >> place.unit & 1 != 0;
@@ -236,14 +252,16 @@ impl<P: Pages> Inner<P> {
                     put(base + low - offset, &run[(low - at) as usize..(high - at) as usize]);
                 }
             };
-            let (slot, at) = {
-                let state = self.state.borrow();
-                (state.buffer.find(logical), state.at(logical))
+            let slot = self.state.borrow().buffer.find(logical);
+            let at = match slot {
+                Some(_) => Some(NONE),
+                None => self.known_place(logical),
             };
-            match slot {
-                Some(slot) => self.pages.lend_slot(slot, &mut cut),
-                None if at == NONE => {}
-                None => {
+            match (slot, at) {
+                (Some(slot), _) => self.pages.lend_slot(slot, &mut cut),
+                (None, Some(NONE)) => {}
+                (None, None) => return Err(Error::Unreadable),
+                (None, Some(at)) => {
                     let place = self.layout.place(at);
                     let lost = self.pages.logical(place) & LOST != 0;
                     if lost || !self.pages.lend(place, &mut cut) {
@@ -386,7 +404,11 @@ impl<P: Pages> Ftl<P> {
         let supers = state.supers.all.iter().filter(|one| one.phase != Phase::Gone);
         let erases = || supers.clone().map(|one| one.erases);
         let meta = |at: &&u32| **at != NONE;
-        let notes = (state.chunks.iter().filter(meta).count() + state.notes.len()) as u64;
+        let chunks = match state.cached() {
+            Some(cached) => cached.stale as usize,
+            None => state.chunks.iter().filter(meta).count(),
+        };
+        let notes = (chunks + state.notes.len()) as u64;
         let valid: u64 = supers.clone().map(|one| u64::from(one.valid)).sum();
         Stats {
             counters: state.counters,
@@ -405,8 +427,8 @@ impl<P: Pages> Ftl<P> {
     pub fn histogram(&self) -> Histogram {
         let state = self.0.state.borrow();
         let mut histogram = Histogram::default();
-        for one in state.supers.all.iter().filter(|one| one.phase == Phase::Filled && one.units > 0)
-        {
+        let holds = |one: &&crate::supers::Super| one.phase == Phase::Filled && !one.of_map;
+        for one in state.supers.all.iter().filter(holds).filter(|one| one.units > 0) {
             let tenth = u64::from(one.valid) * 10 / u64::from(one.units);
             histogram[tenth.min(10) as usize] += 1;
         }
@@ -416,6 +438,10 @@ impl<P: Pages> Ftl<P> {
     /// Where a block lies; none: in the buffer, or nowhere.
     pub fn locate(&self, block: u64) -> Option<Page> {
         let (logical, _, _) = self.0.pieces(block, 1).ok()?.next()?;
-        self.0.locate(logical).map(|at| self.0.layout.place(at).page)
+        if self.0.state.borrow().buffer.find(logical).is_some() {
+            return None;
+        }
+        let at = self.0.known_place(logical).filter(|at| *at != NONE)?;
+        Some(self.0.layout.place(at).page)
     }
 }

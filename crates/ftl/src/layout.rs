@@ -62,6 +62,11 @@ impl Layout {
         row * self.row_units
     }
 
+    /// Rows behind one that close its word lines.
+    pub fn closing_rows(&self) -> u32 {
+        self.shape.reach * self.shape.dies
+    }
+
     /// Blocks that are kept for the roots of checkpoints: those of the least numbers, on as many dies as
     /// can be.
     pub fn system_blocks(&self) -> u32 {

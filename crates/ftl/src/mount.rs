@@ -18,7 +18,7 @@ use crate::root::Root;
 use crate::space;
 use crate::state::{Holds, NUMBER, ON_TRIAL, PAD, State, TRIM, holds};
 use crate::supers::Phase;
-use crate::write::{Noted, noted};
+use crate::trim::{Noted, noted};
 
 pub(crate) async fn mount<P: Pages>(
     rt: &Rt,
@@ -30,12 +30,12 @@ pub(crate) async fn mount<P: Pages>(
     let inner = Rc::new(inner);
     let root = inner.find_root().await;
     let done = match root {
-        Some(root) => inner.recover(&kept, root).await,
+        Some(root) => inner.recover(&kept, root).await?,
         None => false,
     };
     if !done {
         inner.state.borrow_mut().forget();
-        inner.recover(&kept, Root::default()).await;
+        inner.recover(&kept, Root::default()).await?;
     }
     inner.state.borrow_mut().count_valid()?;
     inner.state.borrow_mut().supers.free_empty();
@@ -62,7 +62,8 @@ pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountErro
     let whole = options.block_bytes >= 512 && unit_bytes.is_multiple_of(options.block_bytes);
     let few = options.slots < 2 * layout.row_units || options.slots > 1 << 24;
     let much = options.units == 0 || options.units >= crate::pages::LOST;
-    if !whole || few || much || options.reserve < space::RESERVE_MIN {
+    let little = options.map_cache.is_some_and(|bytes| bytes < crate::map::least_cache(&shape));
+    if !whole || few || much || little || options.reserve < space::RESERVE_MIN {
         return Err(MountError::Options);
     }
     Ok(layout)
@@ -77,7 +78,7 @@ struct Found {
 
 impl<P: Pages> Inner<P> {
     /// Brings the map to what it was. False: part of it can't be read.
-    async fn recover(&self, kept: &[(u32, Tag)], root: Root) -> bool {
+    async fn recover(&self, kept: &[(u32, Tag)], root: Root) -> Result<bool, MountError> {
         let mut found = Vec::new();
         // A number that the checkpoint takes for old would not be looked at by the next mount.
         {
@@ -97,15 +98,16 @@ impl<P: Pages> Inner<P> {
         }
         self.state.borrow_mut().take_chunks(&root);
         self.find_meta(&found);
-        if !self.load_chunks(&root).await {
-            return false;
+        let is_cached = self.state.borrow().cached().is_some();
+        if !is_cached && !self.load_chunks(&root).await {
+            return Ok(false);
         }
         // What was trimmed before the checkpoint began is in the map already; it may have been written
         // since, in rows that need not be looked at, while the collector has moved the note.
         let mut trims = self.trims(kept).await;
         trims.retain(|trim| trim.before >= root.from);
         self.replay(&found, &trims);
-        true
+        if is_cached { self.claim_parts().await } else { Ok(true) }
     }
 
     /// Looks at the spare bytes of a superblock's rows, those that the root does not cover.
@@ -184,6 +186,8 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         for row in found {
             self.each_unit(*row, |unit, logical| match holds(logical) {
+                // A map that is cached lies where the root says: what was written since may be half of it.
+                Holds::Chunk(_) if state.cached().is_some() => {}
                 Holds::Chunk(chunk) if (chunk as usize) < state.chunks.len() => {
                     state.chunks[chunk as usize] = unit;
                 }
@@ -290,7 +294,9 @@ impl<P: Pages> Inner<P> {
     /// The first group of a superblock in use that nothing has reached on any die, if there is one.
     async fn first_untouched(&self, superblock: u32) -> Option<u32> {
         let Layout { groups, shape, .. } = self.layout;
-        if self.state.borrow().supers.all[superblock as usize].phase != Phase::Filled {
+        let one = self.state.borrow().supers.all[superblock as usize];
+        // Where parts of a cached map lie, nothing is written behind them.
+        if one.phase != Phase::Filled || one.of_map {
             return None;
         }
         let mut parts = self.take_parts();
@@ -370,6 +376,10 @@ impl State {
         for chunk in 0..self.chunks.len() as u32 {
             self.entries(chunk).fill(0);
         }
+        if let Some(cached) = self.cached_mut() {
+            cached.forget();
+            self.supers.forget_valid();
+        }
         self.dirty.fill(false);
         self.chunks.fill(NONE);
         self.notes.clear();
@@ -391,11 +401,13 @@ impl State {
 
     /// Says of every unit on flash whether something points to it.
     fn count_valid(&mut self) -> Result<(), MountError> {
-        for logical in 0..self.options.units {
-            self.claim(self.at(logical))?;
-        }
-        for chunk in 0..self.chunks.len() {
-            self.claim(self.chunks[chunk])?;
+        if self.cached().is_none() {
+            for logical in 0..self.options.units {
+                self.claim(self.look(logical).unwrap_or(NONE))?;
+            }
+            for chunk in 0..self.chunks.len() {
+                self.claim(self.chunks[chunk])?;
+            }
         }
         for note in 0..self.notes.len() {
             self.claim(self.notes[note].at)?;
@@ -404,7 +416,7 @@ impl State {
     }
 
     /// Something has been written there, and nothing else lies there.
-    fn claim(&mut self, at: u32) -> Result<(), MountError> {
+    pub fn claim(&mut self, at: u32) -> Result<(), MountError> {
         if at == NONE {
             return Ok(());
         }
@@ -428,11 +440,16 @@ impl State {
     /// Whether everything that the host may write has room.
     fn check_space(&self) -> Result<(), MountError> {
         let good: u64 = self.supers.all.iter().map(|one| u64::from(one.units)).sum();
-        let needed = u64::from(self.options.units) + self.chunks.len() as u64 + self.space.start;
-        if needed < good {
+        let map = match self.cached() {
+            None => self.chunks.len() as u64,
+            Some(cached) => {
+                u64::from(cached.quota.superblocks) * u64::from(self.layout.super_units)
+            }
+        };
+        let kept = map + self.space.start;
+        if u64::from(self.options.units) + kept < good {
             return Ok(());
         }
-        let kept = self.chunks.len() as u64 + self.space.start;
         Err(MountError::Space { most: good.saturating_sub(kept) })
     }
 }

@@ -38,6 +38,9 @@ pub struct Options {
     pub separate_streams: bool,
     /// How the collector chooses.
     pub choice: Choice,
+    /// Bytes of memory for the map, of which then the rest lies on flash: half of them hold parts of it as
+    /// flash has them, half hold changes. At least [`space::least_map_cache`]. None: it is whole in memory.
+    pub map_cache: Option<u64>,
     /// Superblocks' worth of space below which the host waits for the collector, at least
     /// [`space::RESERVE_MIN`].
     pub reserve: u32,
@@ -66,6 +69,8 @@ pub struct Mistakes {
     pub replay_out_of_order: bool,
     /// A checkpoint counts rows as done that are still being programmed.
     pub checkpoint_forgets_flying_rows: bool,
+    /// What held older parts of a cached map is erased before the root that names the newer ones is written.
+    pub parts_are_released_early: bool,
     /// A row counts as soon as it has been programmed, whatever may take it along ([`Shape::reach`]).
     pub word_lines_stay_open: bool,
 }
@@ -83,6 +88,7 @@ impl Options {
             slots: 4 * layout.row_units * shape.dies,
             separate_streams: true,
             choice: Choice::Greedy,
+            map_cache: None,
             reserve: 2,
             lanes: 2 * shape.dies,
             wear_spread: 64,

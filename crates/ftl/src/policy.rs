@@ -101,6 +101,8 @@ pub enum Stream {
     Host,
     /// What the collector moves: it has proved to be colder.
     Collector,
+    /// Parts of a map that is cached.
+    Map,
 }
 
 /// Which erased superblock is written next, given how often each has been erased: the least worn for the
@@ -108,7 +110,7 @@ pub enum Stream {
 pub fn fresh(stream: Stream, erases: impl Iterator<Item = Option<u32>>) -> Option<usize> {
     let free = erases.enumerate().filter_map(|(at, erases)| Some((at, erases?)));
     match stream {
-        Stream::Host => free.min_by_key(|(_, erases)| *erases).map(|(at, _)| at),
+        Stream::Host | Stream::Map => free.min_by_key(|(_, erases)| *erases).map(|(at, _)| at),
         Stream::Collector => {
             let most = |best: Option<(usize, u32)>, one: (usize, u32)| match best {
                 Some(best) if best.1 >= one.1 => Some(best),

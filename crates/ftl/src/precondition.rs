@@ -30,12 +30,21 @@ impl<P: Pages> Inner<P> {
         let steps = Steps { step: coprime(units, &mut dice), of: units };
         let mut next = steps.after(dice.below(units.into()) as u32, 1);
         let mut map = Sorter::new(units);
+        if let Some(cached) = self.state.borrow_mut().cached_mut() {
+            cached.laid = Some(alloc::vec![0; units as usize]);
+        }
         for (superblock, valid) in plan {
             next = self.lay(superblock, valid, (next, steps), &mut map, &mut dice);
             // Long work lets others run.
             self.rt.yield_now().await;
         }
         map.finish(&mut self.state.borrow_mut());
+        if self.state.borrow().cached().is_some() {
+            self.checkpoint().await?;
+            if let Some(cached) = self.state.borrow_mut().cached_mut() {
+                cached.laid = None;
+            }
+        }
         let zeros = alloc::vec![0; self.layout.shape.unit_bytes as usize];
         let per_unit = u64::from(self.layout.shape.unit_bytes / self.options.block_bytes);
         for _ in 0..warm_up {
@@ -186,7 +195,8 @@ impl State {
     fn ages(&self) -> Vec<(u32, u32)> {
         let all = &self.supers.all;
         let usable = (0..all.len() as u32).filter(|at| all[*at as usize].units > 0);
-        let mut kept = self.space().start;
+        let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
+        let mut kept = self.space().start + owed;
         let mut laid: Vec<u32> = Vec::new();
         for at in usable {
             let units = u64::from(all[at as usize].units);

@@ -230,16 +230,30 @@ impl<P: Pages> Inner<P> {
             }
             return Ok(());
         }
+        let is_cached = self.state.borrow().cached().is_some();
         let mut root = self.state.borrow_mut().begin_checkpoint();
-        self.write_chunks().await;
+        let mut done = true;
+        if is_cached {
+            done = self.dump().await;
+        } else {
+            self.write_chunks().await;
+        }
         root.chunks = self.state.borrow().chunks.clone();
-        let done = self.write_root(&root).await;
+        if self.options.mistakes.parts_are_released_early {
+            self.state.borrow_mut().release_parts();
+        }
+        done = done && self.write_root(&root).await;
         self.state.borrow_mut().rootless = !done;
         if done {
             self.state.borrow_mut().end_checkpoint(root.from);
+        } else if is_cached {
+            // What the map has written can't be erased any more.
+            self.state.borrow_mut().worn_out = true;
+            self.worn_out();
         }
         self.checkpointing.set(false);
         self.landed.notify(&self.rt);
+        self.mapped.notify(&self.rt);
         if done { Ok(()) } else { Err(Error::WornOut) }
     }
 
@@ -440,7 +454,11 @@ impl State {
 
     fn is_checkpoint_due(&self) -> bool {
         let rows = self.counters.rows - self.rows_at_checkpoint;
+        if self.cached().is_some() && self.worn_out {
+            return false;
+        }
         self.notes.len() as u64 > self.notes_most()
+            || self.is_dump_due()
             || self.options.checkpoint_rows.is_some_and(|every| rows >= every)
     }
 
@@ -463,6 +481,7 @@ impl State {
     /// Notes of trims that the checkpoint has are not needed any more.
     fn end_checkpoint(&mut self, from: u64) {
         self.counters.checkpoints += 1;
+        self.release_parts();
         let mut notes = core::mem::take(&mut self.notes);
         notes.retain(|note| {
             if note.sequence < from {

@@ -80,6 +80,43 @@ pub const NOTES_MAX: u32 = 8;
 /// The least reserve: the keep, and one superblock that is open and empty.
 pub const RESERVE_MIN: u32 = 2;
 
+/// What a map that is cached takes of flash: see `parts.rs`.
+///
+/// A checkpoint writes [`units`](Quota::units) one behind the other, which touch one superblock more than
+/// they fill. The last checkpoint's are there until the next one's are whole; beside both there is as much
+/// again for parts that are written in between. A cut loses nothing but what no root names yet, so that
+/// after it the same is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quota {
+    /// Superblocks that are kept for it.
+    pub superblocks: u32,
+    /// What a checkpoint may write, with rows that are not full, and those that close word lines.
+    pub units: u64,
+}
+
+impl Quota {
+    pub fn of(layout: &Layout, units: u32) -> Quota {
+        let shape = &layout.shape;
+        let parts = units.div_ceil(shape.unit_bytes / crate::options::ENTRY_BYTES);
+        let rows = parts.div_ceil(layout.row_units) + 2 + layout.closing_rows();
+        let one = rows.div_ceil(layout.groups * shape.dies);
+        Quota { superblocks: 3 * one + 1, units: u64::from(rows) * u64::from(layout.row_units) }
+    }
+}
+
+/// What is left for data of flash of this shape where the map is cached: it has superblocks of its own.
+pub fn without_map(shape: &Shape) -> Shape {
+    let layout = Layout::new(*shape);
+    let all = shape.all_units().min(u64::from(crate::pages::LOST - 1)) as u32;
+    let blocks = shape.blocks.saturating_sub(Quota::of(&layout, all).superblocks);
+    Shape { blocks, ..*shape }
+}
+
+/// The least bytes that a map which is cached may have of memory, on flash of this shape.
+pub fn least_map_cache(shape: &Shape) -> u64 {
+    crate::map::least_cache(shape)
+}
+
 /// How a superblock may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {

@@ -9,11 +9,12 @@ use crate::blame::Clocks;
 use crate::buffer::Buffer;
 use crate::close::Closing;
 use crate::layout::{Layout, NONE, Spot};
+use crate::map::Map;
 use crate::options::{ENTRY_BYTES, Options, Space};
 use crate::pages::{Header, LOST, META, Pages, Unit};
 use crate::policy;
 use crate::root::RootPlace;
-use crate::space::NOTES_MAX;
+use crate::space::{NOTES_MAX, Quota};
 use crate::stats::Counters;
 use crate::supers::Supers;
 
@@ -63,6 +64,8 @@ pub(crate) struct Job {
     pub on_trial: bool,
     /// It holds nothing: it closes word lines.
     pub filler: bool,
+    /// It holds parts of a map that is cached.
+    pub of_map: bool,
     /// When it was made up.
     pub made_up: Clocks,
 }
@@ -132,9 +135,10 @@ pub(crate) struct Trial {
 pub(crate) struct State {
     pub layout: Layout,
     pub options: Options,
-    /// One more than the number of each unit's place; 0: none. Fresh memory is zeros already.
-    map: Vec<u32>,
-    /// Parts of the map that differ from those on flash.
+    pub map: Map,
+    /// Entries of a part of the map.
+    pub per_part: u32,
+    /// Parts of a map that is whole in memory that differ from those on flash.
     pub dirty: Vec<bool>,
     /// Where each part of the map lies on flash.
     pub chunks: Vec<u32>,
@@ -183,7 +187,8 @@ impl State {
         State {
             layout,
             options: options.clone(),
-            map: alloc::vec![0; options.units as usize],
+            map: Map::new(options, &layout.shape, Quota::of(&layout, options.units)),
+            per_part: per_chunk,
             dirty: alloc::vec![false; chunks],
             chunks: alloc::vec![NONE; chunks],
             supers: Supers::new(pages, layout),
@@ -216,33 +221,24 @@ impl State {
 
     /// Bytes of memory of the map.
     pub fn map_bytes(&self) -> u64 {
-        let entries = (self.map.len() + self.chunks.len()) * size_of::<u32>();
-        (entries + self.dirty.len()) as u64
+        self.map.bytes() + (size_of_val(&self.chunks[..]) + self.dirty.len()) as u64
     }
 
-    #[inline]
-    pub fn at(&self, logical: u32) -> u32 {
-        self.map[logical as usize].wrapping_sub(1)
-    }
-
-    /// The map says so from now on, and nothing else.
-    #[inline]
-    pub fn put(&mut self, logical: u32, unit: u32) {
-        self.map[logical as usize] = unit.wrapping_add(1);
-        self.dirty[(logical / (self.layout.shape.unit_bytes / ENTRY_BYTES)) as usize] = true;
-    }
-
-    /// Entries of one part of the map, as they are kept on flash.
+    /// Entries of one part of a map that is whole, as they are kept on flash.
     pub fn entries(&mut self, chunk: u32) -> &mut [u32] {
-        let per_chunk = (self.layout.shape.unit_bytes / ENTRY_BYTES) as usize;
-        let end = self.map.len().min((chunk as usize + 1) * per_chunk);
-        &mut self.map[chunk as usize * per_chunk..end]
+        let per_part = self.per_part as usize;
+        let Map::Whole(map) = &mut self.map else { return &mut [] };
+        let end = map.len().min((chunk as usize + 1) * per_part);
+        &mut map[chunk as usize * per_part..end]
     }
 
-    /// Where what the spare bytes name lies, as far as is known.
+    /// Where what the spare bytes name lies, as far as is known. Of data only if the map is whole: see
+    /// [`is_still_at`](State::is_still_at).
     pub fn owner(&self, logical: u32) -> u32 {
         match holds(logical) {
-            Holds::Data { logical, .. } if logical < self.options.units => self.at(logical),
+            Holds::Data { logical, .. } if logical < self.options.units => {
+                self.look(logical).unwrap_or(NONE)
+            }
             Holds::Chunk(chunk) if (chunk as usize) < self.chunks.len() => {
                 self.chunks[chunk as usize]
             }
@@ -253,18 +249,22 @@ impl State {
         }
     }
 
-    /// Something lies there from now on, and no more where it lay.
+    /// Something lies there from now on, and no more where it lay: `from`, if that is known.
     #[inline]
-    pub fn move_to(&mut self, logical: u32, unit: u32, sequence: u64) {
+    pub fn move_to(&mut self, logical: u32, unit: u32, sequence: u64, from: Option<u32>) {
+        if let Holds::Data { logical, .. } = holds(logical) {
+            self.replace(logical, unit, from);
+            self.supers.set_valid(unit);
+            return;
+        }
         let before = self.owner(logical);
         match holds(logical) {
-            Holds::Data { logical, .. } => self.put(logical, unit),
             Holds::Chunk(chunk) => self.chunks[chunk as usize] = unit,
             Holds::Trim(number) => match self.notes.iter_mut().find(|n| n.number == number) {
                 Some(note) => note.at = unit,
                 None => self.notes.push(TrimNote { number, at: unit, sequence }),
             },
-            Holds::Other => return,
+            Holds::Data { .. } | Holds::Other => return,
         }
         if before != NONE {
             self.supers.clear_valid(before);
@@ -274,10 +274,8 @@ impl State {
 
     /// A unit that the host sees holds nothing any more. As [`Buffer::kill`].
     pub fn drop_unit(&mut self, logical: u32) -> (Option<u32>, u64) {
-        let at = self.at(logical);
-        if at != NONE {
-            self.put(logical, NONE);
-            self.supers.clear_valid(at);
+        if self.look(logical) != Some(NONE) {
+            self.replace(logical, NONE, None);
         }
         self.buffer.kill(logical)
     }
@@ -291,7 +289,8 @@ impl State {
             u64::from(done.min(supers.all[at as usize].units))
         });
         let passed = passed + self.collection.drained.iter().map(drained).sum::<u64>();
-        let left = supers.left() + passed;
+        let owed = u64::from(self.owed()) * u64::from(self.layout.super_units);
+        let left = (supers.left() + passed).saturating_sub(owed);
         policy::Space { left, hold: self.space.hold, start: self.space.start }
     }
 
@@ -326,7 +325,18 @@ impl State {
             }
         };
         let made_up = Clocks::default();
-        Job { spot, planes, header, units, from, collected, on_trial, filler: false, made_up }
+        Job {
+            spot,
+            planes,
+            header,
+            units,
+            from,
+            collected,
+            on_trial,
+            filler: false,
+            of_map: false,
+            made_up,
+        }
     }
 
     /// A row has come to its end: its vectors serve another.

@@ -13,6 +13,10 @@ pub struct Counters {
     pub copied_units: u64,
     /// Units of the map and of notes of trims.
     pub meta_units: u64,
+    /// Of those, how many are parts of the map.
+    pub map_units: u64,
+    /// Parts of the map that were read, where it is cached.
+    pub map_reads: u64,
     /// Units of rows that had to be written before they were full.
     pub padding_units: u64,
     /// Rows programmed.
@@ -83,6 +87,8 @@ impl Counters {
             programmed_units: self.programmed_units + other.programmed_units,
             copied_units: self.copied_units + other.copied_units,
             meta_units: self.meta_units + other.meta_units,
+            map_units: self.map_units + other.map_units,
+            map_reads: self.map_reads + other.map_reads,
             padding_units: self.padding_units + other.padding_units,
             rows: self.rows + other.rows,
             collected: self.collected + other.collected,
@@ -100,6 +106,11 @@ impl Counters {
     pub fn write_amplification_per_mille(&self) -> Option<u64> {
         let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
         (all * 1000).checked_div(self.host_units)
+    }
+
+    /// As [`write_amplification_per_mille`](Counters::write_amplification_per_mille), of the map alone.
+    pub fn map_amplification_per_mille(&self) -> Option<u64> {
+        (self.map_units * 1000).checked_div(self.host_units)
     }
 
     /// What the collector has programmed, in thousandths of all that was programmed.

@@ -42,6 +42,8 @@ pub(crate) struct Super {
     pub copies: u32,
     /// Rows into it that are still on their way.
     pub flying: u32,
+    /// It holds parts of a map that is cached.
+    pub of_map: bool,
     /// A mount has found rows on trial there, and one that ended it.
     pub tried: bool,
 }
@@ -61,13 +63,15 @@ pub(crate) struct Supers {
     /// have left.
     doomed: Vec<u32>,
     valid: Vec<u64>,
-    pub frontiers: [Frontier; 2],
+    pub frontiers: [Frontier; 3],
     pub free: u32,
     pub free_units: u64,
     /// Of those, how many are known to be erased.
     pub clean: u32,
     /// How many are to be moved soon.
     pub refreshing: u32,
+    /// What is to be moved soon is parts of the map: a checkpoint does that.
+    pub map_in_danger: bool,
     pub most_erases: u32,
 }
 
@@ -80,11 +84,12 @@ impl Supers {
             members: Vec::with_capacity((shape.blocks * shape.dies) as usize),
             doomed: alloc::vec![0; (shape.blocks * shape.dies) as usize],
             valid: alloc::vec![0; (shape.all_units() as usize).div_ceil(64)],
-            frontiers: [Frontier::default(); 2],
+            frontiers: [Frontier::default(); 3],
             free: 0,
             free_units: 0,
             clean: 0,
             refreshing: 0,
+            map_in_danger: false,
             most_erases: 0,
         };
         for block in 0..shape.blocks {
@@ -111,6 +116,7 @@ impl Supers {
                 refresh: false,
                 copies: 0,
                 flying: 0,
+                of_map: false,
                 tried: false,
             });
             supers.recount(block);
@@ -261,6 +267,7 @@ impl Supers {
         (one.opened, one.filled) = (sequence, sequence);
         one.health = Health::default();
         one.tried = false;
+        one.of_map = stream == Stream::Map;
         self.free -= 1;
         self.clean -= 1;
         self.free_units -= u64::from(one.units);
@@ -285,7 +292,7 @@ impl Supers {
     pub fn candidate(&self, superblock: u32, now: u64) -> Option<Candidate> {
         let one = &self.all[superblock as usize];
         let age = now - one.filled.min(now);
-        (one.phase == Phase::Filled && one.flying == 0).then_some(Candidate {
+        (one.phase == Phase::Filled && one.flying == 0 && !one.of_map).then_some(Candidate {
             valid: one.valid,
             units: one.units,
             age,
@@ -293,10 +300,10 @@ impl Supers {
         })
     }
 
-    /// Units that can still be written where a stream or an erased superblock has them.
+    /// Units that can still be written where a stream of data or an erased superblock has them.
     pub fn left(&self) -> u64 {
         let open = |f: &Frontier| f.at.map_or(0, |s| self.all[s.superblock as usize].left.into());
-        self.free_units + self.frontiers.iter().map(open).sum::<u64>()
+        self.free_units + self.frontiers[..2].iter().map(open).sum::<u64>()
     }
 
     /// The first unit of a superblock, and the one after its last.
@@ -332,7 +339,9 @@ impl Supers {
 
     /// After a mount: what holds nothing that counts is free.
     pub fn free_empty(&mut self) {
-        for one in self.all.iter_mut().filter(|one| one.phase == Phase::Filled && one.valid == 0) {
+        let is_empty =
+            |one: &&mut Super| one.phase == Phase::Filled && one.valid == 0 && !one.of_map;
+        for one in self.all.iter_mut().filter(is_empty) {
             one.phase = Phase::Free { clean: false };
             self.free += 1;
             self.free_units += u64::from(one.units);
@@ -357,8 +366,18 @@ impl Supers {
     /// Its data are to be moved soon.
     pub fn set_refresh(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
+        if one.of_map {
+            self.map_in_danger = true;
+            return;
+        }
         self.refreshing += u32::from(!one.refresh);
         one.refresh = true;
+    }
+
+    /// Nothing is valid any more: a mount begins anew.
+    pub fn forget_valid(&mut self) {
+        self.valid.fill(0);
+        self.all.iter_mut().for_each(|one| one.valid = 0);
     }
 
     /// A free superblock is filled, without having been written.

@@ -178,7 +178,7 @@ impl State {
         if let Some(row) = self.supers.peek(stream) {
             return Some(row);
         }
-        match space::may_open(Stream::Collector, self.supers.free, 0) {
+        match space::may_open(Stream::Collector, self.free(), 0) {
             // One trial at a time.
             _ if self.trial.is_some() => None,
             Opening::No => None,

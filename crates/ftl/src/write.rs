@@ -11,45 +11,9 @@ use crate::layout::{NONE, Spot};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Stream};
-use crate::space::{self, NOTES_MAX, Opening};
-use crate::state::{Holds, Job, OpenNote, PAD, QUEUE, State, TRIM, holds};
+use crate::space::{self, Opening};
+use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers;
-
-/// Bytes of one trim in a note: its first unit, their number, and the row before which it came.
-const NOTED_BYTES: u32 = 16;
-
-/// A trim, as it is noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Noted {
-    pub first: u32,
-    pub count: u32,
-    /// What rows with smaller numbers hold of these units is gone.
-    pub before: u64,
-}
-
-impl Noted {
-    fn to_bytes(self) -> [u8; NOTED_BYTES as usize] {
-        let mut bytes = [0; NOTED_BYTES as usize];
-        bytes[..4].copy_from_slice(&self.first.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.before.to_le_bytes());
-        bytes
-    }
-}
-
-/// The trims of a note.
-pub(crate) fn noted(bytes: &[u8], into: &mut Vec<Noted>) {
-    for one in bytes.chunks_exact(NOTED_BYTES as usize) {
-        let (first, rest) = one.split_at(4);
-        let (count, before) = rest.split_at(4);
-        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
-        let before = u64::from_le_bytes(before.try_into().expect("8 bytes"));
-        let (first, count) = (number(first), number(count));
-        if count > 0 {
-            into.push(Noted { first, count, before });
-        }
-    }
-}
 
 impl<P: Pages> Inner<P> {
     pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
@@ -66,7 +30,7 @@ impl<P: Pages> Inner<P> {
 
     /// A unit, or part of it: into the slot that waits with it, or else into a new one, together with
     /// what it held before.
-    async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+    pub async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
         if self.merge(logical, offset, data) {
             return Ok(());
         }
@@ -94,11 +58,12 @@ impl<P: Pages> Inner<P> {
                 self.slots.give(&self.rt, slot);
                 return Ok(());
             }
-            let at = {
-                let state = self.state.borrow();
-                if whole || state.buffer.find(logical).is_some() { NONE } else { state.at(logical) }
-            };
-            if at == NONE || sensed == Some(at) {
+            let buffered = self.state.borrow().buffer.find(logical).is_some();
+            if whole || buffered {
+                break;
+            }
+            let known = self.state.borrow().look(logical);
+            if known == Some(NONE) || (known.is_some() && sensed == known) {
                 break;
             }
             match self.sense(logical).await {
@@ -132,7 +97,8 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         let tag = Tag { logical, order: state.buffer.next_order() };
         if !whole {
-            let at = state.at(logical);
+            // Looked up just now.
+            let at = state.look(logical).unwrap_or(NONE);
             match state.buffer.find(logical) {
                 Some(older) => self.pages.stage_slot(slot, tag, older),
                 None if at == NONE => self.pages.stage_copy(slot, tag, None),
@@ -188,100 +154,6 @@ impl<P: Pages> Inner<P> {
         None
     }
 
-    pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
-        let pieces = self.pieces(block, blocks)?;
-        let unit_bytes = self.layout.shape.unit_bytes;
-        let (mut first, mut count) = (0, 0);
-        for (logical, offset, bytes) in pieces {
-            if bytes == unit_bytes {
-                first = if count == 0 { logical } else { first };
-                count += 1;
-                continue;
-            }
-            // A part of a unit: the rest of it stays.
-            let zeros = [0; 512];
-            for at in (offset..offset + bytes).step_by(zeros.len()) {
-                self.write_unit(logical, at, &zeros).await?;
-            }
-        }
-        while count > 0 {
-            let step = count.min(TRIM_STEP);
-            self.trim_units(first, step).await;
-            (first, count) = (first + step, count - step);
-        }
-        Ok(())
-    }
-
-    /// Whole units, and the note of it.
-    async fn trim_units(&self, first: u32, count: u32) {
-        if self.state.borrow().note.is_none() {
-            self.few_notes().await;
-            let slot = match self.meta_slots.try_take() {
-                Some(slot) => slot,
-                None => {
-                    self.hurry();
-                    self.meta_slots.take(&self.rt).await
-                }
-            };
-            let mut state = self.state.borrow_mut();
-            if state.note.is_some() {
-                drop(state);
-                self.meta_slots.give(&self.rt, slot);
-            } else {
-                let number = state.next_note;
-                state.next_note = (number + 1) % (1 << 28);
-                state.note = Some(OpenNote { slot, number, count: 0, stands_for: u64::MAX });
-                let tag = Tag { logical: TRIM | number, order: state.buffer.next_order() };
-                self.pages.stage_copy(slot, tag, None);
-            }
-        }
-        let mut state = self.state.borrow_mut();
-        let mut stands_for = u64::MAX;
-        for logical in first..first + count {
-            let (slot, order) = state.drop_unit(logical);
-            stands_for = stands_for.min(order);
-            if let Some(slot) = slot {
-                self.free_slot(slot);
-            }
-        }
-        self.retag_dead(&mut state);
-        let mut note = state.note.expect("opened above, and no time has passed");
-        let bytes = Noted { first, count, before: state.next_sequence }.to_bytes();
-        let tag = Tag { logical: TRIM | note.number, order: state.buffer.next_order() };
-        if !self.options.mistakes.trims_are_not_noted {
-            self.pages.stage(note.slot, tag, note.count * NOTED_BYTES, &bytes);
-        }
-        note.count += 1;
-        note.stands_for = note.stands_for.min(stands_for);
-        state.note = Some(note);
-        if (note.count + 1) * NOTED_BYTES > self.layout.shape.unit_bytes {
-            state.seal_note();
-            drop(state);
-            self.form();
-        }
-        self.collect.notify(&self.rt);
-        // Whoever waits for what was trimmed looks again.
-        self.landed.notify(&self.rt);
-    }
-
-    /// Returns when all notes that wait fit into one row, with another, and flash has not too many of them.
-    async fn few_notes(&self) {
-        loop {
-            let seen = self.landed.version();
-            {
-                let state = self.state.borrow();
-                let waiting = state.waiting_notes.len() as u32;
-                let all = waiting + state.notes.len() as u32;
-                let few = all < NOTES_MAX || state.rootless || state.worn_out;
-                if few && waiting + 1 < self.layout.plane_units.max(2) {
-                    return;
-                }
-            }
-            self.hurry();
-            self.landed.changed(&self.rt, seen).await;
-        }
-    }
-
     /// Makes rows of what waits, as long as there are dies and space for them.
     pub fn form(&self) {
         loop {
@@ -294,6 +166,7 @@ impl<P: Pages> Inner<P> {
             self.dies[spot.die as usize].notify(&self.rt);
         }
         self.close_forced();
+        self.form_parts();
         self.blame.throttle(self.rt.now(), self.state.borrow().blocked);
         if self.state.borrow().wants_collector() {
             self.collect.notify(&self.rt);
@@ -358,10 +231,14 @@ impl<P: Pages> Inner<P> {
         } else {
             self.hold(&mut state, job, failed);
         }
+        let is_cached = state.cached().is_some();
         drop(state);
         self.form();
         self.landed.notify(&self.rt);
         self.collect.notify(&self.rt);
+        if is_cached {
+            self.mapped.notify(&self.rt);
+        }
     }
 
     /// A row has arrived that nothing can take away any more.
@@ -404,6 +281,12 @@ impl<P: Pages> Inner<P> {
         failed: bool,
     ) {
         let logical = job.units[at].logical;
+        if job.of_map {
+            if state.part_arrived(slot, unit, failed) {
+                self.free_slot(slot);
+            }
+            return;
+        }
         if failed {
             let order = state.buffer.slots[slot as usize].order;
             state.force = state.force.max(order);
@@ -413,7 +296,7 @@ impl<P: Pages> Inner<P> {
             return;
         }
         if !state.buffer.slots[slot as usize].dead {
-            state.move_to(logical, unit, job.header.sequence);
+            state.move_to(logical, unit, job.header.sequence, None);
         }
         state.buffer.landed(slot);
         self.retag_dead(state);
@@ -427,6 +310,7 @@ impl<P: Pages> Inner<P> {
             Holds::Chunk(_) => {
                 state.chunks_waiting -= 1;
                 state.counters.meta_units += 1;
+                state.counters.map_units += 1;
             }
             _ => state.counters.programmed_units += 1,
         }
@@ -434,21 +318,7 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Units that are trimmed between two awaits.
-const TRIM_STEP: u32 = 1 << 16;
-
 impl State {
-    /// The note that is being written is closed, and goes to flash with the next row.
-    pub fn seal_note(&mut self) {
-        if let Some(note) = self.note.take_if(|note| note.count > 0) {
-            self.buffer.fill_first(note.slot, TRIM | note.number);
-            if note.stands_for != u64::MAX {
-                self.standing.push((note.number, note.stands_for));
-            }
-            self.waiting_notes.push(note.number);
-        }
-    }
-
     /// Whether a row of the host's may be made up now, and where.
     fn host_row(&mut self) -> Option<(Stream, Spot, u32)> {
         let was_blocked = core::mem::replace(&mut self.blocked, false);
@@ -471,7 +341,7 @@ impl State {
         let mut stream = Stream::Host;
         let (spot, planes) = match self.supers.peek(stream) {
             Some(row) => row,
-            None if urgent && self.trial.is_none() && self.supers.free <= 1 => {
+            None if urgent && self.trial.is_none() && self.free() <= 1 => {
                 stream = Stream::Collector;
                 let row = self.supers.peek(stream);
                 self.blocked = row.is_none();
@@ -481,7 +351,7 @@ impl State {
             None => self.open_for_host()?,
         };
         let room = planes.count_ones() * self.layout.plane_units;
-        if waiting < room && !forced {
+        if (waiting < room && !forced) || (!urgent && self.is_map_full()) {
             return None;
         }
         if !urgent && !self.granted && !self.space().admits(room) {
@@ -494,7 +364,7 @@ impl State {
     /// Opens a superblock for the host, if it may have one.
     fn open_for_host(&mut self) -> Option<(Spot, u32)> {
         let wanted = u32::from(self.supers.refreshing > 0);
-        let may = space::may_open(Stream::Host, self.supers.free, wanted) == Opening::Plain;
+        let may = space::may_open(Stream::Host, self.free(), wanted) == Opening::Plain;
         let row = if may { self.open_clean(Stream::Host) } else { None };
         self.blocked = row.is_none();
         row
@@ -548,7 +418,7 @@ impl State {
         let source = self.layout.superblock(from);
         self.supers.all[source as usize].copies -= 1;
         let logical = job.units[at].logical;
-        let still_there = self.owner(logical) == from;
+        let still_there = self.is_still_at(logical, from);
         if failed {
             if still_there {
                 self.collection.gathered.push((from, logical));
@@ -557,7 +427,7 @@ impl State {
         }
         self.counters.copied_units += 1;
         if still_there {
-            self.move_to(logical, unit, job.header.sequence);
+            self.move_to(logical, unit, job.header.sequence, Some(from));
         }
     }
 }

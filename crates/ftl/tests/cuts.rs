@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use common::oracle::{Oracle, part};
 use common::{Fake, Medium, SMALL, TINY};
-use ftl::{Cache, Ftl, Mistakes, Options, Shape};
+use ftl::{Cache, Ftl, Mistakes, Options, Shape, space};
 use runtime::{Dice, Either, Log, Rt, Span, Time, race};
 
 const CLIENTS: u32 = 3;
@@ -140,12 +140,16 @@ impl Client {
 
 /// Lives of random length on one drive, each ended by a power cut. `Err`: what was lost.
 fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
-    let mut drive = Drive::new(SMALL, options, seed);
+    let shape = if options.map_cache.is_some() { CACHED } else { SMALL };
+    let mut drive = Drive::new(shape, options.clone(), seed);
     drive.medium.program_fails = faults;
     drive.medium.erase_fails = faults;
     let mut dice = Dice::for_part(seed, "cuts");
     for life in 0..cuts {
-        let cut = Time::ZERO + Span::us(dice.below(60_000)) + Span(1);
+        // Where parts of the map are written, one cut often follows another before a checkpoint has ended.
+        let short = options.map_cache.is_some() && dice.chance(1, 2);
+        let longest = if short { 6_000 } else { 60_000 };
+        let cut = Time::ZERO + Span::us(dice.below(longest)) + Span(1);
         let done = drive.live(u32::MAX, life, Some(cut));
         done.map_err(|what| format!("seed {seed}, life {life}, after {cut}: {what}"))?;
     }
@@ -175,6 +179,37 @@ fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
     for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected] {
             campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
+        }
+    }
+}
+
+/// More superblocks, for parts of the map.
+const CACHED: Shape = Shape { blocks: 24, ..SMALL };
+
+/// As small a cache of the map as can be: one part, and 64 changes.
+fn with_cached_map(cache: Cache) -> Options {
+    let of = Options::new(&CACHED);
+    let units = Options::units_for(&space::without_map(&CACHED), 70, 2, 0);
+    let map_cache = Some(space::least_map_cache(&CACHED));
+    Options { cache, units, map_cache, checkpoint_rows: Some(400), slots: 48, ..of }
+}
+
+#[test]
+fn nothing_flushed_is_lost_where_the_map_is_cached() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+            campaign(with_cached_map(cache), 200 + seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_flushed_is_lost_where_the_map_is_cached_and_programs_fail() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            let options = with_cached_map(cache);
+            let options = Options { units: options.units / 2, ..options };
+            campaign(options, 300 + seed, heavy(25, 100), 300).unwrap();
         }
     }
 }
@@ -214,6 +249,16 @@ fn is_found(mistakes: Mistakes, cache: Cache) {
         campaign(options, seed, 25, 0).is_err()
     });
     assert!(found, "{mistakes:?} goes unseen");
+}
+
+#[test]
+fn parts_of_the_map_that_are_erased_before_there_is_a_root_are_found() {
+    let mistakes = Mistakes { parts_are_released_early: true, ..Mistakes::default() };
+    let found = (0..40).any(|seed| {
+        let options = Options { mistakes, ..with_cached_map(Cache::Volatile) };
+        campaign(options, seed, 25, 0).is_err()
+    });
+    assert!(found, "goes unseen");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use common::lean::Lean;
 use common::oracle::Oracle;
 use common::{Fake, Medium, SMALL};
 use ftl::policy::{Choice, Limits};
-use ftl::{Cache, Error, Ftl, Options, Page, Shape};
+use ftl::{Cache, Error, Ftl, Options, Page, Shape, space};
 use runtime::{Dice, Log, Rt, Span};
 
 /// Fills and overwrites a drive `times` over, and checks all it holds.
@@ -48,6 +48,22 @@ fn a_drive_overwritten_many_times_holds_what_was_written_last() {
             overwrite(SMALL, &options, 4, 7, 0);
         }
     }
+}
+
+#[test]
+fn a_drive_whose_map_is_cached_holds_what_was_written_last() {
+    let shape = Shape { blocks: 24, ..SMALL };
+    for (cache, separate_streams) in [(Cache::Volatile, true), (Cache::Protected, false)] {
+        let options = Options { cache, separate_streams, ..with_cached_map(&shape, 70) };
+        overwrite(shape, &options, 3, 7, 0);
+    }
+}
+
+/// As small a cache as can be.
+fn with_cached_map(shape: &Shape, spare_per_mille: u32) -> Options {
+    let units = Options::units_for(&space::without_map(shape), spare_per_mille, 2, 0);
+    let map_cache = Some(space::least_map_cache(shape));
+    Options { units, map_cache, ..Options::new(shape) }
 }
 
 #[test]
@@ -221,7 +237,18 @@ fn cold_data_move_so_that_wear_stays_even() {
 /// Two dies of two planes each, whose blocks hold 32 units of 4 KiB: filled, overwritten at random, read
 /// back. Returns what was copied for each write. Pages may reach back so many rows; then many a write is
 /// flushed.
-fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32, reach: u32) -> f64 {
+fn overwrite_lean(blocks: u32, spare: u32, times: u32, reach: u32) -> f64 {
+    overwrite_lean_with(blocks, spare, times, reach, None)
+}
+
+/// The same with so large a cache of the map.
+fn overwrite_lean_with(
+    blocks: u32,
+    spare_per_mille: u32,
+    times: u32,
+    reach: u32,
+    map_cache: Option<u64>,
+) -> f64 {
     let shape = Shape {
         dies: 2,
         planes: 2,
@@ -232,11 +259,13 @@ fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32, reach: u32) -> 
         unit_bytes: 4096,
         reach,
     };
-    let units = Options::units_for(&shape, spare_per_mille, 2, 0);
-    let options = Options { block_bytes: 4096, units, ..Options::new(&shape) };
+    let for_data = if map_cache.is_some() { space::without_map(&shape) } else { shape };
+    let units = Options::units_for(&for_data, spare_per_mille, 2, 0);
+    let options = Options { block_bytes: 4096, units, map_cache, ..Options::new(&shape) };
     let rt = Rt::simulated(None, Log::Off);
     rt.block_on(async {
-        let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
+        let pages = if map_cache.is_some() { Lean::with_parts(shape) } else { Lean::new(shape) };
+        let ftl = Ftl::mount(&rt, pages, &options).await.unwrap();
         let mut dice = Dice::for_part(spare_per_mille.into(), "script");
         let (mut newest, mut data, mut version) = (vec![0_u32; units as usize], [0; 4096], 0);
         for at in 0..units * (times + 1) {
@@ -260,8 +289,8 @@ fn overwrite_lean(blocks: u32, spare_per_mille: u32, times: u32, reach: u32) -> 
         let copies = counters.copied_units as f64 / f64::from(units * times);
         println!(
             "{blocks} blocks a plane, {spare_per_mille} per mille: {units} units, {} written, \
-             {copies:.2} copied for each, {} superblocks collected",
-            counters.host_units, counters.collected
+             {copies:.2} copied for each, {} superblocks collected, parts of the map: {} written, {} read",
+            counters.host_units, counters.collected, counters.map_units, counters.map_reads
         );
         copies
     })
@@ -277,6 +306,24 @@ fn drives_of_many_sizes_are_overwritten_to_the_end() {
         let copies = [70, 150, 280].map(|spare| overwrite_lean(*blocks, spare, times, 0));
         assert!(copies.is_sorted_by(|a, b| a >= b), "{blocks} blocks: {copies:?}");
     }
+}
+
+/// As small a cache of the map as can be: on the largest, one part of 477. At its full length
+/// (`DOORBELL_HEAVY=1`) ten times over.
+#[test]
+fn drives_of_many_sizes_whose_map_is_cached_are_overwritten_to_the_end() {
+    let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
+    if !heavy {
+        overwrite_lean_with(64, 150, 1, 0, Some(8192));
+        overwrite_lean_with(32, 280, 1, 3, Some(8192));
+        return;
+    }
+    for blocks in [24, 64, 256, 1024, 4096] {
+        for spare in [70, 150, 280] {
+            overwrite_lean_with(blocks, spare, 10, 0, Some(8192));
+        }
+    }
+    overwrite_lean_with(48, 280, 10, 3, Some(8192));
 }
 
 /// Word lines that are closed one by one take space, and nobody stands still for it.

@@ -439,6 +439,16 @@ impl FlashSeen {
                 collector % 10,
             ));
         }
+        if let (true, Some(map)) = (counters.map_reads > 0, counters.map_amplification_per_mille())
+        {
+            lines.push(format!(
+                "flash: of it the map {}.{:03}: {} parts of it written, {} read",
+                map / 1000,
+                map % 1000,
+                counters.map_units,
+                counters.map_reads,
+            ));
+        }
         lines.push(format!(
             "flash: {} of {} units hold data, {} can be written before anything is collected",
             software.mapped_units, software.good_units, software.left_units

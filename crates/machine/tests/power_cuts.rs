@@ -26,6 +26,10 @@ fn cuts() -> u64 {
 /// Chips that program page by page, with word lines enough for what the proof of `ftl::space` asks.
 const MLC: [(&str, &str); 2] = [("medium.flash.profile", "mlc"), ("medium.flash.word_lines", "16")];
 
+/// As small a cache of the map as can be, and superblocks for what it leaves on flash.
+const CACHED: [(&str, &str); 2] =
+    [("medium.flash.map_cache", "8 KiB"), ("medium.flash.blocks", "40")];
+
 /// Each cache, fresh and used drives, whole contents and stamps, the least reserve.
 #[test]
 fn nothing_that_was_flushed_is_lost() {
@@ -43,6 +47,8 @@ fn nothing_that_was_flushed_is_lost() {
             10,
             &[MLC[0], MLC[1], ("medium.flash.start", "steady"), ("medium.flash.reserve", "2")][..],
         ),
+        (11, &[CACHED[0], CACHED[1], ("medium.flash.start", "steady")][..]),
+        (12, &[CACHED[0], CACHED[1], MLC[0], MLC[1]][..]),
     ] {
         let survived = cut(&flash(sets), seed, 0, cuts());
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: seed {seed} {failure}"));

@@ -1,7 +1,9 @@
 //! Flash of which only spare bytes and the first four bytes of each unit are kept, and which takes no time
-//! unless told to: for what is about numbers of units alone.
+//! unless told to: for what is about numbers of units alone. Of what the layer writes for itself all is kept
+//! where the map is cached: of that it asks for the bytes again.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ftl::{
@@ -18,19 +20,43 @@ pub struct Lean {
     /// The first bytes of each unit, and of each slot.
     stamps: RefCell<Vec<u32>>,
     slots: RefCell<Vec<u32>>,
+    /// What is kept whole, by what stands in the place of its stamp. None: nothing is.
+    whole: Option<RefCell<BTreeMap<u32, Vec<u8>>>>,
+    next_whole: Cell<u32>,
     pub programs: Cell<u64>,
 }
 
 impl Lean {
     pub fn new(shape: Shape) -> Rc<Lean> {
+        Rc::new(Lean::bare(shape))
+    }
+
+    /// For a map that is cached.
+    pub fn with_parts(shape: Shape) -> Rc<Lean> {
+        Rc::new(Lean { whole: Some(RefCell::default()), ..Lean::bare(shape) })
+    }
+
+    fn bare(shape: Shape) -> Lean {
         let pages = (shape.dies * shape.planes * shape.blocks * shape.pages) as usize;
-        Rc::new(Lean {
+        Lean {
             shape,
             headers: RefCell::new(vec![NEVER; pages]),
             logicals: RefCell::new(vec![0; pages * shape.units as usize]),
             stamps: RefCell::new(vec![0; pages * shape.units as usize]),
             slots: RefCell::default(),
+            whole: None,
+            // Never the stamp of data.
+            next_whole: Cell::new(1 << 31),
             programs: Cell::new(0),
+        }
+    }
+
+    /// Lends all bytes of what stands under this number.
+    fn lend_whole(&self, stamp: u32, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        let Some(whole) = &self.whole else { return false };
+        whole.borrow().get(&stamp).is_some_and(|bytes| {
+            put(0, bytes);
+            true
         })
     }
 
@@ -108,10 +134,18 @@ impl Pages for Lean {
 
     async fn erase(&self, blocks: &mut [Erase]) {
         let mut headers = self.headers.borrow_mut();
+        let (units, logicals) = (self.shape.units as usize, self.logicals.borrow());
         for one in blocks {
             for group in 0..self.shape.rows() {
                 let row = Row { blocks: one.blocks, page: group * self.shape.group };
-                self.each_page(row, |at, _| headers[at] = NEVER);
+                self.each_page(row, |at, _| {
+                    headers[at] = NEVER;
+                    for unit in at * units..(at + 1) * units {
+                        if let (Some(whole), true) = (&self.whole, logicals[unit] & META != 0) {
+                            whole.borrow_mut().remove(&self.stamps.borrow()[unit]);
+                        }
+                    }
+                });
             }
         }
     }
@@ -125,6 +159,9 @@ impl Pages for Lean {
     }
 
     fn lend(&self, at: Place, put: &mut dyn FnMut(u32, &[u8])) -> bool {
+        if self.logical(at) & META != 0 && self.whole.is_some() {
+            return self.lend_whole(self.stamp(Source::Flash(at)), put);
+        }
         put(0, &self.stamp(Source::Flash(at)).to_le_bytes());
         // What the layer writes for itself is not kept here, so no mount must lean on it.
         self.logical(at) & META == 0
@@ -134,7 +171,16 @@ impl Pages for Lean {
         self.slots.borrow_mut().resize(count as usize, 0);
     }
 
-    fn stage(&self, slot: u32, _: Tag, offset: u32, data: &[u8]) {
+    fn stage(&self, slot: u32, tag: Tag, offset: u32, data: &[u8]) {
+        if let (Some(whole), true) = (&self.whole, tag.logical & META != 0) {
+            if data.len() == self.shape.unit_bytes as usize {
+                let stamp = self.next_whole.get();
+                self.next_whole.set(stamp + 1);
+                self.slots.borrow_mut()[slot as usize] = stamp;
+                whole.borrow_mut().insert(stamp, data.to_vec());
+            }
+            return;
+        }
         if let (0, Some(stamp)) = (offset, data.first_chunk()) {
             self.slots.borrow_mut()[slot as usize] = u32::from_le_bytes(*stamp);
         }
@@ -149,7 +195,10 @@ impl Pages for Lean {
     }
 
     fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {
-        put(0, &self.stamp(Source::Slot(slot)).to_le_bytes());
+        let stamp = self.stamp(Source::Slot(slot));
+        if !self.lend_whole(stamp, put) {
+            put(0, &stamp.to_le_bytes());
+        }
     }
 
     fn lay(&self, row: Row, header: Header, logicals: &[u32]) {

@@ -52,6 +52,12 @@ impl Interface for HostFlash {
                  memory is lost with the power"
             ));
         }
+        if flash.software.map_cache.is_some() {
+            return Err(format!(
+                "{origin}: medium.flash.map_cache: expected none: by host-flash the map lies in the host's \
+                 memory"
+            ));
+        }
         let shape = flash.shape();
         front::check(&shape, pages.endpoints)
             .map_err(|why| format!("{origin}: pages.endpoints: {why}"))?;

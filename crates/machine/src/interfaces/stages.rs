@@ -27,6 +27,7 @@ pub(super) const MEDIUM: &[&str] = &[
     "collector at buffer",
     "flush",
     "collector at flush",
+    "map read",
     "die wait",
     "collector at die",
     "die",

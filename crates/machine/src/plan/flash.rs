@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use device::flash::shape;
 use ftl::policy::Choice;
-use ftl::{Cache, Options, Shape};
+use ftl::{Cache, Options, Shape, space};
 use media::contents::Keep;
 use media::nand::{Errors, Geometry, Profile, Spec, Timing};
 
@@ -150,17 +150,23 @@ fn software(
     let streams = fields.choice("streams", &[("separate", true), ("mixed", false)]);
     let reserve = optional(fields, "reserve", 4, 2..=64);
     let wear_spread = optional(fields, "wear_spread", 64, 1..=1 << 20);
+    let map_cache = match fields.has("map_cache") {
+        true => Some(fields.size("map_cache", Welcome, |_| true, "a size such as \"4 MiB\"")?),
+        false => None,
+    };
     let (geometry, shape) = chips?;
     let (spare, reserve) = (spare? as u32, reserve? as u32);
+    check_map_cache(fields, &shape, map_cache)?;
     // Of a chip that has bad blocks from the factory, so many a plane that more will hardly be met.
     let bad = geometry.blocks / 50;
-    let units = Options::units_for(&shape, spare, reserve, bad);
+    let for_data = if map_cache.is_some() { space::without_map(&shape) } else { shape };
+    let units = Options::units_for(&for_data, spare, reserve, bad);
     if units == 0 {
         let found = format!("chips of {}", size_text(geometry.bytes()));
         fields.error("blocks", found, "more of them: none are left for data");
         return None;
     }
-    check_spare(fields, &shape, spare, reserve, bad)?;
+    check_spare(fields, &for_data, spare, reserve, bad)?;
     let slots = (buffer? / u64::from(shape.unit_bytes)) as u32;
     let least = shape.row_units(u32::MAX >> (32 - shape.planes));
     if slots < least {
@@ -179,6 +185,7 @@ fn software(
         slots,
         separate_streams: streams?,
         choice: collector?,
+        map_cache,
         reserve,
         wear_spread: wear_spread? as u32,
         ..Options::new(&shape)
@@ -202,6 +209,19 @@ fn check_spare(
     let expected = format!("{least}: superblocks have {rows} rows, and a reserve of {reserve}");
     fields.error("spare_per_mille", spare.to_string(), expected);
     None
+}
+
+/// A cache of the map has room for what a mapper has in hand.
+fn check_map_cache(fields: &Fields<'_>, shape: &Shape, bytes: Option<u64>) -> Option<()> {
+    let least = space::least_map_cache(shape);
+    match bytes {
+        Some(bytes) if bytes < least => {
+            let expected = format!("at least {}", size_text(least));
+            fields.error("map_cache", size_text(bytes), expected);
+            None
+        }
+        _ => Some(()),
+    }
 }
 
 fn optional(

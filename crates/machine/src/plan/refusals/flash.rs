@@ -83,6 +83,11 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "medium.flash.buffer: found 64 KiB, expected at least 96 KiB, what one program writes",
     );
     refused(
+        "flash.map_cache",
+        "4 KiB",
+        "medium.flash.map_cache: found 4 KiB, expected at least 8 KiB",
+    );
+    refused(
         "flash.start",
         "old",
         "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"steady\"",
@@ -92,7 +97,7 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
          dies, planes, blocks, word_lines, errors, held_up, spare_per_mille, cache, buffer, \
-         collector, streams, reserve, wear_spread, start, state",
+         collector, streams, reserve, wear_spread, map_cache, start, state",
     );
 }
 

@@ -1,0 +1,545 @@
+//! Parts of a map that is cached: read when somebody asks for them, and written with their changes.
+//!
+//! They lie in superblocks of their own, which nobody collects. Every checkpoint writes all of them anew,
+//! and when its root is on flash, whatever held older ones is erased. Between two checkpoints parts are
+//! written again as their changes grow too many for the cache; a mount does without those: it knows what the
+//! last root knows, and goes over all rows since. So a power cut never leaves anything there that has to be
+//! saved, and what the map takes is known beforehand: [`Quota`](crate::space::Quota).
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::ftl::Inner;
+use crate::layout::{NONE, Spot};
+use crate::map::{Cached, Dump, Map};
+use crate::options::Error;
+use crate::pages::{Pages, Part, Seen, Source, Tag, Unit};
+use crate::policy::Stream;
+use crate::state::{CHUNK, Job, PAD, QUEUE, State};
+use crate::supers::Phase;
+
+impl<P: Pages> Inner<P> {
+    /// Where a unit lies, read from flash if the cache doesn't know.
+    pub async fn place_of(&self, logical: u32) -> Result<u32, Error> {
+        if let Some(at) = self.state.borrow().look(logical) {
+            return Ok(at);
+        }
+        let part = self.state.borrow().cached().map_or(0, |cached| cached.part(logical));
+        loop {
+            // All of it is one stage, whatever it waits for.
+            let journey = self.rt.journey();
+            self.rt.part_from_journey();
+            let done = self.load(part).await;
+            self.rt.take_along(journey);
+            self.rt.mark(self.blame.map);
+            done?;
+            if let Some(at) = self.state.borrow().look(logical) {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Where a unit lies, for one who has waited for that before.
+    pub fn known_place(&self, logical: u32) -> Option<u32> {
+        let state = self.state.borrow();
+        if let Some(at) = state.look(logical) {
+            return Some(at);
+        }
+        // Its frame serves another by now: whoever asks has the number still.
+        let cached = state.cached()?;
+        let part = cached.part(logical);
+        let first = (logical % state.per_part) * 4;
+        let mut word = [0; 4];
+        let mut take = |at: u32, run: &[u8]| {
+            for (byte, into) in (first..).zip(&mut word) {
+                if let Some(found) = byte.checked_sub(at).and_then(|at| run.get(at as usize)) {
+                    *into = *found;
+                }
+            }
+        };
+        if let Some(map) = &cached.laid {
+            return Some(map[logical as usize].wrapping_sub(1));
+        }
+        match (cached.slot_of(part), state.chunks[part as usize]) {
+            (Some(slot), _) => self.pages.lend_slot(slot, &mut take),
+            (None, NONE) => {}
+            (None, at) => {
+                if !self.pages.lend(self.layout.place(at), &mut take) {
+                    return None;
+                }
+            }
+        }
+        Some(u32::from_le_bytes(word).wrapping_sub(1))
+    }
+
+    /// Reads a part into the cache, unless it is there.
+    async fn load(&self, part: u32) -> Result<(), Error> {
+        loop {
+            let seen = self.mapped.version();
+            let at = {
+                let mut state = self.state.borrow_mut();
+                let Some(cached) = state.cached_mut() else { return Ok(()) };
+                if cached.is_loaded(part) {
+                    return Ok(());
+                }
+                if cached.loading.contains(&part) {
+                    None
+                } else if self.load_at_once(&mut state, part) {
+                    return Ok(());
+                } else {
+                    let at = state.chunks[part as usize];
+                    state.cached_mut().expect("as above").loading.push(part);
+                    Some(at)
+                }
+            };
+            let Some(at) = at else {
+                self.mapped.changed(&self.rt, seen).await;
+                continue;
+            };
+            let mut parts = self.take_parts();
+            self.add_part(&mut parts, at);
+            self.pages.read(&mut parts).await;
+            let good = matches!(parts[0].seen, Seen::Good { .. });
+            self.note(&parts[0]);
+            self.give_parts(parts);
+            let mut state = self.state.borrow_mut();
+            state.counters.map_reads += 1;
+            let here = state.chunks[part as usize] == at;
+            let cached = state.cached_mut().expect("as above");
+            cached.loading.retain(|one| *one != part);
+            let newer = cached.slot_of(part).is_some();
+            if here && !newer && !(good && self.install(&mut state, part, at)) {
+                // Nobody knows any more what lies where.
+                state.worn_out = true;
+                drop(state);
+                self.mapped.notify(&self.rt);
+                self.worn_out();
+                return Err(Error::Unreadable);
+            }
+            drop(state);
+            self.mapped.notify(&self.rt);
+        }
+    }
+
+    /// Takes a part that need not be read. False: it has to be.
+    fn load_at_once(&self, state: &mut State, part: u32) -> bool {
+        let (at, per_part) = (state.chunks[part as usize], state.per_part);
+        let State { map: Map::Cached(cached), supers, .. } = state else { return true };
+        let clear = |place| _ = supers.clear_valid(place);
+        if let Some(slot) = cached.slot_of(part) {
+            let bytes = self.bytes(|put| self.pages.lend_slot(slot, put));
+            cached.install(part, |entry| word(&bytes, entry), clear);
+        } else if let Some(laid) = cached.laid.take() {
+            let first = (part * per_part) as usize;
+            cached.install(part, |entry| laid[first + entry].wrapping_sub(1), clear);
+            cached.laid = Some(laid);
+        } else if at == NONE {
+            cached.install(part, |_| NONE, clear);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// A part has been read. False: something else lies there.
+    fn install(&self, state: &mut State, part: u32, at: u32) -> bool {
+        let Some(bytes) = self.part_bytes(part, at) else { return false };
+        let State { map: Map::Cached(cached), supers, .. } = state else { return true };
+        cached.install(part, |entry| word(&bytes, entry), |place| _ = supers.clear_valid(place));
+        true
+    }
+
+    /// The bytes of a part that has been read.
+    fn part_bytes(&self, part: u32, at: u32) -> Option<Vec<u8>> {
+        let place = self.layout.place(at);
+        if self.pages.logical(place) != CHUNK | part {
+            return None;
+        }
+        let mut lent = false;
+        let bytes = self.bytes(|put| lent = self.pages.lend(place, put));
+        lent.then_some(bytes)
+    }
+
+    fn bytes(&self, lend: impl FnOnce(&mut dyn FnMut(u32, &[u8]))) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        lend(&mut |at, run| bytes[at as usize..][..run.len()].copy_from_slice(run));
+        bytes
+    }
+
+    /// A task that writes parts: those with many changes, and in a checkpoint all of them.
+    pub async fn mapper(self: Rc<Self>) {
+        loop {
+            let seen = self.mapped.version();
+            let next = self.state.borrow_mut().part_to_write();
+            let Some(part) = next else {
+                self.mapped.changed(&self.rt, seen).await;
+                continue;
+            };
+            let done = self.write_part(part).await;
+            if let Some(cached) = self.state.borrow_mut().cached_mut() {
+                cached.busy -= 1;
+            }
+            self.form();
+            self.mapped.notify(&self.rt);
+            self.collect.notify(&self.rt);
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A part goes into a slot, with all its changes.
+    async fn write_part(&self, part: u32) -> Result<(), Error> {
+        let mut taken = None;
+        let done = loop {
+            let (waiting, is_loaded) = {
+                let state = self.state.borrow();
+                let Some(cached) = state.cached() else { return Ok(()) };
+                let of_part = |(_, one): &&(u32, u32)| *one == part;
+                let waiting = cached.waiting.iter().find(of_part).map(|(slot, _)| *slot);
+                (waiting, cached.is_loaded(part))
+            };
+            if !is_loaded {
+                match self.load(part).await {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                }
+            } else if let Some(slot) = waiting.or_else(|| taken.take()) {
+                self.stage_part(part, slot, waiting.is_none());
+                break Ok(());
+            } else if let Some(slot) = self.meta_slots.try_take() {
+                taken = Some(slot);
+            } else {
+                // There are so many that some are always on their way: see `Inner::new`.
+                taken = Some(self.meta_slots.take(&self.rt).await);
+            }
+        };
+        if let Some(slot) = taken {
+            self.meta_slots.give(&self.rt, slot);
+        }
+        done
+    }
+
+    fn stage_part(&self, part: u32, slot: u32, is_new: bool) {
+        let mut state = self.state.borrow_mut();
+        let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
+        let tag = Tag { logical: CHUNK | part, order: state.buffer.next_order() };
+        let Some(cached) = state.cached_mut() else { return };
+        cached.merge(part, |at, place| {
+            bytes[4 * at..][..4].copy_from_slice(&place.wrapping_add(1).to_le_bytes());
+        });
+        if is_new {
+            cached.waiting.push_back((slot, part));
+        }
+        self.pages.stage(slot, tag, 0, &bytes);
+    }
+
+    /// What waits goes to flash as soon as can be.
+    pub fn hurry_parts(&self) {
+        if let Some(cached) = self.state.borrow_mut().cached_mut() {
+            (cached.force, cached.closing) = (true, true);
+        }
+        self.form();
+    }
+
+    /// Rows of parts, as long as there are dies and space for them.
+    pub fn form_parts(&self) {
+        loop {
+            let mut state = self.state.borrow_mut();
+            let Some((spot, planes)) = state.part_row() else { break };
+            let job = state.part_job(spot, planes);
+            state.queues[spot.die as usize].jobs.push_back(job);
+            drop(state);
+            self.dies[spot.die as usize].notify(&self.rt);
+        }
+        let closes = self.state.borrow().cached().is_some_and(|cached| cached.closing);
+        if closes {
+            self.close_parts();
+        }
+    }
+
+    /// Writes every part anew. False: it can't be done.
+    pub async fn dump(&self) -> bool {
+        if let Some(cached) = self.state.borrow_mut().cached_mut() {
+            cached.dump = Dump::At(0);
+        }
+        self.mapped.notify(&self.rt);
+        loop {
+            let seen = self.mapped.version();
+            let (all, over) = {
+                let state = self.state.borrow();
+                let Some(cached) = state.cached() else { return true };
+                if state.worn_out {
+                    return false;
+                }
+                let all = cached.dump == Dump::Done && cached.busy == 0;
+                (all, all && cached.is_quiet())
+            };
+            if over {
+                return true;
+            }
+            if all {
+                self.hurry_parts();
+            }
+            self.mapped.changed(&self.rt, seen).await;
+        }
+    }
+
+    /// Reads all parts of which a change is stale: then what counts as valid is.
+    pub async fn resolve(&self) {
+        let mut from = 0;
+        loop {
+            let found = self.state.borrow().cached().and_then(|cached| cached.next_stale(from));
+            let Some((part, at)) = found else { return };
+            from = at;
+            if self.load(part).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whose this valid place is, which can't be read. None: nobody's any more.
+    pub async fn owner_of_lost(&self, at: u32) -> Option<u32> {
+        let changed = self.state.borrow().cached().and_then(|cached| cached.changed_to(at));
+        if changed.is_some() {
+            return changed;
+        }
+        let parts = self.state.borrow().cached().map_or(0, Cached::parts);
+        for part in 0..parts {
+            self.load(part).await.ok()?;
+            let state = self.state.borrow();
+            if !state.supers.is_valid(at) {
+                return None;
+            }
+            let found = state.cached().and_then(|cached| cached.unit_at(part, at));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// After a mount has gone over all rows: reads every part that the root knows, and says of every place
+    /// whether it is valid. False: a part can't be read.
+    pub async fn claim_parts(&self) -> Result<bool, crate::MountError> {
+        let mut parts: Vec<Part> = self.take_parts();
+        let count = self.state.borrow().chunks.len();
+        for first in (0..count).step_by(PARTS_AT_ONCE) {
+            let some = first..count.min(first + PARTS_AT_ONCE);
+            let places = self.state.borrow().chunks[some.clone()].to_vec();
+            parts.clear();
+            places.iter().filter(|at| **at != NONE).for_each(|at| self.add_part(&mut parts, *at));
+            self.pages.read(&mut parts).await;
+            self.state.borrow_mut().counters.map_reads += parts.len() as u64;
+            if !parts.iter().all(|part| matches!(part.seen, Seen::Good { .. })) {
+                return Ok(false);
+            }
+            for (part, at) in some.zip(places) {
+                let bytes = match at {
+                    NONE => Some(Vec::new()),
+                    at => self.part_bytes(part as u32, at),
+                };
+                let Some(bytes) = bytes else { return Ok(false) };
+                self.state.borrow_mut().claim_part(part as u32, &bytes)?;
+            }
+        }
+        self.give_parts(parts);
+        self.state.borrow_mut().find_supers_of_parts()?;
+        Ok(true)
+    }
+}
+
+/// Parts that a mount reads at the same time.
+const PARTS_AT_ONCE: usize = 256;
+
+/// The place in an entry of a part's bytes.
+fn word(bytes: &[u8], entry: usize) -> u32 {
+    let word = bytes.get(4 * entry..4 * entry + 4).and_then(|bytes| bytes.try_into().ok());
+    word.map_or(NONE, |word| u32::from_le_bytes(word).wrapping_sub(1))
+}
+
+impl State {
+    /// A part that is to be written now; it is begun.
+    fn part_to_write(&mut self) -> Option<u32> {
+        let room = self.has_room_for_parts();
+        let count = self.chunks.len() as u32;
+        let cached = self.cached_mut()?;
+        let part = match cached.dump {
+            Dump::Done => None,
+            Dump::Off if room && cached.is_filling() => cached.next_part(),
+            Dump::Off => None,
+            Dump::At(next) => {
+                let laid = cached.laid.is_some();
+                let chunks = &self.chunks;
+                let Map::Cached(cached) = &mut self.map else { return None };
+                let is_there =
+                    |part: &u32| laid || chunks[*part as usize] != NONE || cached.is_touched(*part);
+                let found = (next..count).find(is_there);
+                cached.dump = match found {
+                    Some(part) if part + 1 < count => Dump::At(part + 1),
+                    _ => Dump::Done,
+                };
+                found
+            }
+        }?;
+        self.cached_mut()?.busy += 1;
+        Some(part)
+    }
+
+    /// Units that may be written before all of the map's superblocks are full.
+    fn left_for_parts(&self) -> u64 {
+        let frontier = self.supers.frontiers[Stream::Map as usize].at;
+        let open = frontier.map_or(0, |at| self.supers.all[at.superblock as usize].left);
+        u64::from(open) + u64::from(self.owed()) * u64::from(self.layout.super_units)
+    }
+
+    /// Whether a part may be written between checkpoints: there has to be room for all of them.
+    fn has_room_for_parts(&self) -> bool {
+        let Some(cached) = self.cached() else { return true };
+        let waiting = cached.waiting.len() as u64 + u64::from(cached.busy);
+        let rows = 2 + self.layout.closing_rows();
+        let next = waiting + u64::from(rows * self.layout.row_units);
+        self.left_for_parts() >= cached.quota.units + next
+    }
+
+    /// Whether the map asks for a checkpoint.
+    pub fn is_dump_due(&self) -> bool {
+        self.supers.map_in_danger
+            || self.cached().is_some_and(|cached| cached.is_filling() && !self.has_room_for_parts())
+    }
+
+    /// Whether a row of parts may be made up now, and where.
+    fn part_row(&mut self) -> Option<(Spot, u32)> {
+        let cached = self.cached_mut()?;
+        let waiting = cached.waiting.len() as u32;
+        if waiting == 0 {
+            cached.force = false;
+            cached.closing &= !cached.flying.is_empty();
+            return None;
+        }
+        let force = cached.force;
+        let (spot, planes) = match self.supers.peek(Stream::Map) {
+            Some(row) => row,
+            None => {
+                // Beyond what is kept for it only where programs have failed.
+                let may = self.owed() > 0 || self.free() > 1;
+                let row = if may { self.open_clean(Stream::Map) } else { None };
+                if row.is_some() {
+                    self.cached_mut()?.supers += 1;
+                }
+                row?
+            }
+        };
+        let room = planes.count_ones() * self.layout.plane_units;
+        let has_place = self.queues[spot.die as usize].jobs.len() < QUEUE;
+        (has_place && (waiting >= room || force)).then_some((spot, planes))
+    }
+
+    /// Whether parts wait for a superblock that nobody will ever give: programs have failed too often.
+    pub fn is_map_stuck(&mut self) -> bool {
+        let waits = self.cached().is_some_and(|cached| !cached.waiting.is_empty());
+        waits
+            && self.supers.peek(Stream::Map).is_none()
+            && self.owed() == 0
+            && self.free() <= 1
+            && self.supers.clean == self.supers.free
+            && !self.collection.drained.iter().any(|at| self.is_empty(*at))
+            && self.queues.iter().all(|queue| queue.jobs.is_empty() && queue.flying.is_none())
+    }
+
+    fn part_job(&mut self, spot: Spot, planes: u32) -> Job {
+        let mut job = self.job(spot, planes, false);
+        job.of_map = true;
+        for _ in 0..planes.count_ones() * self.layout.plane_units {
+            let next = self.cached_mut().and_then(|cached| {
+                let next = cached.waiting.pop_front()?;
+                cached.flying.push(next);
+                Some(next)
+            });
+            let unit = match next {
+                Some((slot, part)) => Unit { logical: CHUNK | part, from: Source::Slot(slot) },
+                None => {
+                    self.counters.padding_units += 1;
+                    Unit { logical: PAD, from: Source::Nothing }
+                }
+            };
+            job.units.push(unit);
+            job.from.push(NONE);
+        }
+        self.made_up(Stream::Map, &job);
+        job
+    }
+
+    /// A part has come to flash, or has not and waits again. True: its slot is free.
+    pub fn part_arrived(&mut self, slot: u32, unit: u32, failed: bool) -> bool {
+        let Some(cached) = self.cached_mut() else { return false };
+        let Some(at) = cached.flying.iter().position(|(one, _)| *one == slot) else { return false };
+        let (_, part) = cached.flying.remove(at);
+        let of_part = |(_, one): &(u32, u32)| *one == part;
+        if failed {
+            let newer = cached.flying[at..].iter().chain(&cached.waiting).any(of_part);
+            if newer || part == NONE {
+                return true;
+            }
+            cached.waiting.push_front((slot, part));
+            return false;
+        }
+        if part != NONE {
+            // Whatever is older and still on its way comes too late.
+            cached.flying[..at].iter_mut().filter(|one| of_part(one)).for_each(|one| one.1 = NONE);
+            self.chunks[part as usize] = unit;
+        }
+        self.counters.meta_units += 1;
+        self.counters.map_units += 1;
+        true
+    }
+
+    /// A root is on flash: what it doesn't name is not needed any more.
+    pub fn release_parts(&mut self) {
+        let mut named = alloc::vec![false; self.supers.all.len()];
+        for at in self.chunks.iter().filter(|at| **at != NONE) {
+            named[self.layout.superblock(*at) as usize] = true;
+        }
+        let State { supers, map: Map::Cached(cached), .. } = self else { return };
+        for (one, _) in supers.all.iter_mut().zip(named).filter(|(one, named)| one.of_map && !named)
+        {
+            if one.phase == Phase::Filled && one.flying == 0 {
+                one.phase = Phase::Free { clean: false };
+                one.of_map = false;
+                supers.free += 1;
+                supers.free_units += u64::from(one.units);
+                cached.supers -= 1;
+            }
+        }
+        cached.dump = Dump::Off;
+        supers.map_in_danger = false;
+    }
+
+    /// Where the units of a part lie, by its bytes and what has changed since: nothing else lies there.
+    fn claim_part(&mut self, part: u32, bytes: &[u8]) -> Result<(), crate::MountError> {
+        let first = part * self.per_part;
+        let end = (first + self.per_part).min(self.options.units);
+        for (entry, logical) in (first..end).enumerate() {
+            let changed = self.cached().and_then(|cached| cached.change(logical));
+            self.claim(changed.unwrap_or_else(|| word(bytes, entry)))?;
+        }
+        Ok(())
+    }
+
+    /// After a mount: superblocks with parts that count hold nothing else.
+    fn find_supers_of_parts(&mut self) -> Result<(), crate::MountError> {
+        for at in self.chunks.clone().into_iter().filter(|at| *at != NONE) {
+            let one = &mut self.supers.all[self.layout.superblock(at) as usize];
+            // A map that was whole has its parts among the data.
+            if one.valid > 0 || one.phase != Phase::Filled {
+                return Err(crate::MountError::Options);
+            }
+            one.of_map = true;
+        }
+        let supers = self.supers.all.iter().filter(|one| one.of_map).count() as u32;
+        if let Some(cached) = self.cached_mut() {
+            cached.supers = supers;
+        }
+        Ok(())
+    }
+}

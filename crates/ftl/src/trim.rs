@@ -1,0 +1,175 @@
+//! Trims: what was there is gone at once, and a note of it goes to flash.
+
+use alloc::vec::Vec;
+
+use crate::ftl::Inner;
+use crate::options::Error;
+use crate::pages::{Pages, Tag};
+use crate::space::NOTES_MAX;
+use crate::state::{OpenNote, State, TRIM};
+
+/// Bytes of one trim in a note: its first unit, their number, and the row before which it came.
+const NOTED_BYTES: u32 = 16;
+
+/// A trim, as it is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    pub first: u32,
+    pub count: u32,
+    /// What rows with smaller numbers hold of these units is gone.
+    pub before: u64,
+}
+
+impl Noted {
+    fn to_bytes(self) -> [u8; NOTED_BYTES as usize] {
+        let mut bytes = [0; NOTED_BYTES as usize];
+        bytes[..4].copy_from_slice(&self.first.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.before.to_le_bytes());
+        bytes
+    }
+}
+
+/// The trims of a note.
+pub(crate) fn noted(bytes: &[u8], into: &mut Vec<Noted>) {
+    for one in bytes.chunks_exact(NOTED_BYTES as usize) {
+        let (first, rest) = one.split_at(4);
+        let (count, before) = rest.split_at(4);
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+        let before = u64::from_le_bytes(before.try_into().expect("8 bytes"));
+        let (first, count) = (number(first), number(count));
+        if count > 0 {
+            into.push(Noted { first, count, before });
+        }
+    }
+}
+
+impl<P: Pages> Inner<P> {
+    pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        let pieces = self.pieces(block, blocks)?;
+        let unit_bytes = self.layout.shape.unit_bytes;
+        let (mut first, mut count) = (0, 0);
+        for (logical, offset, bytes) in pieces {
+            if bytes == unit_bytes {
+                first = if count == 0 { logical } else { first };
+                count += 1;
+                continue;
+            }
+            // A part of a unit: the rest of it stays.
+            let zeros = [0; 512];
+            for at in (offset..offset + bytes).step_by(zeros.len()) {
+                self.write_unit(logical, at, &zeros).await?;
+            }
+        }
+        while count > 0 {
+            let step = count.min(self.trim_step(first));
+            self.few_changes().await;
+            self.trim_units(first, step).await;
+            (first, count) = (first + step, count - step);
+        }
+        Ok(())
+    }
+
+    /// Units that are trimmed between two awaits: of a map that is cached, in one part of it.
+    fn trim_step(&self, first: u32) -> u32 {
+        let state = self.state.borrow();
+        if state.cached().is_some() { state.per_part - first % state.per_part } else { TRIM_STEP }
+    }
+
+    /// Returns when more may change in the map.
+    async fn few_changes(&self) {
+        loop {
+            let seen = self.mapped.version();
+            if !self.state.borrow().is_map_full() || self.state.borrow().worn_out {
+                return;
+            }
+            self.mapped.changed(&self.rt, seen).await;
+        }
+    }
+
+    /// Whole units, and the note of it.
+    async fn trim_units(&self, first: u32, count: u32) {
+        if self.state.borrow().note.is_none() {
+            self.few_notes().await;
+            let slot = match self.meta_slots.try_take() {
+                Some(slot) => slot,
+                None => {
+                    self.hurry();
+                    self.meta_slots.take(&self.rt).await
+                }
+            };
+            let mut state = self.state.borrow_mut();
+            if state.note.is_some() {
+                drop(state);
+                self.meta_slots.give(&self.rt, slot);
+            } else {
+                let number = state.next_note;
+                state.next_note = (number + 1) % (1 << 28);
+                state.note = Some(OpenNote { slot, number, count: 0, stands_for: u64::MAX });
+                let tag = Tag { logical: TRIM | number, order: state.buffer.next_order() };
+                self.pages.stage_copy(slot, tag, None);
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        let mut stands_for = u64::MAX;
+        for logical in first..first + count {
+            let (slot, order) = state.drop_unit(logical);
+            stands_for = stands_for.min(order);
+            if let Some(slot) = slot {
+                self.free_slot(slot);
+            }
+        }
+        self.retag_dead(&mut state);
+        let mut note = state.note.expect("opened above, and no time has passed");
+        let bytes = Noted { first, count, before: state.next_sequence }.to_bytes();
+        let tag = Tag { logical: TRIM | note.number, order: state.buffer.next_order() };
+        if !self.options.mistakes.trims_are_not_noted {
+            self.pages.stage(note.slot, tag, note.count * NOTED_BYTES, &bytes);
+        }
+        note.count += 1;
+        note.stands_for = note.stands_for.min(stands_for);
+        state.note = Some(note);
+        if (note.count + 1) * NOTED_BYTES > self.layout.shape.unit_bytes {
+            state.seal_note();
+            drop(state);
+            self.form();
+        }
+        self.collect.notify(&self.rt);
+        // Whoever waits for what was trimmed looks again.
+        self.landed.notify(&self.rt);
+    }
+
+    /// Returns when all notes that wait fit into one row, with another, and flash has not too many of them.
+    async fn few_notes(&self) {
+        loop {
+            let seen = self.landed.version();
+            {
+                let state = self.state.borrow();
+                let waiting = state.waiting_notes.len() as u32;
+                let all = waiting + state.notes.len() as u32;
+                let few = all < NOTES_MAX || state.rootless || state.worn_out;
+                if few && waiting + 1 < self.layout.plane_units.max(2) {
+                    return;
+                }
+            }
+            self.hurry();
+            self.landed.changed(&self.rt, seen).await;
+        }
+    }
+}
+
+/// Units that are trimmed between two awaits.
+const TRIM_STEP: u32 = 1 << 16;
+
+impl State {
+    /// The note that is being written is closed, and goes to flash with the next row.
+    pub fn seal_note(&mut self) {
+        if let Some(note) = self.note.take_if(|note| note.count > 0) {
+            self.buffer.fill_first(note.slot, TRIM | note.number);
+            if note.stands_for != u64::MAX {
+                self.standing.push((note.number, note.stands_for));
+            }
+            self.waiting_notes.push(note.number);
+        }
+    }
+}
