@@ -23,7 +23,7 @@ use crate::reach::Reach;
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 /// How long a completion may take to come.
-const PATIENCE: Span = Span::s(20);
+pub(crate) const PATIENCE: Span = Span::s(20);
 /// How long a case waits to see that nothing comes.
 const SILENCE: Span = Span::ms(5);
 /// Between two looks at a register.

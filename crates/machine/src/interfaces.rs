@@ -133,6 +133,11 @@ pub trait Driver<P: HostPort> {
     /// Leaves the device in order.
     fn stop(&self) -> impl Future<Output = Result<(), String>>;
 
+    /// What it has to say of a run, beside what its callers measure: a line each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What flash software of the driver's own has done, if it has any.
     fn software(&self) -> Option<Stats> {
         None
@@ -209,6 +214,16 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
 
     async fn stop(&self) -> Result<(), String> {
         self.controller.shutdown().await.map_err(|error| error.to_string())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let all = self.queues.iter().map(|queue| queue.counters());
+        let (written, saved) = all.fold((0, 0), |(written, saved), of| {
+            (written + of.sq_doorbells + of.cq_doorbells, saved + of.saved_doorbells)
+        });
+        let shadows = saved > 0;
+        let told = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
+        shadows.then(told).into_iter().collect()
     }
 }
 
@@ -528,6 +543,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         retries: plan.host.retries,
         arbitration: arbitration(plan),
         coalescing: plan.host.coalescing.map(coalescing),
+        shadow_doorbells: plan.host.shadow_doorbells,
         ..driver::Options::default()
     }
 }

@@ -466,6 +466,7 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
         Some(hold) => under_resets::<I, P>(rt, &driver, options, hold, work).await?,
     };
     told.software = driver.software();
+    told.notes.extend(driver.notes());
     if let Err(error) = driver.stop().await
         && let Some((_, ran)) = told.jobs.last_mut()
     {

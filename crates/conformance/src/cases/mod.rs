@@ -14,6 +14,7 @@ mod ranges;
 mod registers;
 mod resets;
 mod self_tests;
+mod shadows;
 
 use crate::suite::Section;
 
@@ -32,5 +33,6 @@ pub(crate) const ALL: &[&[Section]] = &[
     ranges::SECTIONS,
     namespaces::SECTIONS,
     fused::SECTIONS,
+    shadows::SECTIONS,
     self_tests::SECTIONS,
 ];

@@ -10,7 +10,7 @@ use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
 use wire::nvme::prp::queue_base;
 use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
-use wire::{CommandId, Nsid, QueueId};
+use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
@@ -36,8 +36,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         };
         let done = match request.command {
             Command::AsyncEventRequest => return self.hold_event_request(request.cid),
-            Command::CreateCq(create) => self.create_cq(request.data, create),
-            Command::CreateSq(create) => self.create_sq(request.data, create),
+            Command::CreateCq(create) => self.create_cq(request.data, create).await,
+            Command::CreateSq(create) => self.create_sq(request.data, create).await,
             Command::DeleteCq { qid } => self.delete_cq(qid),
             Command::DeleteSq { qid } => self.delete_sq(qid).await,
             Command::Identify(ask) => self.answer_identify(number, &request, ask).await,
@@ -46,6 +46,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
             Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
+            Command::DoorbellBuffers => self.configure_shadows(request.data).await,
             Command::SelfTest(test) => self.self_test(request.nsid, test).await,
             Command::CreateNamespace { csi } => self.create_namespace(number, &request, csi).await,
             Command::DeleteNamespace => self.delete_namespace(request.nsid).await,
@@ -58,7 +59,20 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
     }
 
-    fn create_cq(&self, data: DataPointer, create: CreateCq) -> Result<u32, Status> {
+    async fn create_cq(&self, data: DataPointer, create: CreateCq) -> Result<u32, Status> {
+        self.judge_cq(data, create)?;
+        let shadow = self.first_of_head(create.qid).await?;
+        // Another command may have made it meanwhile.
+        let base = self.judge_cq(data, create)?;
+        let vector = create.irq_enabled.then_some(create.vector);
+        let mut cq = Cq::new(create.qid, base, create.size, vector);
+        cq.shadow = shadow;
+        self.install_cq(create.qid, cq);
+        Ok(0)
+    }
+
+    /// Where a completion queue is to lie that can be made.
+    fn judge_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
         self.check_new_queue(
             self.cqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
         )?;
@@ -66,13 +80,24 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if create.vector >= VECTORS {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
         }
-        let base = self.queue_base(data, create.contiguous, create.size * CQE_BYTES)?;
-        let vector = create.irq_enabled.then_some(create.vector);
-        self.install_cq(create.qid, Cq::new(create.qid, base, create.size, vector));
+        self.queue_base(data, create.contiguous, create.size * CQE_BYTES)
+    }
+
+    async fn create_sq(&self, data: DataPointer, create: CreateSq) -> Result<u32, Status> {
+        self.judge_sq(data, create)?;
+        let shadow = self.first_of_tail(create.qid).await?;
+        let base = self.judge_sq(data, create)?;
+        // Without weights there is one class (5.5: QPRIO is ignored).
+        let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
+        let priority = if by_weight { create.priority } else { Priority::Medium };
+        let mut sq = Sq::new(create.qid, base, create.size, create.cqid, priority);
+        sq.shadow = shadow;
+        self.install_sq(create.qid, sq);
         Ok(0)
     }
 
-    fn create_sq(&self, data: DataPointer, create: CreateSq) -> Result<u32, Status> {
+    /// As [`judge_cq`](Self::judge_cq), of a submission queue.
+    fn judge_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
         match self.cqs.borrow().get(usize::from(create.cqid.0)) {
             // 5.5: a number that no completion queue can have, and one that none has.
             None => return Err(Status::INVALID_QUEUE_IDENTIFIER),
@@ -83,12 +108,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.sqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
         )?;
         self.check_size(create.size, self.settings.get().iosqes() == SQE_BYTES.ilog2() as u8)?;
-        let base = self.queue_base(data, create.contiguous, create.size * SQE_BYTES)?;
-        // Without weights there is one class (5.5: QPRIO is ignored).
-        let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
-        let priority = if by_weight { create.priority } else { Priority::Medium };
-        self.install_sq(create.qid, Sq::new(create.qid, base, create.size, create.cqid, priority));
-        Ok(0)
+        self.queue_base(data, create.contiguous, create.size * SQE_BYTES)
     }
 
     /// A number that the controller has, and that is not in use.
@@ -107,7 +127,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: DataPointer,
         contiguous: bool,
         bytes: u32,
-    ) -> Result<wire::BusAddr, Status> {
+    ) -> Result<BusAddr, Status> {
         // CAP.CQR: queues lie in one piece.
         if !contiguous {
             return Err(Status::INVALID_FIELD);
@@ -125,6 +145,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(Status::INVALID_QUEUE_DELETION);
         }
         *cq = None;
+        self.shadows.changed();
         Ok(0)
     }
 

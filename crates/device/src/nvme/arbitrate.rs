@@ -201,6 +201,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         for (number, sq) in numbers.zip(queues) {
             let Some(sq) = sq.as_mut().filter(|sq| !sq.deleting) else { continue };
             let tail = self.port.load(sq.tail_doorbell);
+            if self.shadows.are_on() && sq.shadow.is_due(tail, tail != sq.head) {
+                self.notice_shadow();
+                if tail != sq.head {
+                    continue;
+                }
+            }
             if tail == sq.head {
                 // Who asks for nothing is owed nothing. Nearly every look ends here.
                 sq.turn = sq.turn.max(self.arbiter.turns[sq.priority as usize].get());

@@ -9,6 +9,16 @@ use wire::nvme::opcode::{admin, io};
 use super::Controller;
 use crate::faults::Hook;
 
+/// What there has to be for a command to be offered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// A medium that keeps something beside its blocks.
+    Label,
+    /// No more doorbells than a page has words.
+    FewDoorbells,
+}
+
 /// A command of this controller.
 struct Row {
     opcode: u8,
@@ -16,8 +26,7 @@ struct Row {
     effects: u32,
     /// Its bit of OACS or ONCS, if it is optional.
     bit: u16,
-    /// Whether it needs a medium that keeps something beside its blocks.
-    label: bool,
+    needs: Needs,
 }
 
 const PLAIN: u32 = effect::SUPPORTED;
@@ -26,12 +35,12 @@ const FORMATS: u32 = WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE;
 const MANAGES: u32 = PLAIN | effect::INVENTORY;
 
 const fn row(opcode: u8, effects: u32, bit: u16) -> Row {
-    Row { opcode, effects, bit, label: false }
+    Row { opcode, effects, bit, needs: Needs::Nothing }
 }
 
 /// As [`row`], where the medium keeps a label.
 const fn with_label(opcode: u8, effects: u32, bit: u16) -> Row {
-    Row { opcode, effects, bit, label: true }
+    Row { opcode, effects, bit, needs: Needs::Label }
 }
 
 const ADMIN: &[Row] = &[
@@ -48,6 +57,12 @@ const ADMIN: &[Row] = &[
     with_label(admin::NAMESPACE_MANAGEMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
     row(admin::SELF_TEST, PLAIN, oacs::SELF_TEST),
     with_label(admin::NAMESPACE_ATTACHMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    Row {
+        opcode: admin::DOORBELL_BUFFER_CONFIG,
+        effects: PLAIN,
+        bit: oacs::DOORBELL_BUFFER,
+        needs: Needs::FewDoorbells,
+    },
     row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
 ];
 
@@ -69,14 +84,21 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.media.label().is_some()
     }
 
+    fn is_met(&self, needs: Needs) -> bool {
+        match needs {
+            Needs::Nothing => true,
+            Needs::Label => self.keeps_a_label(),
+            Needs::FewDoorbells => self.doorbells_fit_a_page(),
+        }
+    }
+
     fn offered(&self, all: &'static [Row]) -> impl Iterator<Item = &'static Row> {
-        let label = self.keeps_a_label();
-        all.iter().filter(move |row| label || !row.label)
+        all.iter().filter(|row| self.is_met(row.needs))
     }
 
     /// Whether this admin command is one of those that there are.
     pub(super) fn has_admin(&self, opcode: u8) -> bool {
-        ADMIN.iter().any(|row| row.opcode == opcode && (!row.label || self.keeps_a_label()))
+        ADMIN.iter().any(|row| row.opcode == opcode && self.is_met(row.needs))
     }
 
     /// OACS and ONCS, as far as commands are behind their bits.

@@ -76,6 +76,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let mut bad_head = false;
         let reserved = cq.reserve().or_else(|| {
             let head = self.port.load(cq.head_doorbell);
+            cq.is_waited_for = true;
+            if self.shadows.are_on() && cq.shadow.is_due(head, head != cq.head()) {
+                self.notice_shadow();
+                return None;
+            }
             if cq.consumed(head) {
                 cq.bad_head = None;
             } else {
@@ -86,6 +91,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let room = match reserved {
             None => Room::Full,
             Some((at, phase)) => {
+                cq.is_waited_for = false;
                 Room::At(Place { at, phase, vector: cq.vector, sq_head: sq.fetched as u16 })
             }
         };

@@ -114,6 +114,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// A new queue: its doorbell says zero, whatever the host last wrote there.
     pub(super) fn install_sq(&self, qid: QueueId, sq: Sq) {
+        self.shadows.changed();
         self.port.store(sq_tail_doorbell(qid, 0), 0);
         self.sqs.borrow_mut()[usize::from(qid.0)] = Some(sq);
         self.sqs_end.set(self.sqs_end.get().max(qid.0 + 1));
@@ -130,6 +131,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// See [`install_sq`](Self::install_sq).
     pub(super) fn install_cq(&self, qid: QueueId, cq: Cq) {
+        self.shadows.changed();
         self.port.store(cq_head_doorbell(qid, 0), 0);
         self.cqs.borrow_mut()[usize::from(qid.0)] = Some(cq);
     }
@@ -138,6 +140,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// more: every journey has been cut, and what was posted before lands before the answer.
     async fn disable(&self) {
         self.ready.set(false);
+        self.shadows.reset();
         self.reset_ends_self_test();
         for slot in &self.slots {
             slot.cut(&self.rt, Cut::Silently);
@@ -166,7 +169,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let fetching = |(qid, sq): (u16, &Option<Sq>)| {
                 of(QueueId(qid)) && sq.as_ref().is_some_and(|sq| sq.fetching)
             };
-            if !busy && !(0..).zip(self.sqs.borrow().iter()).any(fetching) {
+            let looking = self.shadows.looks_at(&of);
+            if !busy && !looking && !(0..).zip(self.sqs.borrow().iter()).any(fetching) {
                 return;
             }
             self.quiet.changed(&self.rt, version).await;

@@ -31,6 +31,7 @@ mod namespace;
 mod queue;
 mod ranges;
 mod self_test;
+mod shadow;
 mod slot;
 mod uncorrectable;
 
@@ -55,6 +56,7 @@ pub use limits::*;
 use namespace::Namespaces;
 use queue::{Cq, Sq};
 use self_test::SelfTests;
+use shadow::Shadows;
 use slot::Slot;
 
 /// What the plan decides about a controller.
@@ -155,6 +157,7 @@ pub struct Controller<P, M, H = Perfect> {
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
     alone: Alone,
+    shadows: Shadows,
     stages: Stages,
     costs: Costs,
 }
@@ -256,6 +259,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self_tests: SelfTests::default(),
             firsts: Cell::new(0),
             alone: Alone::default(),
+            shadows: Shadows::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
@@ -284,6 +288,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         controller.rt.spawn(controller.clone().control());
         controller.rt.spawn(controller.clone().tell_late());
         controller.rt.spawn(controller.clone().run_self_tests());
+        controller.rt.spawn(controller.clone().look_at_shadows());
         if H::ON {
             controller.rt.spawn(controller.clone().stop_when_fatal());
         }

@@ -5,6 +5,8 @@ use wire::nvme::entry::Sqe;
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use wire::{BusAddr, QueueId};
 
+use super::shadow::Shadow;
+
 /// Whether so many bytes from here on have addresses at all.
 pub(super) fn ends_in_address_space(at: BusAddr, bytes: u32) -> bool {
     at.offset(u64::from(bytes) - 1).is_some()
@@ -34,6 +36,8 @@ pub(super) struct Sq {
     pub bad_tail: Option<u32>,
     /// The first of a pair of fused commands, whose second comes with the next burst.
     pub first: Option<Box<Sqe>>,
+    /// What the host says of the tail in its own memory.
+    pub shadow: Shadow,
 }
 
 /// A completion queue.
@@ -50,6 +54,10 @@ pub(super) struct Cq {
     /// What the host last said, as far as it made sense.
     head: u32,
     pub bad_head: Option<u32>,
+    /// A completion waits for a place in it.
+    pub is_waited_for: bool,
+    /// What the host says of the head in its own memory.
+    pub shadow: Shadow,
 }
 
 /// What a fetcher is to fetch.
@@ -75,6 +83,7 @@ impl Sq {
             turn: 0,
             bad_tail: None,
             first: None,
+            shadow: Shadow::default(),
         }
     }
 
@@ -96,7 +105,23 @@ impl Sq {
 impl Cq {
     pub fn new(qid: QueueId, base: BusAddr, size: u32, vector: Option<u16>) -> Cq {
         let head_doorbell = cq_head_doorbell(qid, 0);
-        Cq { base, size, vector, tail: 0, phase: true, head_doorbell, head: 0, bad_head: None }
+        Cq {
+            base,
+            size,
+            vector,
+            tail: 0,
+            phase: true,
+            head_doorbell,
+            head: 0,
+            bad_head: None,
+            is_waited_for: false,
+            shadow: Shadow::default(),
+        }
+    }
+
+    /// What the host last said that made sense.
+    pub fn head(&self) -> u32 {
+        self.head
     }
 
     /// The host says that it has consumed up to here. False if that makes no sense.

@@ -51,7 +51,8 @@ fn the_controller() {
             | oncs::VERIFY
             | oncs::COPY;
         assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);
-        let managed = oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT | oacs::SELF_TEST;
+        let managed =
+            oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT | oacs::SELF_TEST | oacs::DOORBELL_BUFFER;
         assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (managed, 1, 0));
         assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));

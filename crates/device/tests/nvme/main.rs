@@ -25,4 +25,5 @@ mod ranges;
 mod registers;
 mod resets;
 mod self_tests;
+mod shadows;
 mod uncorrectable;

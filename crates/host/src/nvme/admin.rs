@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::bar::{AdminQueues, Bar};
 use super::health::Health;
 use super::pair::{Pair, PairSpec};
+use super::shadow::Shadows;
 use super::slots::End;
 use super::{Completion, Doorbell, Options};
 use crate::InitError;
@@ -33,6 +34,8 @@ const ADMIN_VECTOR: u16 = 0;
 pub(super) struct Admin<P: HostPort> {
     pub bar: Bar<P>,
     pub pair: Rc<Pair<P>>,
+    /// Shadows of the doorbells, where they are wanted.
+    shadows: Option<Rc<Shadows>>,
     timeout: Span,
 }
 
@@ -64,7 +67,11 @@ impl<P: HostPort> Admin<P> {
             entries_max: bar.cap().queue_entries_max(),
         };
         let pair = Pair::start(port, health, &spec)?;
-        Ok(Admin { bar, pair, timeout: options.admin_timeout })
+        let shadows = match options.shadow_doorbells {
+            true => Some(Rc::new(Shadows::new(port.arena())?)),
+            false => None,
+        };
+        Ok(Admin { bar, pair, shadows, timeout: options.admin_timeout })
     }
 
     pub fn rt(&self) -> &Rt {
@@ -117,6 +124,18 @@ impl<P: HostPort> Admin<P> {
                 reason
             }
         }
+    }
+
+    /// From now on doorbells have shadows, if that is wanted. There are no I/O queues yet.
+    pub async fn set_up_shadows(&self) -> Result<(), InitError> {
+        let Some(shadows) = &self.shadows else { return Ok(()) };
+        shadows.clear();
+        self.pair.begin_shadows(shadows);
+        let (told, asked) = shadows.at();
+        let build = |cid| admin::doorbell_buffers(cid, told, asked);
+        self.execute("Doorbell Buffer Config", None, build).await?;
+        self.pair.keep_shadows();
+        Ok(())
     }
 
     /// Sends a command and waits for its completion, or no longer than the admin time-out. The
@@ -247,6 +266,10 @@ impl<P: HostPort> Admin<P> {
         let size = pair.sq.entries();
         let sq = CreateSq { qid, size, cqid: qid, priority, contiguous: true };
         pair.expose();
+        if let Some(shadows) = &self.shadows {
+            pair.begin_shadows(shadows);
+            pair.keep_shadows();
+        }
         self.create_at(cq, pair.cq.at(), sq, pair.sq.at()).await
     }
 

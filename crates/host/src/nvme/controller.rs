@@ -8,7 +8,7 @@ use bus::HostPort;
 use runtime::Rt;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::{AsyncEventConfig, VolatileWriteCache, fid};
-use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oncs, vwc};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oacs, oncs, vwc};
 use wire::nvme::io::BLOCKS_MAX;
 use wire::{Nsid, QueueId};
 
@@ -353,6 +353,15 @@ pub(super) async fn set_up<P: HostPort>(
     options: &Options,
     controller: &IdentifyController,
 ) -> Result<u32, InitError> {
+    let offered = controller.oacs.get() & oacs::DOORBELL_BUFFER != 0;
+    if options.shadow_doorbells && !offered {
+        return Err(InitError::Unsupported {
+            what: "OACS",
+            found: u64::from(controller.oacs.get()),
+            expected: "Doorbell Buffer Config (bit 8), which was asked for",
+        });
+    }
+    admin.set_up_shadows().await?;
     let queues = admin.number_of_queues(options.queues).await?;
     if let Some(on) = options.volatile_cache
         && controller.vwc & vwc::PRESENT != 0

@@ -25,6 +25,7 @@ mod pair;
 mod policy;
 mod queue;
 mod ring;
+mod shadow;
 mod share;
 mod slots;
 mod spread;
@@ -100,6 +101,9 @@ pub struct Options {
     /// Completions that share an interrupt, and how long one waits for others; none: the controller is
     /// left as it is.
     pub coalescing: Option<InterruptCoalescing>,
+    /// Doorbells have shadows in memory, and are rung only where the controller asks for it. A controller
+    /// that has none is refused.
+    pub shadow_doorbells: bool,
     /// How completions of admin commands are noticed.
     pub admin_completion: Completion,
 }
@@ -118,6 +122,7 @@ impl Default for Options {
             volatile_cache: None,
             arbitration: None,
             coalescing: None,
+            shadow_doorbells: false,
             admin_completion: Completion::Polled,
         }
     }

@@ -1,7 +1,7 @@
 //! A submission queue and its completion queue: what the admin queue and the I/O queues share.
 
 use alloc::rc::Rc;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
 use runtime::{Either, Rt, Signal, Stage, race};
@@ -12,6 +12,7 @@ use wire::nvme::registers;
 use super::health::Health;
 use super::lists::PrpLists;
 use super::ring::{CompletionRing, SubmissionRing};
+use super::shadow::Shadows;
 use super::slots::Slots;
 use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX};
 use crate::{InitError, strand};
@@ -27,6 +28,8 @@ pub struct Counters {
     pub sq_doorbells: u64,
     /// Writes to the completion queue's doorbell.
     pub cq_doorbells: u64,
+    /// Writes to either that shadow doorbells have made needless.
+    pub saved_doorbells: u64,
     /// Completions that made no sense and were ignored.
     pub protocol_errors: u64,
     /// Times that the watchdog found completions which no interrupt had told of.
@@ -49,8 +52,12 @@ pub(super) struct Pair<P: HostPort> {
     cq_doorbell: u32,
     /// Completions that were taken since the device was last told.
     untold: Cell<u32>,
-    /// The tail that the doorbell was last told.
+    /// The tail that the doorbell was last told, and the head.
     rung: Cell<u32>,
+    told_head: Cell<u32>,
+    /// The shadows of both doorbells, once the controller may know of them; whether it looks at them.
+    shadows: RefCell<Option<Rc<Shadows>>>,
+    keeps_shadows: Cell<bool>,
     /// Whether the device works on it. While it doesn't, nobody touches rings or doorbells.
     open: Cell<bool>,
     /// Whether its tasks are to end.
@@ -122,6 +129,9 @@ impl<P: HostPort> Pair<P> {
             sq_doorbell,
             cq_doorbell,
             rung: Cell::new(0),
+            told_head: Cell::new(0),
+            shadows: RefCell::default(),
+            keeps_shadows: Cell::new(false),
             open: Cell::new(false),
             stopped: Cell::new(false),
             exposed: Cell::new(false),
@@ -193,6 +203,9 @@ impl<P: HostPort> Pair<P> {
         self.sq.clear();
         self.cq.clear();
         self.rung.set(0);
+        self.told_head.set(0);
+        self.shadows.replace(None);
+        self.keeps_shadows.set(false);
         self.untold.set(0);
     }
 
@@ -204,8 +217,25 @@ impl<P: HostPort> Pair<P> {
             strand(self.sq.memory());
             strand(self.cq.memory());
             strand(self.lists.memory());
+            // They are the controller's, as the admin queue is.
+            if self.qid == QueueId::ADMIN {
+                self.shadows.borrow().iter().for_each(|shadows| shadows.strand());
+            }
             self.slots.strand_buffers();
         }
+    }
+
+    /// The controller is about to learn of the shadows of both doorbells, and to look at what they say at
+    /// first.
+    pub fn begin_shadows(&self, shadows: &Rc<Shadows>) {
+        shadows.begin(self.sq_doorbell, self.rung.get());
+        shadows.begin(self.cq_doorbell, self.told_head.get());
+        self.shadows.replace(Some(shadows.clone()));
+    }
+
+    /// From now on it looks at them, and asks to be rung for what it does not see there.
+    pub fn keep_shadows(&self) {
+        self.keeps_shadows.set(true);
     }
 
     /// Ends its tasks.
@@ -230,10 +260,26 @@ impl<P: HostPort> Pair<P> {
     /// Tells the device of the commands that it doesn't know of.
     fn ring(&self) {
         let tail = self.sq.tail();
-        if self.open.get() && self.rung.replace(tail) != tail {
-            self.port.write32(self.sq_doorbell, tail);
+        if !self.open.get() {
+            return;
+        }
+        let old = self.rung.replace(tail);
+        if old != tail && self.tell(self.sq_doorbell, old, tail) {
             self.count(|counters| counters.sq_doorbells += 1);
         }
+    }
+
+    /// Tells a doorbell, or its shadow alone; whether the doorbell was written.
+    fn tell(&self, doorbell: u32, old: u32, new: u32) -> bool {
+        if self.keeps_shadows.get()
+            && let Some(shadows) = &*self.shadows.borrow()
+            && !shadows.tell(&self.port, doorbell, old, new)
+        {
+            self.count(|counters| counters.saved_doorbells += 1);
+            return false;
+        }
+        self.port.write32(doorbell, new);
+        true
     }
 
     /// Takes in the completions that are there, at most one for each entry of the queue: a device
@@ -271,8 +317,11 @@ impl<P: HostPort> Pair<P> {
     }
 
     fn tell_head(&self) {
-        self.port.write32(self.cq_doorbell, self.cq.head());
-        self.count(|counters| counters.cq_doorbells += 1);
+        let head = self.cq.head();
+        let old = self.told_head.replace(head);
+        if self.tell(self.cq_doorbell, old, head) {
+            self.count(|counters| counters.cq_doorbells += 1);
+        }
     }
 
     fn judge(&self, cqe: &Cqe) {

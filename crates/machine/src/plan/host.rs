@@ -40,6 +40,8 @@ pub struct Host {
     pub coalescing: Option<(u32, Span)>,
     /// When a driver rings.
     pub doorbell: Doorbell,
+    /// Whether NVMe's doorbells have shadows in memory; not unless a plan says so.
+    pub shadow_doorbells: bool,
     /// Commands in flight in each queue, at most.
     pub queue_depth: u32,
     /// Queues for reads and writes.
@@ -120,6 +122,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     };
     let doorbell =
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
+    let shadows = fields.has("shadow_doorbells");
+    let shadow_doorbells = if shadows { fields.boolean("shadow_doorbells") } else { Some(false) };
     let queue_depth = fields.number("queue_depth", Welcome, 1..=4095);
     let queues = fields.number("queues", Welcome, 1..=63);
     let timeout = fields.span("timeout", Welcome, Span::us(1)..=Span::s(3600));
@@ -139,6 +143,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         interrupt: interrupt?,
         coalescing: coalescing.map(|limits| shared.then_some(limits))?,
         doorbell: doorbell?,
+        shadow_doorbells: shadow_doorbells?,
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
         sharing: if shares { Some(sharing?) } else { None },

@@ -206,6 +206,10 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
                 let format = FormatNvm { format: format.0, erase: format.1, ..Default::default() };
                 admin::format_nvm(cid, NS, format)
             }
+            10 if self.choice.one_in(6) => {
+                let (told, asked) = (BusAddr(self.address()), BusAddr(self.address()));
+                admin::doorbell_buffers(cid, told, asked)
+            }
             10 => admin::async_event_request(cid),
             _ => {
                 let (number, data) = (self.choice.below(20) as u8, self.data());

@@ -16,6 +16,17 @@ fn completions_share_interrupts_within_what_the_feature_can_say() {
 }
 
 #[test]
+fn shadow_doorbells_are_there_or_not() {
+    let with = |value: &str| {
+        let line = format!("shadow_doorbells = {value}\nqueue_depth = 9");
+        said(&changed("host", "queue_depth", &line))
+    };
+    assert_eq!([with("true"), with("false")], ["no error", "no error"]);
+    let found = with("\"often\"");
+    assert!(found.contains("host.shadow_doorbells: found \"often\", expected"), "{found}");
+}
+
+#[test]
 fn classes_and_weights_have_their_words_and_ranges() {
     let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
     let weights = "high = 4\nmedium = 2\nlow = 1\n";

@@ -59,6 +59,13 @@ pub fn self_test(cid: CommandId, nsid: Nsid, test: SelfTest) -> Sqe {
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
+/// Say where the shadows of doorbells are, and where the controller says behind which values it is to be
+/// rung: a page each.
+pub fn doorbell_buffers(cid: CommandId, shadows: BusAddr, asked: BusAddr) -> Sqe {
+    let data = DataPointer::Prp { prp1: shadows, prp2: asked };
+    Request { cid, nsid: Nsid::NONE, data, command: Command::DoorbellBuffers }.to_sqe()
+}
+
 /// Create a namespace of the NVM command set, as the 4096 bytes at `data` describe it; the completion has its
 /// number.
 pub fn create_namespace(cid: CommandId, data: DataPointer) -> Sqe {

@@ -10,8 +10,8 @@ mod dwords;
 
 pub use build::{
     abort, async_event_request, attach_namespace, create_cq, create_namespace, create_sq,
-    delete_cq, delete_namespace, delete_sq, format_nvm, get_feature, get_log_page, identify,
-    self_test, set_feature,
+    delete_cq, delete_namespace, delete_sq, doorbell_buffers, format_nvm, get_feature,
+    get_log_page, identify, self_test, set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
 
@@ -63,6 +63,9 @@ pub enum Command {
     FormatNvm(FormatNvm),
     /// 5.8. The test goes on after the command has completed.
     SelfTest(SelfTest),
+    /// 5.11: where the host keeps shadows of its doorbells, and where the controller says behind which values
+    /// it is to be rung: both pages of the data pointer.
+    DoorbellBuffers,
     /// 5.23, SEL 0: a new namespace, as the data, an
     /// [`IdentifyNamespace`](super::identify::IdentifyNamespace), describe it.
     CreateNamespace {
@@ -241,6 +244,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
             0xf => SelfTest::Abort,
             _ => return Err(Status::INVALID_FIELD),
         }),
+        opcode::DOORBELL_BUFFER_CONFIG => Command::DoorbellBuffers,
         opcode::NAMESPACE_MANAGEMENT => match sqe.cdw10.get() & 0xf {
             0 => Command::CreateNamespace { csi: (sqe.cdw11.get() >> 24) as u8 },
             1 => Command::DeleteNamespace,
@@ -281,7 +285,7 @@ impl Request {
                 sqe.cdw10 = dword.into_bits().into();
                 sqe.cdw11 = (*cdw11).into();
             }
-            Command::AsyncEventRequest => {}
+            Command::AsyncEventRequest | Command::DoorbellBuffers => {}
             Command::FormatNvm(format) => format.store(&mut sqe),
             Command::SelfTest(test) => sqe.cdw10 = (*test as u32).into(),
             Command::CreateNamespace { csi } => sqe.cdw11 = (u32::from(*csi) << 24).into(),
@@ -308,6 +312,7 @@ impl Command {
             Command::AsyncEventRequest => opcode::ASYNC_EVENT_REQUEST,
             Command::FormatNvm(_) => opcode::FORMAT_NVM,
             Command::SelfTest(_) => opcode::SELF_TEST,
+            Command::DoorbellBuffers => opcode::DOORBELL_BUFFER_CONFIG,
             Command::CreateNamespace { .. } | Command::DeleteNamespace => {
                 opcode::NAMESPACE_MANAGEMENT
             }
@@ -335,6 +340,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 14);
+        assert_eq!(known, 15);
     }
 }
