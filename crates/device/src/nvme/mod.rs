@@ -278,21 +278,26 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             options,
         });
         controller.publish_read_only();
-        for slot in 0..all {
-            let task = controller.rt.spawn(controller.clone().work(slot));
-            controller.slots[usize::from(slot)].bind(task);
-        }
-        for _ in 0..controller.options.fetchers {
-            controller.rt.spawn(controller.clone().fetch());
-        }
-        controller.rt.spawn(controller.clone().control());
-        controller.rt.spawn(controller.clone().tell_late());
-        controller.rt.spawn(controller.clone().run_self_tests());
-        controller.rt.spawn(controller.clone().look_at_shadows());
-        if H::ON {
-            controller.rt.spawn(controller.clone().stop_when_fatal());
-        }
+        controller.begin();
         controller
+    }
+
+    /// Starts its tasks.
+    fn begin(self: &Rc<Self>) {
+        for slot in 0..self.slots.len() as u16 {
+            let task = self.rt.spawn(self.clone().work(slot));
+            self.slots[usize::from(slot)].bind(task);
+        }
+        for _ in 0..self.options.fetchers {
+            self.rt.spawn(self.clone().fetch());
+        }
+        self.rt.spawn(self.clone().control());
+        self.rt.spawn(self.clone().tell_late());
+        self.rt.spawn(self.clone().run_self_tests());
+        self.rt.spawn(self.clone().look_at_shadows());
+        if H::ON {
+            self.rt.spawn(self.clone().stop_when_fatal());
+        }
     }
 
     /// Something happened that the host may want to know: tells it, if it has asked.
