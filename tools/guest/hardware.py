@@ -25,14 +25,15 @@ START_S = 20
 class Topology:
     """A machine: its board, and devices as QEMU's options have them.
 
-    In a device's options `DISK` stands for a disk of its own. Every machine is to show `checks` verdicts of
-    success that hold these texts.
+    In a device's options `DISK` stands for a disk of its own. Every machine is to show a verdict of success that
+    holds each of these texts. `options` are of `doorbell hardware`.
     """
 
     name: str
     board: str
     devices: tuple
     shows: tuple = field(default=())
+    options: tuple = field(default=())
 
 
 def nvme(bus="", addr="", **more):
@@ -84,6 +85,9 @@ TOPOLOGIES = (
         "pxb-pcie,id=far,bus_nr=128,addr=10", "pcie-root-port,id=p0,bus=far,slot=1,addr=2",
         "pcie-root-port,id=p1,bus=far,slot=2,addr=3", nvme("p0"),
         "pcie-pci-bridge,id=old,bus=p1", nvme("old", 3), nvme("old", 2))),
+    Topology("q35-hot-removal", "q35", (
+        "pcie-root-port,id=p0,slot=1,addr=2", "pcie-root-port,id=p1,slot=2,addr=3", nvme("p0"), nvme("p1")),
+             ("01:00.0 is pulled out under reads", "02:00.0 namespace 1 by MSI-X, verified"), ("--pull",)),
     Topology("namespaces", "q35", (
         "pcie-root-port,id=p0,slot=1,addr=2", "nvme,id=ctrl,serial=doorbell,bus=p0",
         "nvme-ns,bus=ctrl,nsid=1,drive=DISK",
@@ -180,7 +184,7 @@ def run(bench, topology, ios):
             bench.check(f"{topology.name}: QEMU starts", False, machine.said())
             return
         bench.say(f"== {topology.name}")
-        ran = doorbell(bench, machine, "hardware", "--ios", ios)
+        ran = doorbell(bench, machine, "hardware", "--ios", ios, *topology.options)
     finally:
         machine.end()
     bench.say((ran.stdout + ran.stderr).rstrip())

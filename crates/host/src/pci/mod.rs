@@ -15,6 +15,7 @@ mod class;
 mod place;
 mod routing;
 mod scan;
+mod slot;
 mod vectors;
 
 use alloc::vec::Vec;
@@ -30,6 +31,7 @@ pub use class::{Class, Device, Devices};
 pub use place::Rooms;
 pub use routing::{Line, Route, RouteError, Wires, route};
 pub use scan::{Root, discover, enumerate, find_roots};
+pub use slot::Slot;
 pub use vectors::{Message, VectorError, Vectors};
 
 /// Functions that are looked at, at most: more than a machine has, fewer than hostile hardware can show.

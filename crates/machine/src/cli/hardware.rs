@@ -23,11 +23,15 @@ pub(super) struct Hardware {
     /// For the places and the contents of operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Pulls the first NVMe device that is in a slot out under I/O
+    #[arg(long)]
+    pull: bool,
 }
 
 pub(super) fn hardware(typed: &Hardware) -> Result<bool, String> {
-    let Hardware { qtest, memory, ios, depth, seed } = typed;
-    let wanted = Wanted { socket: qtest, memory, ios: *ios, depth: *depth, seed: *seed };
+    let Hardware { qtest, memory, ios, depth, seed, pull } = typed;
+    let (ios, depth, seed, pull) = (*ios, *depth, *seed, *pull);
+    let wanted = Wanted { socket: qtest, memory, ios, depth, seed, pull };
     let mut say = |line: &str| {
         let _ = writeln!(std::io::stdout(), "{line}");
     };

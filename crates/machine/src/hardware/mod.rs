@@ -4,13 +4,16 @@
 //! their pins, switched to MSI-X, and written and read with verification.
 
 mod nvme;
+mod pull;
 mod usb;
 
 use std::path::Path;
 
 use bus::pci::{ConfigAccess, Ecam, MemoryAccess, Ports};
 use bus::qtest::{LINES, Machine, QtestHost};
-use host::pci::{Board, Class, Function, Rooms, Route, Tree, Wires, enumerate, find_roots, route};
+use host::pci::{
+    Board, Class, Function, Rooms, Route, Slot, Tree, Wires, enumerate, find_roots, route,
+};
 use runtime::{Log, Rt, STD_CLOCK};
 use wire::mp::Table;
 use wire::pci::{Bdf, class};
@@ -37,6 +40,9 @@ pub struct Wanted<'a> {
     pub depth: u16,
     /// For the places and the contents of operations.
     pub seed: u64,
+    /// The first NVMe device whose slot's power can be switched is pulled out under I/O; the others are
+    /// worked on afterwards.
+    pub pull: bool,
 }
 
 /// A machine as it is after its enumeration.
@@ -203,10 +209,22 @@ impl Bench<'_> {
             let name = format!("{} raises the line that is predicted", function.at);
             verdicts.take(&name, self.raises(function, usb::raise(self, function)).await);
         }
-        let mut devices = 0;
+        let (mut devices, mut pulled) = (0, !wanted.pull);
         for function in self.tree.of_class(class::NVME) {
-            nvme::check(self, function, wanted, &mut verdicts).await;
             devices += 1;
+            let slot = match self.tree.parent(function).filter(|_| !pulled) {
+                Some(port) => Slot::of(&self.bus, port).await,
+                None => None,
+            };
+            pulled |= slot.is_some();
+            match slot {
+                Some(slot) => pull::check(self, function, &slot, &mut verdicts).await,
+                None => nvme::check(self, function, wanted, &mut verdicts).await,
+            }
+        }
+        if !pulled {
+            let why = "no NVMe device is in a slot whose power can be switched";
+            verdicts.take("a device is pulled out", Err(why.into()));
         }
         let found = if devices > 0 { Ok(devices.to_string()) } else { Err("none".into()) };
         verdicts.take("NVMe devices are found", found);

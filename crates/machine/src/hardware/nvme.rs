@@ -92,7 +92,7 @@ async fn check_namespace(
     verdicts.take(&format!("{at} is shut down"), end.map(|()| "in order".into()));
 }
 
-fn options(nsid: Option<Nsid>) -> Options {
+pub(super) fn options(nsid: Option<Nsid>) -> Options {
     Options {
         nsid,
         queues: QUEUES,
