@@ -4,7 +4,8 @@
 //!
 //! A request is cut into pieces as long as a kernel's buffers, if the plan has them, and ends when all its
 //! pieces have; a thread asks for several requests before it waits, if it is told to. Everything goes
-//! through the SCSI face, by queues as `[host.sharing]` says.
+//! through the SCSI face, by queues as `[host.sharing]` says. Where the kernel writes behind, a piece that is
+//! written ends when it has been copied, as long as there are not more on their way than the queues take.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -125,7 +126,7 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
         plan,
         Log::Off,
         plan.host.cores,
-        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core)).await,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core), false).await,
     )?
 }
 
@@ -142,7 +143,7 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
     let seen = rt.block_on(async {
         let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
         let driver = Scsi::connect(ports, plan).await.map_err(RunError::of)?;
-        let seen = load(&rt, plan, hog, &driver, |_| host.clone()).await?;
+        let seen = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
         driver.stop().await.map_err(RunError)?;
         Ok(seen)
     });
@@ -190,6 +191,55 @@ struct Board {
     running: Cell<u32>,
     ended: Signal,
     failed: RefCell<Option<String>>,
+    /// By thread.
+    behind: Vec<Option<Rc<Behind>>>,
+}
+
+/// Pieces that are written behind their callers' backs, of one core or of cores that share their queues.
+struct Behind {
+    most: u64,
+    now: Cell<u64>,
+    less: Signal,
+}
+
+impl Behind {
+    /// For each thread, if the plan's kernel writes behind.
+    fn of_threads(plan: &Plan, hog: &Hog, policy: Policy, shape: Shape) -> Vec<Option<Rc<Behind>>> {
+        let threads = hog.threads as usize;
+        let Some(kernel) = plan.host.kernel.filter(|kernel| kernel.write_behind && hog.write)
+        else {
+            return vec![None; threads];
+        };
+        let room = plan.host.memory_bytes / 2 / u64::from(kernel.buffer_bytes);
+        let of = |most: u64| {
+            Rc::new(Behind { most: most.max(1), now: Cell::new(0), less: Signal::default() })
+        };
+        if policy.is_shared() {
+            return vec![Some(of(shape.outstanding().min(room))); threads];
+        }
+        let each = shape.outstanding() / u64::from(plan.host.cores);
+        let room = room / u64::from(hog.threads);
+        (0..threads).map(|_| Some(of(each.min(room)))).collect()
+    }
+
+    async fn begin(&self, rt: &Rt) {
+        while self.now.get() >= self.most {
+            self.less.changed(rt, self.less.version()).await;
+        }
+        self.now.set(self.now.get() + 1);
+    }
+
+    /// Until nothing is on its way.
+    async fn drained(&self, rt: &Rt) {
+        while self.now.get() > 0 {
+            self.less.changed(rt, self.less.version()).await;
+        }
+    }
+
+    fn end(&self, rt: &Rt) {
+        self.now.set(self.now.get() - 1);
+        self.less.notify(rt);
+    }
 }
 
 impl Board {
@@ -219,8 +269,11 @@ async fn load<P: HostPort>(
     hog: &Hog,
     driver: &<Scsi as Interface>::Driver<P>,
     port: impl Fn(u32) -> P,
+    drain: bool,
 ) -> Result<HogSeen, RunError> {
     let begin = rt.now() + hog.ramp;
+    let options = spread_options(plan);
+    let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
     let board = Rc::new(Board {
         cores: RefCell::new(vec![CoreSeen::default(); hog.threads as usize]),
         begin,
@@ -229,20 +282,24 @@ async fn load<P: HostPort>(
         running: Cell::new(hog.threads),
         ended: Signal::default(),
         failed: RefCell::default(),
+        behind: Behind::of_threads(plan, hog, policy, shape),
     });
     for core in 0..hog.threads {
-        let thread =
-            Thread::new(rt, plan, hog, core, &driver.disk(core as usize), port(core), &board);
+        let disk = driver.disk(core as usize);
+        let thread = Thread::new(rt, plan, hog, core, &disk, port(core), &board);
         rt.spawn(thread.work());
     }
     while board.running.get() > 0 {
         board.ended.changed(rt, board.ended.version()).await;
     }
+    if drain {
+        for behind in board.behind.iter().flatten() {
+            behind.drained(rt).await;
+        }
+    }
     if let Some(failed) = board.failed.take() {
         return Err(RunError(format!("diskhog: {failed}")));
     }
-    let options = spread_options(plan);
-    let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
     Ok(HogSeen { policy, shape, measured: hog.time, cores: board.cores.take() })
 }
 
@@ -265,6 +322,7 @@ struct Thread<D, P> {
     buffers: RefCell<Vec<Buffer>>,
     left: Cell<u64>,
     ended: Signal,
+    behind: Option<Rc<Behind>>,
 }
 
 impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
@@ -303,6 +361,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             buffers: RefCell::default(),
             left: Cell::new(0),
             ended: Signal::default(),
+            behind: board.behind[core as usize].clone(),
         })
     }
 
@@ -336,6 +395,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             let at = piece * self.piece_bytes;
             let bytes = self.piece_bytes.min(self.hog.bytes - at);
             self.port.spend(self.costs.1).await;
+            if let Some(behind) = &self.behind {
+                behind.begin(&self.rt).await;
+            }
             if self.hog.write {
                 self.copy(bytes).await;
             }
@@ -343,11 +405,25 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
                 Ok(buffer) => buffer,
                 Err(error) => return self.board.fail(error),
             };
-            self.left.set(self.left.get() + 1);
+            match &self.behind {
+                Some(_) => {
+                    self.note(bytes, &left);
+                    // Live, copying takes no turn of the executor: others would never have theirs.
+                    self.rt.yield_now().await;
+                }
+                None => self.left.set(self.left.get() + 1),
+            }
             let (thread, left) = (self.clone(), left.clone());
             let lba = Lba(lba + at / self.block_bytes);
             self.rt.spawn(async move { thread.piece(lba, buffer, bytes, &left).await });
         }
+    }
+
+    /// A piece of a request has ended, for the caller.
+    fn note(&self, bytes: u64, request: &Cell<u64>) {
+        request.set(request.get() - 1);
+        let requests = u64::from(request.get() == 0);
+        self.board.note(self.core, bytes, requests, self.rt.now());
     }
 
     fn buffer(&self) -> Result<Buffer, bus::OutOfMemory> {
@@ -372,16 +448,16 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         if !self.hog.write {
             self.copy(bytes).await;
         }
-        match result {
-            Ok(()) => {
-                request.set(request.get() - 1);
-                let requests = u64::from(request.get() == 0);
-                self.board.note(self.core, bytes, requests, self.rt.now());
-            }
-            Err(error) => self.board.fail(error),
+        match (result, &self.behind) {
+            (Ok(()), None) => self.note(bytes, request),
+            (Ok(()), Some(_)) => {}
+            (Err(error), _) => self.board.fail(error),
         }
         self.buffers.borrow_mut().push(buffer);
-        self.left.set(self.left.get() - 1);
+        match &self.behind {
+            Some(behind) => behind.end(&self.rt),
+            None => self.left.set(self.left.get() - 1),
+        }
         self.ended.notify(&self.rt);
     }
 }

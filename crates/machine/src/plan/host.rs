@@ -65,6 +65,8 @@ pub struct Kernel {
     pub buffer_bytes: u32,
     /// Copying 4 KiB between a buffer and the caller.
     pub copy: Span,
+    /// A write is over for its caller when it lies in the kernel's buffers.
+    pub write_behind: bool,
 }
 
 /// How cores share queues: the table `[host.sharing]`.
@@ -176,8 +178,10 @@ fn kernel(fields: Fields<'_>) -> Option<Kernel> {
     let expected = "a power of two from \"4 KiB\" to \"1 MiB\"";
     let buffer_bytes = fields.size("buffer", Due, sized, expected);
     let copy = fields.cost("copy");
+    let write_behind = fields.boolean("write_behind");
     fields.done();
-    Some(Kernel { buffer_bytes: buffer_bytes? as u32, copy: copy? })
+    let (copy, write_behind) = (copy?, write_behind?);
+    Some(Kernel { buffer_bytes: buffer_bytes? as u32, copy, write_behind })
 }
 
 /// Reads the table `[host.coalescing]` (NVMe base 2.0, 5.27.1.6).
