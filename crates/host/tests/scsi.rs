@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bus::{Arena, Buffer, Memory, OutOfMemory};
 use host::scsi::{AttachError, Disk, Reply, Target, Transport, Unit};
-use host::{BlockDevice, Geometry, IoError, Kind};
+use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use proptest::prelude::*;
 use runtime::{Log, Rt};
 use wire::scsi::cdb::Cdb;
@@ -28,6 +28,7 @@ struct Ram {
     flushes: Cell<u32>,
     fua: Cell<u32>,
     fails: Cell<Option<IoError>>,
+    trims: Cell<u32>,
 }
 
 impl Ram {
@@ -44,6 +45,7 @@ impl Ram {
             flushes: Cell::new(0),
             fua: Cell::new(0),
             fails: Cell::new(None),
+            trims: Cell::new(0),
         }
     }
 
@@ -79,6 +81,18 @@ impl BlockDevice for Ram {
 
     async fn flush(&self) -> Result<(), IoError> {
         self.flushes.set(self.flushes.get() + 1);
+        self.fails.get().map_or(Ok(()), Err)
+    }
+
+    fn deallocated(&self) -> Deallocated {
+        if self.geometry.volatile_cache { Deallocated::Zeros } else { Deallocated::Unsupported }
+    }
+
+    async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        self.geometry.judge_range(lba, u64::from(blocks)).unwrap();
+        let place = lba.0 as usize * BLOCK..(lba.0 as usize + blocks as usize) * BLOCK;
+        self.bytes.borrow_mut()[place].fill(0);
+        self.trims.set(self.trims.get() + 1);
         self.fails.get().map_or(Ok(()), Err)
     }
 }
@@ -176,6 +190,8 @@ fn request_sense() {
     assert_eq!((data[2], data[12], data[13]), (2, 0x04, 0x02));
 }
 
+const PAGES: [u8; 10] = [0, 0, 0, 6, 0, 0x80, 0x83, 0xb0, 0xb1, 0xb2];
+
 #[test]
 fn inquiry() {
     let world = World::new();
@@ -183,7 +199,7 @@ fn inquiry() {
     assert_eq!((standard.len(), standard[0], &standard[8..16]), (96, 0, &b"NVMe    "[..]));
     assert_eq!(world.good(&[0x12, 0, 0, 0, 5, 0], 96).len(), 5);
     assert_eq!(world.good(&[0x12, 0, 0, 0, 96, 0], 36).len(), 36, "no more than there is room");
-    assert_eq!(world.good(&[0x12, 1, 0, 0, 255, 0], 255), [0, 0, 0, 5, 0, 0x80, 0x83, 0xb0, 0xb1]);
+    assert_eq!(world.good(&[0x12, 1, 0, 0, 255, 0], 255), PAGES);
     let limits = world.good(&[0x12, 1, 0xb0, 0, 255, 0], 255);
     assert_eq!(limits[8..12], [0, 0, 0, 8], "the longest transfer of the device");
     assert_eq!(
@@ -231,6 +247,60 @@ fn read_capacity_16() {
     let data = World::of(1 << 40).good(&cdb, 32);
     assert_eq!((&data[..8], data.len()), (&[0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff][..], 32));
     assert_eq!(data[8..12], [0, 0, 2, 0]);
+    assert_eq!(data[14], 0xc0, "blocks can be taken back, and are zeros then");
+}
+
+/// An UNMAP of unit `lun`, with a list of these ranges.
+fn unmap(world: &World, lun: u16, ranges: &[(u64, u32)]) -> (Status, Sense) {
+    let mut list = vec![0; 8];
+    list[..2].copy_from_slice(&(ranges.len() as u16 * 16 + 6).to_be_bytes());
+    list[2..4].copy_from_slice(&(ranges.len() as u16 * 16).to_be_bytes());
+    for (lba, blocks) in ranges {
+        list.extend([&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[0; 4]].concat());
+    }
+    let [high, low] = (list.len() as u16).to_be_bytes();
+    let (status, sense, _) =
+        world.send_to(Lun::of(lun), &[0x42, 0, 0, 0, 0, 0, 0, high, low, 0], &list);
+    (status, sense)
+}
+
+#[test]
+fn unmap_takes_back_all_of_its_ranges_or_none() {
+    let world = World::new();
+    world.ram.bytes.borrow_mut().fill(7);
+    assert_eq!(unmap(&world, 0, &[(3, 2), (9, 0), (60, 4)]).0, Status::Good);
+    let left = |block: usize| world.ram.bytes.borrow()[block * BLOCK] == 7;
+    let taken: Vec<_> = (0..BLOCKS as usize).filter(|block| !left(*block)).collect();
+    assert_eq!(taken, [3, 4, 60, 61, 62, 63]);
+    // A range past the end: nothing of the others is taken back either.
+    assert_eq!(unmap(&world, 0, &[(10, 1), (60, 5)]).1, OUT_OF_RANGE);
+    assert_eq!(unmap(&world, 0, &[(u64::MAX, 2)]).1, OUT_OF_RANGE);
+    assert!(left(10));
+    let sense = |additional| Sense::new(Key::IllegalRequest, additional);
+    assert_eq!(unmap(&world, 0, &[(0, 1); 15]).0, Status::Good);
+    assert_eq!(unmap(&world, 0, &[(0, 1); 16]).1, sense(Additional::INVALID_FIELD_IN_LIST));
+    // No list, a part of its head, more than there is, and an anchor.
+    world.good(&[0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
+    let short = world.refused(&[0x42, 0, 0, 0, 0, 0, 0, 0, 7, 0], 24);
+    assert_eq!(short, sense(Additional::LIST_LENGTH_ERROR));
+    let longer = world.refused(&[0x42, 0, 0, 0, 0, 0, 0, 0, 25, 0], 24);
+    assert_eq!(longer, sense(Additional::INVALID_INFORMATION_UNIT));
+    let anchored = world.refused(&[0x42, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24);
+    assert_eq!(anchored, Sense::invalid_field(Field::bit(1, 0)));
+    // A list that says more than it is long holds what it is long.
+    let mut list = [0; 24];
+    list[2..4].copy_from_slice(&u16::MAX.to_be_bytes());
+    list[19] = 1;
+    let (status, ..) = world.send_to(Lun::of(0), &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list);
+    assert_eq!((status, left(0)), (Status::Good, false));
+    // Pages of limits and of provisioning; a unit that takes nothing back has neither.
+    let limits = world.good(&[0x12, 1, 0xb0, 0, 255, 0], 255);
+    assert_eq!(limits[20..28], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 15]);
+    let page = world.good(&[0x12, 1, 0xb2, 0, 255, 0], 255);
+    assert_eq!(page, [0, 0xb2, 0, 4, 0, 0x84, 1, 0]);
+    assert_eq!(unmap(&world, 1, &[(0, 1)]).1, sense(Additional::INVALID_OPCODE));
+    let (status, ..) = world.send_to(Lun::of(1), &[0x12, 1, 0xb2, 0, 255, 0], &[0; 255]);
+    assert_eq!(status, Status::CheckCondition);
 }
 
 /// Every form of READ and WRITE moves the blocks that it names, and no others.
@@ -378,8 +448,8 @@ proptest! {
         ),
         known in prop::collection::vec(any::<prop::sample::Index>(), 20),
     ) {
-        const CODES: [u8; 19] = [
-            0x00, 0x03, 0x08, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x35, 0x5a, 0x88, 0x8a, 0x91,
+        const CODES: [u8; 20] = [
+            0x00, 0x03, 0x08, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x35, 0x42, 0x5a, 0x88, 0x8a, 0x91,
             0x9e, 0xa0, 0xa8, 0xaa,
         ];
         let world = World::new();
@@ -415,6 +485,13 @@ fn the_class_driver_finds_out_what_the_unit_is() {
         into.copy_out(0, &mut seen);
         assert_eq!(seen, [7; 3 * BLOCK]);
         assert_eq!((world.ram.fua.get(), world.ram.flushes.get()), (1, 1));
+        assert_eq!(disk.deallocated(), Deallocated::Zeros);
+        disk.deallocate(Lba(8), 3).await.unwrap();
+        assert_eq!(disk.deallocate(Lba(BLOCKS - 1), 2).await.unwrap_err().kind, Kind::OutOfRange);
+        assert_eq!(world.ram.trims.get(), 1);
+        let other = Disk::attach(world.target.clone(), Lun::of(1)).await.unwrap();
+        assert_eq!(other.deallocated(), Deallocated::Unsupported);
+        assert_eq!(other.deallocate(Lba(0), 1).await.unwrap_err().kind, Kind::Unsupported);
         // A failure keeps its kind, and says what the unit said.
         world.ram.fails.set(Some(IoError::of(Kind::MediaFailed, Some(Lba(1)))));
         let (_, read) = disk.read(Lba(1), disk.buffer(BLOCK).unwrap()).await;
@@ -476,6 +553,7 @@ proptest! {
                 assert!(geometry.blocks > 0 && geometry.transfer_bytes_max >= geometry.block_bytes);
                 let buffer = disk.buffer(geometry.block_bytes as usize).unwrap();
                 let _ = disk.read(Lba(0), buffer).await;
+                let _ = disk.deallocate(Lba(0), 1).await;
             }
         });
     }

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use wire::Lba;
-use wire::scsi::capacity::{self, Shape};
+use wire::scsi::capacity::{self, Shape, Unmapped};
 use wire::scsi::cdb::{self, Access, Command, Form, Invalid, ModeSense, PageControl, Synchronize};
 use wire::scsi::inquiry::{self, Identity, Limits, Rotation};
 use wire::scsi::mode;
 use wire::scsi::sense::{Additional, Field, Key, Sense};
+use wire::scsi::unmap::{self, Range};
 
 fn access() -> impl Strategy<Value = Access> {
     (0..4_u8, any::<(u64, u32, bool, bool)>()).prop_map(|(form, (lba, blocks, dpo, fua))| {
@@ -66,6 +67,7 @@ fn command() -> impl Strategy<Value = Command> {
         access().prop_map(Command::Read),
         access().prop_map(Command::Write),
         synchronize().prop_map(Command::SynchronizeCache),
+        any::<u16>().prop_map(|list| Command::Unmap { list }),
         any::<(u8, u32)>()
             .prop_map(|(select, allocation)| Command::ReportLuns { select, allocation }),
     ]
@@ -103,8 +105,19 @@ proptest! {
         inquiry::parse_standard(&bytes);
         inquiry::parse_limits(&bytes);
         Shape::parse_16(&bytes);
+        prop_assert!(unmap::parse(&bytes).map_or(0, Iterator::count) <= bytes.len() / 16);
         mode::parse_write_cache(&bytes);
         prop_assert!(capacity::parse_luns(&bytes).count() <= bytes.len() / 8);
+    }
+
+    #[test]
+    fn a_list_of_ranges_survives_its_own_bytes(
+        ranges in prop::collection::vec(any::<(u64, u32)>(), 0..16),
+    ) {
+        let ranges = ranges.iter().map(|(lba, blocks)| Range { lba: Lba(*lba), blocks: *blocks });
+        let list = unmap::list(ranges.clone());
+        let seen: Vec<_> = unmap::parse(list.as_slice()).unwrap().collect();
+        prop_assert_eq!(seen, ranges.collect::<Vec<_>>());
     }
 
     #[test]
@@ -159,7 +172,7 @@ fn what_is_refused_is_pointed_at() {
     refused(&[0x1b, 0, 0, 0, 0x03, 0], 4, Some(1));
     // Another service action.
     refused(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1, Some(4));
-    for unknown in [0x01, 0x2e, 0x42, 0x7f, 0x93, 0xff] {
+    for unknown in [0x01, 0x2e, 0x43, 0x7f, 0x93, 0xff] {
         assert_eq!(cdb::parse(&[unknown; 16]), Err(Invalid::Opcode), "{unknown:#x}");
     }
 }
@@ -175,14 +188,19 @@ fn pages_as_the_standards_lay_them_out() {
         nguid: Some([9; 16]),
         rotation: Rotation::PerMinute(10_000),
     };
-    let limits = Limits { transfer_max: 0x100, transfer_optimal: 0x40 };
+    let limits = Limits {
+        transfer_max: 0x100,
+        transfer_optimal: 0x40,
+        unmap_max: 0x200,
+        unmap_ranges_max: 3,
+    };
     let standard = inquiry::standard(&identity);
     assert_eq!(standard.as_slice()[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
     assert_eq!(&standard.as_slice()[8..36], b"NVMe    a disk          1.0 ");
     assert_eq!(standard.as_slice()[58..64], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0]);
     assert_eq!(standard.len(), 96);
-    let page = |number| inquiry::vital(number, &identity, &limits).unwrap();
-    assert_eq!(page(0x00).as_slice(), [0, 0, 0, 5, 0x00, 0x80, 0x83, 0xb0, 0xb1]);
+    let page = |number| inquiry::vital(number, &identity, &limits, Unmapped::Unknown).unwrap();
+    assert_eq!(page(0x00).as_slice(), [0, 0, 0, 6, 0x00, 0x80, 0x83, 0xb0, 0xb1, 0xb2]);
     assert_eq!(&page(0x80).as_slice()[4..], b"0123456789          ");
     let ids = page(0x83);
     assert_eq!(ids.as_slice()[..8], [0, 0x83, 0, 20 + 12 + 48, 1, 2, 0, 16]);
@@ -192,21 +210,23 @@ fn pages_as_the_standards_lay_them_out() {
     assert_eq!((limits.len(), &limits.as_slice()[8..16]), (64, &[0, 0, 1, 0, 0, 0, 0, 0x40][..]));
     let characteristics = page(0xb1);
     assert_eq!((characteristics.len(), &characteristics.as_slice()[4..6]), (64, &[0x27, 0x10][..]));
+    assert_eq!(limits.as_slice()[20..28], [0, 0, 2, 0, 0, 0, 0, 3]);
+    assert_eq!(page(0xb2).as_slice(), [0, 0xb2, 0, 4, 0, 0x80, 1, 0]);
+    let seen = inquiry::parse_limits(limits.as_slice()).unwrap();
+    assert_eq!((seen.unmap_max, seen.unmap_ranges_max), (0x200, 3));
     for none in [0x01, 0x81, 0xb2, 0xff] {
-        assert!(
-            inquiry::vital(none, &identity, &inquiry::parse_limits(limits.as_slice()).unwrap())
-                .is_none()
-        );
+        assert!(inquiry::vital(none, &identity, &seen, Unmapped::Never).is_none());
     }
 }
 
 #[test]
 fn capacities_beyond_32_bits_are_said_to_be() {
-    let shape = Shape { blocks: 1 << 33, block_bytes: 4096 };
+    let shape = Shape { blocks: 1 << 33, block_bytes: 4096, unmapped: Unmapped::Unknown };
     assert_eq!(shape.capacity_10().as_slice(), [0xff, 0xff, 0xff, 0xff, 0, 0, 0x10, 0]);
     assert_eq!(shape.capacity_16().as_slice()[..12], [0, 0, 0, 1, 255, 255, 255, 255, 0, 0, 16, 0]);
     assert_eq!(Shape::parse_16(shape.capacity_16().as_slice()), Some(shape));
+    assert_eq!(shape.capacity_16().as_slice()[14], 0x80);
     // 2^32 blocks: the last LBA is what 32 bits hold, and is not said to be more.
-    let shape = Shape { blocks: 1 << 32, block_bytes: 512 };
+    let shape = Shape { blocks: 1 << 32, block_bytes: 512, unmapped: Unmapped::Never };
     assert_eq!(shape.capacity_10().as_slice()[..4], [255; 4]);
 }

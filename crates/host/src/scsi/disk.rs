@@ -6,17 +6,18 @@ use core::future::Future;
 
 use bus::{Buffer, OutOfMemory};
 use wire::Lba;
-use wire::scsi::capacity::{CAPACITY_16_BYTES, Shape};
+use wire::scsi::capacity::{CAPACITY_16_BYTES, Shape, Unmapped};
 use wire::scsi::cdb::{Access, Command, Form, ModeSense, PageControl, Synchronize};
-use wire::scsi::inquiry::{self, Seen, page};
+use wire::scsi::inquiry::{self, Limits, Seen, page};
 use wire::scsi::lun::Lun;
 use wire::scsi::mode;
 use wire::scsi::sense::{Key, Sense};
 use wire::scsi::status::Status;
+use wire::scsi::unmap;
 
 use super::sense::to_error;
 use super::{Reply, Transport};
-use crate::{BlockDevice, Geometry, IoError};
+use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// How often a unit that says that something has changed is asked again.
 const ATTENTIONS_MAX: u32 = 4;
@@ -31,6 +32,9 @@ pub struct Disk<T> {
     lun: Lun,
     geometry: Geometry,
     seen: Seen,
+    deallocated: Deallocated,
+    /// The most blocks of one UNMAP.
+    unmap_max: u32,
 }
 
 /// Why a unit could not be attached.
@@ -98,13 +102,23 @@ impl<T: Transport> Disk<T> {
         let allocation = CAPACITY_16_BYTES as u32;
         let answer = probe.ask("READ CAPACITY(16)", Command::ReadCapacity16 { allocation }).await?;
         let shape = judge(Shape::parse_16(answer.bytes()))?;
+        let limits = probe.limits().await;
+        let unmap_max = limits
+            .filter(|limits| limits.unmap_ranges_max > 0)
+            .map_or(0, |limits| limits.unmap_max);
+        let deallocated = match shape.unmapped {
+            _ if unmap_max == 0 => Deallocated::Unsupported,
+            Unmapped::Never => Deallocated::Unsupported,
+            Unmapped::Unknown => Deallocated::Unknown,
+            Unmapped::Zeros => Deallocated::Zeros,
+        };
         let geometry = Geometry {
             blocks: shape.blocks,
             block_bytes: shape.block_bytes,
-            transfer_bytes_max: probe.transfer_max(&shape).await,
+            transfer_bytes_max: transfer_max(&shape, limits.as_ref()),
             volatile_cache: probe.write_cache().await,
         };
-        Ok(Disk { transport, lun, geometry, seen })
+        Ok(Disk { transport, lun, geometry, seen, deallocated, unmap_max })
     }
 
     /// What the unit said of itself.
@@ -141,6 +155,15 @@ fn judge(shape: Option<Shape>) -> Result<Shape, AttachError> {
         return Err(unsupported("the length of a block", u64::from(bytes), expected));
     }
     Ok(shape)
+}
+
+/// The longest transfer of one command, in bytes. Units without the page of block limits set none.
+fn transfer_max(shape: &Shape, limits: Option<&Limits>) -> u32 {
+    let blocks = limits.map_or(0, |limits| limits.transfer_max);
+    match blocks.checked_mul(shape.block_bytes).filter(|bytes| *bytes > 0) {
+        Some(bytes) => bytes,
+        None => TRANSFER_BYTES,
+    }
 }
 
 /// What a unit said, copied.
@@ -183,18 +206,11 @@ impl<T: Transport> Probe<'_, T> {
         }
     }
 
-    /// The longest transfer of one command, in bytes. Units without the page of block limits set none.
-    async fn transfer_max(&self, shape: &Shape) -> u32 {
+    /// The page of block limits, if the unit has it.
+    async fn limits(&self) -> Option<Limits> {
         let command = Command::Inquiry { page: Some(page::BLOCK_LIMITS), allocation: 64 };
-        let limits = match self.ask("INQUIRY, block limits", command).await {
-            Ok(answer) => inquiry::parse_limits(answer.bytes()),
-            Err(_) => None,
-        };
-        let blocks = limits.map_or(0, |limits| limits.transfer_max);
-        match blocks.checked_mul(shape.block_bytes).filter(|bytes| *bytes > 0) {
-            Some(bytes) => bytes,
-            None => TRANSFER_BYTES,
-        }
+        let answer = self.ask("INQUIRY, block limits", command).await.ok()?;
+        inquiry::parse_limits(answer.bytes())
     }
 
     /// Whether writes may wait in a cache. A unit that does not say is believed to have one.
@@ -247,5 +263,29 @@ impl<T: Transport> BlockDevice for Disk<T> {
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         let all = Synchronize { form: Form::Sixteen, lba: Lba(0), blocks: 0 };
         async move { self.perform(Command::SynchronizeCache(all), None, None).await.1 }
+    }
+
+    fn deallocated(&self) -> Deallocated {
+        self.deallocated
+    }
+
+    async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        if self.deallocated == Deallocated::Unsupported {
+            let why = "a unit that says it serves UNMAP";
+            return Err(IoError::refused(Kind::Unsupported, lba, why));
+        }
+        self.geometry.judge_range(lba, u64::from(blocks))?;
+        let (mut at, mut left) = (lba, blocks);
+        while left > 0 {
+            let blocks = left.min(self.unmap_max);
+            let list = unmap::list(core::iter::once(unmap::Range { lba: at, blocks }));
+            let buffer = self.transport.buffer(list.len());
+            let buffer = buffer.map_err(|_| IoError::of(Kind::OutOfMemory, Some(at)))?;
+            buffer.copy_in(0, list.as_slice());
+            let command = Command::Unmap { list: list.len() as u16 };
+            self.perform(command, Some(at), Some(buffer)).await.1?;
+            (at, left) = (Lba(at.0 + u64::from(blocks)), left - blocks);
+        }
+        Ok(())
     }
 }

@@ -4,16 +4,17 @@ use core::cell::Cell;
 
 use bus::Buffer;
 use wire::Lba;
-use wire::scsi::capacity::Shape;
+use wire::scsi::capacity::{Shape, Unmapped};
 use wire::scsi::cdb::{Access, Command, Synchronize};
 use wire::scsi::data::Data;
 use wire::scsi::inquiry::{self, Identity, Limits};
 use wire::scsi::mode;
 use wire::scsi::sense::{Additional, Field, Key, Sense};
+use wire::scsi::unmap::{self, LIST_BYTES_MAX, RANGES_MAX};
 
 use super::Reply;
 use super::sense::of_error;
-use crate::BlockDevice;
+use crate::{BlockDevice, Deallocated};
 
 /// A block device as a SCSI disk.
 pub struct Unit<D> {
@@ -73,6 +74,7 @@ impl<D: BlockDevice> Unit<D> {
             Command::Read(access) => self.access(&access, false, buffer).await,
             Command::Write(access) => self.access(&access, true, buffer).await,
             Command::SynchronizeCache(what) => self.synchronize(&what, buffer).await,
+            Command::Unmap { list } => self.unmap(usize::from(list), buffer).await,
             Command::ReportLuns { .. } => {
                 let sense = Sense::new(Key::IllegalRequest, Additional::INVALID_OPCODE);
                 Reply::check(buffer, sense)
@@ -82,13 +84,23 @@ impl<D: BlockDevice> Unit<D> {
 
     fn shape(&self) -> Shape {
         let geometry = self.device.geometry();
-        Shape { blocks: geometry.blocks, block_bytes: geometry.block_bytes }
+        let unmapped = match self.device.deallocated() {
+            Deallocated::Unsupported => Unmapped::Never,
+            Deallocated::Unknown => Unmapped::Unknown,
+            Deallocated::Zeros => Unmapped::Zeros,
+        };
+        Shape { blocks: geometry.blocks, block_bytes: geometry.block_bytes, unmapped }
     }
 
     fn limits(&self) -> Limits {
         let geometry = self.device.geometry();
         let most = geometry.transfer_bytes_max / geometry.block_bytes;
-        Limits { transfer_max: most, transfer_optimal: most }
+        let (unmap_max, unmap_ranges_max) = match self.device.deallocated() {
+            Deallocated::Unsupported => (0, 0),
+            // Of blocks there is no limit, which all ones say (SBC-3, 6.6.4).
+            _ => (u32::MAX, RANGES_MAX as u32),
+        };
+        Limits { transfer_max: most, transfer_optimal: most, unmap_max, unmap_ranges_max }
     }
 
     /// Whether its blocks can be reached.
@@ -113,7 +125,10 @@ impl<D: BlockDevice> Unit<D> {
     fn inquiry(&self, page: Option<u8>, allocation: u16, buffer: Option<Buffer>) -> Reply {
         let data = match page {
             None => Some(inquiry::standard(&self.identity)),
-            Some(page) => inquiry::vital(page, &self.identity, &self.limits()),
+            Some(page) => {
+                let unmapped = self.shape().unmapped;
+                inquiry::vital(page, &self.identity, &self.limits(), unmapped)
+            }
         };
         match data {
             Some(data) => give(buffer, data.as_slice(), allocation.into()),
@@ -199,6 +214,57 @@ impl<D: BlockDevice> Unit<D> {
             return (into, Err(error));
         }
         self.device.read(access.lba, into).await
+    }
+
+    /// All ranges are judged before the first is taken back.
+    async fn unmap(&self, length: usize, buffer: Option<Buffer>) -> Reply {
+        let mut bytes = [0; LIST_BYTES_MAX];
+        let ranges = match self.unmap_list(length, &buffer, &mut bytes) {
+            Ok(ranges) => ranges,
+            Err(sense) => return Reply::check(buffer, sense),
+        };
+        for range in ranges.filter(|range| range.blocks > 0) {
+            if let Err(error) = self.device.deallocate(range.lba, range.blocks).await {
+                let (status, sense) = of_error(&error, range.blocks, true);
+                return Reply { buffer, status, sense, moved: 0 };
+            }
+        }
+        Reply::good(buffer, length)
+    }
+
+    /// The ranges of a list in the buffer, which is copied once (SBC-3, 5.28).
+    fn unmap_list<'a>(
+        &self,
+        length: usize,
+        buffer: &Option<Buffer>,
+        bytes: &'a mut [u8; LIST_BYTES_MAX],
+    ) -> Result<impl Iterator<Item = unmap::Range> + Clone + 'a, Sense> {
+        let refuse = |additional| Err(Sense::new(Key::IllegalRequest, additional));
+        self.ready()?;
+        if self.device.deallocated() == Deallocated::Unsupported {
+            return refuse(Additional::INVALID_OPCODE);
+        }
+        if length > buffer.as_ref().map_or(0, Buffer::bytes) {
+            return refuse(Additional::INVALID_INFORMATION_UNIT);
+        }
+        let taken = length.min(LIST_BYTES_MAX);
+        if let Some(buffer) = buffer {
+            buffer.copy_out(0, &mut bytes[..taken]);
+        }
+        // No list at all is no mistake; a part of its head is.
+        if (1..unmap::HEAD_BYTES).contains(&length) {
+            return refuse(Additional::LIST_LENGTH_ERROR);
+        }
+        // More ranges than there may be, of those that the list itself says and has.
+        let said = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        if said.min(length.saturating_sub(unmap::HEAD_BYTES)) > LIST_BYTES_MAX - unmap::HEAD_BYTES {
+            return refuse(Additional::INVALID_FIELD_IN_LIST);
+        }
+        let ranges = unmap::parse(&bytes[..taken.max(unmap::HEAD_BYTES)]).expect("a whole head");
+        for range in ranges.clone() {
+            self.judge_range(range.lba, range.blocks)?;
+        }
+        Ok(ranges)
     }
 
     async fn synchronize(&self, what: &Synchronize, buffer: Option<Buffer>) -> Reply {

@@ -3,6 +3,17 @@
 use super::data::Data;
 use super::lun::Lun;
 
+/// What becomes of blocks that are taken back: LBPME and LBPRZ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmapped {
+    /// The unit takes none back.
+    Never,
+    /// What they read as is not said.
+    Unknown,
+    /// They read as zeros.
+    Zeros,
+}
+
 /// The shape of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -10,12 +21,18 @@ pub struct Shape {
     pub blocks: u64,
     /// Bytes of a block.
     pub block_bytes: u32,
+    /// What becomes of blocks that UNMAP takes back.
+    pub unmapped: Unmapped,
 }
 
 /// Bytes of READ CAPACITY(10) data.
 pub const CAPACITY_10_BYTES: usize = 8;
 /// Bytes of READ CAPACITY(16) data.
 pub const CAPACITY_16_BYTES: usize = 32;
+
+/// Byte 14 of READ CAPACITY(16) data.
+const LBPME: u8 = 1 << 7;
+const LBPRZ: u8 = 1 << 6;
 
 impl Shape {
     /// READ CAPACITY(10) data. Where 32 bits do not hold the last LBA, all of them are set.
@@ -26,10 +43,16 @@ impl Shape {
         data
     }
 
-    /// READ CAPACITY(16) data: no protection, no provisioning, one logical block a physical one.
+    /// READ CAPACITY(16) data: no protection, one logical block a physical one.
     pub fn capacity_16(&self) -> Data {
         let mut data = Data::new();
         data.put_u64(self.blocks.saturating_sub(1)).put_u32(self.block_bytes).put_zeros(20);
+        let provisioning = match self.unmapped {
+            Unmapped::Never => 0,
+            Unmapped::Unknown => LBPME,
+            Unmapped::Zeros => LBPME | LBPRZ,
+        };
+        data.set(14, provisioning);
         data
     }
 
@@ -38,7 +61,13 @@ impl Shape {
         let (last, rest) = bytes.split_first_chunk::<8>()?;
         let (block, _) = rest.split_first_chunk::<4>()?;
         let blocks = u64::from_be_bytes(*last).checked_add(1)?;
-        Some(Shape { blocks, block_bytes: u32::from_be_bytes(*block) })
+        // Shorter data are of an older standard, which had no word for it.
+        let unmapped = match bytes.get(14).map_or(0, |byte| byte & (LBPME | LBPRZ)) {
+            byte if byte & LBPME == 0 => Unmapped::Never,
+            byte if byte & LBPRZ == 0 => Unmapped::Unknown,
+            _ => Unmapped::Zeros,
+        };
+        Some(Shape { blocks, block_bytes: u32::from_be_bytes(*block), unmapped })
     }
 }
 

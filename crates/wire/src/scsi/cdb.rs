@@ -30,6 +30,8 @@ pub mod opcode {
     pub const WRITE_10: u8 = 0x2a;
     /// SYNCHRONIZE CACHE(10).
     pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    /// UNMAP.
+    pub const UNMAP: u8 = 0x42;
     /// MODE SENSE(10).
     pub const MODE_SENSE_10: u8 = 0x5a;
     /// READ(16).
@@ -92,6 +94,11 @@ pub enum Command {
     Write(Access),
     /// Makes durable what was written to these blocks.
     SynchronizeCache(Synchronize),
+    /// Takes blocks back, in ranges that lie in a list of so many bytes in the buffer.
+    Unmap {
+        /// PARAMETER LIST LENGTH, bytes.
+        list: u16,
+    },
     /// The units that there are.
     ReportLuns {
         /// SELECT REPORT.
@@ -259,6 +266,7 @@ pub fn parse(cdb: &[u8]) -> Result<Command, Invalid> {
             | opcode::READ_10
             | opcode::WRITE_10
             | opcode::SYNCHRONIZE_CACHE_10
+            | opcode::UNMAP
             | opcode::MODE_SENSE_10
             | opcode::READ_16
             | opcode::WRITE_16
@@ -319,6 +327,13 @@ fn command(b: &[u8; CDB_BYTES_MAX]) -> Result<Command, Invalid> {
             synchronize(b, Form::Ten, u64::from(u32_at(b, 2)), u32::from(u16_at(b, 7)))?
         }
         opcode::SYNCHRONIZE_CACHE_16 => synchronize(b, Form::Sixteen, u64_at(b, 2), u32_at(b, 10))?,
+        opcode::UNMAP => {
+            // ANCHOR: no unit here promises room for what it has taken back (SBC-3, 4.7.4.5).
+            if b[1] & 1 != 0 {
+                return invalid(Field::bit(1, 0));
+            }
+            Command::Unmap { list: u16_at(b, 7) }
+        }
         opcode::REPORT_LUNS => Command::ReportLuns { select: b[2], allocation: u32_at(b, 6) },
         opcode::READ_6 | opcode::READ_10 | opcode::READ_12 | opcode::READ_16 => {
             Command::Read(access(b)?)
@@ -455,6 +470,7 @@ impl Command {
                         .with(7, &(blocks as u16).to_be_bytes())
                 }
             }
+            Command::Unmap { list } => Cdb::new(opcode::UNMAP).with(7, &list.to_be_bytes()),
             Command::ReportLuns { select, allocation } => {
                 Cdb::new(opcode::REPORT_LUNS).with(2, &[select]).with(6, &allocation.to_be_bytes())
             }

@@ -1,5 +1,6 @@
 //! INQUIRY data: standard (SPC-4, 6.6.2) and the pages of vital product data (SPC-4, 7.8; SBC-3, 6.6).
 
+use super::capacity::Unmapped;
 use super::data::Data;
 
 /// What a logical unit says of itself.
@@ -39,6 +40,10 @@ pub struct Limits {
     pub transfer_max: u32,
     /// The blocks of one command that go best.
     pub transfer_optimal: u32,
+    /// The most blocks of one UNMAP, in all its ranges; 0: there is none.
+    pub unmap_max: u32,
+    /// The most ranges of one UNMAP.
+    pub unmap_ranges_max: u32,
 }
 
 /// PAGE CODE.
@@ -53,15 +58,18 @@ pub mod page {
     pub const BLOCK_LIMITS: u8 = 0xb0;
     /// Block device characteristics.
     pub const CHARACTERISTICS: u8 = 0xb1;
+    /// Logical block provisioning.
+    pub const PROVISIONING: u8 = 0xb2;
 }
 
-/// The pages that there are, by rising number.
-const PAGES: [u8; 5] = [
+/// The pages that there are, by rising number; the last where blocks can be taken back.
+const PAGES: [u8; 6] = [
     page::SUPPORTED,
     page::SERIAL,
     page::IDENTIFICATION,
     page::BLOCK_LIMITS,
     page::CHARACTERISTICS,
+    page::PROVISIONING,
 ];
 
 /// VERSION: SPC-4.
@@ -96,20 +104,30 @@ pub fn no_unit() -> Data {
 }
 
 /// The page of this number; none: there is no such page.
-pub fn vital(number: u8, identity: &Identity, limits: &Limits) -> Option<Data> {
+pub fn vital(number: u8, identity: &Identity, limits: &Limits, unmapped: Unmapped) -> Option<Data> {
+    let provisioned = unmapped != Unmapped::Never;
     let mut data = Data::new();
     data.put(&[0, number, 0, 0]);
     match number {
-        page::SUPPORTED => data.put(&PAGES),
+        page::SUPPORTED => data.put(&PAGES[..PAGES.len() - usize::from(!provisioned)]),
         page::SERIAL => data.put(&identity.serial),
         page::IDENTIFICATION => identification(&mut data, identity),
         page::BLOCK_LIMITS => data
             .put_zeros(4)
             .put_u32(limits.transfer_max)
             .put_u32(limits.transfer_optimal)
-            // No prefetch, no unmap, no write same, no atomic writes.
-            .put_zeros(48),
+            // No prefetch.
+            .put_zeros(4)
+            .put_u32(limits.unmap_max)
+            .put_u32(limits.unmap_ranges_max)
+            // No granularity of unmap, no write same, no atomic writes.
+            .put_zeros(36),
         page::CHARACTERISTICS => data.put_u16(identity.rotation.rate()).put_zeros(58),
+        page::PROVISIONING if provisioned => {
+            // LBPU, and LBPRZ; all blocks have room: resource provisioned (SBC-3, 6.6.5).
+            let zeros = unmapped == Unmapped::Zeros;
+            data.put(&[0, 1 << 7 | u8::from(zeros) << 2, 1, 0])
+        }
         _ => return None,
     };
     data.set_u16(2, data.len() as u16 - 4);
@@ -184,5 +202,15 @@ pub fn parse_limits(bytes: &[u8]) -> Option<Limits> {
     let from = bytes.get(..16).filter(|from| from[1] == page::BLOCK_LIMITS)?;
     let number =
         |at: usize| u32::from_be_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
-    Some(Limits { transfer_max: number(8), transfer_optimal: number(12) })
+    let unmap = bytes.get(20..28).map_or((0, 0), |from| {
+        let number =
+            |at: usize| from[at..at + 4].iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
+        (number(0), number(4))
+    });
+    Some(Limits {
+        transfer_max: number(8),
+        transfer_optimal: number(12),
+        unmap_max: unmap.0,
+        unmap_ranges_max: unmap.1,
+    })
 }

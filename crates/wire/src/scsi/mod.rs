@@ -22,3 +22,4 @@ pub mod lun;
 pub mod mode;
 pub mod sense;
 pub mod status;
+pub mod unmap;
