@@ -88,6 +88,8 @@ pub struct HogSeen {
     pub measured: Span,
     /// By core.
     pub cores: Vec<CoreSeen>,
+    /// How often a core found the lock of a queue taken, from the beginning on.
+    pub lock_waits: u64,
 }
 
 impl HogSeen {
@@ -300,7 +302,8 @@ async fn load<P: HostPort>(
     if let Some(failed) = board.failed.take() {
         return Err(RunError(format!("diskhog: {failed}")));
     }
-    Ok(HogSeen { policy, shape, measured: hog.time, cores: board.cores.take() })
+    let (cores, lock_waits) = (board.cores.take(), driver.lock_waits());
+    Ok(HogSeen { policy, shape, measured: hog.time, cores, lock_waits })
 }
 
 /// One thread, and its range.

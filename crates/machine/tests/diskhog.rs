@@ -21,9 +21,11 @@ fn plan(name: &str, policy: &str) -> Plan {
     Plan::open(name, &sets).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Four jobs over each other's blocks of one disk, every block checked.
+/// Four jobs over each other's blocks of one disk, every block checked, and one that takes blocks back.
 const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=150\n\
-                        verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n";
+                        verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n\
+                        [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nsize=4m\niodepth=4\n\
+                        number_ios=60\nverify=crc32c\n";
 
 fn verified() -> Work {
     Work::parse(Path::new("test"), VERIFIED, Mapping::default()).unwrap()
@@ -32,7 +34,8 @@ fn verified() -> Work {
 fn assert_clean(outcome: &Outcome, policy: &str) {
     for (job, ran) in &outcome.jobs {
         assert_eq!(ran.errors(), 0, "{policy}: {}: {:?}", job.name, ran.messages);
-        assert!(ran.blocks_verified > 0, "{policy}");
+        let trims = ran.seen.trim.total.count();
+        assert!(ran.blocks_verified > 0 || trims > 0, "{policy}: {}", job.name);
     }
 }
 
@@ -77,6 +80,11 @@ fn the_monitor_counts_what_was_moved() {
                 assert!(core.series.len() <= 4 && core.bytes > 0, "{policy}: {core:?}");
                 assert!(core.requests <= core.bytes / hog.bytes + 1, "{policy}");
             }
+            match policy {
+                "single" => assert!(seen.lock_waits > 0),
+                "per-core" | "pool" => assert_eq!(seen.lock_waits, 0, "{policy}"),
+                _ => {}
+            }
             let again = diskhog::simulated(&plan, &hog).unwrap();
             assert_eq!(seen.cores, again.cores, "{policy}: the same again");
         }
@@ -84,6 +92,38 @@ fn the_monitor_counts_what_was_moved() {
     let plan = plan("vortex", "round-robin");
     let live = diskhog::live(&plan, &Hog { time: Span::ms(20), ..hog }).unwrap();
     assert!(live.bytes() > 0);
+}
+
+/// A write is over when it lies in the kernel's buffers: as fast as they are filled, until they are full.
+#[test]
+fn writes_behind_end_before_the_drive_has_them() {
+    let sets = |behind| {
+        let sets = [
+            ("medium.capacity", "64 MiB"),
+            ("host.memory", "256 MiB"),
+            ("host.queues", "8"),
+            ("host.queue_depth", "512"),
+            ("host.kernel.write_behind", behind),
+        ];
+        Plan::open("vortex", &sets).unwrap()
+    };
+    let interval = Span::ms(1);
+    let operations = Hog::operations(2);
+    let hog = Hog { write: true, batch: 100, time: interval * 20, interval, ..operations };
+    let series = |behind| -> Vec<u64> {
+        let seen = diskhog::simulated(&sets(behind), &hog).unwrap();
+        (0..20)
+            .map(|at| seen.cores.iter().map(|core| core.series.get(at).unwrap_or(&0)).sum())
+            .collect()
+    };
+    let (behind, through) = (series("true"), series("false"));
+    let all = |series: &[u64]| series.iter().sum::<u64>();
+    assert!(20 * behind[0] > 3 * all(&through), "{behind:?} {through:?}");
+    let rate = all(&through) / 4;
+    assert!(
+        all(&behind[15..]) < 2 * rate,
+        "the drive's own rate in the end: {behind:?} {through:?}"
+    );
 }
 
 #[test]

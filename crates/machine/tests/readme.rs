@@ -24,6 +24,7 @@ const PAGES: &[&str] = &[
     "docs/nvme.md",
     "docs/testing.md",
     "docs/vfio-user.md",
+    "docs/vortex.md",
 ];
 
 /// A README that is longer is not read.

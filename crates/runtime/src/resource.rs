@@ -239,6 +239,11 @@ impl Lock {
         Acquire { lock: self, rt, ticket: None }
     }
 
+    /// How often somebody has found it taken.
+    pub fn waits(&self) -> u64 {
+        self.state.borrow().next_ticket
+    }
+
     /// Gives the lock back.
     ///
     /// # Panics

@@ -27,6 +27,11 @@ impl Shared {
         let lock = Lock::new(LockPolicy::Unfair(dice), transfer);
         Rc::new(Shared { lock, last: Cell::new(None), transfer })
     }
+
+    /// How often a core has found the lock taken.
+    pub fn waits(&self) -> u64 {
+        self.lock.waits()
+    }
 }
 
 /// One core among those that share a queue.

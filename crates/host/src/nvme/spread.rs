@@ -17,6 +17,8 @@ use crate::{BlockDevice, Deallocated, Geometry, InitError, IoError};
 pub struct Spread<P: HostPort> {
     queues: Vec<Rc<Queue<P>>>,
     chooser: Chooser,
+    /// Those of queues that are shared, which all cores have.
+    locks: Vec<Rc<Shared>>,
 }
 
 /// How queues are spread over cores.
@@ -68,7 +70,8 @@ impl<P: HostPort> Spread<P> {
         }
         let choosers = Chooser::for_cores(options.policy, cores, shape);
         if !options.policy.is_shared() {
-            let spread = |chooser| Rc::new(Spread { queues: queues.clone(), chooser });
+            let spread =
+                |chooser| Rc::new(Spread { queues: queues.clone(), chooser, locks: Vec::new() });
             return Ok(choosers.map(spread).collect());
         }
         let lock = |queue: u16| {
@@ -84,9 +87,14 @@ impl<P: HostPort> Spread<P> {
                     queue.shared_by(port, lock, &issuer, home(number) == core)
                 })
                 .collect();
-            Rc::new(Spread { queues, chooser })
+            Rc::new(Spread { queues, chooser, locks: locks.clone() })
         };
         Ok((0..cores).zip(choosers).map(spread).collect())
+    }
+
+    /// How often a core, whichever, has found the lock of a queue taken.
+    pub fn lock_waits(&self) -> u64 {
+        self.locks.iter().map(|lock| lock.waits()).sum()
     }
 
     fn next(&self) -> &Queue<P> {

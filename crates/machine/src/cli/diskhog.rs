@@ -143,7 +143,16 @@ fn name(world: World) -> &'static str {
 }
 
 fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
-    let columns = ["policy", "queues", "outstanding", "MB/s", "kIOPS", "least of a share", "most"];
+    let columns = [
+        "policy",
+        "queues",
+        "outstanding",
+        "MB/s",
+        "kIOPS",
+        "least of a share",
+        "most",
+        "lock waits",
+    ];
     let line = |(word, ran): &(&'static str, HogSeen)| {
         let (least, most) = ran.shares();
         vec![
@@ -154,6 +163,7 @@ fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
             format!("{:.2}", ran.kiops()),
             format!("{least:.3}"),
             format!("{most:.3}"),
+            ran.lock_waits.to_string(),
         ]
     };
     println!(
@@ -202,6 +212,7 @@ fn write_json(path: &PathBuf, seen: &[(World, &'static str, HogSeen)]) -> Result
                 "outstanding": ran.shape.outstanding(),
                 "seconds": ran.measured.as_us_f64() / 1e6,
                 "megabytes_per_second": ran.megabytes_s(),
+                "lock_waits": ran.lock_waits,
                 "cores": ran.cores,
             })
         })

@@ -26,6 +26,14 @@ type Stack<P> = Rc<Disk<Target<Rc<Spread<P>>>>>;
 pub struct ScsiDriver<P: HostPort> {
     controller: driver::Controller<P>,
     disks: Vec<Stack<P>>,
+    queues: Rc<Spread<P>>,
+}
+
+impl<P: HostPort> ScsiDriver<P> {
+    /// How often a core has found the lock of a queue taken.
+    pub fn lock_waits(&self) -> u64 {
+        self.queues.lock_waits()
+    }
 }
 
 /// How a plan's queues are spread: a queue for each core, if it does not say.
@@ -78,12 +86,13 @@ impl Interface for Scsi {
         let identity = controller.identity();
         let identity = of_nvme(&identity.controller, &identity.namespace);
         let mut disks = Vec::new();
-        for queues in Spread::over(&controller, &ports, &spread).await? {
+        let spread = Spread::over(&controller, &ports, &spread).await?;
+        for queues in spread.iter().cloned() {
             let target = Rc::new(Target::new(vec![Unit::new(queues, identity)]));
             let disk = Disk::attach(target, Lun::of(0)).await.map_err(unattached)?;
             disks.push(Rc::new(disk));
         }
-        Ok(ScsiDriver { controller, disks })
+        Ok(ScsiDriver { controller, disks, queues: spread[0].clone() })
     }
 }
 
