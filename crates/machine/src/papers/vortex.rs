@@ -431,7 +431,14 @@ const CHANGES: [Change; 8] = [
     ("no copy", &[("host.kernel.copy", "\"0 ns\"")]),
     ("a piece costs four times", &[("host.costs.\"block driver\"", "\"15.6 us\"")]),
     ("an interrupt costs four times", &[("host.interrupt", "\"6 us\"")]),
-    ("pieces of 128 KiB", &[("host.kernel.buffer", "128 KiB"), ("device.mdts", "128 KiB")]),
+    (
+        "pieces of 128 KiB (512 in a queue)",
+        &[
+            ("host.kernel.buffer", "128 KiB"),
+            ("device.mdts", "128 KiB"),
+            ("host.queue_depth", "512"),
+        ],
+    ),
     ("twice the drive's banks", &[("medium.timing.banks", "14")]),
 ];
 
