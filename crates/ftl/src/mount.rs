@@ -6,6 +6,7 @@
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use runtime::Rt;
 
@@ -258,7 +259,7 @@ impl<P: Pages> Inner<P> {
 
     /// Goes on where the power cut has left it: behind rows that it may have spoilt, and behind one that
     /// fills up what such a row may have disturbed.
-    async fn resume(&self) {
+    async fn resume(self: &Rc<Self>) {
         let streams: &[Stream] = if self.options.separate_streams {
             &[Stream::Host, Stream::Collector]
         } else {
@@ -318,33 +319,53 @@ impl<P: Pages> Inner<P> {
         untouched
     }
 
-    /// Writes padding wherever nothing is written yet, up to and with this group.
-    async fn fill_to(&self, superblock: u32, last: u32) {
-        let mut parts = self.take_parts();
+    /// Writes padding wherever nothing is written yet, up to and with this group: on all dies at the same
+    /// time.
+    async fn fill_to(self: &Rc<Self>, superblock: u32, last: u32) {
+        let left = Rc::new(Cell::new(self.layout.shape.dies));
         for die in 0..self.layout.shape.dies {
-            for group in 0..=last {
-                let spot = Spot { superblock, group, die };
-                let planes = self.state.borrow().supers.members(superblock, die);
-                parts.clear();
-                self.add_row(&mut parts, spot, planes);
-                if parts.is_empty() {
-                    continue;
-                }
-                self.pages.read(&mut parts).await;
-                // Plane by plane: one that had failed was left out from then on.
-                let touched = parts.iter().filter(|part| part.seen != Seen::Erased);
-                let planes = planes & !touched.fold(0, |all, part| all | 1 << part.page.plane);
-                if planes == 0 {
-                    continue;
-                }
-                let (header, units) = self.state.borrow_mut().padding(spot, planes);
-                let row = self.layout.row(spot, planes);
-                if let Err(failed) = self.pages.program(row, header, &units).await {
-                    self.state.borrow_mut().supers.doom(superblock, die, failed.planes);
-                }
+            let (inner, left) = (self.clone(), left.clone());
+            self.rt.spawn(async move {
+                inner.fill_die(superblock, die, last).await;
+                left.set(left.get() - 1);
+                inner.landed.notify(&inner.rt);
+            });
+        }
+        while left.get() > 0 {
+            self.landed.changed(&self.rt, self.landed.version()).await;
+        }
+    }
+
+    async fn fill_die(&self, superblock: u32, die: u32, last: u32) {
+        let mut parts = self.take_parts();
+        let mut rows = Vec::new();
+        // What is written of a block is written from its beginning on, so one looks from the end.
+        for group in (0..=last).rev() {
+            let spot = Spot { superblock, group, die };
+            let planes = self.state.borrow().supers.members(superblock, die);
+            parts.clear();
+            self.add_row(&mut parts, spot, planes);
+            self.pages.read(&mut parts).await;
+            // Plane by plane: one that had failed was left out from then on.
+            let touched = parts.iter().filter(|part| part.seen != Seen::Erased);
+            let planes = planes & !touched.fold(0, |all, part| all | 1 << part.page.plane);
+            if planes == 0 {
+                break;
             }
+            rows.push((spot, planes));
         }
         self.give_parts(parts);
+        for (spot, planes) in rows.into_iter().rev() {
+            let planes = planes & self.state.borrow().supers.members(superblock, die);
+            if planes == 0 {
+                continue;
+            }
+            let (header, units) = self.state.borrow_mut().padding(spot, planes);
+            let row = self.layout.row(spot, planes);
+            if let Err(failed) = self.pages.program(row, header, &units).await {
+                self.state.borrow_mut().supers.doom(superblock, die, failed.planes);
+            }
+        }
     }
 
     /// What the write buffer has kept goes to flash.

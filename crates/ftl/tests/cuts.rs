@@ -242,6 +242,25 @@ fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
     }
 }
 
+/// What a cut has left open is filled up on all dies at the same time: on many dies a mount takes no longer.
+#[test]
+fn a_mount_after_a_cut_pads_all_dies_at_once() {
+    let shape = Shape { dies: 16, planes: 1, pages: 16, group: 1, ..SMALL };
+    let options = Options { checkpoint_rows: None, ..Options::new(&shape) };
+    let mut drive = Drive::new(shape, options, 1);
+    drive.live(u32::MAX, 0, Some(Time::ZERO + Span::us(40_000))).unwrap();
+    let rt = Rt::simulated(None, Log::Off);
+    let medium = Rc::new(RefCell::new(drive.medium.clone()));
+    let programs = medium.borrow().programs;
+    let mounted = rt.block_on(Ftl::mount(&rt, Fake::new(&rt, &medium), &drive.options));
+    assert!(mounted.is_ok());
+    let (padded, took) = (medium.borrow().programs - programs, rt.now());
+    // Each of them takes 600 us.
+    assert!(padded >= 16, "{padded} rows of padding");
+    assert!(took < Time::ZERO + Span::us(padded * 600), "{padded} rows, {took}");
+    rt.drop_tasks();
+}
+
 /// The campaign, with a mistake made on purpose: it must find something.
 fn is_found(mistakes: Mistakes, cache: Cache) {
     let found = (0..40).any(|seed| {
