@@ -10,8 +10,8 @@
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": the bridge
 //! "internally converts the PCIe protocol to the SAS protocol", and "stripes the incoming I/O requests over
 //! multiple SSD controllers", each with a flash translation layer of its own. A request is cut at stripes;
-//! each part waits for one of its controller's tags, is converted on the way there and on the way back, and
-//! goes over that controller's link once, one part after the other. The controllers know nothing of each
+//! each part waits for one of its controller's tags, is converted on the way there and on the way back, has
+//! the controller's processor for a while, and goes over that controller's link once, one part after the other. The controllers know nothing of each
 //! other: each collects when it has to, and a request waits for the slowest of its parts.
 
 use std::cell::RefCell;
@@ -23,7 +23,8 @@ use std::task::Poll;
 use media::{Extent, Head, Media, MediaError};
 use runtime::{Line, Pool, Rt, Span, Time, Waits};
 
-/// The stages that a bridge marks: the wait for a tag, the converter and a link; conversion and the link.
+/// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link; what
+/// these take.
 pub const STAGES: &[&str] = &["media wait", "media"];
 
 /// What a bridge is.
@@ -42,6 +43,8 @@ pub struct Options {
 pub struct Timing {
     /// A command's conversion, and once more that of its answer. The converter does one after the other.
     pub conversion: Span,
+    /// What a controller's own processor does for a command, one after the other.
+    pub command: Span,
     /// The rate of a controller's link, bytes in a second.
     pub link_bytes_per_s: u64,
 }
@@ -60,6 +63,7 @@ pub struct Bridge<M> {
 
 struct Controller<M> {
     medium: Rc<M>,
+    processor: Line,
     link: Line,
     tags: Pool<()>,
 }
@@ -112,6 +116,7 @@ impl<M: Media> Bridge<M> {
         let least = controllers.iter().map(|medium| medium.blocks()).min().unwrap_or(0);
         let controller = |medium| Controller {
             medium,
+            processor: Line::default(),
             link: Line::default(),
             tags: Pool::new((0..options.queue).map(|_| ())),
         };
@@ -180,6 +185,9 @@ impl<M: Media> Bridge<M> {
         };
         self.rt.mark(self.waits.turn);
         self.convert().await;
+        if let Some(timing) = self.options.timing {
+            self.pass(&controller.processor, timing.command).await;
+        }
         let medium = &controller.medium;
         match work {
             Work::Read => {

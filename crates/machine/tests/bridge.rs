@@ -15,7 +15,9 @@ const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niode
     io_size=16m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 const BRIDGE: &str = r#"{ controllers = 3, stripe = "8 KiB", queue = 128,
-    conversion = { value = "2 us", source = "a test" }, link = { value = "600 MB/s", source = "a test" } }"#;
+    conversion = { value = "2 us", source = "a test" },
+    command = { value = "0 ns", source = "a test" },
+    link = { value = "600 MB/s", source = "a test" } }"#;
 
 fn bridged(sets: &[(&str, &str)]) -> Plan {
     let bridge = BRIDGE.replace('\n', " ");
@@ -56,6 +58,25 @@ fn a_bridge_adds_two_conversions_and_the_way_over_a_link() {
     // 4096 bytes at 600 MB/s are 6.827 us. Percentiles are kept to a part in a hundred.
     let added = with - without;
     assert!((10_700..=10_960).contains(&added), "{added} ns: {without} to {with}");
+}
+
+/// What a controller's processor has to do it does one command after the other, and other controllers beside it:
+/// neighbours lie in one stripe, and so on one controller.
+#[test]
+fn neighbours_wait_for_one_controller_and_strangers_for_three() {
+    let rate = |rw: &str| {
+        let job = format!("[r]\nrw={rw}\nbs=512\niodepth=64\nsize=1m\nnumber_ios=1024\n");
+        let sets = [("medium.bridge.command", "100 us"), ("medium.bridge.conversion", "100 ns")];
+        let stripe = ("medium.bridge.stripe", "32 KiB");
+        let plan = bridged(&[sets[0], sets[1], stripe]);
+        let outcome = simulate_by::<Nvme>(&plan, &work(&job), Options::default());
+        let ran = only(&outcome);
+        ran.seen.of(OpKind::Read).iops(ran.measured)
+    };
+    let (neighbours, strangers) = (rate("read"), rate("randread"));
+    // 10,000 a second by each; now and then a window of 64 reaches into a second stripe.
+    assert!((9_900.0..14_500.0).contains(&neighbours), "{neighbours}");
+    assert!((24_000.0..30_300.0).contains(&strangers), "{strangers}");
 }
 
 #[test]

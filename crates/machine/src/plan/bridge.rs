@@ -26,12 +26,13 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Bridg
     let stripe = fields.size("stripe", Welcome, sized, "whole blocks, up to \"16 MiB\"");
     let queue = fields.number("queue", Welcome, 1..=1024);
     let conversion = fields.cost("conversion");
+    let command = fields.cost("command");
     let rate = fields.rate("link", Welcome);
     fields.done();
     Some(BridgeOf {
         controllers: controllers? as u32,
         stripe_bytes: stripe? as u32,
         queue: queue? as u32,
-        timing: Timing { conversion: conversion?, link_bytes_per_s: rate? },
+        timing: Timing { conversion: conversion?, command: command?, link_bytes_per_s: rate? },
     })
 }

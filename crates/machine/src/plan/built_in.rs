@@ -6,6 +6,8 @@ const PLANS: &[(&str, &str)] = &[
     ("dc-express-linux", include_str!("../../../../plans/dc-express-linux.toml")),
     ("descriptor-blocks", include_str!("../../../../plans/descriptor-blocks.toml")),
     ("fastpath", include_str!("../../../../plans/fastpath.toml")),
+    ("flash-bridge", include_str!("../../../../plans/flash-bridge.toml")),
+    ("flash-closer", include_str!("../../../../plans/flash-closer.toml")),
     ("gen4", include_str!("../../../../plans/gen4.toml")),
     ("live", include_str!("../../../../plans/live.toml")),
     ("small-flash", include_str!("../../../../plans/small-flash.toml")),
@@ -111,6 +113,21 @@ mod tests {
         assert_eq!(costs["system call"], Span::ns(1_170));
         assert_eq!(costs["benchmark"], Span::ns(506));
         assert_eq!(costs["context switch"] * 2, Span::ns(1_100));
+    }
+
+    /// The two SSDs of one paper are in one host, behind one link, and made of as many of the same dies.
+    #[test]
+    fn both_ssds_of_the_flash_paper_are_in_one_machine() {
+        let (bridge, closer) = (open("flash-bridge"), open("flash-closer"));
+        let shared = |plan: &Plan| {
+            let host = &plan.host;
+            (host.cores, host.interrupt, host.queue_depth, host.queues, plan.link.lanes)
+        };
+        assert_eq!(shared(&bridge), shared(&closer));
+        let chips = |plan: &Plan| plan.medium.flash.as_ref().expect("flash").spec.geometry.bytes();
+        let behind = u64::from(bridge.medium.bridge.expect("a bridge").controllers);
+        assert_eq!(behind * chips(&bridge), chips(&closer));
+        assert_eq!(chips(&closer), 256 << 20, "256 GiB by 1024");
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) fn read(
     let profile = fields.choice("profile", &known).and_then(Profile::named);
     // A bad profile has been told; the other keys are judged all the same.
     let stand_in = profile.clone().unwrap_or_else(Profile::tlc);
-    let geometry = geometry(&fields, &stand_in).filter(|_| profile.is_some());
+    let geometry = geometry(&fields, &stand_in, block_bytes).filter(|_| profile.is_some());
     let errors = fields.choice("errors", &[("profile", true), ("none", false)]);
     let held_up = if fields.has("held_up") { fields.boolean("held_up") } else { Some(false) };
     let shape = geometry.as_ref().zip(held_up).map(|(one, held_up)| shape(one, held_up));
@@ -92,7 +92,7 @@ pub(super) fn read(
 }
 
 /// The layout of the named chip, with those numbers that the plan gives in the place of its own.
-fn geometry(fields: &Fields<'_>, profile: &Profile) -> Option<Geometry> {
+fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) -> Option<Geometry> {
     let own = &profile.geometry;
     let number = |key, own: u32, most: u64| match fields.has(key) {
         true => fields.number(key, Welcome, 1..=most).map(|n| n as u32),
@@ -104,6 +104,15 @@ fn geometry(fields: &Fields<'_>, profile: &Profile) -> Option<Geometry> {
     let planes = number("planes", own.planes, 16);
     let blocks = number("blocks", own.blocks, 1 << 20);
     let word_lines = number("word_lines", own.word_lines, 4096);
+    let unit = match fields.has("unit") {
+        true => {
+            let least = block_bytes.unwrap_or(512).max(512);
+            let sized = |bytes: u64| bytes.is_power_of_two() && (least..=16_384).contains(&bytes);
+            let expected = "a power of two from \"512 B\" to \"16 KiB\", whole blocks";
+            fields.size("unit", Welcome, sized, expected)
+        }
+        false => Some(own.unit_bytes.into()),
+    };
     let geometry = Geometry {
         channels: channels?,
         packages: packages?,
@@ -111,6 +120,7 @@ fn geometry(fields: &Fields<'_>, profile: &Profile) -> Option<Geometry> {
         planes: planes?,
         blocks: blocks?,
         word_lines: word_lines?,
+        unit_bytes: unit? as u32,
         ..own.clone()
     };
     match geometry.check() {

@@ -88,6 +88,11 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "medium.flash.map_cache: found 4 KiB, expected at least 8 KiB",
     );
     refused(
+        "flash.unit",
+        "1000 B",
+        "medium.flash.unit: found \"1000 B\", expected a power of two from \"512 B\" to \"16 KiB\", whole blocks",
+    );
+    refused(
         "flash.start",
         "old",
         "medium.flash.start: found \"old\", expected \"fresh\" or \"filled\" or \"steady\"",
@@ -96,8 +101,8 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "flash.steady",
         "true",
         "medium.flash.steady: found an unknown key, expected one of profile, channels, packages, \
-         dies, planes, blocks, word_lines, errors, held_up, spare_per_mille, cache, buffer, \
-         collector, streams, reserve, wear_spread, map_cache, start, state",
+         dies, planes, blocks, word_lines, unit, errors, held_up, spare_per_mille, cache, \
+         buffer, collector, streams, reserve, wear_spread, map_cache, start, state",
     );
 }
 
