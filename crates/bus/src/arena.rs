@@ -23,6 +23,8 @@ struct State {
     fresh: usize,
     /// Returned pieces, by the power of two of their length.
     free: [Vec<u64>; CLASSES],
+    /// Bytes that are handed out now.
+    used: usize,
 }
 
 const CLASS_MIN_LOG2: u32 = BUFFER_ALIGN.ilog2();
@@ -52,13 +54,19 @@ impl core::error::Error for OutOfMemory {}
 impl Arena {
     /// Hands out all of `memory`.
     pub fn new(memory: Memory) -> Arena {
-        let state = State { fresh: 0, free: core::array::from_fn(|_| Vec::new()) };
+        let free = core::array::from_fn(|_| Vec::new());
+        let state = State { fresh: 0, free, used: 0 };
         Arena { memory, state: Rc::new(RefCell::new(state)) }
     }
 
     /// The region itself.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Bytes that are handed out now, each buffer with all that it takes.
+    pub fn used_bytes(&self) -> usize {
+        self.state.borrow().used
     }
 
     /// A buffer of `bytes` bytes, contiguous on the bus and aligned to [`BUFFER_ALIGN`]. Its contents
@@ -79,6 +87,7 @@ impl Arena {
             }
             None => return Err(full),
         };
+        state.used += size;
         drop(state);
         let home = Home { arena: self.clone(), at, class: class as usize };
         Ok(Buffer { at: BusAddr(at), bytes, home: Rc::new(home) })
@@ -93,7 +102,9 @@ struct Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        self.arena.state.borrow_mut().free[self.class].push(self.at);
+        let mut state = self.arena.state.borrow_mut();
+        state.free[self.class].push(self.at);
+        state.used -= BUFFER_ALIGN << self.class;
     }
 }
 

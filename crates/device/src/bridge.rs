@@ -10,9 +10,10 @@
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": the bridge
 //! "internally converts the PCIe protocol to the SAS protocol", and "stripes the incoming I/O requests over
 //! multiple SSD controllers", each with a flash translation layer of its own. A request is cut at stripes;
-//! each part waits for one of its controller's tags, is converted on the way there and on the way back, has
-//! the controller's processor for a while, and goes over that controller's link once, one part after the other. The controllers know nothing of each
-//! other: each collects when it has to, and a request waits for the slowest of its parts.
+//! each part waits for one of its controller's tags, is converted on the way there and on the way back,
+//! has the controller's processor for a while, and goes over that controller's link once, one part after
+//! the other. The controllers know nothing of each other: each collects when it has to, and a request waits
+//! for the slowest of its parts.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -15,6 +15,7 @@ use host::BlockDevice;
 use host::nvme::{Policy, Shape};
 use runtime::{Dice, Log, Rt, STD_CLOCK, Signal, Span, Time};
 use wire::Lba;
+use workload::stats::Windows;
 
 use crate::device::{self, Clock, Device, Kept};
 use crate::interfaces::{Driver, Interface, Scsi, spread_options};
@@ -186,10 +187,9 @@ fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
 
 /// What the threads and the monitor share.
 struct Board {
-    cores: RefCell<Vec<CoreSeen>>,
+    cores: RefCell<Vec<(CoreSeen, Windows)>>,
     begin: Time,
     end: Time,
-    interval: Span,
     running: Cell<u32>,
     ended: Signal,
     failed: RefCell<Option<String>>,
@@ -250,14 +250,20 @@ impl Board {
         if now < self.begin || now >= self.end {
             return;
         }
-        let interval = (now.since(self.begin).0 / self.interval.0) as usize;
-        let core = &mut self.cores.borrow_mut()[core as usize];
+        let (core, windows) = &mut self.cores.borrow_mut()[core as usize];
         core.bytes += bytes;
         core.requests += requests;
-        if core.series.len() <= interval {
-            core.series.resize(interval + 1, 0);
-        }
-        core.series[interval] += bytes;
+        // What a piece took is nobody's question here.
+        windows.count(now.since(self.begin), bytes as u32, Span::ZERO);
+    }
+
+    /// What was seen, by core.
+    fn seen(&self) -> Vec<CoreSeen> {
+        let seen = |(core, windows): (CoreSeen, Windows)| CoreSeen {
+            series: windows.counts().iter().map(|window| window.bytes).collect(),
+            ..core
+        };
+        self.cores.take().into_iter().map(seen).collect()
     }
 
     fn fail(&self, error: impl ToString) {
@@ -277,10 +283,12 @@ async fn load<P: HostPort>(
     let options = spread_options(plan);
     let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
     let board = Rc::new(Board {
-        cores: RefCell::new(vec![CoreSeen::default(); hog.threads as usize]),
+        cores: RefCell::new(vec![
+            (CoreSeen::default(), Windows::of(hog.interval));
+            hog.threads as usize
+        ]),
         begin,
         end: begin + hog.time,
-        interval: hog.interval,
         running: Cell::new(hog.threads),
         ended: Signal::default(),
         failed: RefCell::default(),
@@ -302,7 +310,7 @@ async fn load<P: HostPort>(
     if let Some(failed) = board.failed.take() {
         return Err(RunError(format!("diskhog: {failed}")));
     }
-    let (cores, lock_waits) = (board.cores.take(), driver.lock_waits());
+    let (cores, lock_waits) = (board.seen(), driver.lock_waits());
     Ok(HogSeen { policy, shape, measured: hog.time, cores, lock_waits })
 }
 

@@ -22,6 +22,7 @@ use workload::stats::{Breakdown, Seen};
 use workload::trace::TraceError;
 use workload::verify::ReadTicket;
 
+use crate::series::Recorder;
 pub use checks::Checks;
 
 /// Errors of one run that are kept with their text.
@@ -137,6 +138,8 @@ pub struct Setup<D, P> {
     pub progress: Arc<AtomicU64>,
     /// Holds the work up, if somebody is to keep step with it.
     pub hold: Option<Rc<Hold>>,
+    /// Takes the run down over time, if somebody wants that.
+    pub(crate) series: Option<Rc<Recorder>>,
 }
 
 /// A mark in the work beyond which nothing is begun until it is moved.
@@ -491,6 +494,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             ran.seen.of_mut(op.kind).record_error();
             ran.say(format!("{}: {message}", self.setup.job.name));
             return;
+        }
+        if let Some(series) = &self.setup.series {
+            series.note(op.kind, done.at, op.bytes, done.total);
         }
         if since < ramp {
             return;

@@ -32,6 +32,7 @@ mod pci;
 pub mod plan;
 pub mod power_cuts;
 mod precondition;
+pub mod series;
 pub mod serve;
 pub mod work;
 pub mod world;

@@ -1,6 +1,8 @@
 //! Worlds: a device and a host, put together from a plan, in virtual time or live.
 
-use std::cell::{Cell, RefCell};
+mod groups;
+
+use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,19 +15,17 @@ use bus::live::{self, Shared};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use host::BlockDevice;
-use media::contents::{Backing, Keep};
 use runtime::{Dice, Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 use workload::job::Job;
-use workload::pattern::Target;
-use workload::verify::{Ledger, Stamps};
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
-use crate::engine::{self, Checks, Hold, Layer, Ran, Setup};
+use crate::engine::{Hold, Ran};
 use crate::interfaces::{Driver, Interface};
 use crate::pci;
 use crate::plan::{Completion, Plan};
-use crate::work::{Prepared, Work, verifies};
+use crate::series::{Look, Recorder, TimeSeries};
+use crate::work::Work;
+use groups::{Watched, run_groups};
 
 /// How long a live world may take to stop, once it was asked to.
 const STOP_POLL: Span = Span::ms(2);
@@ -52,6 +52,8 @@ pub struct Options {
     pub resets: u32,
     /// Somebody else may have written to the device: what this run has not is not verified.
     pub contents_unknown: bool,
+    /// Takes a time series down, by intervals of this length.
+    pub series: Option<Span>,
 }
 
 /// What a run gave.
@@ -70,14 +72,16 @@ pub struct Outcome {
     pub faults: Vec<(String, u64)>,
     /// What the flash has done, if there is any and the device is not in another process.
     pub flash: Option<FlashSeen>,
+    /// The run over time, if that was asked for.
+    pub series: Option<TimeSeries>,
 }
 
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
-        let Told { jobs, notes, resets, software: _ } = told;
+        let Told { jobs, notes, resets, software: _, series } = told;
         let (faults, flash) = (Vec::new(), None);
-        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash }
+        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash, series }
     }
 
     /// With what its device has to tell.
@@ -129,22 +133,33 @@ pub fn simulate<I: Interface>(
     let bus = SimBus::new(&rt, sim_spec::<I>(plan));
     let device = simulated_device::<I>(&rt, &bus, plan)?;
     let ports = |number| bus.host(core(plan, number));
+    let busy = || (0..plan.host.cores).map(|core| bus.core_busy(core)).collect();
+    let beside = |look: &mut Look| {
+        look_at(&device, look);
+        look.cores = Some(busy());
+    };
     let ran = rt.block_on(async {
         pci::bring_up::<I>(&bus, plan).await?;
-        drive::<I, _>(&rt, plan, work, &options, ports).await
+        drive::<I, _>(&rt, plan, work, &options, ports, beside).await
     });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
         up: bus.link_busy(Way::Up),
         down: bus.link_busy(Way::Down),
         tlps: (bus.link_tlps(Way::Up), bus.link_tlps(Way::Down)),
-        cores: (0..plan.host.cores).map(|core| bus.core_busy(core)).collect(),
+        cores: busy(),
     };
     let timed_events = rt.timed_events();
     let tale = Tale::of(&device);
     leave(device, plan)?;
     let outcome = Outcome::beside(ran?, tale);
     Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
+}
+
+/// What flash software a device has, while it works.
+fn look_at(device: &Device, look: &mut Look) {
+    let software = device.flash_seen().and_then(|seen| seen.software);
+    look.software = look.software.or(software.map(|stats| stats.counters));
 }
 
 /// What a device has to tell of its run.
@@ -256,7 +271,8 @@ pub fn live_in_one_thread<I: Interface>(
             host.mark_gone();
         });
     }
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone()));
+    let beside = |look: &mut Look| look_at(&device, look);
+    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), beside));
     let tale = Tale::of(&device);
     leave(device, plan)?;
     ran.map(|told| Outcome::beside(told, tale))
@@ -308,7 +324,7 @@ pub fn live_in_threads<I: Interface>(
             let run = async {
                 // A device that failed to start says why when it is joined.
                 until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
-                drive::<I, _>(&rt, plan, work, &options, |_| host.clone()).await
+                drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), |_| ()).await
             };
             match race(run, watch).await {
                 Either::First(ran) => ran,
@@ -385,7 +401,7 @@ fn over_bus<I: Interface, P: HostPort>(
             until(&rt, &mut is_gone).await;
             core::future::pending::<()>().await;
         };
-        let run = drive::<I, _>(&rt, plan, work, &options, |_| host.clone());
+        let run = drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), |_| ());
         match race(run, watch).await {
             Either::First(ran) => ran,
             Either::Second(()) => unreachable!("the watch never ends"),
@@ -440,33 +456,57 @@ pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys 
 }
 
 /// What a host has to tell of its run.
+#[derive(Default)]
 pub(crate) struct Told {
     jobs: Vec<(Job, Ran)>,
     notes: Vec<String>,
     resets: u32,
     /// What flash software on the host has done.
     software: Option<ftl::Stats>,
+    series: Option<TimeSeries>,
 }
 
-/// Connects the driver, runs the work, and leaves the device in order.
+/// Connects the driver, runs the work, and leaves the device in order. `beside` adds to a look what the world
+/// knows beside the driver.
 pub(crate) async fn drive<I: Interface, P: HostPort>(
     rt: &Rt,
     plan: &Plan,
     work: &Work,
     options: &Options,
     port: impl Fn(usize) -> P,
+    beside: impl Fn(&mut Look),
 ) -> Result<Told, RunError> {
     let own = (0..I::own_cores(plan) as usize).map(|own| OWN_CORES + own);
     let ports = (0..queues(plan, work)).chain(own).map(&port).collect();
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
-    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port, hold.as_ref());
+    let series = options.series.map(Recorder::new).map(Rc::new);
+    let watched = Watched { hold: hold.as_ref(), series: series.as_ref() };
+    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port, watched);
+    let work = async {
+        let Some(series) = &series else { return work.await };
+        let memory = port(0).arena().clone();
+        let look = || {
+            let software = driver.software();
+            let own = software.map_or(0, |software| software.memory_bytes);
+            let memory_bytes = memory.used_bytes() as u64 + own;
+            let counters = software.map(|software| software.counters);
+            let mut look = Look { software: counters, memory_bytes, cores: None };
+            beside(&mut look);
+            look
+        };
+        match race(work, series.watch(rt, look)).await {
+            Either::First(told) => told,
+            Either::Second(()) => unreachable!("the watch never ends"),
+        }
+    };
     let mut told = match &hold {
         None => work.await?,
         Some(hold) => under_resets::<I, P>(rt, &driver, options, hold, work).await?,
     };
     told.software = driver.software();
     told.notes.extend(driver.notes());
+    told.series = series.map(|series| series.series());
     if let Err(error) = driver.stop().await
         && let Some((_, ran)) = told.jobs.last_mut()
     {
@@ -508,87 +548,4 @@ async fn under_resets<I: Interface, P: HostPort>(
             Err(RunError(format!("reset under I/O: {}", failed.unwrap_err())))
         }
     }
-}
-
-async fn run_groups<I: Interface, P: HostPort>(
-    rt: &Rt,
-    plan: &Plan,
-    work: &Work,
-    options: &Options,
-    driver: &I::Driver<P>,
-    port: &impl Fn(usize) -> P,
-    hold: Option<&Rc<Hold>>,
-) -> Result<Told, RunError> {
-    let geometry = driver.disk(0).geometry();
-    let target = Target {
-        capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
-        block_bytes: geometry.block_bytes,
-    };
-    let checks = verifies(&work.jobs).then(|| Rc::new(checks(plan, options, geometry.blocks)));
-    let (mut jobs, mut notes) = (Vec::new(), Vec::new());
-    for group in work.groups() {
-        let results = Rc::new(RefCell::new(Vec::new()));
-        let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
-        let mut number = 0;
-        for (index, job) in group.iter().enumerate() {
-            for clone in 0..job.numjobs {
-                let prepared =
-                    work.source(job, clone, plan.run.seed, target).map_err(RunError::of)?;
-                let Prepared { source, start_delay, summary } = prepared;
-                notes.extend(summary);
-                let port = port(number);
-                let setup = Setup {
-                    disk: driver.disk(number),
-                    layers: layers::<I, P>(plan, &port),
-                    port,
-                    job: job.clone(),
-                    start_delay,
-                    checks: checks.clone().filter(|_| job.verify.on),
-                    stages: I::STAGES,
-                    arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
-                    progress: options.progress.clone(),
-                    hold: hold.cloned(),
-                };
-                number += 1;
-                left.1.set(left.1.get() + 1);
-                let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
-                rt.clone().spawn(async move {
-                    let ran = engine::run(&rt, source, setup).await;
-                    results.borrow_mut().push((index, ran));
-                    left.1.set(left.1.get() - 1);
-                    left.0.notify(&rt);
-                });
-            }
-        }
-        while left.1.get() > 0 {
-            left.0.changed(rt, left.0.version()).await;
-        }
-        let mut merged: Vec<Ran> = group.iter().map(|_| Ran::default()).collect();
-        results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
-        jobs.extend(group.iter().cloned().zip(merged));
-    }
-    Ok(Told { jobs, notes, resets: 0, software: None })
-}
-
-/// What verified jobs share: one device, one ledger.
-fn checks(plan: &Plan, options: &Options, blocks: u64) -> Checks {
-    let unknown = options.contents_unknown || plan.medium.contents.backing != Backing::Memory;
-    let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
-    Checks {
-        ledger: RefCell::new(ledger(blocks)),
-        stamps: Stamps::new(plan.run.seed),
-        stamps_only: plan.medium.contents.keep == Keep::Stamps,
-    }
-}
-
-/// The software above the driver that the plan gives a cost.
-fn layers<I: Interface, P: HostPort>(plan: &Plan, port: &P) -> Vec<Layer> {
-    LAYERS
-        .iter()
-        .filter(|name| plan.host.costs.iter().any(|c| c.name == **name && c.span > Span::ZERO))
-        .map(|name| Layer {
-            cost: port.cost(name),
-            stage: I::STAGES.iter().position(|stage| *stage == *name).expect("a stage of its own"),
-        })
-        .collect()
 }

@@ -17,7 +17,7 @@ use crate::pattern::OpKind;
 
 pub use breakdown::{Around, Breakdown, Shares};
 pub use depth::{BATCH_LEVELS, Batches, DEPTH_LEVELS, Depths};
-pub use windows::{Series, Windows};
+pub use windows::{Counts, Series, Windows};
 
 /// The percentiles of a report, in thousandths of a percent: fio's default list.
 pub const PERCENTILES: [u32; 17] = [
@@ -152,7 +152,7 @@ impl Recorder {
     pub fn record(&mut self, at: Span, total: Span, bytes: u32) {
         self.total.record(total);
         self.bytes += u64::from(bytes);
-        self.windows.count(at, bytes);
+        self.windows.count(at, bytes, total);
     }
 
     /// As [`Recorder::record`], where the part before the submission is known.

@@ -325,6 +325,11 @@ pub fn shape(geometry: &Geometry, held_up: bool) -> Shape {
     }
 }
 
+/// Spare bytes of a page that the flash software takes, for so many units in it.
+pub fn spare_bytes(units: u32) -> u32 {
+    HEADER_BYTES + 4 * units
+}
+
 fn shape_of(nand: &Nand, held_up: bool) -> Result<Shape, Error> {
     let geometry = nand.geometry();
     let shape = shape(geometry, held_up);
@@ -333,7 +338,7 @@ fn shape_of(nand: &Nand, held_up: bool) -> Result<Shape, Error> {
     if shape.units > 32 {
         return refuse("units of a page", shape.units, "at most 32");
     }
-    if geometry.free_bytes < HEADER_BYTES + 4 * shape.units {
+    if geometry.free_bytes < spare_bytes(shape.units) {
         return refuse("free_bytes", geometry.free_bytes, "12, and 4 for each unit of a page");
     }
     Ok(shape)

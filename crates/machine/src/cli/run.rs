@@ -17,9 +17,11 @@ use machine::device::FlashSeen;
 use machine::interfaces::FastpathRtl;
 use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use machine::plan::Plan;
+use machine::plan::units::parse_span;
+use machine::series::TimeSeries;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
-use runtime::{Entry, Log};
+use runtime::{Entry, Log, Span};
 use serde_json::{Value, json};
 use workload::report::{JobReport, Report};
 use workload::trace::Mapping;
@@ -66,6 +68,13 @@ pub(super) struct Run {
     /// Simulated: write the event log into this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as JSON
+    /// where its name ends in .json, as a table elsewhere
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+    /// The length of its intervals
+    #[arg(long, default_value = "10 ms", requires = "series")]
+    interval: String,
     #[command(flatten)]
     sets: Sets,
 }
@@ -143,6 +152,8 @@ struct Once<'a> {
     /// Live: where the device is.
     device: Device<'a>,
     resets: u32,
+    /// The length of the intervals of a time series.
+    series: Option<Span>,
     /// What `doorbell replay` is to be told behind the file's name, to do it again.
     again: &'a str,
 }
@@ -162,11 +173,21 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
     // Made before the first run: a long one must not end in a report that cannot be written.
     let mut json = typed.json.as_ref().map(create).transpose()?;
+    let mut series = typed.series.as_ref().map(create).transpose()?;
+    let interval = match parse_span(&typed.interval) {
+        Ok(span) if span > Span::ZERO => span,
+        _ => {
+            return Err(format!(
+                "--interval: found {:?}, expected a time: \"10 ms\"",
+                typed.interval
+            ));
+        }
+    };
     let mut again = again(&typed.plan, plan.run.seed, typed.map, &typed.sets);
     if typed.interface != InterfaceName::Nvme {
         again += &format!(" --interface {}", typed.interface.word());
     }
-    let (mut good, mut reports) = (true, Vec::new());
+    let (mut good, mut reports, mut courses) = (true, Vec::new(), Vec::new());
     for file in &typed.files {
         let work = Work::load(file, typed.map.into()).map_err(|error| error.to_string())?;
         for simulated in [false, true] {
@@ -187,12 +208,14 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
                 simulated,
                 device,
                 resets,
+                series: series.is_some().then_some(interval),
                 again: &again,
             };
             let log =
                 typed.log.as_ref().filter(|_| simulated).map(Digest::into_file).transpose()?;
-            let outcome = once.run(log.as_ref())?;
+            let mut outcome = once.run(log.as_ref())?;
             good &= once.tell(&outcome);
+            courses.extend(outcome.series.take().map(|course| (once.title(), course)));
             if let Some(log) = log {
                 log.finish(&typed.plan, plan.run.seed)?;
             }
@@ -201,11 +224,25 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
     }
     if let (Some(file), Some(path)) = (&mut json, &typed.json) {
         let value = if reports.len() == 1 { reports.remove(0) } else { Value::Array(reports) };
-        let text = format!("{value:#}\n");
-        let written = file.write_all(text.as_bytes());
-        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        put(file, path, &format!("{value:#}\n"))?;
+    }
+    if let (Some(file), Some(path)) = (&mut series, &typed.series) {
+        put(file, path, &text_of(&courses, path))?;
     }
     Ok(good)
+}
+
+fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
+    file.write_all(text.as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Time series, each with what was run, as the file's name asks for.
+fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
+    if path.extension().is_some_and(|ending| ending == "json") {
+        let one = |(title, course): &(String, TimeSeries)| json!({ "run": title, "series": course.to_json() });
+        return format!("{:#}\n", Value::Array(courses.iter().map(one).collect()));
+    }
+    courses.iter().map(|(title, course)| format!("{title}\n{course}")).collect()
 }
 
 pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
@@ -219,6 +256,7 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
         simulated: true,
         device: Device::Thread,
         resets: 0,
+        series: None,
         again: &again,
     };
     let log = match &typed.log {
@@ -271,6 +309,7 @@ impl Once<'_> {
             log: log.map_or(Log::Off, Digest::log),
             progress: progress.clone(),
             resets: self.resets,
+            series: self.series,
             ..Options::default()
         };
         let watch = Watch::begin(&self.work.file.display().to_string(), progress);
@@ -302,11 +341,16 @@ impl Once<'_> {
         }
     }
 
+    /// What was run.
+    fn title(&self) -> String {
+        let (file, world, plan) = (self.work.file.display(), self.world(), &self.plan.name);
+        format!("== {file}, {world}, plan {plan}, {}", self.interface.word())
+    }
+
     /// Prints what was seen; false if anything went wrong.
     fn tell(&self, outcome: &Outcome) -> bool {
         let file = self.work.file.display();
-        let (world, plan) = (self.world(), &self.plan.name);
-        println!("== {file}, {world}, plan {plan}, {}", self.interface.word());
+        println!("{}", self.title());
         for note in self.work.notes.iter().chain(&outcome.notes) {
             println!("note: {note}");
         }

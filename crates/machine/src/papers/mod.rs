@@ -9,6 +9,9 @@ mod adaptive;
 mod blocks;
 mod dc_express;
 mod fastpath;
+mod flash_cliff;
+mod flash_closer;
+mod flash_ssds;
 mod measure;
 mod plot;
 mod threads;
@@ -27,8 +30,13 @@ pub struct Paper {
     /// Its authors.
     pub authors: &'static str,
     /// What is shown, in order.
-    pub exhibits: fn() -> Result<Vec<Exhibit>, RunError>,
+    pub exhibits: Exhibits,
+    /// What is shown behind it where the paper is asked for by name, as it takes minutes.
+    pub long: Option<Exhibits>,
 }
+
+/// Makes what is shown.
+pub type Exhibits = fn() -> Result<Vec<Exhibit>, RunError>;
 
 pub use plot::{Plot, Series};
 
@@ -44,6 +52,8 @@ pub enum Exhibit {
     Table(Table),
     /// A figure, drawn.
     Plot(Plot),
+    /// A row or a claim that is known not to hold, and why.
+    Refuted(Box<Exhibit>, &'static str),
 }
 
 impl Exhibit {
@@ -54,6 +64,8 @@ impl Exhibit {
             Exhibit::Claim(claim) => claim.holds,
             Exhibit::Departure(departure) => !departure.claim.holds,
             Exhibit::Table(_) | Exhibit::Plot(_) => true,
+            // Should it hold one day, what is said of it here is wrong.
+            Exhibit::Refuted(exhibit, _) => !exhibit.holds(),
         }
     }
 }
@@ -238,6 +250,10 @@ impl fmt::Display for Exhibit {
             Exhibit::Departure(departure) => departure.fmt(f),
             Exhibit::Table(table) => table.fmt(f),
             Exhibit::Plot(plot) => plot.fmt(f),
+            Exhibit::Refuted(exhibit, why) => {
+                let known = if self.holds() { "as is known" } else { "BUT IT WAS SAID NOT TO" };
+                writeln!(f, "{exhibit}    {known}: {why}")
+            }
         }
     }
 }
@@ -251,6 +267,7 @@ pub fn all() -> &'static [Paper] {
                 for PCIe-based SSDs (RSP 2014)",
             authors: "Bougioukou, Ntalla, Palli, Varsamou, Antonakopoulos",
             exhibits: adaptive::exhibits,
+            long: None,
         },
         Paper {
             name: "dc-express",
@@ -259,18 +276,28 @@ pub fn all() -> &'static [Paper] {
             authors: "Vucinic, Wang, Guyot, Mateescu, Blagojevic, Franca-Neto, Le Moal, Bunker, Xu, \
                   Swanson, Bandic",
             exhibits: dc_express::exhibits,
+            long: None,
         },
         Paper {
             name: "fastpath",
             title: "FastPath: Towards Wire-speed NVMe SSDs (preprint, 2018)",
             authors: "Stratikopoulos, Kotselidis, Goodacre, Lujan",
             exhibits: fastpath::exhibits,
+            long: None,
+        },
+        Paper {
+            name: "flash-closer",
+            title: "Challenges in Getting Flash Drives Closer to CPU (HotStorage 2013)",
+            authors: "Jung, Kandemir",
+            exhibits: flash_closer::exhibits,
+            long: Some(flash_cliff::exhibits),
         },
         Paper {
             name: "vortex",
             title: "Improving Disk Performance in Vortex With NVMe (master's thesis, 2015)",
             authors: "Elsebø",
             exhibits: vortex::exhibits,
+            long: None,
         },
     ]
 }

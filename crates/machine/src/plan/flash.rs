@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use device::flash::shape;
+use device::flash::{shape, spare_bytes};
 use ftl::policy::Choice;
 use ftl::{Cache, Options, Shape, space};
 use media::contents::Keep;
@@ -121,6 +121,7 @@ fn geometry(fields: &Fields<'_>, profile: &Profile, block_bytes: Option<u64>) ->
         blocks: blocks?,
         word_lines: word_lines?,
         unit_bytes: unit? as u32,
+        free_bytes: own.free_bytes.max(spare_bytes(own.page_bytes / unit? as u32)),
         ..own.clone()
     };
     match geometry.check() {

@@ -1,24 +1,46 @@
-//! Operations and bytes in each half second, fio's default averaging window.
+//! Operations, bytes and latencies in each interval of time: half seconds, fio's default averaging window, or
+//! intervals of any other length.
 
 use runtime::Span;
 
 use crate::limits::WINDOWS_MAX;
 
-/// The length of a window.
+/// The length of a window, unless another is asked for.
 const WIDTH: Span = Span::ms(500);
-/// Windows in a second.
-const PER_SECOND: u64 = 2;
 
 /// Counts by window, from the measurement's beginning.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Windows {
+    width: Span,
     counts: Vec<Counts>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    ops: u64,
-    bytes: u64,
+/// What ended in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations.
+    pub ops: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// The sum of what they took.
+    pub took: Span,
+    /// What the longest of them took.
+    pub longest: Span,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.ops += other.ops;
+        self.bytes += other.bytes;
+        self.took += other.took;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+impl Default for Windows {
+    fn default() -> Windows {
+        Windows::of(WIDTH)
+    }
 }
 
 /// What a series of windows looks like; rates are by the second.
@@ -37,17 +59,30 @@ pub struct Series {
 }
 
 impl Windows {
-    /// An operation completed `at` after the beginning.
-    pub fn count(&mut self, at: Span, bytes: u32) {
-        let window = (at.0 / WIDTH.0) as usize;
+    /// Windows of this length.
+    ///
+    /// # Panics
+    /// If it is nothing.
+    pub fn of(width: Span) -> Windows {
+        assert!(width > Span::ZERO, "a window has a length");
+        Windows { width, counts: Vec::new() }
+    }
+
+    /// An operation that took so long completed `at` after the beginning.
+    pub fn count(&mut self, at: Span, bytes: u32, took: Span) {
+        let window = (at.0 / self.width.0) as usize;
         if window >= WINDOWS_MAX {
             return;
         }
         if window >= self.counts.len() {
             self.counts.resize(window + 1, Counts::default());
         }
-        self.counts[window].ops += 1;
-        self.counts[window].bytes += u64::from(bytes);
+        self.counts[window].add(&Counts { ops: 1, bytes: bytes.into(), took, longest: took });
+    }
+
+    /// Every window up to the last that something ended in.
+    pub fn counts(&self) -> &[Counts] {
+        &self.counts
     }
 
     /// Takes in what another has counted at the same time.
@@ -56,8 +91,7 @@ impl Windows {
             self.counts.resize(other.counts.len(), Counts::default());
         }
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            mine.ops += theirs.ops;
-            mine.bytes += theirs.bytes;
+            mine.add(theirs);
         }
     }
 
@@ -73,12 +107,14 @@ impl Windows {
 
     fn series(&self, over: Span, of: impl Fn(&Counts) -> u64) -> Series {
         // Windows after the last operation were idle, and idle windows count.
-        let whole = ((over.0 / WIDTH.0) as usize).min(WINDOWS_MAX);
+        let whole = ((over.0 / self.width.0) as usize).min(WINDOWS_MAX);
         if whole == 0 {
             return Series::default();
         }
         let seen = self.counts.iter().take(whole).map(&of);
-        let rates = || seen.clone().chain(std::iter::repeat(0)).take(whole).map(|n| n * PER_SECOND);
+        let rate =
+            |n: u64| (u128::from(n) * u128::from(Span::s(1).0) / u128::from(self.width.0)) as u64;
+        let rates = || seen.clone().chain(std::iter::repeat(0)).take(whole).map(rate);
         let samples = whole as u64;
         let mean = rates().map(u128::from).sum::<u128>() as f64 / whole as f64;
         let spread: f64 = rates().map(|rate| (rate as f64 - mean).powi(2)).sum();
@@ -100,7 +136,7 @@ mod tests {
     fn whole_windows_count_idle_ones_too_and_the_last_part_does_not() {
         let mut windows = Windows::default();
         for at in [0, 10, 499, 500, 1_600] {
-            windows.count(Span::ms(at), 4096);
+            windows.count(Span::ms(at), 4096, Span::us(1));
         }
         let iops = windows.iops(Span::ms(1_700));
         assert_eq!((iops.samples, iops.min, iops.max), (3, 0, 6));
@@ -111,12 +147,24 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_by_the_second_whatever_a_window_is() {
+        let mut windows = Windows::of(Span::ms(10));
+        for at in [0, 1, 2, 13] {
+            windows.count(Span::ms(at), 512, Span::us(1));
+        }
+        let iops = windows.iops(Span::ms(20));
+        assert_eq!((iops.samples, iops.min, iops.max), (2, 100, 300));
+    }
+
+    #[test]
     fn what_ran_side_by_side_is_added_up() {
         let (mut one, mut other) = (Windows::default(), Windows::default());
-        one.count(Span::ms(1), 512);
-        other.count(Span::ms(2), 512);
-        other.count(Span::ms(501), 512);
+        one.count(Span::ms(1), 512, Span::us(1));
+        other.count(Span::ms(2), 512, Span::us(3));
+        other.count(Span::ms(501), 512, Span::us(2));
         one.merge(&other);
         assert_eq!((one.iops(Span::s(1)).max, one.iops(Span::s(1)).min), (4, 2));
+        let first = Counts { ops: 2, bytes: 1024, took: Span::us(4), longest: Span::us(3) };
+        assert_eq!(one.counts()[0], first);
     }
 }
