@@ -24,8 +24,8 @@ use std::task::Poll;
 use media::{Extent, Head, Media, MediaError};
 use runtime::{Line, Pool, Rt, Span, Time, Waits};
 
-/// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link; what
-/// these take.
+/// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link;
+/// what these take.
 pub const STAGES: &[&str] = &["media wait", "media"];
 
 /// What a bridge is.

@@ -1,9 +1,9 @@
 //! Time series: what a run gives and what it costs its host, interval by interval.
 //!
-//! What ends is counted where it ends, into windows ([`workload::stats::Windows`]); what is, is looked at when a
-//! window closes: flash software, host memory and cores. After the instrument of Myoungsoo Jung and Mahmut
-//! Kandemir, "Challenges in Getting Flash Drives Closer to CPU", section 3, who had Iometer record all of these
-//! over time.
+//! What ends is counted where it ends, into windows ([`workload::stats::Windows`]); what is, is looked at
+//! when a window closes: flash software, host memory and cores. After the instrument of Myoungsoo Jung and
+//! Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU", section 3, who had Iometer record
+//! all of these over time.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -34,8 +34,9 @@ pub struct Point {
     pub writes: Counts,
     /// Units that the host wrote and units that flash software programmed, where that tells.
     pub units: Option<(u64, u64)>,
-    /// Host memory at its end, bytes: what of the memory that the device can reach is handed out (queues, callers'
-    /// buffers), and what flash software on the host takes (its map, tables, write buffer and pages).
+    /// Host memory at its end, bytes: what of the memory that the device can reach is handed out (queues,
+    /// callers' buffers), and what flash software on the host takes (its map, tables, write buffer and
+    /// pages).
     pub memory_bytes: u64,
     /// What of all cores' time was taken, in thousandths. None live: nobody counts it there.
     pub cores_per_mille: Option<u64>,

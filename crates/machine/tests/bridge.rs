@@ -60,7 +60,8 @@ fn a_bridge_adds_two_conversions_and_the_way_over_a_link() {
     assert!((10_700..=10_960).contains(&added), "{added} ns: {without} to {with}");
 }
 
-/// What a controller's processor has to do it does one command after the other, and the others do it beside it.
+/// What a controller's processor has to do it does one command after the other, and the others do it beside
+/// it.
 #[test]
 fn each_controller_has_a_processor_of_its_own() {
     let random = "[r]\nrw=randread\nbs=512\niodepth=64\nsize=1m\nnumber_ios=1024\n";

@@ -57,8 +57,8 @@ fn what_is_not_there_is_named() {
         &folder,
         &["run", "good.fio", "--plan", "none"],
         "none: found nothing, expected a file, or one of the built-in plans dc-express, \
-         dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, live, small-flash, tlc, \
-         vortex, vortex-disks",
+         dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, live, \
+         small-flash, tlc, vortex, vortex-disks",
     );
     fails(
         &folder,

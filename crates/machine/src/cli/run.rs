@@ -68,8 +68,8 @@ pub(super) struct Run {
     /// Simulated: write the event log into this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as JSON
-    /// where its name ends in .json, as a table elsewhere
+    /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as
+    /// JSON where its name ends in .json, as a table elsewhere
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
     /// The length of its intervals
@@ -239,7 +239,7 @@ fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
 /// Time series, each with what was run, as the file's name asks for.
 fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
     if path.extension().is_some_and(|ending| ending == "json") {
-        let one = |(title, course): &(String, TimeSeries)| json!({ "run": title, "series": course.to_json() });
+        let one = |(run, series): &(String, TimeSeries)| json!({ "run": run, "series": series.to_json() });
         return format!("{:#}\n", Value::Array(courses.iter().map(one).collect()));
     }
     courses.iter().map(|(title, course)| format!("{title}\n{course}")).collect()

@@ -1,5 +1,5 @@
-//! The flash paper's garbage collections: both SSDs written to three times their capacity, where each falls, and what
-//! delays it.
+//! The flash paper's garbage collections: both SSDs written to three times their capacity, where each
+//! falls, and what delays it.
 
 use super::flash_closer::table;
 use super::flash_ssds::{Load, Ssd, run};
@@ -234,8 +234,8 @@ fn swaps(both: [&Course; 2]) -> Result<Exhibit, RunError> {
         &["", "", "kIOPS at first", "falls after", "kIOPS at one and a half"],
         lines,
         &[
-            "placement is the difference between \"as it is\" of one and the other's with its map: what is left \
-             when both coalesce alike",
+            "placement is the difference between \"as it is\" of one and the other's with its map: what is \
+             left when both coalesce alike",
         ],
     ))
 }

@@ -1,5 +1,5 @@
-//! Jung and Kandemir, "Challenges in Getting Flash Drives Closer to CPU" (HotStorage 2013): sections 4.1 to 4.3.
-//! Two closed products were measured: shapes are checked, and magnitudes stand beside the paper's.
+//! Jung and Kandemir, "Challenges in Getting Flash Drives Closer to CPU" (HotStorage 2013): sections 4.1 to
+//! 4.3. Two closed products were measured: shapes are checked, and magnitudes stand beside the paper's.
 
 use super::flash_ssds::{Load, Ran, Ssd, run};
 use super::{Claim, Exhibit, Judged, Row, Table};
@@ -15,14 +15,19 @@ const SMALL: u32 = 16_384;
 const SCALE: f64 = 1024.0;
 
 /// Why reads do not come out as the paper has them.
-const SCATTERED: &str = "a map by 512 B scatters what is written together over pages, each a command and a sense: see \
-                         the map by 4 KiB below";
+const SCATTERED: &str = "a map by 512 B scatters what is written together over pages, \
+    each a command and a sense: by 4 KiB, below, small reads come out as the paper has them; long ones \
+    do not";
 /// Why the host's cores do not.
-const SCSI: &str = "the bridge's requests go through SCSI, at 7.5 us of a core by what Huffman (2013) counted; what the \
-                    flash software takes of the host is assumed, and the paper does not take it apart";
+const SCSI: &str = "the bridge's requests go through SCSI, at 7.5 us of a core by what Huffman \
+    (2013) counted; what the flash software takes of the host is assumed, and the paper does not take it \
+    apart";
 /// Why the bridge's random writes do not.
-const MERGED: &str = "sequential ones are merged into 4 KiB in the buffer, and each random one costs a page: see the map \
-                      by 512 B below";
+const MERGED: &str = "sequential ones are merged into 4 KiB in the buffer, and each random \
+    one costs a page: see the map by 512 B above";
+/// Why queue mode does not take more of the host's cores.
+const MODES: &str = "one worker has one core, and takes all of it in either mode: \
+    what it writes is in the buffer before the next is asked for";
 
 pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
     let sweep = Sweep::of()?;
@@ -66,8 +71,8 @@ fn what_is_whose() -> Exhibit {
         ],
         &[
             "all by 1024: 256 MiB of chips, and as many capacities written in a 1024th of the time",
-            "plans flash-bridge (by nvme) and flash-closer (by host-flash); each run on a new drive, as after a \
-             secure erase; for reads it is written once before, in order",
+            "plans flash-bridge (by nvme) and flash-closer (by host-flash); each run on a new drive, as \
+             after a secure erase; for reads a quarter of it is written before, in order",
         ],
     )
 }
@@ -242,8 +247,8 @@ fn memory(sweep: &Sweep) -> Result<Vec<Exhibit>, RunError> {
             &["", "least", "most"],
             lines,
             &[
-                "of the bridge: queues and callers' buffers; of the other also map, tables, write buffer, pages that \
-                 were read. The paper's 0.6 GB is all that Windows has in use",
+                "of the bridge: queues and callers' buffers; of the other also map, tables, write buffer, \
+                 pages that were read. The paper's 0.6 GB is all that Windows has in use",
             ],
         ),
         row(
@@ -270,8 +275,6 @@ fn memory(sweep: &Sweep) -> Result<Vec<Exhibit>, RunError> {
 
 /// Queue mode against legacy mode, of writes of 512 bytes: latency and cores.
 fn legacy() -> Result<Vec<Exhibit>, RunError> {
-    const MODES: &str = "one worker has one core, and takes all of it in either mode: what it writes is in the buffer \
-                         before the next is asked for";
     let mut lines = Vec::new();
     let mut exhibits = Vec::new();
     for (ssd, paper, what) in [
@@ -298,7 +301,8 @@ fn legacy() -> Result<Vec<Exhibit>, RunError> {
         if ssd == Ssd::Closer {
             let more = queued.cores / one.cores;
             let shape = ("queue mode takes more of the cores", more > 1.05);
-            let what = "C7: host CPU of the from-scratch SSD, queue over legacy mode (section 4.2: 50 % more)";
+            let what =
+                "C7: host CPU, from-scratch, queue over legacy mode (section 4.2: 50 % more)";
             exhibits.push(Exhibit::Refuted(Box::new(row(what, "x", 1.5, more, shape)), MODES));
         }
     }

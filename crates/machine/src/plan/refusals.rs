@@ -393,7 +393,8 @@ fn a_plan_that_is_not_there_says_what_there_is() {
     assert_eq!(
         Plan::open("gen44", &[]).unwrap_err().to_string(),
         "gen44: found nothing, expected a file, or one of the built-in plans \
-         dc-express, dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, live, small-flash, tlc, vortex, \
+         dc-express, dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, \
+         live, small-flash, tlc, vortex, \
          vortex-disks"
     );
     let missing = Plan::load(Path::new("no/such.toml")).unwrap_err().to_string();

@@ -90,7 +90,8 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
     refused(
         "flash.unit",
         "1000 B",
-        "medium.flash.unit: found \"1000 B\", expected a power of two from \"512 B\" to \"16 KiB\", whole blocks",
+        "medium.flash.unit: found \"1000 B\", \
+         expected a power of two from \"512 B\" to \"16 KiB\", whole blocks",
     );
     refused(
         "flash.start",
