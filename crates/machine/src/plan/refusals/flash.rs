@@ -93,6 +93,10 @@ fn what_flash_is_made_of_has_its_words_and_ranges() {
         "medium.flash.unit: found \"1000 B\", \
          expected a power of two from \"512 B\" to \"16 KiB\", whole blocks",
     );
+}
+
+#[test]
+fn flash_begins_as_it_can_and_has_no_other_keys() {
     refused(
         "flash.start",
         "old",
