@@ -40,6 +40,9 @@ pub struct LinkSpec {
     pub credits: Option<Credits>,
     /// Packets held up inside the root complex; none: never.
     pub held_up: Option<HeldUp>,
+    /// There is no wire: both ends reach one coherent memory, as two cores do. No transfer takes time for its
+    /// length; a write is seen after `latency`, and a read waits for memory alone.
+    pub coherent: bool,
 }
 
 /// Flow-control credits that a receiver grants for posted writes.
@@ -122,7 +125,10 @@ impl Link {
     /// An idle link. `seed` is for the packets that are held up.
     pub fn new(spec: LinkSpec, seed: u64) -> Link {
         let format = TlpFormat { generation: spec.generation, ecrc: spec.ecrc };
-        let byte_time = pcie::byte_time(spec.generation, spec.lanes);
+        let byte_time = match spec.coherent {
+            true => (0, 1),
+            false => pcie::byte_time(spec.generation, spec.lanes),
+        };
         let up = Direction::new(&spec, Dice::for_part(seed, "link up"));
         let down = Direction::new(&spec, Dice::for_part(seed, "link down"));
         Link { spec, format, byte_time, up, down }
@@ -131,6 +137,11 @@ impl Link {
     /// What it is.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
+    }
+
+    /// What a read request and its answer take each, beside their time on the wire.
+    pub fn read_latency(&self) -> Span {
+        if self.spec.coherent { Span::ZERO } else { self.spec.latency }
     }
 
     /// How long this direction has been busy.
@@ -284,7 +295,10 @@ impl Link {
         let turn = direction.line.reserve(begin, self.time_of(size.wire_bytes));
         self.owe(way, size.tlps);
         // Neither a read request nor a completion passes a posted write.
-        let landed = (turn.end + self.spec.latency).max(direction.landed.get());
+        let landed = match self.spec.coherent {
+            true => turn.end,
+            false => (turn.end + self.spec.latency).max(direction.landed.get()),
+        };
         Flight { begin: turn.begin, sent: turn.end, landed }
     }
 
@@ -302,6 +316,9 @@ impl Link {
 
     /// TLPs sent one way are acknowledged, and their credits returned, by DLLPs the other way.
     fn owe(&self, sent: Way, tlps: u64) {
+        if self.spec.coherent {
+            return;
+        }
         let (out, back) = match sent {
             Way::Up => (&self.up, &self.down),
             Way::Down => (&self.down, &self.up),
@@ -355,6 +372,7 @@ pub(crate) mod tests {
             tlps_per_dllp: 4,
             credits: None,
             held_up: None,
+            coherent: false,
         }
     }
 
@@ -423,6 +441,19 @@ pub(crate) mod tests {
         link.post(Way::Up, Time::ZERO, posted(4096), |_, _, _| {});
         let behind = link.post(Way::Down, Time::ZERO, posted(128), |_, _, _| {});
         assert_eq!(behind.begin.0, 76_000 + 64_000);
+    }
+
+    #[test]
+    fn in_one_memory_a_write_takes_its_latency_and_a_read_nothing_whatever_their_length() {
+        let spec = LinkSpec { coherent: true, latency: Span::ns(80), ..gen2_x4() };
+        let link = Link::new(spec, 0);
+        for bytes in [4, 4096] {
+            let flight = link.post(Way::Up, Time::ZERO, posted(bytes), |_, _, _| {});
+            assert_eq!((flight.sent, flight.landed), (Time::ZERO, Time(80_000)), "{bytes} bytes");
+        }
+        let asked = link.send(Way::Up, Time::ZERO, link.read_requests(ABOVE_4_GIB, 64));
+        assert_eq!(asked.landed, Time::ZERO, "it waits for no write of the same end");
+        assert_eq!(link.tlps(Way::Up), 0);
     }
 
     #[test]

@@ -1,12 +1,20 @@
-//! What this program costs on this machine: the round trip between two cores, and the driver's own work.
+//! What this program costs on this machine: the ways between two cores, calls, copies, the driver's own work.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use host::BlockDevice;
-use runtime::{Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
-use wire::Lba;
+use bus::live::Shared;
+use bus::{HostPort, Memory};
+use host::{BlockDevice, IoError};
+use runtime::{Dice, Either, Log, Pool, Rt, STD_CLOCK, Span, WallClock, race};
+use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::io::{self, Command};
+use wire::{BusAddr, CommandId, Lba, Nsid};
+use zerocopy::IntoBytes;
 
 use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{Driver, Interface};
@@ -19,8 +27,27 @@ pub const ROUND_TRIPS: u64 = 64;
 /// Turns of the device's executor in which it does all that 32 commands ask for, and more.
 const DEVICE_TURNS: u32 = 256;
 
+/// Two cache lines, as processors fetch lines in pairs.
 #[repr(align(128))]
 struct Word(AtomicU64);
+
+/// Looks before a core is given to others: where there are more busy threads than cores, the other end may be
+/// waiting for this very one.
+const SPINS: u32 = 4_000;
+
+impl Word {
+    #[inline]
+    fn wait_for(&self, value: u64) {
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) != value {
+            spins += 1;
+            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+/// Lines that one core writes before another reads them.
+const LINES: usize = 64;
 
 /// The median and the 99th percentile of a round trip between two cores, of so many samples: a word that
 /// one thread stores and the other waits for, and another word back.
@@ -30,9 +57,7 @@ pub fn round_trip(samples: usize) -> (Span, Span) {
     let mut spans: Vec<Span> = std::thread::scope(|scope| {
         scope.spawn(|| {
             for turn in 1..=last {
-                while there.0.load(Ordering::Acquire) != turn {
-                    std::hint::spin_loop();
-                }
+                there.wait_for(turn);
                 back.0.store(turn, Ordering::Release);
             }
         });
@@ -43,16 +68,150 @@ pub fn round_trip(samples: usize) -> (Span, Span) {
                 for _ in 0..ROUND_TRIPS {
                     turn += 1;
                     there.0.store(turn, Ordering::Release);
-                    while back.0.load(Ordering::Acquire) != turn {
-                        std::hint::spin_loop();
-                    }
+                    back.wait_for(turn);
                 }
                 STD_CLOCK.now().since(begun) / ROUND_TRIPS
             })
             .collect()
     });
-    spans.sort();
-    (spans[samples / 2], spans[samples * 99 / 100])
+    (median(&mut spans), spans[samples * 99 / 100])
+}
+
+/// How long a core waits for a cache line that another has written: one after the other, as each says
+/// where the next one is, and many at the same time. Medians, for each line.
+pub fn lines(samples: usize) -> (Span, Span) {
+    let lines: Vec<Word> = (0..LINES).map(|_| Word(AtomicU64::new(0))).collect();
+    let (written, read) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
+    let mut order: Vec<usize> = (1..LINES).collect();
+    let mut dice = Dice::for_part(1, "lines");
+    for last in (1..order.len()).rev() {
+        order.swap(last, dice.below(last as u64 + 1) as usize);
+    }
+    let (lines, written, read, order) = (&lines, &written, &read, &order);
+    let (mut alone, mut together) = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for turn in 1..=2 * samples as u64 {
+                let mut at = 0;
+                for &next in order.iter().chain([&0]) {
+                    lines[at].0.store(next as u64, Ordering::Relaxed);
+                    at = next;
+                }
+                written.0.store(turn, Ordering::Release);
+                read.wait_for(turn);
+            }
+        });
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
+        for turn in 1..=2 * samples as u64 {
+            written.wait_for(turn);
+            let begun = STD_CLOCK.now();
+            let seen = if turn % 2 == 0 {
+                let follow = |at: usize, _| lines[at].0.load(Ordering::Relaxed) as usize;
+                (0..LINES).fold(0, follow) as u64
+            } else {
+                lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+            };
+            let span = STD_CLOCK.now().since(std::hint::black_box((begun, seen)).0);
+            if turn % 2 == 0 { &mut alone } else { &mut together }.push(span / LINES as u64);
+            read.0.store(turn, Ordering::Release);
+        }
+        (alone, together)
+    });
+    (median(&mut alone), median(&mut together))
+}
+
+/// Copies of so many bytes in a row that are timed together.
+const COPIES: u64 = 64;
+/// Buffers that copies go to, one after the other, and what they come from.
+const BUFFERS: u64 = 32;
+const SOURCE_BYTES: usize = 1 << 20;
+
+/// What a copy of so many bytes takes, from memory of one's own to one of 32 buffers, all near: a median.
+pub fn copy(bytes: usize, samples: usize) -> Span {
+    let from = vec![1; SOURCE_BYTES];
+    let to = Memory::private(BUFFERS as usize * bytes, BusAddr(0));
+    let mut dice = Dice::for_part(1, "copies");
+    let places = (SOURCE_BYTES / bytes) as u64;
+    let mut spans: Vec<Span> = (0..samples)
+        .map(|_| {
+            let begun = STD_CLOCK.now();
+            for turn in 0..COPIES {
+                let place = dice.below(places) as usize * bytes;
+                let at = BusAddr(turn % BUFFERS * bytes as u64);
+                to.write(at, &from[place..place + bytes]).expect("inside");
+            }
+            STD_CLOCK.now().since(begun) / COPIES
+        })
+        .collect();
+    median(&mut spans)
+}
+
+/// Tasks that [`calls`] has, and turns and looks that are timed together.
+const CALLERS: u64 = 32;
+const TIMED: u64 = 4_096;
+
+/// A turn of what a command is made of, without a command: a task takes a slot, builds an entry in
+/// memory that nobody fetches, parses it, lets others have their turn and gives the slot back. A
+/// median; so many times [`TIMED`] are measured.
+pub fn calls(samples: usize) -> Span {
+    let rt = live();
+    let slots: Rc<Pool<u16>> = Rc::new(Pool::new(0..CALLERS as u16 / 2));
+    let memory = Memory::private(64 * CALLERS as usize, BusAddr(0));
+    let done = Rc::new(Cell::new(0));
+    for _ in 0..CALLERS {
+        let (slots, memory, done, rt) = (slots.clone(), memory.clone(), done.clone(), rt.clone());
+        rt.clone().spawn(async move {
+            loop {
+                let slot = slots.take(&rt).await;
+                call(&memory, slot, done.get());
+                done.set(done.get() + 1);
+                rt.yield_now().await;
+                slots.give(&rt, slot);
+            }
+        });
+    }
+    let mut spans: Vec<Span> = (0..samples)
+        .map(|_| {
+            let (begun, until) = (STD_CLOCK.now(), done.get() + TIMED);
+            rt.block_on(async {
+                while done.get() < until {
+                    rt.yield_now().await;
+                }
+            });
+            STD_CLOCK.now().since(begun) / TIMED
+        })
+        .collect();
+    rt.drop_tasks();
+    median(&mut spans)
+}
+
+fn call(memory: &Memory, slot: u16, turn: u64) {
+    let at = BusAddr(64 * u64::from(slot));
+    let data = DataPointer::Prp { prp1: BusAddr(turn << 12), prp2: BusAddr(0) };
+    let entry = io::read(CommandId(slot), Nsid(1), Lba(turn), 8, false, data);
+    memory.write(at, entry.as_bytes()).expect("inside");
+    let mut fetched = Sqe::default();
+    memory.read(at, fetched.as_mut_bytes()).expect("inside");
+    let parsed = io::parse(&fetched);
+    assert!(matches!(parsed, Ok(request) if matches!(request.command, Command::Read(_))));
+}
+
+/// What one look takes of a task that waits for memory and is the only one: a median.
+pub fn look(samples: usize) -> std::io::Result<Span> {
+    let shared = Shared::between_threads(4096, BusAddr(0), 4096)?;
+    let rt = live();
+    let host = shared.host(&rt);
+    let mut spans: Vec<Span> = (0..samples)
+        .map(|_| {
+            let (begun, mut left) = (STD_CLOCK.now(), TIMED);
+            rt.block_on(host.on_memory(BusAddr(0), 4, || {
+                left -= 1;
+                let seen = shared.host_memory.load_u32(BusAddr(0)).expect("inside");
+                (left == 0 || seen != 0).then_some(())
+            }));
+            STD_CLOCK.now().since(begun) / TIMED
+        })
+        .collect();
+    Ok(median(&mut spans))
 }
 
 /// What one command costs the thread that gives it, medians over many rounds.
@@ -89,7 +248,7 @@ pub fn driver_costs<I: Interface>(
             completes.push(complete);
         }
         beside(&rt, &device, driver.stop()).await.map_err(RunError)?;
-        Ok(DriverCosts { submit: median(submits), complete: median(completes) })
+        Ok(DriverCosts { submit: median(&mut submits), complete: median(&mut completes) })
     });
     rt.drop_tasks();
     device.drop_tasks();
@@ -100,7 +259,7 @@ fn live() -> Rt {
     Rt::live(&STD_CLOCK, None, Log::Off)
 }
 
-fn median(mut spans: Vec<Span>) -> Span {
+fn median(spans: &mut [Span]) -> Span {
     spans.sort();
     spans[spans.len() / 2]
 }
@@ -119,12 +278,51 @@ async fn beside<T>(rt: &Rt, device: &Rt, work: impl Future<Output = T>) -> T {
     }
 }
 
+/// Whoever counts instructions knows it by its name.
+#[inline(never)]
 fn turns(device: &Rt, turns: u32) {
     device.block_on(async {
         for _ in 0..turns {
             device.yield_now().await;
         }
     });
+}
+
+/// A read that has been prepared, until it has ended.
+type Read<'d> = Option<Pin<Box<dyn Future<Output = Result<(), IoError>> + 'd>>>;
+
+/// What is not yet a driver's work. As with [`turns`].
+#[inline(never)]
+fn prepare<'d, D: BlockDevice>(
+    disk: &'d D,
+    bytes: usize,
+    at_once: usize,
+) -> Result<Vec<Read<'d>>, RunError> {
+    let blocks = bytes as u64 / u64::from(disk.geometry().block_bytes);
+    (0..at_once as u64)
+        .map(|number| {
+            let buffer = disk.buffer(bytes).map_err(RunError::of)?;
+            let lba = Lba(number * blocks);
+            Ok(Some(Box::pin(async move { disk.read(lba, buffer).await.1 }) as Pin<Box<_>>))
+        })
+        .collect()
+}
+
+/// Polls all for the first time: up to their doorbells. As with [`turns`].
+#[inline(never)]
+fn submit(reads: &mut [Read<'_>], cx: &mut Context<'_>) -> Result<(), RunError> {
+    poll(reads, cx)
+}
+
+fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) -> Result<(), RunError> {
+    for place in reads {
+        let Some(read) = place else { continue };
+        if let Poll::Ready(result) = read.as_mut().poll(cx) {
+            *place = None;
+            result.map_err(RunError::of)?;
+        }
+    }
+    Ok(())
 }
 
 /// So many reads at once: what each took the host before and after the device's part.
@@ -135,31 +333,20 @@ async fn round<D: BlockDevice>(
     bytes: usize,
     at_once: usize,
 ) -> Result<(Span, Span), RunError> {
-    let block_bytes = disk.geometry().block_bytes as usize;
-    let mut reads = Vec::with_capacity(at_once);
-    for number in 0..at_once {
-        let buffer = disk.buffer(bytes).map_err(RunError::of)?;
-        let lba = Lba((number * bytes / block_bytes) as u64);
-        reads.push(Some(Box::pin(async move { disk.read(lba, buffer).await.1 })));
-    }
-    let (mut submit, mut begun) = (None, rt.now());
+    let mut reads = prepare(disk, bytes, at_once)?;
+    let (mut submitted, mut begun) = (None, rt.now());
     poll_fn(|cx| {
-        for place in &mut reads {
-            let Some(read) = place else { continue };
-            if let Poll::Ready(result) = read.as_mut().poll(cx) {
-                *place = None;
-                result.map_err(RunError::of)?;
-            }
-        }
-        if submit.is_none() {
-            submit = Some(rt.now().since(begun) / at_once as u64);
+        if submitted.is_none() {
+            submit(&mut reads, cx)?;
+            submitted = Some(rt.now().since(begun) / at_once as u64);
             turns(device, DEVICE_TURNS);
             begun = rt.now();
         }
+        poll(&mut reads, cx)?;
         // What the completions wake is this task, and so it polls again when they have come.
         if reads.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await?;
-    let submit = submit.expect("polled at least once");
-    Ok((submit, rt.now().since(begun) / at_once as u64))
+    let submitted = submitted.expect("polled at least once");
+    Ok((submitted, rt.now().since(begun) / at_once as u64))
 }

@@ -18,6 +18,7 @@ const PAGES: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "docs/README.md",
+    "docs/calibrate.md",
     "docs/conformance.md",
     "docs/faults.md",
     "docs/flash.md",
@@ -127,7 +128,8 @@ fn compare(page: &str, example: &Example, printed: &str, bless_live: bool, chang
     let (shown, printed): (Vec<&str>, Vec<&str>) =
         (page.lines().collect(), printed.lines().collect());
     let command = &example.command;
-    let mut live = [" bench", "--world live"].iter().any(|mark| command.contains(mark));
+    let mut live =
+        [" bench", " calibrate", "--world live"].iter().any(|mark| command.contains(mark));
     let (mut at, mut skipping) = (0, false);
     for number in example.shown.clone() {
         let line = shown[number];

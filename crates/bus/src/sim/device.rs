@@ -4,12 +4,12 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 use core::future::Future;
 
-use runtime::{Rt, Time, Urgency};
+use runtime::{Rt, Span, Time, Urgency};
 use wire::BusAddr;
 
 use super::host::INTERRUPTS_AT;
 use super::landing::{Bytes, Item};
-use super::{Bus, VECTORS};
+use super::{Bus, COPY_BYTES, VECTORS};
 use crate::link::{Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
@@ -37,6 +37,16 @@ impl SimDevice {
             }
         }
         Ok(())
+    }
+
+    /// A device without engines moves data by a processor of its own.
+    async fn copy(&self, bytes: usize) {
+        let bus = &self.bus;
+        if let Some(page) = bus.spec.device_copy {
+            let span = Span(page.0 * bytes as u64 / COPY_BYTES);
+            let turn = bus.processor().spend(&bus.rt, span, Urgency::Task).await;
+            bus.rt.mark_at(bus.stages.processor, turn.begin);
+        }
     }
 
     /// Reserves the link for one segment and lets its bytes land, `data` being all that of `load`
@@ -159,7 +169,8 @@ impl DevicePort for SimDevice {
         rt.sleep_until(first + host_read).await;
         gather(from, to, carry, |at, part| Ok(bus.memory.read(at, part)?))?;
         rt.mark(bus.stages.host_read);
-        let mut landed = last + host_read + bus.link.spec().latency;
+        self.copy(to.len()).await;
+        let mut landed = last + host_read + bus.link.read_latency();
         for segment in from {
             let size = bus.link.completions(segment.at.0, segment.bytes);
             landed = landed.max(bus.link.send(Way::Down, rt.now(), size).landed);
@@ -210,6 +221,7 @@ impl DevicePort for SimDevice {
         self.judge(to)?;
         let mut load = self.bus.landings.bytes();
         load_from(&mut load, to, what, how.flags)?;
+        self.copy(to.iter().map(|segment| segment.bytes as usize).sum()).await;
         let mut sent = self.bus.rt.now();
         for (index, segment) in to.iter().enumerate() {
             let last = index + 1 == to.len();
@@ -274,9 +286,7 @@ impl DevicePort for SimDevice {
                 bus.rt.sleep(named.span).await;
             }
         } else {
-            let next = bus.next_processor.get();
-            bus.next_processor.set((next + 1) % bus.processors.len());
-            let turn = bus.processors[next].spend(&bus.rt, named.span, Urgency::Task).await;
+            let turn = bus.processor().spend(&bus.rt, named.span, Urgency::Task).await;
             bus.rt.mark_at(bus.stages.processor, turn.begin);
         }
         bus.rt.mark(*stage);

@@ -66,9 +66,15 @@ pub struct SimSpec {
     pub device_costs: Vec<NamedCost>,
     /// The device's processors; zero: its costs are pipelined hardware and never queue.
     pub device_processors: u32,
+    /// A processor of the device moves the data itself, and takes this for each [`COPY_BYTES`]; none: engines
+    /// do. There has to be a processor then.
+    pub device_copy: Option<Span>,
     /// For packets that are held up.
     pub seed: u64,
 }
+
+/// Bytes whose copying [`SimSpec::device_copy`] is.
+pub const COPY_BYTES: u64 = 4096;
 
 /// Interrupt vectors of a function, at most.
 pub(crate) const VECTORS: usize = 64;
@@ -253,6 +259,13 @@ impl Bus {
             Some(index) => Cost(index as u8),
             None => panic!("the plan gives no cost named {name:?}"),
         }
+    }
+
+    /// The processor of the device whose turn it is.
+    fn processor(&self) -> &Processor {
+        let next = self.next_processor.get();
+        self.next_processor.set((next + 1) % self.processors.len());
+        &self.processors[next]
     }
 
     fn watch(&self, begin: BusAddr, bytes: u32, parked: Parked) -> usize {

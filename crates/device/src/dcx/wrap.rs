@@ -53,6 +53,7 @@ fn spec() -> SimSpec {
             tlps_per_dllp: 4,
             credits: None,
             held_up: None,
+            coherent: false,
         },
         memory_base: BusAddr(BASE),
         memory_bytes: 1 << 16,
@@ -64,6 +65,7 @@ fn spec() -> SimSpec {
         host_costs: Vec::new(),
         device_costs: super::COSTS.iter().map(|name| free(name)).collect(),
         device_processors: 0,
+        device_copy: None,
         seed: 1,
     }
 }

@@ -116,6 +116,7 @@ impl World {
                 tlps_per_dllp: 4,
                 credits: None,
                 held_up: None,
+                coherent: false,
             },
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 1 << 20,
@@ -133,6 +134,7 @@ impl World {
                 cost("dma start", 60),
             ],
             device_processors: 1,
+            device_copy: None,
             seed: 1,
         };
         let bus = SimBus::new(&rt, spec);

@@ -41,6 +41,7 @@ fn spec() -> SimSpec {
             tlps_per_dllp: 4,
             credits: None,
             held_up: None,
+            coherent: false,
         },
         memory_base: BusAddr(0x1_0000_0000),
         memory_bytes: 4 << 20,
@@ -52,6 +53,7 @@ fn spec() -> SimSpec {
         host_costs: Vec::new(),
         device_costs: vec![cost("parse", 100), cost("post completion", 50)],
         device_processors: 0,
+        device_copy: None,
         seed: 1,
     }
 }

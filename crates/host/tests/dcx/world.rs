@@ -115,6 +115,7 @@ impl World {
                 tlps_per_dllp: 4,
                 credits: None,
                 held_up: None,
+                coherent: false,
             },
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
@@ -131,6 +132,7 @@ impl World {
             ],
             device_costs: vec![],
             device_processors: 0,
+            device_copy: None,
             seed: 1,
         };
         let bus = SimBus::new(&rt, spec);

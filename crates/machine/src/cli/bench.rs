@@ -12,6 +12,7 @@ use machine::engine::Ran;
 use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use machine::measure::{self, DriverCosts, ROUND_TRIPS};
 use machine::plan::Plan;
+use machine::plan::units::size_text;
 use machine::serve;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -31,6 +32,13 @@ pub(super) struct Bench {
     /// Only this: so many reads over 1 MiB with both ends on one thread, for counting instructions
     #[arg(long, value_name = "READS")]
     one_thread: Option<u64>,
+    /// Only this: so many rounds of reads at once, both ends by turns on one thread, for counting the
+    /// instructions of each
+    #[arg(long, value_name = "ROUNDS", conflicts_with = "one_thread")]
+    parts: Option<usize>,
+    /// Only this: what a command is made of, without a command, in so many samples
+    #[arg(long, value_name = "SAMPLES", conflicts_with_all = ["one_thread", "parts"])]
+    calls: Option<usize>,
     /// Those over vfio-user
     #[arg(long, requires = "one_thread")]
     vfio_user: bool,
@@ -38,10 +46,10 @@ pub(super) struct Bench {
     #[arg(long, value_enum, default_value_t = InterfaceName::Nvme, requires = "one_thread")]
     interface: InterfaceName,
     /// Bytes of each of those reads
-    #[arg(long, default_value_t = 4096, requires = "one_thread")]
+    #[arg(long, default_value_t = 4096)]
     bytes: u64,
     /// How many of them are in flight
-    #[arg(long, default_value_t = 1, requires = "one_thread")]
+    #[arg(long, default_value_t = 1)]
     depth: u32,
 }
 
@@ -55,6 +63,15 @@ const MIB: u64 = 1 << 20;
 const SPANS: [(&str, u64); 2] = [("hot", MIB), ("cold", 1 << 30)];
 
 pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
+    if let Some(samples) = typed.calls {
+        println!("a turn of calls: {}", measure::calls(samples));
+        return Ok(true);
+    }
+    if let Some(rounds) = typed.parts {
+        let (bytes, at_once) = (typed.bytes as usize, typed.depth as usize);
+        driver_costs::<Nvme>(&plan()?, bytes, at_once, rounds)?;
+        return Ok(true);
+    }
     match typed.one_thread {
         Some(reads) => match typed.interface {
             InterfaceName::Nvme => one_thread::<Nvme>(typed, reads),
@@ -74,8 +91,8 @@ fn table(typed: &Bench) -> Result<bool, String> {
     let (round, p99) = measure::round_trip(5 * SAMPLES);
     println!("core-to-core round trip: p50 {round}, p99 {p99} (of {ROUND_TRIPS} at a time)");
     let plan = plan()?;
-    driver_costs::<Nvme>(&plan)?;
-    driver_costs::<Dcx>(&plan)?;
+    driver_costs::<Nvme>(&plan, 4096, 32, ROUNDS)?;
+    driver_costs::<Dcx>(&plan, 4096, 32, ROUNDS)?;
     println!("live, two threads, and nvme in two processes over vfio-user (vfu): random reads of");
     println!("  what was written, over 1 MiB (hot) or 1 GiB (cold), with one buffer for each in");
     println!("  flight; the last column: p50 of that of nvme");
@@ -107,10 +124,16 @@ fn table(typed: &Bench) -> Result<bool, String> {
     Ok(good)
 }
 
-fn driver_costs<I: Interface>(plan: &Plan) -> Result<(), String> {
-    let costs = measure::driver_costs::<I>(plan, 4096, 32, ROUNDS);
+fn driver_costs<I: Interface>(
+    plan: &Plan,
+    bytes: usize,
+    at_once: usize,
+    rounds: usize,
+) -> Result<(), String> {
+    let costs = measure::driver_costs::<I>(plan, bytes, at_once, rounds);
     let DriverCosts { submit, complete } = costs.map_err(|error| error.to_string())?;
-    println!("{} driver, 4 KiB, 32 at once: submit {submit}, complete {complete}", I::NAME);
+    let (name, bytes) = (I::NAME, size_text(bytes as u64));
+    println!("{name} driver, {bytes}, {at_once} at once: submit {submit}, complete {complete}");
     Ok(())
 }
 

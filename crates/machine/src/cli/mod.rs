@@ -1,6 +1,7 @@
 //! What is typed, and who does it.
 
 mod bench;
+mod calibrate;
 mod compare;
 mod conformance;
 mod diskhog;
@@ -75,6 +76,8 @@ enum Command {
     Hardware(hardware::Hardware),
     /// Measure this machine: the core-to-core round trip, and NVMe beside it
     Bench(bench::Bench),
+    /// Write a plan of this machine, and say what it predicts beside what is measured
+    Calibrate(calibrate::Calibrate),
 }
 
 /// Where to listen.
@@ -208,6 +211,7 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Conformance(typed) => conformance::conformance(&typed),
         Command::Hardware(typed) => hardware::hardware(&typed),
         Command::Bench(typed) => bench::bench(&typed),
+        Command::Calibrate(typed) => calibrate::calibrate(&typed),
     }
 }
 

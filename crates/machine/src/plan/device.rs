@@ -2,6 +2,7 @@
 
 use bus::sim::NamedCost;
 use device::nvme::{NAMESPACES_MAX, SLOTS_MAX};
+use runtime::Span;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
@@ -35,6 +36,8 @@ pub struct Device {
     pub namespaces: u32,
     /// What its work costs, in the order of [`DEVICE_COSTS`].
     pub costs: Vec<NamedCost>,
+    /// What 4 KiB of data take a processor that moves them itself; none: engines do.
+    pub copy: Option<Span>,
 }
 
 /// Reads the device.
@@ -57,6 +60,11 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let most = u64::from(NAMESPACES_MAX);
     let namespaces = if several { fields.number("namespaces", Welcome, 1..=most) } else { Some(1) };
     let costs = costs(&fields, DEVICE_COSTS);
+    let copies = fields.has("copy");
+    let copy = if copies { fields.cost("copy") } else { None };
+    if copies && processors == Some(0) {
+        fields.error("copy", "a copy by no processor", "device.processors of 1 or more beside it");
+    }
     fields.done();
     Some(Device {
         processors: processors? as u32,
@@ -69,5 +77,6 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
         namespaces: namespaces? as u32,
         costs: costs?,
+        copy: if copies { Some(copy?) } else { None },
     })
 }

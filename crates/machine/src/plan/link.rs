@@ -46,6 +46,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<(LinkSpec, bool)> {
     let hops = hops(&fields);
     let credits = credits(&fields, mps);
     let held_up = held_up(&fields);
+    let coherent = if fields.has("coherent") { fields.boolean("coherent") } else { Some(false) };
     fields.done();
     let spec = LinkSpec {
         generation: generation?,
@@ -61,6 +62,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<(LinkSpec, bool)> {
         tlps_per_dllp: tlps_per_dllp? as u32,
         credits: credits?,
         held_up: held_up?,
+        coherent: coherent?,
     };
     Some((spec, relaxed_ordering?))
 }

@@ -229,6 +229,7 @@ impl Plan {
             host_costs,
             device_costs,
             device_processors: self.device.processors,
+            device_copy: self.device.copy,
             seed: self.run.seed,
         }
     }

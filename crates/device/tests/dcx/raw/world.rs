@@ -99,6 +99,7 @@ impl Setup {
                 tlps_per_dllp: 4,
                 credits: self.credits,
                 held_up: self.held_up,
+                coherent: false,
             },
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: self.memory_bytes,
@@ -111,6 +112,7 @@ impl Setup {
             host_costs: Vec::new(),
             device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
             device_processors: 0,
+            device_copy: None,
             seed: 1,
         }
     }

@@ -78,6 +78,7 @@ impl Setup {
                 tlps_per_dllp: 4,
                 credits: self.credits,
                 held_up: self.held_up,
+                coherent: false,
             },
             memory_base: self.memory_base,
             memory_bytes: self.memory_bytes,
@@ -89,6 +90,7 @@ impl Setup {
             host_costs: Vec::new(),
             device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
             device_processors: 0,
+            device_copy: None,
             seed: 1,
         }
     }
