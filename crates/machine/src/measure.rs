@@ -151,7 +151,7 @@ const TIMED: u64 = 4_096;
 
 /// A turn of what a command is made of, without a command: a task takes a slot, builds an entry in
 /// memory that nobody fetches, parses it, lets others have their turn and gives the slot back. A
-/// median; so many times [`TIMED`] are measured.
+/// median; 4096 turns are timed together.
 pub fn calls(samples: usize) -> Span {
     let rt = live();
     let slots: Rc<Pool<u16>> = Rc::new(Pool::new(0..CALLERS as u16 / 2));

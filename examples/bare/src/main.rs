@@ -84,6 +84,7 @@ fn spec() -> SimSpec {
             tlps_per_dllp: 4,
             credits: None,
             held_up: None,
+            coherent: false,
         },
         memory_base: BusAddr(1 << 32),
         memory_bytes: 1 << 20,
@@ -95,6 +96,7 @@ fn spec() -> SimSpec {
         host_costs: costs,
         device_costs: Vec::new(),
         device_processors: 0,
+        device_copy: None,
         seed: 1,
     }
 }

@@ -161,7 +161,7 @@ impl Sweep {
         let more = |reads| 100.0 * (self.mean(reads, |ran| ran.iops) - 1.0);
         let judge = |ours: f64| ("the from-scratch SSD is the better", ours > 0.0);
         let one = |what, paper, ours| row(what, "%", paper, ours, judge(ours));
-        let scattered = |row| Exhibit::Refuted(Box::new(row), SCATTERED);
+        let scattered = |row| Exhibit::Departure(Box::new(row), SCATTERED);
         vec![
             scattered(one("C5: latency of reads, from-scratch below bridge", 29.0, shorter(true))),
             one("C5: latency of writes, from-scratch below bridge", 39.0, shorter(false)),
@@ -198,7 +198,7 @@ impl Sweep {
                 self.pairs.iter().map(line).collect(),
                 &["%: of the time of all four; us each: of a core, for each request"],
             ),
-            Exhibit::Refuted(
+            Exhibit::Departure(
                 Box::new(row(
                     "C7: host CPU, from-scratch over bridge below 16 KiB (section 4.2: about three times)",
                     "x",
@@ -303,7 +303,7 @@ fn legacy() -> Result<Vec<Exhibit>, RunError> {
             let shape = ("queue mode takes more of the cores", more > 1.05);
             let what =
                 "C7: host CPU, from-scratch, queue over legacy mode (section 4.2: 50 % more)";
-            exhibits.push(Exhibit::Refuted(Box::new(row(what, "x", 1.5, more, shape)), MODES));
+            exhibits.push(Exhibit::Departure(Box::new(row(what, "x", 1.5, more, shape)), MODES));
         }
     }
     exhibits.insert(
@@ -425,7 +425,7 @@ fn random_and_sequential() -> Result<Exhibit, RunError> {
         ours,
         ("random ones are the faster", ours > 1.0),
     );
-    Ok(Exhibit::Refuted(Box::new(row), MERGED))
+    Ok(Exhibit::Departure(Box::new(row), MERGED))
 }
 
 /// Each SSD with the other's map, and nothing else of it.

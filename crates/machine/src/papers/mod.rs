@@ -46,14 +46,13 @@ pub enum Exhibit {
     Row(Row),
     /// A shape, judged.
     Claim(Claim),
-    /// A shape that is known not to hold here.
-    Departure(Departure),
     /// A figure or a table.
     Table(Table),
     /// A figure, drawn.
     Plot(Plot),
-    /// A row or a claim that is known not to hold, and why.
-    Refuted(Box<Exhibit>, &'static str),
+    /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it hold one
+    /// day, that is not what must be either: it has to become a row or a claim.
+    Departure(Box<Exhibit>, &'static str),
 }
 
 impl Exhibit {
@@ -62,10 +61,8 @@ impl Exhibit {
         match self {
             Exhibit::Row(row) => row.holds(),
             Exhibit::Claim(claim) => claim.holds,
-            Exhibit::Departure(departure) => !departure.claim.holds,
             Exhibit::Table(_) | Exhibit::Plot(_) => true,
-            // Should it hold one day, what is said of it here is wrong.
-            Exhibit::Refuted(exhibit, _) => !exhibit.holds(),
+            Exhibit::Departure(exhibit, _) => !exhibit.holds(),
         }
     }
 }
@@ -84,15 +81,6 @@ pub struct Claim {
     pub ours: f64,
     /// Assumed costs, and the number with each at half and at one and a half.
     pub assumed: Vec<(String, f64, f64)>,
-}
-
-/// A shape of a paper that ours does not show, and is known not to. Should it hold one day, that is not what
-/// must be either: it has to become a claim.
-pub struct Departure {
-    /// The shape.
-    pub claim: Claim,
-    /// What is known of why.
-    pub why: &'static str,
 }
 
 /// How a row is judged.
@@ -232,27 +220,19 @@ impl fmt::Display for Claim {
     }
 }
 
-impl fmt::Display for Departure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.claim)?;
-        match self.claim.holds {
-            true => writeln!(f, "    IT IS LISTED AS ONE THAT DOES NOT HOLD"),
-            false => writeln!(f, "    {}", self.why),
-        }
-    }
-}
-
 impl fmt::Display for Exhibit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exhibit::Row(row) => row.fmt(f),
             Exhibit::Claim(claim) => claim.fmt(f),
-            Exhibit::Departure(departure) => departure.fmt(f),
             Exhibit::Table(table) => table.fmt(f),
             Exhibit::Plot(plot) => plot.fmt(f),
-            Exhibit::Refuted(exhibit, why) => {
-                let known = if self.holds() { "as is known" } else { "BUT IT WAS SAID NOT TO" };
-                writeln!(f, "{exhibit}    {known}: {why}")
+            Exhibit::Departure(exhibit, why) => {
+                write!(f, "{exhibit}")?;
+                match exhibit.holds() {
+                    true => writeln!(f, "    IT IS LISTED AS ONE THAT DOES NOT HOLD"),
+                    false => writeln!(f, "    {why}"),
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use runtime::Span;
 
 use super::measure::Machine;
 use super::plot::{Plot, Series};
-use super::{Claim, Departure, Exhibit, Judged, Row, Table};
+use super::{Claim, Exhibit, Judged, Row, Table};
 use crate::diskhog::{Hog, HogSeen, simulated};
 use crate::plan::POLICIES;
 use crate::world::RunError;
@@ -334,7 +334,7 @@ fn departs(
     ours: (&'static str, f64),
     why: &'static str,
 ) -> Exhibit {
-    Exhibit::Departure(Departure { claim: shape_of(what, shape, holds, ours), why })
+    Exhibit::Departure(Box::new(claim(what, shape, holds, ours)), why)
 }
 
 /// Figure 5.7, reads.
