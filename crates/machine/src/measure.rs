@@ -1,25 +1,23 @@
 //! What this program costs on this machine: the ways between two cores, calls, copies, the driver's own work.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bus::live::Shared;
 use bus::{HostPort, Memory};
 use host::{BlockDevice, IoError};
-use runtime::{Dice, Either, Log, Pool, Rt, STD_CLOCK, Span, WallClock, race};
-use wire::nvme::entry::{DataPointer, Sqe};
-use wire::nvme::io::{self, Command};
-use wire::{BusAddr, CommandId, Lba, Nsid};
-use zerocopy::IntoBytes;
+use runtime::{Dice, Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
+use wire::{BusAddr, Lba};
+use workload::trace::Mapping;
 
 use crate::device::{Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface};
+use crate::interfaces::{Driver, Interface, Nvme};
 use crate::plan::Plan;
-use crate::world::{self, RunError};
+use crate::work::Work;
+use crate::world::{self, Options, RunError};
 
 /// Round trips timed together: one alone would be lost in the cost of reading the clock.
 pub const ROUND_TRIPS: u64 = 64;
@@ -145,54 +143,47 @@ pub fn copy(bytes: usize, samples: usize) -> Span {
     median(&mut spans)
 }
 
-/// Tasks that [`calls`] has, and turns and looks that are timed together.
-const CALLERS: u64 = 32;
-const TIMED: u64 = 4_096;
+/// Looks that are timed together: fewer than those after which a waiting world takes its time.
+const LOOKS: u64 = 512;
 
-/// A turn of what a command is made of, without a command: a task takes a slot, builds an entry in
-/// memory that nobody fetches, parses it, lets others have their turn and gives the slot back. A
-/// median; 4096 turns are timed together.
-pub fn calls(samples: usize) -> Span {
-    let rt = live();
-    let slots: Rc<Pool<u16>> = Rc::new(Pool::new(0..CALLERS as u16 / 2));
-    let memory = Memory::private(64 * CALLERS as usize, BusAddr(0));
-    let done = Rc::new(Cell::new(0));
-    for _ in 0..CALLERS {
-        let (slots, memory, done, rt) = (slots.clone(), memory.clone(), done.clone(), rt.clone());
-        rt.clone().spawn(async move {
-            loop {
-                let slot = slots.take(&rt).await;
-                call(&memory, slot, done.get());
-                done.set(done.get() + 1);
-                rt.yield_now().await;
-                slots.give(&rt, slot);
-            }
-        });
+/// The reads of the two runs whose difference [`simulated_read`] is: as `tools/instructions` counts them.
+const READS: [u64; 2] = [4_096, 20_480];
+
+/// What a read in virtual time takes of this machine's time, 32 of them in flight on plan `gen4`: code of the
+/// driver and of the device, and nobody to wait for. A median.
+pub fn simulated_read(samples: usize) -> Result<Span, RunError> {
+    let plan = Plan::open("gen4", &[]).expect("a built-in plan");
+    let timed = |reads: u64| -> Result<Span, RunError> {
+        let job = format!("[r]\nrw=randread\nbs=4k\niodepth=32\nsize=1g\nnumber_ios={reads}\n");
+        let work = Work::parse(Path::new("pace"), &job, Mapping::default()).expect("a job");
+        let begun = STD_CLOCK.now();
+        world::simulate::<Nvme>(&plan, &work, Options::default())?;
+        Ok(STD_CLOCK.now().since(begun))
+    };
+    let mut spans = Vec::new();
+    for _ in 0..samples {
+        let [few, many] = [timed(READS[0])?, timed(READS[1])?];
+        spans.push(many.saturating_sub(few) / (READS[1] - READS[0]));
     }
-    let mut spans: Vec<Span> = (0..samples)
-        .map(|_| {
-            let (begun, until) = (STD_CLOCK.now(), done.get() + TIMED);
-            rt.block_on(async {
-                while done.get() < until {
-                    rt.yield_now().await;
-                }
-            });
-            STD_CLOCK.now().since(begun) / TIMED
-        })
-        .collect();
-    rt.drop_tasks();
-    median(&mut spans)
+    Ok(median(&mut spans))
 }
 
-fn call(memory: &Memory, slot: u16, turn: u64) {
-    let at = BusAddr(64 * u64::from(slot));
-    let data = DataPointer::Prp { prp1: BusAddr(turn << 12), prp2: BusAddr(0) };
-    let entry = io::read(CommandId(slot), Nsid(1), Lba(turn), 8, false, data);
-    memory.write(at, entry.as_bytes()).expect("inside");
-    let mut fetched = Sqe::default();
-    memory.read(at, fetched.as_mut_bytes()).expect("inside");
-    let parsed = io::parse(&fetched);
-    assert!(matches!(parsed, Ok(request) if matches!(request.command, Command::Read(_))));
+/// Measures something while another thread is busy with [`simulated_read`]s: live, both ends always are busy,
+/// and what shares a core's units or its caches with a busy neighbour goes slower.
+pub fn beside_busy<T>(measure: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                if simulated_read(1).is_err() || stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let measured = measure();
+        stop.store(true, Ordering::Relaxed);
+        measured
+    })
 }
 
 /// What one look takes of a task that waits for memory and is the only one: a median.
@@ -202,13 +193,13 @@ pub fn look(samples: usize) -> std::io::Result<Span> {
     let host = shared.host(&rt);
     let mut spans: Vec<Span> = (0..samples)
         .map(|_| {
-            let (begun, mut left) = (STD_CLOCK.now(), TIMED);
+            let (begun, mut left) = (STD_CLOCK.now(), LOOKS);
             rt.block_on(host.on_memory(BusAddr(0), 4, || {
                 left -= 1;
                 let seen = shared.host_memory.load_u32(BusAddr(0)).expect("inside");
                 (left == 0 || seen != 0).then_some(())
             }));
-            STD_CLOCK.now().since(begun) / TIMED
+            STD_CLOCK.now().since(begun) / LOOKS
         })
         .collect();
     Ok(median(&mut spans))

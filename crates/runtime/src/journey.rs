@@ -17,7 +17,7 @@ use crate::rt::Rt;
 use crate::time::{Span, Time};
 
 /// The most stages that a world may name.
-pub const STAGES_MAX: usize = 44;
+pub const STAGES_MAX: usize = 54;
 
 /// Commands of a queue whose numbers agree in so many low bits have one row: what lies above counts the
 /// uses of a slot. Where a protocol has no such counts, they are zero.

@@ -36,9 +36,6 @@ pub(super) struct Bench {
     /// instructions of each
     #[arg(long, value_name = "ROUNDS", conflicts_with = "one_thread")]
     parts: Option<usize>,
-    /// Only this: what a command is made of, without a command, in so many samples
-    #[arg(long, value_name = "SAMPLES", conflicts_with_all = ["one_thread", "parts"])]
-    calls: Option<usize>,
     /// Those over vfio-user
     #[arg(long, requires = "one_thread")]
     vfio_user: bool,
@@ -63,10 +60,6 @@ const MIB: u64 = 1 << 20;
 const SPANS: [(&str, u64); 2] = [("hot", MIB), ("cold", 1 << 30)];
 
 pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
-    if let Some(samples) = typed.calls {
-        println!("a turn of calls: {}", measure::calls(samples));
-        return Ok(true);
-    }
     if let Some(rounds) = typed.parts {
         let (bytes, at_once) = (typed.bytes as usize, typed.depth as usize);
         driver_costs::<Nvme>(&plan()?, bytes, at_once, rounds)?;

@@ -34,13 +34,13 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
     let of = Primitives::measured(typed.samples as usize)
         .map_err(|error| format!("measuring: {error}"))?;
     let ways = Ways::kept();
-    println!("measured, with no command for storage:");
+    println!("measured, with no live command for storage:");
     println!("  core-to-core round trip           {}", of.round_trip);
     println!("  a line of the other core's, alone {}", of.line_alone);
     println!("  the same, one of many             {}", of.line_of_many);
     println!("  a copy of 4 KiB, all near         {}", of.copy);
     println!("  a look at memory                  {}", of.look);
-    println!("  calls, {} instructions          {}", ways.calls, of.calls);
+    println!("  a read in virtual time            {}", of.simulated_read);
     let text = plan(&of, &ways);
     let name = typed.out.as_deref().unwrap_or(Path::new("calibrated")).display().to_string();
     if let Some(path) = &typed.out {

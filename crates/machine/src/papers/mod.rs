@@ -50,8 +50,8 @@ pub enum Exhibit {
     Table(Table),
     /// A figure, drawn.
     Plot(Plot),
-    /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it hold one
-    /// day, that is not what must be either: it has to become a row or a claim.
+    /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it
+    /// hold one day, that is not what must be either: it has to become a row or a claim.
     Departure(Box<Exhibit>, &'static str),
 }
 

@@ -448,6 +448,7 @@ mod tests {
             opcode::FLUSH,
             opcode::READ,
             opcode::WRITE,
+            opcode::WRITE_UNCORRECTABLE,
             opcode::COMPARE,
             opcode::VERIFY,
             opcode::WRITE_ZEROES,
