@@ -25,6 +25,9 @@ use workload::verify::ReadTicket;
 use crate::series::Recorder;
 pub use checks::Checks;
 
+/// What a journey has sums for, a breakdown has room for.
+const _: () = assert!(STAGES_MAX == workload::limits::STAGES_MAX);
+
 /// Errors of one run that are kept with their text.
 const ERRORS_KEPT: usize = 20;
 /// Verified blocks read back with one operation, bytes.

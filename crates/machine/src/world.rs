@@ -15,7 +15,7 @@ use bus::live::{self, Shared};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use runtime::{Dice, Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
+use runtime::{Dice, Either, Journeys, Log, Rt, STAGES_MAX, STD_CLOCK, Span, race};
 use workload::job::Job;
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
@@ -452,6 +452,8 @@ fn queues(plan: &Plan, work: &Work) -> usize {
 
 pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
     let queues = I::journey_queues(plan.host.queues);
+    // An interface with more does not compile.
+    const { assert!(I::STAGES.len() <= STAGES_MAX) };
     Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
 }
 

@@ -28,7 +28,7 @@ pub const STAMP_LBA_BITS: u32 = 40;
 pub const STAMP_LBAS: u64 = 1 << STAMP_LBA_BITS;
 
 /// The most stages of a latency breakdown.
-pub const STAGES_MAX: usize = 44;
+pub const STAGES_MAX: usize = 54;
 /// The most windows of half a second that a bandwidth series keeps: six days.
 pub const WINDOWS_MAX: usize = 1 << 20;
 
