@@ -214,7 +214,7 @@ impl HostPort for LiveHost {
     }
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]
@@ -403,7 +403,7 @@ impl DevicePort for LiveDevice {
     async fn elapse(&self, _: Cost) {}
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]

@@ -312,7 +312,7 @@ impl HostPort for QtestHost {
     }
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]

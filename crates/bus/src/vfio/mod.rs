@@ -117,7 +117,7 @@ impl HostPort for VfioHost {
     }
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]

@@ -367,7 +367,7 @@ impl DevicePort for VfioUserDevice {
     async fn elapse(&self, _: Cost) {}
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]

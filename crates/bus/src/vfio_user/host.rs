@@ -179,7 +179,7 @@ impl HostPort for VfioUserHost {
     }
 
     fn cost(&self, _: &str) -> Cost {
-        Cost(0)
+        Cost::NONE
     }
 
     #[inline]
