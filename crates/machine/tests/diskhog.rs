@@ -22,7 +22,7 @@ fn plan(name: &str, policy: &str) -> Plan {
 }
 
 /// Four jobs over each other's blocks of one disk, every block checked, and one that takes blocks back.
-const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=150\n\
+const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=200\n\
                         verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n\
                         [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nsize=4m\niodepth=4\n\
                         number_ios=60\nverify=crc32c\n";
