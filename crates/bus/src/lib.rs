@@ -44,6 +44,7 @@ mod guard;
 pub mod link;
 #[cfg(feature = "std")]
 pub mod live;
+mod masks;
 pub mod pci;
 mod pieces;
 #[cfg(feature = "std")]
@@ -63,6 +64,7 @@ use runtime::{Rt, Time};
 use wire::BusAddr;
 
 pub use arena::{Arena, BUFFER_ALIGN, Buffer, OutOfMemory};
+pub use masks::Masks;
 pub use shared::{Memory, OutOfRange, REGION_ALIGN};
 pub use until::until;
 

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use bus::Masks;
 use bus::vfio_user::{Function, limits::VECTORS};
-use wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS};
+use wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS, INTMC, INTMS};
 use wire::pci::{Bar, Identity, MsixTable, Pin, class};
 use wire::pcie::Generation;
 
@@ -18,6 +19,9 @@ const DEVICE: u16 = 0x0001;
 const MSIX_BAR: u8 = 4;
 /// The registers before the doorbells that a host may write.
 const WRITABLE: &[Range<u32>] = &[CC..CC + 4, AQA..AQA + 4, ASQ..ASQ + 8, ACQ..ACQ + 8];
+
+/// The interrupt masks (NVMe base 2.0, 3.1.3.3 and 3.1.3.4).
+pub(crate) const MASKS: Masks = Masks { set: INTMS, clear: INTMC };
 
 /// An NVMe controller (NVMe over PCIe 1.0, 3.1): its registers are reached by messages, its doorbells
 /// may be mapped.
@@ -49,5 +53,6 @@ pub(crate) fn nvme(plan: &Plan, register_bytes: u32) -> Function {
         register_bytes,
         mapped_from: DOORBELLS,
         writable: WRITABLE,
+        masks: Some(MASKS),
     }
 }

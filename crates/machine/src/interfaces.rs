@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use bus::sim::SimSpec;
 use bus::vfio_user::Function;
-use bus::{DevicePort, HostPort};
+use bus::{DevicePort, HostPort, Masks};
 use device::faults::{Faults, Hook, Perfect};
 use device::flash::Chips;
 use device::{block as block_front, dcx as dcx_front, nvme as front};
@@ -59,6 +59,9 @@ pub trait Interface: 'static {
 
     /// The register window that its device needs, bytes.
     fn register_bytes(plan: &Plan) -> u32;
+
+    /// Two registers of its device that are one word, whose bits the host sets and clears; none: no such.
+    const MASKS: Option<Masks> = None;
 
     /// The PCI function that its device is to a host in another process; none, if it is none.
     fn function(plan: &Plan) -> Option<Function> {
@@ -157,6 +160,7 @@ impl Interface for Nvme {
     const NAME: &'static str = "nvme";
     const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
     const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
+    const MASKS: Option<Masks> = Some(function::MASKS);
     type Driver<P: HostPort> = NvmeDriver<P>;
 
     fn register_bytes(plan: &Plan) -> u32 {

@@ -244,6 +244,7 @@ fn core(plan: &Plan, number: usize) -> u32 {
 pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
     spec.register_bytes = I::register_bytes(plan);
+    spec.masks = I::MASKS;
     spec.cores += I::own_cores(plan);
     I::adjust(plan, &mut spec);
     // What another interface of the plan's would spend has no stage here.
@@ -282,6 +283,7 @@ pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
     device::check::<I>(plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     Shared::between_threads(bytes, base, I::register_bytes(plan))
+        .map(|shared| shared.with_masks(I::MASKS))
         .map_err(|error| RunError(format!("memory for host and device: {error}")))
 }
 
@@ -353,7 +355,7 @@ pub fn live_over_socket<I: Interface>(
         live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
             .map_err(RunError::of)?;
     over_bus::<I, _>(plan, work, options, |rt| {
-        let host = shared.host(rt);
+        let host = shared.with_masks(I::MASKS).host(rt);
         let watched = host.clone();
         let is_gone = move || {
             let gone = client.is_gone();

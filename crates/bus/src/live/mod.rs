@@ -21,8 +21,8 @@ use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::until::PASSES_UNTIL_PATIENT;
 pub(crate) use crate::until::until;
 use crate::{
-    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Memory, OutOfRange,
-    Payload, Posting, Segment,
+    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Masks, Memory,
+    OutOfRange, Payload, Posting, Segment,
 };
 use others::Others;
 pub use process::{Client, ProcessError, Server, connect};
@@ -47,6 +47,7 @@ pub struct Shared {
 struct Window {
     memory: Memory,
     register_bytes: u32,
+    masks: Option<Masks>,
 }
 
 impl Window {
@@ -73,6 +74,19 @@ impl Window {
         }
     }
 
+    /// As [`store`](Self::store), of a host.
+    #[inline]
+    fn write(&self, register: u32, value: u32) {
+        match self.masks {
+            Some(masks) if masks.has(register) => {
+                let word = masks.written(register, self.load(masks.set), value);
+                self.store(masks.set, word);
+                self.store(masks.clear, word);
+            }
+            _ => self.store(register, value),
+        }
+    }
+
     fn interrupts(&self, vector: u16) -> BusAddr {
         let vector = u32::from(vector) % VECTORS;
         BusAddr(u64::from(self.register_bytes + 4 * vector))
@@ -93,8 +107,15 @@ impl Shared {
         // Mapped, not from the heap, so that large pages may serve it.
         let host_memory = crate::fd::Memfd::new("doorbell-host", memory_bytes)?.map(memory_base)?;
         let memory = Memory::private(Window::bytes(register_bytes), BusAddr(0));
-        let window = Window { memory, register_bytes };
+        let window = Window { memory, register_bytes, masks: None };
         Ok(Shared { host_memory, window, others: Arc::default() })
+    }
+
+    /// Two of the registers are one word, whose bits the host sets and clears. It is the host's end that
+    /// does so: only one may have been told.
+    pub fn with_masks(mut self, masks: Option<Masks>) -> Shared {
+        self.window.masks = masks;
+        self
     }
 
     /// The driver's end, for the thread of `rt`.
@@ -172,7 +193,7 @@ impl HostPort for LiveHost {
 
     #[inline]
     fn write32(&self, register: u32, value: u32) {
-        self.window.store(register, value);
+        self.window.write(register, value);
     }
 
     async fn read32(&self, register: u32) -> u32 {
@@ -454,6 +475,23 @@ mod tests {
     const TAG: u32 = 0xffff_fff0;
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 5000 };
 
+    fn window() -> Window {
+        Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64, masks: None }
+    }
+
+    #[test]
+    fn of_two_registers_one_sets_bits_and_one_clears_them() {
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let masks = Some(Masks { set: 0xc, clear: 0x10 });
+        let shared = Shared::between_threads(4096, BASE, 64).expect("memory").with_masks(masks);
+        let host = shared.host(&rt);
+        for (register, value, word) in [(0xc, 5, 5), (0xc, 2, 7), (0x10, 4, 3), (0x14, 9, 3)] {
+            host.write32(register, value);
+            assert_eq!((shared.load(0xc), shared.load(0x10)), (word, word));
+        }
+        assert_eq!(shared.load(0x14), 9);
+    }
+
     fn port(shared: &Shared) -> (Rt, LiveDevice) {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let device = shared.device(&rt);
@@ -483,7 +521,7 @@ mod tests {
     /// Who has other work meanwhile gets an answer in the same turn.
     #[test]
     fn a_fetch_that_looks_once_waits_for_nobody() {
-        let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
+        let window = window();
         let host_memory = Memory::private(4096, BASE);
         let shared = Shared { host_memory, window, others: Arc::default() };
         let (rt, device) = port(&shared);
@@ -505,7 +543,7 @@ mod tests {
     #[test]
     fn what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there() {
         for flags in [Flags::Last, Flags::EachPacket(128)] {
-            let window = Window { memory: Memory::private(512, BusAddr(0)), register_bytes: 64 };
+            let window = window();
             let host_memory = Memory::private(4096, BASE);
             let shared = Shared { host_memory, window, others: Arc::default() };
             let (entry, buffer) = (BASE, BusAddr(BASE.0 + 1024));

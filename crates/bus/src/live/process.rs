@@ -127,7 +127,7 @@ fn greet_host(socket: &UnixStream, register_bytes: u32) -> io::Result<(Shared, M
     let bytes = usize::try_from(bytes).map_err(|_| invalid("the peer's memory is too large"))?;
     let host_memory = Memfd::from_peer(fd, bytes)?.map(BusAddr(base))?;
     let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
-    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
+    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes, masks: None };
     Ok((Shared { host_memory, window, others: Arc::default() }, memfd))
 }
 
@@ -167,7 +167,7 @@ fn greet_device(
     }
     let memfd = Memfd::from_peer(fd, bytes)?;
     socket.set_nonblocking(true)?;
-    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes };
+    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes, masks: None };
     Ok(Shared { host_memory: memory.map(memory_base)?, window, others: Arc::default() })
 }
 

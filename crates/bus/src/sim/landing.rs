@@ -86,6 +86,17 @@ impl Bus {
         self.rt.wake_at(at, task);
     }
 
+    fn write_register(&self, register: u32, value: u32) {
+        let mut registers = self.registers.borrow_mut();
+        if let Some(masks) = self.spec.masks.filter(|masks| masks.has(register)) {
+            let (set, clear) = (masks.set as usize / 4, masks.clear as usize / 4);
+            let word = masks.written(register, registers[set], value);
+            (registers[set], registers[clear]) = (word, word);
+        } else if let Some(word) = registers.get_mut(register as usize / 4) {
+            *word = value;
+        }
+    }
+
     fn arrive(&self, item: Item) {
         match item {
             Item::Memory(bytes) => {
@@ -101,9 +112,7 @@ impl Bus {
                 self.landings.recycle(bytes);
             }
             Item::Register { register, value } if self.is_reached() => {
-                if let Some(word) = self.registers.borrow_mut().get_mut(register as usize / 4) {
-                    *word = value;
-                }
+                self.write_register(register, value);
                 self.rt.log("bus", "register", u64::from(register), u64::from(value));
                 self.registers_written.notify(&self.rt);
             }

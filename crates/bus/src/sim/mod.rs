@@ -15,7 +15,7 @@ use wire::BusAddr;
 
 use crate::link::{Link, LinkSpec, Way};
 use crate::pci::{NodeId, Topology};
-use crate::{Arena, Cost, Memory};
+use crate::{Arena, Cost, Masks, Memory};
 pub use device::SimDevice;
 pub use host::{INTERRUPTS_AT, SimHost};
 use landing::Landings;
@@ -52,6 +52,8 @@ pub struct SimSpec {
     pub memory_bytes: usize,
     /// The device's register window, bytes.
     pub register_bytes: u32,
+    /// Two of its registers that are one word, whose bits the host sets and clears; none: it has no such.
+    pub masks: Option<Masks>,
     /// The root complex lets relaxed postings overtake one another, and devices make use of it.
     pub relaxed_ordering: bool,
     /// Host cores.

@@ -212,7 +212,14 @@ impl Face {
         };
         let payload = access.as_bytes().to_vec();
         match self.inside(index, offset, data.len())? {
-            Region::Registers => self.registers.write(offset, data),
+            Region::Registers => {
+                let before = self.registers.is_silent();
+                self.registers.write(offset, data);
+                let after = self.registers.is_silent();
+                if before != after {
+                    return Ok(Done::Order { order: ToDevice::Silence(after), payload });
+                }
+            }
             Region::Table => self.write_table(offset as usize, data),
             Region::Config => {
                 let says = |c: &ConfigSpace| (c.bus_master(), c.intx_enabled());

@@ -26,6 +26,8 @@ pub(super) enum ToDevice {
     Vectors(Change),
     /// The configuration space says other things, and perhaps that the device is to be reset. Answered.
     Config { bus_master: bool, intx_enabled: bool, reset: bool },
+    /// The pin is to be silent by the function's own registers, or may speak. Answered.
+    Silence(bool),
     /// A reset. Answered when it is over.
     Reset,
     /// The client is gone.

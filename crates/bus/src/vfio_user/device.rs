@@ -130,6 +130,7 @@ impl VfioUserDevice {
             state.forget(id);
         }
         state.registers.clear();
+        state.vectors.borrow_mut().silence(false);
         VfioUserDevice::over(state, rt)
     }
 
@@ -187,6 +188,10 @@ impl VfioUserDevice {
             }
             ToDevice::Vectors(change) => {
                 state.vectors.borrow_mut().change(change);
+                self.answer(Ok(()), Vec::new());
+            }
+            ToDevice::Silence(silent) => {
+                state.vectors.borrow_mut().silence(silent);
                 self.answer(Ok(()), Vec::new());
             }
             ToDevice::Read { id, data } => self.over_with(id, data),
@@ -263,6 +268,9 @@ impl DevicePort for VfioUserDevice {
 
     fn store(&self, register: u32, value: u32) {
         self.state.registers.store(register, value);
+        if let Some(silent) = self.state.registers.silences(register) {
+            self.state.vectors.borrow_mut().silence(silent);
+        }
     }
 
     async fn on_registers<T>(&self, check: impl FnMut() -> Option<T>) -> T {

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use crate::Memory;
 use crate::fd::Memfd;
+use crate::{Masks, Memory};
 use wire::BusAddr;
 use wire::pci::Identity;
 
@@ -22,6 +22,9 @@ pub struct Function {
     pub mapped_from: u32,
     /// Which of those before it a client may write. The rest is read-only.
     pub writable: &'static [Range<u32>],
+    /// Two of those before it that are one word, whose bits a client sets and clears. While bit 0 is set the
+    /// pin is silent.
+    pub masks: Option<Masks>,
 }
 
 /// The registers. Cheap to clone; every clone is the same words.
@@ -36,6 +39,7 @@ pub(super) struct Registers {
     mapped_from: u32,
     bytes: u32,
     writable: &'static [Range<u32>],
+    masks: Option<Masks>,
 }
 
 impl Registers {
@@ -55,6 +59,7 @@ impl Registers {
             mapped_from,
             bytes,
             writable: function.writable,
+            masks: function.masks,
         })
     }
 
@@ -98,6 +103,17 @@ impl Registers {
         }
     }
 
+    /// Whether the pin is silent, if this register has to do with that.
+    pub fn silences(&self, register: u32) -> Option<bool> {
+        let masks = self.masks.filter(|masks| masks.has(register))?;
+        Some(self.load(masks.set) & 1 != 0)
+    }
+
+    /// Whether the pin is silent.
+    pub fn is_silent(&self) -> bool {
+        self.masks.is_some_and(|masks| self.load(masks.set) & 1 != 0)
+    }
+
     /// What a client writes. Read-only registers keep their value; a part of a word changes that part.
     pub fn write(&self, offset: u64, mut from: &[u8]) {
         let mut offset = offset;
@@ -105,7 +121,13 @@ impl Registers {
             let within = (offset & 3) as usize;
             let (now, later) = from.split_at(from.len().min(4 - within));
             let word = u32::try_from(offset & !3).ok().filter(|word| *word < self.bytes);
-            if let Some(word) = word.filter(|word| self.may_write(*word)) {
+            if let Some((word, masks)) = word.zip(self.masks).filter(|(word, m)| m.has(*word)) {
+                let mut bytes = [0; 4];
+                bytes[within..within + now.len()].copy_from_slice(now);
+                let bits = masks.written(word, self.load(masks.set), u32::from_le_bytes(bytes));
+                self.store(masks.set, bits);
+                self.store(masks.clear, bits);
+            } else if let Some(word) = word.filter(|word| self.may_write(*word)) {
                 let mut bytes = self.load(word).to_le_bytes();
                 bytes[within..within + now.len()].copy_from_slice(now);
                 self.store(word, u32::from_le_bytes(bytes));
@@ -145,6 +167,18 @@ pub(super) mod tests {
             register_bytes: 0x2000,
             mapped_from: 0x1000,
             writable: &[0x14..0x18, 0x24..0x38],
+            masks: Some(Masks { set: 0xc, clear: 0x10 }),
+        }
+    }
+
+    #[test]
+    fn ones_set_bits_and_clear_them_byte_by_byte() {
+        let registers = Registers::new(&function()).unwrap();
+        let writes = [(0xc, &[1, 0x80][..], 0x8001), (0xd, &[2], 0x8201), (0x10, &[1], 0x8200)];
+        for (at, bytes, word) in writes {
+            registers.write(at, bytes);
+            assert_eq!((registers.load(0xc), registers.load(0x10)), (word, word));
+            assert_eq!(registers.is_silent(), word & 1 != 0);
         }
     }
 
@@ -154,6 +188,7 @@ pub(super) mod tests {
         registers.store(0, 0x1122_3344);
         registers.write(0, &[0xff; 0x40]);
         assert_eq!((registers.load(0), registers.load(0x14)), (0x1122_3344, u32::MAX));
+        assert_eq!((registers.load(0xc), registers.load(0x10)), (0, 0), "set, then cleared");
         assert_eq!((registers.load(0x24), registers.load(0x38)), (u32::MAX, 0));
         registers.write(0x15, &[1, 2]);
         assert_eq!(registers.load(0x14), 0xff02_01ff);

@@ -71,12 +71,22 @@ pub(super) struct Vectors {
     pending: bool,
     /// The configuration space lets the pin speak.
     pub intx_enabled: bool,
+    /// The function's own registers do not.
+    silent: bool,
 }
 
 impl Vectors {
     pub fn new(signalling: Arc<Signalling>) -> Vectors {
         let msix = (0..VECTORS).map(|_| None).collect();
-        Vectors { signalling, msix, intx: None, masked: false, pending: false, intx_enabled: true }
+        Vectors {
+            signalling,
+            msix,
+            intx: None,
+            masked: false,
+            pending: false,
+            intx_enabled: true,
+            silent: false,
+        }
     }
 
     /// Signals an interrupt: its vector's counter, or else the pin's.
@@ -95,7 +105,7 @@ impl Vectors {
     }
 
     fn speak(&mut self) {
-        if self.masked || !self.pending || !self.intx_enabled {
+        if self.masked || !self.pending || !self.intx_enabled || self.silent {
             return;
         }
         if let Some(counter) = &self.intx {
@@ -107,6 +117,12 @@ impl Vectors {
     /// The configuration space has changed.
     pub fn enable_intx(&mut self, enabled: bool) {
         self.intx_enabled = enabled;
+        self.speak();
+    }
+
+    /// The function's registers have changed.
+    pub fn silence(&mut self, silent: bool) {
+        self.silent = silent;
         self.speak();
     }
 
@@ -197,6 +213,12 @@ mod tests {
         assert_eq!(pin.take(), 0, "the configuration space forbids it");
         vectors.enable_intx(true);
         assert_eq!(pin.take(), 1);
+        vectors.silence(true);
+        vectors.raise(0);
+        vectors.change(Change::Unmask);
+        assert_eq!(pin.take(), 0, "the function's registers forbid it");
+        vectors.silence(false);
+        assert_eq!(pin.take(), 1, "what came meanwhile");
         vectors.change(Change::Off(Kind::Intx));
         vectors.raise(0);
         assert_eq!(pin.take(), 0);

@@ -4,7 +4,9 @@ use wire::Nsid;
 use wire::nvme::admin;
 use wire::nvme::identify::cns;
 use wire::nvme::io;
-use wire::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, NSSR, VS};
+use wire::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, NSSR, VS,
+};
 
 use crate::bench::{Bench, Settings, noise};
 use crate::suite::{Section, cases};
@@ -32,6 +34,9 @@ pub(super) const SECTIONS: &[Section] = &[
             None admin_queue_properties_read_back "AQA, ASQ and ACQ read as they were written, disabled";
             None admin_queue_properties_read_back_while_enabled
                 "AQA, ASQ and ACQ read as they were written, enabled";
+            None interrupt_masks_by_bits
+                "INTMS sets bits of the mask, INTMC clears them, zeros do nothing, both read as the mask";
+            None a_reset_clears_interrupt_masks "a controller reset clears the interrupt mask";
             None halves_in_any_order "ASQ and ACQ may be written upper half first";
         },
     },
@@ -163,6 +168,39 @@ async fn admin_queue_properties_read_back_while_enabled(b: &mut Bench) -> Verdic
     let expected = (aqa, b.admin.sq.at.0, b.admin.cq.at.0);
     let found = admin_registers(b).await;
     hold!(found == expected, "{found:#x?}, expected {expected:#x?}");
+    Ok(())
+}
+
+/// With MSI-X in use it is undefined what these registers do (3.1.3.3).
+async fn heeds_masks(b: &Bench) -> Verdict {
+    b.set(INTMS, 1);
+    let mask = b.reg(INTMS).await;
+    needs!(mask != 0, "interrupt masks with vectors in use: INTMS stays zero");
+    b.set(INTMC, u32::MAX);
+    Ok(())
+}
+
+async fn interrupt_masks_by_bits(b: &mut Bench) -> Verdict {
+    heeds_masks(b).await?;
+    let writes = [(INTMS, 1, 1), (INTMS, 0, 1), (INTMS, 1, 1), (INTMC, 0, 1), (INTMC, 1, 0)];
+    for (register, value, expected) in writes {
+        b.set(register, value);
+        let found = (b.reg(INTMS).await & 1, b.reg(INTMC).await & 1);
+        hold!(
+            found == (expected, expected),
+            "bit 0 of INTMS and INTMC is {found:?} after {value} to {register:#x}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_reset_clears_interrupt_masks(b: &mut Bench) -> Verdict {
+    heeds_masks(b).await?;
+    b.set(INTMS, 1);
+    b.disable().await?;
+    b.enable(Settings::usual()).await?;
+    let found = (b.reg(INTMS).await, b.reg(INTMC).await);
+    hold!(found == (0, 0), "INTMS and INTMC read {found:#x?} after a reset");
     Ok(())
 }
 

@@ -58,6 +58,7 @@ fn spec() -> SimSpec {
         memory_base: BusAddr(BASE),
         memory_bytes: 1 << 16,
         register_bytes: 4096,
+        masks: None,
         relaxed_ordering: false,
         cores: 1,
         poll: Span::ns(20),

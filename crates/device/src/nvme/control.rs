@@ -6,8 +6,8 @@ use bus::DevicePort;
 use media::Media;
 use wire::nvme::admin::Priority;
 use wire::nvme::registers::{
-    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VERSION_1_4, VS, cq_head_doorbell,
-    sq_tail_doorbell,
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, VERSION_1_4, VS,
+    cq_head_doorbell, sq_tail_doorbell,
 };
 use wire::nvme::status::Status;
 use wire::{BusAddr, QueueId};
@@ -157,6 +157,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         *self.events.borrow_mut() = Default::default();
         self.arbiter.reset();
         self.coalescing.reset();
+        self.port.store(INTMS, 0);
+        self.port.store(INTMC, 0);
         self.set_status(Csts::new());
     }
 

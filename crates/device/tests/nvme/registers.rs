@@ -1,7 +1,9 @@
 //! Registers: NVMe base 2.0, 3.1.3, 3.5 and 3.6.
 
 use wire::nvme::admin;
-use wire::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VERSION_1_4, VS};
+use wire::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, VERSION_1_4, VS,
+};
 use wire::nvme::status::Status;
 use wire::{BusAddr, Nsid};
 
@@ -41,6 +43,21 @@ fn what_is_written_into_read_only_registers_has_no_effect() {
             }
         }
         w.raw.disable().await;
+    });
+}
+
+/// 3.1.3.3, 3.1.3.4: of writes that come one behind the other each counts, and a reset clears the mask.
+#[test]
+fn interrupt_masks_are_set_and_cleared_bit_by_bit() {
+    on_a_bench(async |mut w: World| {
+        for (register, value) in [(INTMS, 1), (INTMS, 1 << 31), (INTMS, 6), (INTMC, 2), (INTMC, 0)]
+        {
+            w.raw.set(register, value);
+        }
+        assert_eq!((w.raw.reg(INTMS).await, w.raw.reg(INTMC).await), (0x8000_0005, 0x8000_0005));
+        w.raw.up().await;
+        w.raw.disable().await;
+        assert_eq!((w.raw.reg(INTMS).await, w.raw.reg(INTMC).await), (0, 0));
     });
 }
 

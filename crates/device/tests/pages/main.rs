@@ -46,6 +46,7 @@ fn spec() -> SimSpec {
         memory_base: BusAddr(0x1_0000_0000),
         memory_bytes: 4 << 20,
         register_bytes: 0x1000,
+        masks: None,
         relaxed_ordering: false,
         cores: 1,
         poll: Span::ns(20),

@@ -72,6 +72,7 @@ impl World {
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
             register_bytes: 0x1000,
+            masks: None,
             relaxed_ordering: false,
             cores: 2,
             poll: Span::ns(20),

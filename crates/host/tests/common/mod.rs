@@ -98,6 +98,7 @@ impl World {
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 16 << 20,
             register_bytes: 0x2000,
+            masks: None,
             relaxed_ordering: false,
             cores: 1,
             poll: Span::ns(20),

@@ -120,6 +120,7 @@ impl World {
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
             register_bytes: 0x1000,
+            masks: None,
             relaxed_ordering: packet_bytes.is_some(),
             cores: 1,
             poll: Span::ns(20),

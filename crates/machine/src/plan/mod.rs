@@ -222,6 +222,7 @@ impl Plan {
             memory_base: self.host.memory_base,
             memory_bytes: usize::try_from(self.host.memory_bytes).unwrap_or(usize::MAX),
             register_bytes: (DOORBELLS + doorbells).next_power_of_two(),
+            masks: None,
             relaxed_ordering: self.relaxed_ordering,
             cores: self.host.cores,
             poll: self.host.poll,

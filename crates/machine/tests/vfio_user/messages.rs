@@ -9,6 +9,7 @@ use std::time::Duration;
 use wire::nvme::admin::identify;
 use wire::nvme::identify::cns;
 use wire::nvme::io;
+use wire::nvme::registers::{INTMC, INTMS};
 use wire::vfio_user::{
     DeviceInfo, IrqInfo, RegionInfo, SparseArea, SparseMmap, Version, command, errno, irq, region,
 };
@@ -185,6 +186,16 @@ fn interrupts_come_by_any_vector_and_by_the_pin() {
     assert_eq!(count(&pin), 0, "disabled");
     raw.bus_master(true);
     while count(&pin) == 0 {}
+    // The controller's own mask (NVMe base 2.0, 3.1.3.3 and 3.1.3.4), which a reset clears.
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    raw.write32(INTMS, 1);
+    assert_eq!((raw.read32(INTMS), raw.read32(INTMC)), (1, 1));
+    assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+    raw.bus_master(true);
+    assert_eq!(count(&pin), 0, "masked by INTMS");
+    raw.write32(INTMC, 1);
+    while count(&pin) == 0 {}
+    assert_eq!((raw.read32(INTMS), raw.read32(INTMC)), (0, 0));
     // A client may trigger its own.
     raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
     raw.irqs(irq::INTX, 1 | 32, 0, 1, &[]).expect("triggered");

@@ -105,6 +105,7 @@ impl Setup {
             memory_bytes: self.memory_bytes,
             register_bytes: (self.options.block + self.options.block_bytes())
                 .next_multiple_of(4096),
+            masks: None,
             relaxed_ordering: self.options.relaxed_ordering,
             cores: 1,
             poll: Span::ns(20),

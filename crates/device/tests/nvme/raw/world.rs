@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use bus::DevicePort;
 use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use bus::{DevicePort, Masks};
 use device::nvme::{Controller, Options};
 use media::Media;
 use runtime::{Dice, Log, Rt, Span};
 use wire::BusAddr;
+use wire::nvme::registers::{INTMC, INTMS};
 use wire::pcie::Generation;
 
 use super::Raw;
@@ -83,6 +84,7 @@ impl Setup {
             memory_base: self.memory_base,
             memory_bytes: self.memory_bytes,
             register_bytes: self.options.register_bytes(),
+            masks: Some(Masks { set: INTMS, clear: INTMC }),
             relaxed_ordering: false,
             cores: 1,
             poll: Span::ns(20),
