@@ -51,6 +51,7 @@ mod pieces;
 pub mod qtest;
 mod shared;
 pub mod sim;
+pub mod switch;
 mod until;
 #[cfg(feature = "std")]
 pub mod vfio;

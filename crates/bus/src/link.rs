@@ -5,10 +5,13 @@
 //! credits, a packet held up on the way) is it taken apart.
 
 use alloc::collections::VecDeque;
+use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 
-use runtime::{Dice, Line, Span, Time};
+use runtime::{Dice, Line, Span, Time, Turn};
 use wire::pcie::{self, Generation, Pieces, ReadRules, TlpFormat, Traffic};
+
+use crate::switch::Switch;
 
 /// What a link is. Every number has its source in the plan.
 #[derive(Clone, Debug)]
@@ -92,6 +95,8 @@ pub struct Link {
     byte_time: (u64, u64),
     up: Direction,
     down: Direction,
+    /// What it is behind.
+    switch: Option<Rc<Switch>>,
 }
 
 struct Direction {
@@ -131,7 +136,27 @@ impl Link {
         };
         let up = Direction::new(&spec, Dice::for_part(seed, "link up"));
         let down = Direction::new(&spec, Dice::for_part(seed, "link down"));
-        Link { spec, format, byte_time, up, down }
+        Link { spec, format, byte_time, up, down, switch: None }
+    }
+
+    /// An idle link below a switch.
+    ///
+    /// # Panics
+    /// If its packets contend one by one, or it is none: a switch passes transfers on as a whole.
+    pub fn below(spec: LinkSpec, seed: u64, switch: Rc<Switch>) -> Link {
+        let whole = spec.credits.is_none() && spec.held_up.is_none() && !spec.coherent;
+        assert!(whole, "a link below a switch carries transfers as a whole");
+        Link { switch: Some(switch), ..Link::new(spec, seed) }
+    }
+
+    /// When a transfer that has this turn on this link has left it: behind a switch it stays until the link
+    /// above has taken it, too.
+    #[inline]
+    fn passed(&self, way: Way, from: Time, turn: Turn, wire_bytes: u64) -> Time {
+        match &self.switch {
+            None => turn.end,
+            Some(switch) => switch.pass(way, from, turn.begin, wire_bytes).end.max(turn.end),
+        }
     }
 
     /// What it is.
@@ -191,7 +216,7 @@ impl Link {
         let begin = self.begin_after_dllps(direction, from);
         let service = self.time_of(size.wire_bytes);
         let turn = direction.line.reserve(begin, service);
-        let sent = turn.end.max(posted.ready);
+        let sent = self.passed(way, from, turn, size.wire_bytes).max(posted.ready);
         direction.line.prolong(sent);
         self.owe(way, size.tlps);
         let arrived = (sent + self.spec.latency).max(direction.landed.get());
@@ -293,13 +318,15 @@ impl Link {
         let direction = self.direction(way);
         let begin = self.begin_after_dllps(direction, from);
         let turn = direction.line.reserve(begin, self.time_of(size.wire_bytes));
+        let sent = self.passed(way, from, turn, size.wire_bytes);
+        direction.line.prolong(sent);
         self.owe(way, size.tlps);
         // Neither a read request nor a completion passes a posted write.
         let landed = match self.spec.coherent {
-            true => turn.end,
-            false => (turn.end + self.spec.latency).max(direction.landed.get()),
+            true => sent,
+            false => (sent + self.spec.latency).max(direction.landed.get()),
         };
-        Flight { begin: turn.begin, sent: turn.end, landed }
+        Flight { begin: turn.begin, sent, landed }
     }
 
     /// The TLPs that ask for `bytes` bytes at `address`.

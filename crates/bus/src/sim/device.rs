@@ -31,7 +31,7 @@ impl SimDevice {
         // A function that may not master the bus, or is behind a bridge that may not, finds no memory.
         let reaches = self.bus.reaches_memory() || self.bus.down.get();
         for segment in segments {
-            if !reaches || !self.bus.memory.holds(segment.at, segment.bytes as usize) {
+            if !reaches || !self.bus.host.memory.holds(segment.at, segment.bytes as usize) {
                 let (at, bytes) = (segment.at, segment.bytes as usize);
                 return Err(DmaError::Address(OutOfRange { at, bytes }));
             }
@@ -167,7 +167,7 @@ impl DevicePort for SimDevice {
         }
         let host_read = bus.link.spec().host_read;
         rt.sleep_until(first + host_read).await;
-        gather(from, to, carry, |at, part| Ok(bus.memory.read(at, part)?))?;
+        gather(from, to, carry, |at, part| Ok(bus.host.memory.read(at, part)?))?;
         rt.mark(bus.stages.host_read);
         self.copy(to.len()).await;
         let mut landed = last + host_read + bus.link.read_latency();
@@ -196,7 +196,7 @@ impl DevicePort for SimDevice {
             judged?;
             let asked = asked.expect("sent, as it was judged").landed;
             rt.sleep_until(asked + bus.link.spec().host_read).await;
-            bus.memory.read(at, into)?;
+            bus.host.memory.read(at, into)?;
             let size = bus.link.completions(at.0, segment.bytes);
             rt.sleep_until(bus.link.send(Way::Down, rt.now(), size).landed).await;
             let flag = |entry: &[u8]| u32::from_le_bytes(*entry.last_chunk().expect("a word"));

@@ -26,7 +26,11 @@ pub(super) const REGISTERS_AT: u64 = 0xf000_0000;
 
 impl SimHost {
     pub(super) fn new(bus: Rc<Bus>, core: u32) -> SimHost {
-        assert!((core as usize) < bus.cores.len(), "the host has {} cores", bus.cores.len());
+        assert!(
+            (core as usize) < bus.host.cores.len(),
+            "the host has {} cores",
+            bus.host.cores.len()
+        );
         SimHost { bus, core, noticed: Cell::new(Time::ZERO) }
     }
 
@@ -45,7 +49,7 @@ impl HostPort for SimHost {
     }
 
     fn arena(&self) -> &Arena {
-        &self.bus.arena
+        &self.bus.host.arena
     }
 
     fn write32(&self, register: u32, value: u32) {
@@ -97,7 +101,7 @@ impl HostPort for SimHost {
         drop(watching);
         self.noticed.set(bus.rt.now());
         // The loop that polled was somewhere in its turn when the bytes landed.
-        let core = &bus.cores[self.core as usize];
+        let core = &bus.host.cores[self.core as usize];
         let turn = core.spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(bus.stages.poll, turn.end);
@@ -112,7 +116,7 @@ impl HostPort for SimHost {
             bus.interrupted.changed(&bus.rt, version).await;
         }
         self.noticed.set(bus.rt.now());
-        let core = &bus.cores[self.core as usize];
+        let core = &bus.host.cores[self.core as usize];
         let turn = core.spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(bus.stages.interrupt, turn.end);
@@ -138,7 +142,7 @@ impl HostPort for SimHost {
     }
 
     fn cost(&self, name: &str) -> Cost {
-        Bus::cost(&self.bus.host_costs, name)
+        Bus::cost(&self.bus.host.costs, name)
     }
 
     async fn spend(&self, cost: Cost) {
@@ -147,9 +151,9 @@ impl HostPort for SimHost {
 
     async fn spend_times(&self, cost: Cost, times: u32) {
         let bus = &self.bus;
-        let (named, stage) = &bus.host_costs[cost.0 as usize];
+        let (named, stage) = &bus.host.costs[cost.0 as usize];
         let span = Span(named.span.0 * u64::from(times));
-        let turn = bus.cores[self.core as usize].spend(&bus.rt, span, Urgency::Task).await;
+        let turn = bus.host.cores[self.core as usize].spend(&bus.rt, span, Urgency::Task).await;
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(*stage, turn.end);
     }
@@ -164,9 +168,9 @@ struct Watching<'a> {
 impl Watching<'_> {
     fn watch(&mut self, at: BusAddr, bytes: u32, cx: &core::task::Context<'_>) {
         match self.slot {
-            None => self.slot = Some(self.bus.watch(at, bytes, self.bus.rt.park(cx))),
+            None => self.slot = Some(self.bus.host.watch(at, bytes, self.bus.rt.park(cx))),
             Some(slot) => {
-                let mut watches = self.bus.watches.borrow_mut();
+                let mut watches = self.bus.host.watches.borrow_mut();
                 let watch = watches[slot].as_mut().expect("our own place");
                 if watch.parked.is_none() {
                     watch.parked = Some(self.bus.rt.park(cx));
@@ -179,7 +183,7 @@ impl Watching<'_> {
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.bus.watches.borrow_mut()[slot] = None;
+            self.bus.host.watches.borrow_mut()[slot] = None;
         }
     }
 }

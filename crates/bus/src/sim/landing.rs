@@ -103,8 +103,11 @@ impl Bus {
                 if self.reaches_memory() {
                     for &(at, begin, length) in &bytes.runs {
                         let run = &bytes.data[begin as usize..(begin + length) as usize];
-                        self.memory.write(BusAddr(at), run).expect("judged when it was posted");
-                        self.changed(at, u64::from(length));
+                        self.host
+                            .memory
+                            .write(BusAddr(at), run)
+                            .expect("judged when it was posted");
+                        self.host.changed(&self.rt, at, u64::from(length));
                     }
                     let first = bytes.runs.first().map_or(0, |run| run.0);
                     self.rt.log("bus", "memory", first, bytes.runs.len() as u64);

@@ -15,6 +15,7 @@ use wire::BusAddr;
 
 use crate::link::{Link, LinkSpec, Way};
 use crate::pci::{NodeId, Topology};
+use crate::switch::{Switch, SwitchSpec};
 use crate::{Arena, Cost, Masks, Memory};
 pub use device::SimDevice;
 pub use host::{INTERRUPTS_AT, SimHost};
@@ -81,22 +82,28 @@ pub const COPY_BYTES: u64 = 4096;
 /// Interrupt vectors of a function, at most.
 pub(crate) const VECTORS: usize = 64;
 
+/// The host, which all devices behind a switch have in common.
+struct HostSide {
+    memory: Memory,
+    arena: Arena,
+    watches: RefCell<Vec<Option<Watch>>>,
+    cores: Vec<Processor>,
+    costs: Vec<(NamedCost, Stage)>,
+}
+
 /// The bus itself: what both ports share.
 pub(crate) struct Bus {
     rt: Rt,
     spec: SimSpec,
     link: Link,
-    memory: Memory,
-    arena: Arena,
+    host: Rc<HostSide>,
+    switch: Option<Rc<Switch>>,
     registers: RefCell<Box<[u32]>>,
     registers_written: Signal,
-    watches: RefCell<Vec<Option<Watch>>>,
     interrupts: Box<[Cell<u32>]>,
     interrupted: Signal,
-    cores: Vec<Processor>,
     processors: Vec<Processor>,
     next_processor: Cell<usize>,
-    host_costs: Vec<(NamedCost, Stage)>,
     device_costs: Vec<(NamedCost, Stage)>,
     landings: Landings,
     stages: Stages,
@@ -129,10 +136,33 @@ pub struct SimBus(Rc<Bus>);
 impl SimBus {
     /// A quiet bus, link up.
     pub fn new(rt: &Rt, spec: SimSpec) -> SimBus {
-        let memory = Memory::private(spec.memory_bytes, spec.memory_base);
-        let staged = |costs: &[NamedCost]| {
-            costs.iter().map(|c| (c.clone(), rt.stage(c.name))).collect::<Vec<_>>()
+        let host = Rc::new(HostSide::new(rt, &spec));
+        let link = Link::new(spec.link.clone(), spec.seed);
+        SimBus::of(rt, spec, host, link, None)
+    }
+
+    /// A bus for each of so many devices below one switch. They have the host's memory and cores in common,
+    /// and the link above the switch; each has a link and registers of its own.
+    ///
+    /// # Panics
+    /// If their links cannot be [below](Link::below) a switch.
+    pub fn below_switch(rt: &Rt, spec: &SimSpec, above: SwitchSpec, devices: u32) -> Vec<SimBus> {
+        let (host, switch) = (Rc::new(HostSide::new(rt, spec)), Rc::new(Switch::new(above)));
+        let each = |number| {
+            let seed = spec.seed + u64::from(number);
+            let link = Link::below(spec.link.clone(), seed, switch.clone());
+            SimBus::of(rt, spec.clone(), host.clone(), link, Some(switch.clone()))
         };
+        (0..devices).map(each).collect()
+    }
+
+    fn of(
+        rt: &Rt,
+        spec: SimSpec,
+        host: Rc<HostSide>,
+        link: Link,
+        switch: Option<Rc<Switch>>,
+    ) -> SimBus {
         let stages = Stages {
             core: rt.stage("core wait"),
             poll: rt.stage("poll"),
@@ -143,19 +173,16 @@ impl SimBus {
         };
         let bus = Rc::new(Bus {
             rt: rt.clone(),
-            link: Link::new(spec.link.clone(), spec.seed),
-            arena: Arena::new(memory.clone()),
-            memory,
+            link,
+            host,
+            switch,
             registers: RefCell::new(alloc::vec![0; spec.register_bytes as usize / 4].into()),
             registers_written: Signal::default(),
-            watches: RefCell::default(),
             interrupts: (0..VECTORS).map(|_| Cell::new(0)).collect(),
             interrupted: Signal::default(),
-            cores: (0..spec.cores).map(|_| Processor::default()).collect(),
             processors: (0..spec.device_processors).map(|_| Processor::default()).collect(),
             next_processor: Cell::new(0),
-            host_costs: staged(&spec.host_costs),
-            device_costs: staged(&spec.device_costs),
+            device_costs: staged(rt, &spec.device_costs),
             landings: Landings::new(),
             stages,
             seat: OnceCell::new(),
@@ -184,6 +211,11 @@ impl SimBus {
         self.0.link.busy(way)
     }
 
+    /// How long this direction of the link above the switch has been busy; none: there is no switch.
+    pub fn switch_busy(&self, way: Way) -> Option<Span> {
+        self.0.switch.as_ref().map(|switch| switch.busy(way))
+    }
+
     /// How many TLPs have gone this way.
     pub fn link_tlps(&self, way: Way) -> u64 {
         self.0.link.tlps(way)
@@ -191,7 +223,7 @@ impl SimBus {
 
     /// How long this host core has been busy.
     pub fn core_busy(&self, core: u32) -> Span {
-        self.0.cores[core as usize].busy()
+        self.0.host.cores[core as usize].busy()
     }
 
     /// The device is this function of a hierarchy from now on: reached where bridges and its own registers
@@ -234,7 +266,52 @@ impl SimBus {
         // Whoever waits looks again, and may see that there is nothing more to wait for.
         bus.registers_written.notify(&bus.rt);
         bus.interrupted.notify(&bus.rt);
-        bus.changed(0, u64::MAX);
+        bus.host.changed(&bus.rt, 0, u64::MAX);
+    }
+}
+
+/// Costs, each with the stage of its name.
+fn staged(rt: &Rt, costs: &[NamedCost]) -> Vec<(NamedCost, Stage)> {
+    costs.iter().map(|cost| (cost.clone(), rt.stage(cost.name))).collect()
+}
+
+impl HostSide {
+    fn new(rt: &Rt, spec: &SimSpec) -> HostSide {
+        let memory = Memory::private(spec.memory_bytes, spec.memory_base);
+        HostSide {
+            arena: Arena::new(memory.clone()),
+            memory,
+            watches: RefCell::default(),
+            cores: (0..spec.cores).map(|_| Processor::default()).collect(),
+            costs: staged(rt, &spec.host_costs),
+        }
+    }
+
+    fn watch(&self, begin: BusAddr, bytes: u32, parked: Parked) -> usize {
+        let watch = Watch { begin: begin.0, end: begin.0 + u64::from(bytes), parked: Some(parked) };
+        let mut watches = self.watches.borrow_mut();
+        match watches.iter().position(Option::is_none) {
+            Some(free) => {
+                watches[free] = Some(watch);
+                free
+            }
+            None => {
+                watches.push(Some(watch));
+                watches.len() - 1
+            }
+        }
+    }
+
+    /// These bytes of host memory have changed.
+    fn changed(&self, rt: &Rt, at: u64, bytes: u64) {
+        for watch in self.watches.borrow_mut().iter_mut().flatten() {
+            if watch.begin < at + bytes
+                && at < watch.end
+                && let Some(parked) = watch.parked.take()
+            {
+                rt.unpark(parked);
+            }
+        }
     }
 }
 
@@ -268,33 +345,6 @@ impl Bus {
         let next = self.next_processor.get();
         self.next_processor.set((next + 1) % self.processors.len());
         &self.processors[next]
-    }
-
-    fn watch(&self, begin: BusAddr, bytes: u32, parked: Parked) -> usize {
-        let watch = Watch { begin: begin.0, end: begin.0 + u64::from(bytes), parked: Some(parked) };
-        let mut watches = self.watches.borrow_mut();
-        match watches.iter().position(Option::is_none) {
-            Some(free) => {
-                watches[free] = Some(watch);
-                free
-            }
-            None => {
-                watches.push(Some(watch));
-                watches.len() - 1
-            }
-        }
-    }
-
-    /// These bytes of host memory have changed.
-    fn changed(&self, at: u64, bytes: u64) {
-        for watch in self.watches.borrow_mut().iter_mut().flatten() {
-            if watch.begin < at + bytes
-                && at < watch.end
-                && let Some(parked) = watch.parked.take()
-            {
-                self.rt.unpark(parked);
-            }
-        }
     }
 
     /// The rest of a poll loop's turn, for a change at `now` that the loop began to wait for at `since`.
