@@ -6,7 +6,7 @@
 //!
 //! The shared link is a timetable with gaps. A transfer that will wait for its own link has a turn later, and
 //! another's that comes meanwhile goes before it: nobody waits for a link that stands idle. Where the shared
-//! link is full, who asked first goes first; arbiters of real switches go round their ports, packet by packet.
+//! link is full, who asked first goes first; arbiters of real switches go round their ports, by packets.
 
 use alloc::collections::VecDeque;
 use core::cell::{Cell, RefCell};

@@ -19,6 +19,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod array;
 pub mod block;
 mod blocking;
 pub mod dcx;

@@ -63,6 +63,54 @@ pub struct Setup {
     pub free_cpu: bool,
 }
 
+/// A modelled bus.
+pub fn spec(free_cpu: bool) -> SimSpec {
+    let cost = |name, ns| {
+        let ns = if free_cpu { 0 } else { ns };
+        NamedCost { name, span: Span::ns(ns) }
+    };
+    SimSpec {
+        link: LinkSpec {
+            generation: Generation::Gen3,
+            lanes: 4,
+            mps: 256,
+            mrrs: 512,
+            rcb: 64,
+            completion_bytes: 64,
+            ecrc: false,
+            latency: Span::ns(150),
+            host_read: Span::ns(100),
+            device_read: Span::ns(50),
+            tlps_per_dllp: 4,
+            credits: None,
+            held_up: None,
+            coherent: false,
+        },
+        memory_base: BusAddr(0x1_0000_0000),
+        memory_bytes: 16 << 20,
+        register_bytes: 0x2000,
+        relaxed_ordering: false,
+        cores: 1,
+        poll: Span::ns(20),
+        interrupt: Span::ns(500),
+        host_costs: vec![
+            cost("submit", 90),
+            cost("complete", 60),
+            cost("context switch", 1200),
+            cost("request", 30),
+            cost("control", 16),
+            cost("function", 5),
+            cost("respond", 8),
+            cost("take response", 20),
+        ],
+        device_costs: vec![],
+        device_processors: 0,
+        device_copy: None,
+        masks: None,
+        seed: 1,
+    }
+}
+
 impl World {
     pub fn new(traits: Traits) -> World {
         World::with(traits, Setup::default())
@@ -74,50 +122,7 @@ impl World {
         if let Some(seed) = setup.shuffle {
             rt.shuffle_ready_tasks(Dice::for_part(seed, "ready"));
         }
-        let cost = |name, ns| {
-            let ns = if setup.free_cpu { 0 } else { ns };
-            NamedCost { name, span: Span::ns(ns) }
-        };
-        let spec = SimSpec {
-            link: LinkSpec {
-                generation: Generation::Gen3,
-                lanes: 4,
-                mps: 256,
-                mrrs: 512,
-                rcb: 64,
-                completion_bytes: 64,
-                ecrc: false,
-                latency: Span::ns(150),
-                host_read: Span::ns(100),
-                device_read: Span::ns(50),
-                tlps_per_dllp: 4,
-                credits: None,
-                held_up: None,
-                coherent: false,
-            },
-            memory_base: BusAddr(0x1_0000_0000),
-            memory_bytes: 16 << 20,
-            register_bytes: 0x2000,
-            masks: None,
-            relaxed_ordering: false,
-            cores: 1,
-            poll: Span::ns(20),
-            interrupt: Span::ns(500),
-            host_costs: vec![
-                cost("submit", 90),
-                cost("complete", 60),
-                cost("context switch", 1200),
-                cost("request", 30),
-                cost("control", 16),
-                cost("function", 5),
-                cost("respond", 8),
-                cost("take response", 20),
-            ],
-            device_costs: vec![],
-            device_processors: 0,
-            device_copy: None,
-            seed: 1,
-        };
+        let spec = spec(setup.free_cpu);
         let bus = SimBus::new(&rt, spec);
         let fake = Fake::start(bus.device(), traits);
         World { host: bus.host(0), rt, bus, fake, log }

@@ -1,0 +1,341 @@
+//! Changes of stripes that have a parity, and what is made out of parities.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use bus::{Buffer, HostPort};
+use wire::Lba;
+
+use super::desk::Asked;
+use super::together::all;
+use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost};
+use crate::{BlockDevice, IoError, Kind};
+
+/// A change of a stripe is tried again when a member turns out to be out: each time one fewer is left.
+const TRIES: u32 = 3;
+
+/// Blocks that a write of zeros behind a deallocation has at a time, at most: a chunk's.
+fn zeros(layout: &Layout, lba: u64, end: u64) -> u32 {
+    (end - lba).min(layout.chunk()) as u32
+}
+
+impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
+    /// A task: one change after the other.
+    pub async fn work(self: Rc<Self>, number: usize) {
+        loop {
+            let asked = self.desk.next(number).await;
+            let done = match &asked {
+                Asked::Write { number, lba, from, fua } => {
+                    let blocks = from.bytes() as u32 / self.geometry.block_bytes;
+                    let stripes = self.layout.stripes_of(lba.0, blocks.into());
+                    let _held = self.stripes.hold(&self.rt, stripes).await;
+                    self.write(*number, lba.0, from, *fua).await
+                }
+                Asked::Deallocate { number, lba, blocks } => {
+                    let stripes = self.layout.stripes_of(lba.0, (*blocks).into());
+                    let _held = self.stripes.hold(&self.rt, stripes).await;
+                    self.deallocate(*number, lba.0, *blocks).await
+                }
+            };
+            drop(asked);
+            self.desk.answer(&self.rt, number, done);
+        }
+    }
+
+    async fn write(
+        &self,
+        number: usize,
+        lba: u64,
+        from: &Buffer,
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let blocks = from.bytes() as u32 / self.geometry.block_bytes;
+        let one = |segment| self.write_segment(Write { number, lba, from, fua }, segment);
+        all(self.layout.segments(lba, blocks).map(one)).await
+    }
+
+    async fn write_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
+        let mut tries = TRIES;
+        loop {
+            self.judge()?;
+            tries -= 1;
+            let before = self.out.get();
+            let done = self.try_segment(write, segment).await;
+            // What was to be read is on a member that has just gone: the others have it.
+            if done.is_ok() || tries == 0 || self.out.get() == before {
+                return done;
+            }
+        }
+    }
+
+    async fn try_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
+        let stripe = segment.stripe;
+        let parity = self.layout.parity_of(stripe).expect("an array with parities");
+        let sum = match self.is_out(parity, stripe) {
+            true => None,
+            false => Some(self.new_parity(write, segment, parity).await?),
+        };
+        let sum = sum.as_ref().map(|sum| (parity, sum.part(0, sum.bytes())));
+        let data = segment.data.0..=segment.data.1;
+        let data =
+            data.map(|data| (self.layout.member_of(stripe, data), self.part(write, segment, data)));
+        let there = data.chain(sum).filter(|(member, _)| !self.is_out(*member, stripe));
+        let block = stripe * self.layout.chunk() + segment.offset;
+        let one = |(member, from)| {
+            self.write_or_without(Place { number: write.number, member, block }, from, write.fua)
+        };
+        all(there.map(one)).await
+    }
+
+    /// The caller's bytes for this chunk of a segment.
+    fn part(&self, write: Write<'_>, segment: Segment, data: u32) -> Buffer {
+        let begin = segment.stripe * self.layout.stripe_blocks()
+            + u64::from(data) * self.layout.chunk()
+            + segment.offset;
+        let block = self.geometry.block_bytes as usize;
+        write.from.part((begin - write.lba) as usize * block, segment.blocks as usize * block)
+    }
+
+    /// Writes; a member that fails is out, and what it was to hold is in what the others do.
+    async fn write_or_without(&self, at: Place, from: Buffer, fua: bool) -> Result<(), IoError> {
+        match self.disk(at).write(Lba(at.block), from, fua).await {
+            (_, Err(error)) if does_not_write(error.kind) => {
+                if self.goes_on_without(at.member, error) { Ok(()) } else { Err(error) }
+            }
+            (_, done) => done,
+        }
+    }
+
+    /// The parity of a segment, with what is to be written.
+    async fn new_parity(
+        &self,
+        write: Write<'_>,
+        segment: Segment,
+        parity: u32,
+    ) -> Result<Buffer, IoError> {
+        let (layout, stripe) = (&self.layout, segment.stripe);
+        let (first, last) = segment.data;
+        let is_new = |data: &u32| (first..=last).contains(data);
+        let (new, others) = (last - first + 1, layout.data() - (last - first + 1));
+        let member = |data| layout.member_of(stripe, data);
+        let is_out = |data: &u32| self.is_out(member(*data), stripe);
+        let out = (0..layout.data()).find(is_out);
+        let (out_new, out_others) =
+            (out.is_some_and(|data| is_new(&data)), out.is_some_and(|data| !is_new(&data)));
+        // The old parity less the old data, or the data of the others: whichever is fewer reads.
+        let by_others = out_new || (!out_others && others <= new);
+        let spare = !out_new && !out_others;
+        let block = stripe * layout.chunk() + segment.offset;
+        let at = |member| Place { number: write.number, member, block };
+        let bytes = segment.blocks as usize * self.geometry.block_bytes as usize;
+        let mut done = Ok(());
+        for by_others in [by_others, !by_others] {
+            let sum = RefCell::new(self.room(bytes));
+            for data in first..=last {
+                add(&mut sum.borrow_mut(), &self.part(write, segment, data));
+            }
+            let of = |data: &u32| is_new(data) != by_others;
+            let old = (0..layout.data()).filter(of).map(member);
+            let old = old.chain((!by_others).then_some(parity));
+            done = all(old.map(|member| self.add_up(at(member), &sum))).await;
+            if done.is_ok() {
+                let sum = sum.into_inner();
+                self.count(|counters| match by_others && others == 0 {
+                    true => counters.whole += 1,
+                    false => counters.modified += 1,
+                });
+                let read = if by_others { others } else { new + 1 };
+                self.spend(write.number, bytes, new + read).await;
+                return self.buffer_of(write.number, sum);
+            }
+            self.rooms.borrow_mut().push(sum.into_inner());
+            let unreadable = done.is_err_and(|error| error.kind == Kind::MediaFailed);
+            if !spare || !unreadable {
+                break;
+            }
+        }
+        done.map(|()| unreachable!("what could be read has been returned"))
+    }
+
+    async fn spend(&self, number: usize, bytes: usize, buffers: u32) {
+        let units = (bytes as u32).div_ceil(PARITY_BYTES) * buffers;
+        self.ports[number].spend_times(self.parity[number], units).await;
+    }
+
+    fn room(&self, bytes: usize) -> Vec<u8> {
+        let mut room = self.rooms.borrow_mut().pop().unwrap_or_default();
+        room.clear();
+        room.resize(bytes, 0);
+        room
+    }
+
+    fn buffer(&self, number: usize, bytes: usize) -> Result<Buffer, IoError> {
+        let buffer = self.ports[number].arena().buffer(bytes);
+        buffer.map_err(|_| IoError::of(Kind::OutOfMemory, None))
+    }
+
+    fn buffer_of(&self, number: usize, sum: Vec<u8>) -> Result<Buffer, IoError> {
+        let buffer = self.buffer(number, sum.len());
+        if let Ok(buffer) = &buffer {
+            buffer.copy_in(0, &sum);
+        }
+        self.rooms.borrow_mut().push(sum);
+        buffer
+    }
+
+    /// Reads what a member has there and adds it to a sum.
+    async fn add_up(&self, at: Place, sum: &RefCell<Vec<u8>>) -> Result<(), IoError> {
+        let bytes = sum.borrow().len();
+        let into = self.buffer(at.number, bytes)?;
+        let (read, done) = self.disk(at).read(Lba(at.block), into).await;
+        if let Err(error) = done {
+            if is_lost(error.kind) {
+                self.goes_on_without(at.member, error);
+            }
+            return Err(error);
+        }
+        add(&mut sum.borrow_mut(), &read);
+        Ok(())
+    }
+
+    /// What all members but this one add up to: what it holds, or should. Its stripe is held.
+    async fn sum_of_others(&self, at: Place, bytes: usize) -> Result<Vec<u8>, IoError> {
+        let stripe = at.block / self.layout.chunk();
+        if self.out.get().is_some_and(|out| out.member != at.member && stripe >= out.rebuilt) {
+            let why = "no other member of the array out";
+            return Err(IoError::refused(Kind::MediaFailed, Lba(at.block), why));
+        }
+        let sum = RefCell::new(self.room(bytes));
+        let others = (0..self.layout.members()).filter(|other| *other != at.member);
+        let done = all(others.map(|member| self.add_up(Place { member, ..at }, &sum))).await;
+        let sum = sum.into_inner();
+        self.spend(at.number, bytes, self.layout.members() - 1).await;
+        match done {
+            Ok(()) => Ok(sum),
+            Err(error) => {
+                self.rooms.borrow_mut().push(sum);
+                Err(error)
+            }
+        }
+    }
+
+    /// What a member held there, without it. Its stripe is held.
+    pub async fn recover(&self, at: Place, into: &Buffer) -> Result<(), IoError> {
+        let sum = self.sum_of_others(at, into.bytes()).await?;
+        into.copy_in(0, &sum);
+        self.rooms.borrow_mut().push(sum);
+        Ok(())
+    }
+
+    fn chunk_bytes(&self) -> usize {
+        self.layout.chunk() as usize * self.geometry.block_bytes as usize
+    }
+
+    pub async fn rebuild_stripe(
+        &self,
+        number: usize,
+        member: u32,
+        stripe: u64,
+    ) -> Result<(), IoError> {
+        self.judge()?;
+        let at = Place { number, member, block: stripe * self.layout.chunk() };
+        let sum = self.sum_of_others(at, self.chunk_bytes()).await?;
+        let from = self.buffer_of(number, sum)?;
+        self.disk(at).write(Lba(at.block), from, false).await.1
+    }
+
+    /// Whether its parity was wrong. It is right now.
+    pub async fn resync_stripe(&self, number: usize, stripe: u64) -> Result<bool, IoError> {
+        let Some(member) = self.layout.parity_of(stripe) else { return Ok(false) };
+        let at = Place { number, member, block: stripe * self.layout.chunk() };
+        let sum = RefCell::new(self.sum_of_others(at, self.chunk_bytes()).await?);
+        let right = self.buffer_of(number, sum.borrow().clone())?;
+        self.add_up(at, &sum).await?;
+        let wrong = sum.borrow().iter().any(|byte| *byte != 0);
+        self.rooms.borrow_mut().push(sum.into_inner());
+        if wrong {
+            self.disk(at).write(Lba(at.block), right, false).await.1?;
+        }
+        Ok(wrong)
+    }
+
+    pub async fn write_piece(
+        &self,
+        number: usize,
+        piece: Piece,
+        from: &Buffer,
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let (begin, bytes) =
+            (piece.from as usize * block_bytes, piece.blocks as usize * block_bytes);
+        let disk = self.disk(Place { number, member: piece.member, block: piece.block });
+        disk.write(Lba(piece.block), from.part(begin, bytes), fua).await.1
+    }
+
+    /// Whole stripes are given back by all members, their parities too: of zeros it is zero. What lies before
+    /// and behind them is written with zeros.
+    async fn deallocate(&self, number: usize, lba: u64, blocks: u32) -> Result<(), IoError> {
+        let (stripe, end) = (self.layout.stripe_blocks(), lba + u64::from(blocks));
+        let (first, last) = (lba.div_ceil(stripe), end / stripe);
+        if first >= last {
+            return self.write_zeros(number, lba, end).await;
+        }
+        self.write_zeros(number, lba, first * stripe).await?;
+        self.write_zeros(number, last * stripe, end).await?;
+        let chunk = self.layout.chunk();
+        let one =
+            |member| async move {
+                let block = first * chunk;
+                let disk = self.disk(Place { number, member, block });
+                match disk.deallocate(Lba(block), ((last - first) * chunk) as u32).await {
+                    Err(error) if does_not_write(error.kind) => {
+                        if self.goes_on_without(member, error) { Ok(()) } else { Err(error) }
+                    }
+                    done => done,
+                }
+            };
+        all((0..self.layout.members()).map(one)).await
+    }
+
+    async fn write_zeros(&self, number: usize, mut lba: u64, end: u64) -> Result<(), IoError> {
+        if lba == end {
+            return Ok(());
+        }
+        let block = self.geometry.block_bytes;
+        let room = self.buffer(number, (zeros(&self.layout, lba, end) * block) as usize)?;
+        room.zero();
+        while lba < end {
+            let blocks = zeros(&self.layout, lba, end);
+            let from = room.part(0, (blocks * block) as usize);
+            self.write(number, lba, &from, false).await?;
+            lba += u64::from(blocks);
+        }
+        Ok(())
+    }
+}
+
+/// A write of the caller's.
+#[derive(Clone, Copy)]
+struct Write<'a> {
+    number: usize,
+    lba: u64,
+    from: &'a Buffer,
+    fua: bool,
+}
+
+/// Whether a member that fails so when it is written to is of no more use.
+fn does_not_write(kind: Kind) -> bool {
+    is_lost(kind) || matches!(kind, Kind::MediaFailed | Kind::Full)
+}
+
+/// Adds a buffer's bytes to a sum, without carries.
+fn add(sum: &mut [u8], bytes: &Buffer) {
+    let mut part = [0; PARITY_BYTES as usize];
+    for (number, sum) in sum.chunks_mut(part.len()).enumerate() {
+        let part = &mut part[..sum.len()];
+        bytes.copy_out(number * PARITY_BYTES as usize, part);
+        sum.iter_mut().zip(part).for_each(|(sum, byte)| *sum ^= *byte);
+    }
+}

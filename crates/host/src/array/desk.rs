@@ -1,0 +1,113 @@
+//! What is asked of an array's tasks: changes of stripes, which go to their end whoever waits for them.
+
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::task::Poll;
+
+use bus::Buffer;
+use runtime::{Parked, Pool, Rt, TaskId};
+use wire::Lba;
+
+use crate::IoError;
+
+/// A change.
+pub enum Asked {
+    /// Blocks are written.
+    Write { number: usize, lba: Lba, from: Buffer, fua: bool },
+    /// Blocks are given back.
+    Deallocate { number: usize, lba: Lba, blocks: u32 },
+}
+
+/// A place for each task.
+pub struct Desk {
+    places: Vec<Place>,
+    free: Pool<u16>,
+}
+
+#[derive(Default)]
+struct Place {
+    task: Cell<Option<TaskId>>,
+    asked: RefCell<Option<Asked>>,
+    done: Cell<Option<Result<(), IoError>>>,
+    /// Who asked, and waits; none: nobody does any more.
+    caller: Cell<Option<Parked>>,
+    abandoned: Cell<bool>,
+}
+
+impl Desk {
+    pub fn new(places: u16) -> Desk {
+        let free = Pool::new((0..places).rev());
+        Desk { places: (0..places).map(|_| Place::default()).collect(), free }
+    }
+
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn belongs_to(&self, number: usize, task: TaskId) {
+        self.places[number].task.set(Some(task));
+    }
+
+    /// Hands a change to a task, as soon as one is free, and waits for its end.
+    pub async fn carry_out(&self, rt: &Rt, asked: Asked) -> Result<(), IoError> {
+        let number = self.free.take(rt).await;
+        let place = &self.places[usize::from(number)];
+        let caller = Caller { desk: self, rt, number };
+        *place.asked.borrow_mut() = Some(asked);
+        rt.hand_over_to(place.task.get().expect("each place has its task"));
+        let done = poll_fn(|cx| match place.done.take() {
+            Some(done) => Poll::Ready(done),
+            None => {
+                place.caller.set(Some(rt.park(cx)));
+                Poll::Pending
+            }
+        })
+        .await;
+        caller.has_answer();
+        done
+    }
+
+    /// What is asked next of the task of this place.
+    pub async fn next(&self, number: usize) -> Asked {
+        let place = &self.places[number];
+        poll_fn(|_| place.asked.borrow_mut().take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// It is done.
+    pub fn answer(&self, rt: &Rt, number: usize, done: Result<(), IoError>) {
+        let place = &self.places[number];
+        if place.abandoned.take() {
+            return self.free.give(rt, number as u16);
+        }
+        place.done.set(Some(done));
+        if let Some(caller) = place.caller.take() {
+            rt.hand_over(caller);
+        }
+    }
+}
+
+/// Who waits for an answer, or has gone.
+struct Caller<'a> {
+    desk: &'a Desk,
+    rt: &'a Rt,
+    number: u16,
+}
+
+impl Caller<'_> {
+    fn has_answer(self) {
+        self.desk.free.give(self.rt, self.number);
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let place = &self.desk.places[usize::from(self.number)];
+        place.caller.take();
+        match place.done.take() {
+            Some(_) => self.desk.free.give(self.rt, self.number),
+            None => place.abandoned.set(true),
+        }
+    }
+}
