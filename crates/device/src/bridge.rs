@@ -299,6 +299,10 @@ impl<M: Media> Media for Bridge<M> {
     }
 
     /// The first controller keeps it.
+    fn overwrites(&self) -> bool {
+        self.controllers.iter().all(|one| one.medium.overwrites())
+    }
+
     fn label(&self) -> Option<Vec<u8>> {
         self.controllers[0].medium.label()
     }

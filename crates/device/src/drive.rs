@@ -198,6 +198,11 @@ impl<P: Pages> Media for Drive<P> {
         Ok(())
     }
 
+    /// Pages keep what they hold until their block is erased.
+    fn overwrites(&self) -> bool {
+        false
+    }
+
     fn label(&self) -> Option<Vec<u8>> {
         Some(self.label.borrow().clone())
     }

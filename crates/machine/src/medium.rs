@@ -84,6 +84,10 @@ impl Media for Medium {
         ask!(self, medium => medium.deallocate(at).await)
     }
 
+    fn overwrites(&self) -> bool {
+        ask!(self, medium => medium.overwrites())
+    }
+
     fn label(&self) -> Option<Vec<u8>> {
         ask!(self, medium => medium.label())
     }

@@ -186,6 +186,10 @@ impl<M: Media> Media for Faulty<M> {
         Ok(())
     }
 
+    fn overwrites(&self) -> bool {
+        self.medium.overwrites()
+    }
+
     fn label(&self) -> Option<Vec<u8>> {
         self.medium.label()
     }

@@ -115,6 +115,12 @@ pub trait Media: 'static {
         write_zeros(self, at)
     }
 
+    /// Whether nothing is left anywhere of what a block held, once it is written anew or taken back.
+    /// Only then can all that it holds be sanitized by its blocks.
+    fn overwrites(&self) -> bool {
+        true
+    }
+
     /// What the device keeps beside the blocks, as it was last set; nothing at first. None: this medium
     /// keeps nothing but blocks.
     fn label(&self) -> Option<Vec<u8>> {

@@ -13,6 +13,7 @@ mod queues;
 mod ranges;
 mod registers;
 mod resets;
+mod sanitizes;
 mod self_tests;
 mod shadows;
 
@@ -35,4 +36,5 @@ pub(crate) const ALL: &[&[Section]] = &[
     fused::SECTIONS,
     shadows::SECTIONS,
     self_tests::SECTIONS,
+    sanitizes::SECTIONS,
 ];

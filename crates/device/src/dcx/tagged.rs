@@ -320,6 +320,11 @@ impl<M: Media> Media for Tagged<M> {
         self.media.blocks()
     }
 
+    /// Its own queues know nothing of namespaces whose doors are shut.
+    fn overwrites(&self) -> bool {
+        false
+    }
+
     fn block_bytes(&self) -> u32 {
         self.media.block_bytes()
     }

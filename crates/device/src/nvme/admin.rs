@@ -7,6 +7,7 @@ use wire::nvme::admin::{
 };
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
+use wire::nvme::opcode;
 use wire::nvme::prp::queue_base;
 use wire::nvme::registers::Cc;
 use wire::nvme::status::Status;
@@ -34,6 +35,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Ok(request) => request,
             Err(status) => return Outcome::Done(status.with_dnr(), 0),
         };
+        if let Err(status) = self.admit(&request.command) {
+            return Outcome::Done(status, 0);
+        }
         let done = match request.command {
             Command::AsyncEventRequest => return self.hold_event_request(request.cid),
             Command::CreateCq(create) => self.create_cq(request.data, create).await,
@@ -48,6 +52,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
             Command::DoorbellBuffers => self.configure_shadows(request.data).await,
             Command::SelfTest(test) => self.self_test(request.nsid, test).await,
+            Command::Sanitize(what) => self.sanitize(what).await,
             Command::CreateNamespace { csi } => self.create_namespace(number, &request, csi).await,
             Command::DeleteNamespace => self.delete_namespace(request.nsid).await,
             Command::AttachNamespace => self.attach_namespace(number, &request, true).await,
@@ -202,7 +207,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     fn log_page(&self, lid: u8) -> Result<Vec<u8>, Status> {
         match lid {
-            lid::ERROR => Ok(self.errors.borrow().page().as_bytes().to_vec()),
+            lid::ERROR => Ok(self.error_page()),
             lid::SMART_HEALTH => Ok(self.health().as_bytes().to_vec()),
             lid::FIRMWARE_SLOTS => {
                 let mut slots = FirmwareSlots::new_zeroed();
@@ -213,8 +218,20 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
             lid::COMMANDS_SUPPORTED => Ok(self.effects().as_bytes().to_vec()),
             lid::SELF_TEST => Ok(self.self_test_page()),
+            lid::SANITIZE if self.has_admin(opcode::admin::SANITIZE) => {
+                Ok(self.sanitize_page().as_bytes().to_vec())
+            }
             _ => Err(Status::INVALID_LOG_PAGE),
         }
+    }
+
+    /// The log of errors. Of blocks that are being sanitized it says nothing.
+    fn error_page(&self) -> Vec<u8> {
+        let mut page = self.errors.borrow().page();
+        if self.hides_blocks() {
+            page.iter_mut().for_each(|entry| entry.lba = 0.into());
+        }
+        page.as_bytes().to_vec()
     }
 
     /// Since its start.
@@ -304,6 +321,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             lid::ERROR => 0,
             lid::SMART_HEALTH => 1,
             lid::CHANGED_NAMESPACES => 2,
+            lid::SANITIZE => 6,
             _ => return,
         };
         self.events.borrow_mut().silent[kind] = false;

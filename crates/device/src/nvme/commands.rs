@@ -15,6 +15,8 @@ enum Needs {
     Nothing,
     /// A medium that keeps something beside its blocks.
     Label,
+    /// The same, of which nothing is left that was overwritten.
+    Overwrites,
     /// No more doorbells than a page has words.
     FewDoorbells,
 }
@@ -32,6 +34,7 @@ struct Row {
 const PLAIN: u32 = effect::SUPPORTED;
 const WRITES: u32 = PLAIN | effect::CONTENT;
 const FORMATS: u32 = WRITES | effect::NAMESPACE | effect::NAMESPACE_ALONE;
+const FORMATS_ALL: u32 = WRITES | effect::ALONE;
 const MANAGES: u32 = PLAIN | effect::INVENTORY;
 
 const fn row(opcode: u8, effects: u32, bit: u16) -> Row {
@@ -64,6 +67,7 @@ const ADMIN: &[Row] = &[
         needs: Needs::FewDoorbells,
     },
     row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
+    Row { opcode: admin::SANITIZE, effects: FORMATS_ALL, bit: 0, needs: Needs::Overwrites },
 ];
 
 const IO: &[Row] = &[
@@ -88,6 +92,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         match needs {
             Needs::Nothing => true,
             Needs::Label => self.keeps_a_label(),
+            Needs::Overwrites => self.keeps_a_label() && self.media.overwrites(),
             Needs::FewDoorbells => self.doorbells_fit_a_page(),
         }
     }

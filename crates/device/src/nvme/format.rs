@@ -57,9 +57,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         namespace: Namespace,
         shift: u8,
     ) -> Result<(), Status> {
-        if place.door.replace(Door::Formatting) == Door::Formatting {
-            return Err(Status::FORMAT_IN_PROGRESS);
+        if place.door.get() != Door::Open {
+            return Err(place.door.get().refusal().unwrap_or(Status::INVALID_FIELD));
         }
+        place.door.set(Door::Formatting);
         let formatting = Formatting(place);
         self.deallocate(namespace.start, namespace.blocks).await?;
         self.flush().await.map_err(of_media)?;

@@ -8,11 +8,13 @@ use wire::nvme::identify::{
     IDENTIFY_BYTES, IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList,
     ascii_padded, cns, csi, lpa, oncs, vwc,
 };
+use wire::nvme::opcode;
 use wire::nvme::registers::VERSION_1_4;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::namespace::Namespace;
+use super::sanitize::CAPABILITIES;
 use super::{
     ABORTS_MAX, CONTROLLER_ID, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX,
     NAMESPACES_MAX, UNCORRECTABLE_BYTES_MAX,
@@ -139,6 +141,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.unvmcap = bytes(self.namespaces.unallocated()).into();
         c.wctemp = 343.into();
         c.cctemp = 353.into();
+        if self.has_admin(opcode::admin::SANITIZE) {
+            c.sanicap = CAPABILITIES.into();
+        }
         // Entries of 64 and of 16 bytes, neither more nor less.
         c.sqes = 0x66;
         c.cqes = 0x44;

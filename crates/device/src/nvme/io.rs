@@ -24,11 +24,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Err(status) => return (status.with_dnr(), 0),
         };
         if request.command == Command::Flush && request.nsid == Nsid::BROADCAST {
-            let flushed = self.flush().await.map_err(of_media);
-            return (flushed.err().unwrap_or(Status::SUCCESS), 0);
+            return (self.flush_all().await.err().unwrap_or(Status::SUCCESS), 0);
         }
         let ns = match self.enter(number, request.nsid) {
             Ok(namespace) => namespace,
+            // 8.21: of I/O commands that one alone is not aborted.
+            Err(Status::SANITIZE_IN_PROGRESS) if request.command == Command::Flush => {
+                return (Status::SUCCESS, 0);
+            }
             Err(status) => return (status, 0),
         };
         let done = match &request.command {
@@ -52,12 +55,21 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         (done.err().unwrap_or(Status::SUCCESS), 0)
     }
 
+    /// A Flush of every namespace.
+    async fn flush_all(&self) -> Result<(), Status> {
+        match self.namespaces.sanitizing.door().refusal() {
+            None => self.flush().await.map_err(of_media),
+            Some(Status::SANITIZE_IN_PROGRESS) => Ok(()),
+            Some(status) => Err(status),
+        }
+    }
+
     /// The namespace that a command is about, if it may be.
     #[inline]
     pub(super) fn enter(&self, number: u16, nsid: Nsid) -> Result<Namespace, Status> {
         let (place, namespace) = self.namespaces.active_at(nsid).map_err(Status::with_dnr)?;
-        if place.door.get() == Door::Formatting {
-            return Err(Status::FORMAT_IN_PROGRESS);
+        if place.door.get() != Door::Open {
+            return Err(place.door.get().refusal().unwrap_or(Status::INVALID_FIELD));
         }
         self.slots[usize::from(number)].io_namespace.set(Some(nsid));
         Ok(namespace)
@@ -103,6 +115,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes).await?;
         self.claim(number, extent).await;
+        self.soil()?;
         let slot = &self.slots[usize::from(number)];
         let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
         let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);

@@ -124,8 +124,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     fn must_be_open(&self, place: &Place) -> Result<(), Status> {
         match place.door.get() {
             Door::Open => Ok(()),
-            Door::Formatting => Err(Status::FORMAT_IN_PROGRESS),
-            Door::Hidden => Err(Status::INVALID_FIELD),
+            shut => Err(shut.refusal().unwrap_or(Status::INVALID_FIELD)),
         }
     }
 

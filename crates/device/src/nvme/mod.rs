@@ -30,6 +30,7 @@ mod manage;
 mod namespace;
 mod queue;
 mod ranges;
+mod sanitize;
 mod self_test;
 mod shadow;
 mod slot;
@@ -294,6 +295,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.rt.spawn(self.clone().control());
         self.rt.spawn(self.clone().tell_late());
         self.rt.spawn(self.clone().run_self_tests());
+        self.rt.spawn(self.clone().run_sanitizes());
         self.rt.spawn(self.clone().look_at_shadows());
         if H::ON {
             self.rt.spawn(self.clone().stop_when_fatal());

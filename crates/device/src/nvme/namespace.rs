@@ -10,6 +10,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
 use super::NAMESPACES_MAX;
+use super::sanitize::{self, Sanitizing};
 use super::uncorrectable::{self, Marks};
 
 /// A block of this many bytes, as a power of two, is offered beside the medium's own.
@@ -29,7 +30,7 @@ const KEPT_BYTES: usize = 24;
 const _: () = {
     let namespaces = MARK_2.len() + 5 + KEPT_BYTES * NAMESPACES_MAX as usize;
     let marks = 1 + uncorrectable::KEPT_BYTES * uncorrectable::WINDOWS_MAX;
-    assert!(namespaces + marks <= media::contents::LABEL_BYTES_MAX);
+    assert!(namespaces + marks + sanitize::KEPT_BYTES <= media::contents::LABEL_BYTES_MAX);
 };
 
 /// A namespace.
@@ -79,6 +80,22 @@ pub(super) enum Door {
     Formatting,
     /// It is being made, or deleted.
     Hidden,
+    /// Everything is being sanitized.
+    Sanitizing,
+    /// Everything was, and that has failed.
+    Spoilt,
+}
+
+impl Door {
+    /// What whoever comes to it is told; none: it is open, or there is nothing to be seen behind it.
+    pub fn refusal(self) -> Option<Status> {
+        match self {
+            Door::Open | Door::Hidden => None,
+            Door::Formatting => Some(Status::FORMAT_IN_PROGRESS),
+            Door::Sanitizing => Some(Status::SANITIZE_IN_PROGRESS),
+            Door::Spoilt => Some(Status::SANITIZE_FAILED),
+        }
+    }
 }
 
 /// What there is at a number.
@@ -106,6 +123,8 @@ pub(super) struct Namespaces {
     made: Cell<u32>,
     /// Blocks that the host has made unreadable.
     pub marks: Marks,
+    /// What became of all of them.
+    pub sanitizing: Sanitizing,
     /// Blocks of the medium in all; one block of it, and one of the largest format, as powers of two.
     blocks: u64,
     own_log2: u8,
@@ -124,6 +143,7 @@ impl Namespaces {
             places: Default::default(),
             made: Cell::new(0),
             marks: Marks::default(),
+            sanitizing: Sanitizing::default(),
             blocks: media.blocks(),
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
@@ -131,6 +151,7 @@ impl Namespaces {
         if all.recall(&label.unwrap_or_default()).is_none() {
             all.divide(otherwise.into());
         }
+        all.shut_doors();
         all
     }
 
@@ -235,6 +256,19 @@ impl Namespaces {
         Err(full)
     }
 
+    /// That none of them is being formatted, made or deleted.
+    pub fn must_be_settled(&self) -> Result<(), Status> {
+        match self.places.iter().map(|place| place.door.get()).find(|door| *door != Door::Open) {
+            None | Some(Door::Spoilt) => Ok(()),
+            Some(door) => Err(door.refusal().unwrap_or(Status::COMMAND_SEQUENCE_ERROR)),
+        }
+    }
+
+    /// All doors are as sanitizing wants them.
+    pub fn shut_doors(&self) {
+        self.places.iter().for_each(|place| place.door.set(self.sanitizing.door()));
+    }
+
     /// Blocks of the medium that no namespace has.
     pub fn unallocated(&self) -> u64 {
         let taken = self.places.iter().filter_map(|place| place.namespace.get());
@@ -255,6 +289,7 @@ impl Namespaces {
             label.extend(blocks.to_le_bytes());
         }
         self.marks.store(&mut label);
+        self.sanitizing.store(&mut label);
         media.set_label(&label)
     }
 
@@ -282,7 +317,8 @@ impl Namespaces {
             }
             kept.push((number, namespace));
         }
-        self.marks.recall(&rest[usize::from(*count) * KEPT_BYTES..], self.blocks)?;
+        let rest = self.marks.recall(&rest[usize::from(*count) * KEPT_BYTES..], self.blocks)?;
+        self.sanitizing.recall(rest)?;
         kept.into_iter().for_each(|(at, one)| self.places[at].namespace.set(Some(one)));
         self.made.set(u32::from_le_bytes(*made));
         Some(())

@@ -35,6 +35,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if zeroes.deallocate {
             self.deallocate(extent.block, extent.blocks.into()).await?;
         } else {
+            self.soil()?;
             let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
             buffer.clear();
             buffer.resize(PIECE_BYTES as usize, 0);
@@ -143,6 +144,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     async fn copy_range(&self, number: u16, from: Extent, to: u64) -> Result<(), Status> {
+        self.soil()?;
         let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
         for (_, at) in self.pieces(from) {
             let bytes = (at.blocks * self.media.block_bytes()) as usize;

@@ -30,6 +30,7 @@ pub(super) enum Ended {
     ByRemoval = 3,
     ByFormat = 4,
     Failed = 7,
+    BySanitize = 9,
 }
 
 /// DSTS of a place in the log that no test has filled.

@@ -147,16 +147,17 @@ impl Marks {
         }
     }
 
-    /// The reverse, if it makes sense on a medium of so many blocks. A label from before there were marks has
-    /// nothing here.
-    pub fn recall(&self, label: &[u8], blocks: u64) -> Option<()> {
-        let Some((count, rest)) = label.split_first() else { return Some(()) };
+    /// The reverse, if it makes sense on a medium of so many blocks; what follows in the label. One from
+    /// before there were marks has nothing here.
+    pub fn recall<'a>(&self, label: &'a [u8], blocks: u64) -> Option<&'a [u8]> {
+        let Some((count, rest)) = label.split_first() else { return Some(label) };
         let count = usize::from(*count);
         if count > WINDOWS_MAX {
             return None;
         }
         let mut windows: Vec<Window> = Vec::with_capacity(count);
-        for bytes in rest.get(..count * KEPT_BYTES)?.chunks_exact(KEPT_BYTES) {
+        let (kept, rest) = rest.split_at_checked(count * KEPT_BYTES)?;
+        for bytes in kept.chunks_exact(KEPT_BYTES) {
             let (number, kept) = bytes.split_first_chunk()?;
             let number = u64::from_le_bytes(*number);
             let kept = u128::from_le_bytes(kept.try_into().ok()?);
@@ -169,7 +170,7 @@ impl Marks {
         }
         self.any.set(!windows.is_empty());
         self.windows.replace(windows);
-        Some(())
+        Some(rest)
     }
 
     fn as_before(&self, windows: Vec<Window>) {

@@ -5,6 +5,7 @@ use wire::nvme::identify::{
     IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList, ascii_text, cns, csi,
     oacs, oncs, vwc,
 };
+use wire::nvme::log::sanicap;
 use wire::nvme::registers::VERSION_1_4;
 use wire::nvme::status::Status;
 use wire::{BusAddr, Nsid};
@@ -56,6 +57,8 @@ fn the_controller() {
         assert_eq!((c.oacs.get(), c.fuses.get(), c.sgls.get()), (managed, 1, 0));
         assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));
+        let sanitize = sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS;
+        assert_eq!(c.sanicap.get(), sanitize);
         assert_eq!(c.vwc, vwc::PRESENT | vwc::BROADCAST_FLUSH);
         for text in [&c.sn[..], &c.mn[..], &c.fr[..]] {
             assert!(!ascii_text(text).unwrap_or_default().is_empty());

@@ -24,6 +24,7 @@ mod queues;
 mod ranges;
 mod registers;
 mod resets;
+mod sanitizes;
 mod self_tests;
 mod shadows;
 mod uncorrectable;

@@ -37,6 +37,9 @@ impl AsyncEvent {
     pub const NAMESPACE_ATTRIBUTE_CHANGED: AsyncEvent =
         AsyncEvent::of(2, 0, lid::CHANGED_NAMESPACES);
 
+    /// A Sanitize has ended, well or not.
+    pub const SANITIZED: AsyncEvent = AsyncEvent::of(6, 1, lid::SANITIZE);
+
     const fn of(kind: u8, info: u8, log_page: u8) -> AsyncEvent {
         AsyncEvent::new().with_kind(kind).with_info(info).with_log_page(log_page)
     }

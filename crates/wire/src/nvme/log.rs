@@ -21,6 +21,8 @@ pub mod lid {
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// [`super::SelfTestLog`].
     pub const SELF_TEST: u8 = 0x06;
+    /// [`super::SanitizeStatus`].
+    pub const SANITIZE: u8 = 0x81;
 }
 
 /// One error (5.16.1.2).
@@ -198,6 +200,8 @@ pub mod effect {
     pub const INVENTORY: u32 = 1 << 3;
     /// CSE, 1 in bits 18:16: while it runs, no other command of the namespace is to be outstanding.
     pub const NAMESPACE_ALONE: u32 = 1 << 16;
+    /// CSE, 2 in bits 18:16: while it runs, no other command is to be outstanding.
+    pub const ALONE: u32 = 2 << 16;
     /// NCC: it may change what a namespace can do.
     pub const NAMESPACE: u32 = 1 << 2;
 }
@@ -257,6 +261,63 @@ impl SelfTestLog {
 }
 
 layout!(SelfTestLog, 564, { now @ 0, percent @ 1, results @ 4 });
+
+/// How a Sanitize stands (5.16.1.25).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SanitizeStatus {
+    /// SPROG: how much is done, in 65,536ths; ffffh if none is under way.
+    pub progress: U16,
+    /// SSTAT: how the last one stands in bits 2:0, passes that have ended in bits 7:3, and
+    /// [`GLOBAL_DATA_ERASED`](Self::GLOBAL_DATA_ERASED).
+    pub status: U16,
+    /// SCDW10: dword 10 of the last one.
+    pub dword10: U32,
+    /// What one takes in seconds, ffffffffh where nothing is said: overwriting, erasing blocks, changing
+    /// keys; then the same without deallocating.
+    pub times: [U32; 6],
+    /// Reserved.
+    pub reserved32: [u8; 480],
+}
+
+impl SanitizeStatus {
+    /// In bits 2:0 of `status`: none was ever begun.
+    pub const NEVER: u16 = 0;
+    /// The last one went well.
+    pub const DONE: u16 = 1;
+    /// One is under way.
+    pub const UNDER_WAY: u16 = 2;
+    /// The last one has failed.
+    pub const FAILED: u16 = 3;
+    /// Bit of `status`: nothing was written since the last one that went well.
+    pub const GLOBAL_DATA_ERASED: u16 = 1 << 8;
+
+    /// Bits 2:0 of `status`.
+    pub fn stands(&self) -> u16 {
+        self.status.get() & 7
+    }
+
+    /// Bits 7:3 of `status`.
+    pub fn passes(&self) -> u8 {
+        (self.status.get() >> 3 & 0x1f) as u8
+    }
+}
+
+layout!(SanitizeStatus, 512, { progress @ 0, status @ 2, dword10 @ 4, times @ 8, reserved32 @ 32 });
+
+/// Bits of SANICAP, in Identify Controller.
+pub mod sanicap {
+    /// CES: keys can be changed.
+    pub const CRYPTO_ERASE: u32 = 1 << 0;
+    /// BES: blocks can be erased.
+    pub const BLOCK_ERASE: u32 = 1 << 1;
+    /// OWS: the medium can be overwritten.
+    pub const OVERWRITE: u32 = 1 << 2;
+    /// NODMMAS: what is not deallocated afterwards is not changed afterwards either.
+    pub const NOT_MODIFIED_AFTERWARDS: u32 = 1 << 30;
+}
 
 /// All zeros: nothing has happened yet.
 macro_rules! default_is_zeros {

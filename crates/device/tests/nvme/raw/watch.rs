@@ -30,6 +30,8 @@ pub struct Witness {
     named: RefCell<Vec<bool>>,
     /// What the write commands that were fetched ask for.
     writes: RefCell<Vec<Access>>,
+    /// Whatever commands say, any block may be written: all are sanitized.
+    pub sanitizes: Cell<bool>,
     /// A command that names its blocks in a list has been fetched.
     lists: Cell<bool>,
     /// CSTS.RDY is 0.
@@ -58,6 +60,7 @@ impl Witness {
             base: base.0,
             named: RefCell::new(vec![false; bytes / PAGE as usize]),
             writes: RefCell::default(),
+            sanitizes: Cell::new(false),
             lists: Cell::new(false),
             disabled: Cell::new(true),
             reading: Cell::new(0),
@@ -154,7 +157,7 @@ impl Witness {
         let covers = |access: &Access| {
             access.lba.0 <= block && end <= access.lba.0.saturating_add(u64::from(access.blocks))
         };
-        self.writes.borrow().iter().rev().any(covers)
+        self.sanitizes.get() || self.writes.borrow().iter().rev().any(covers)
     }
 
     fn judge(&self, at: BusAddr, bytes: u32) {

@@ -2,8 +2,8 @@
 //! with a whole [`Request`].
 
 use super::{
-    Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Select, SelfTest,
-    SetFeatures,
+    Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Sanitize, Select,
+    SelfTest, SetFeatures,
 };
 use crate::nvme::entry::{DataPointer, Sqe};
 use crate::nvme::identify::csi;
@@ -57,6 +57,11 @@ pub fn format_nvm(cid: CommandId, nsid: Nsid, format: FormatNvm) -> Sqe {
 pub fn self_test(cid: CommandId, nsid: Nsid, test: SelfTest) -> Sqe {
     let command = Command::SelfTest(test);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
+}
+
+/// Sanitize all that there is.
+pub fn sanitize(cid: CommandId, sanitize: Sanitize) -> Sqe {
+    plain(cid, Command::Sanitize(sanitize))
 }
 
 /// Say where the shadows of doorbells are, and where the controller says behind which values it is to be

@@ -7,13 +7,15 @@ use crate::{CommandId, QueueId};
 
 mod build;
 mod dwords;
+mod sanitize;
 
 pub use build::{
     abort, async_event_request, attach_namespace, create_cq, create_namespace, create_sq,
     delete_cq, delete_namespace, delete_sq, doorbell_buffers, format_nvm, get_feature,
-    get_log_page, identify, self_test, set_feature,
+    get_log_page, identify, sanitize, self_test, set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
+pub use sanitize::{Sanitize, SanitizeAction};
 
 /// An admin command that makes sense, and where its data lies.
 pub type Request = entry::Request<Command>;
@@ -63,6 +65,8 @@ pub enum Command {
     FormatNvm(FormatNvm),
     /// 5.8. The test goes on after the command has completed.
     SelfTest(SelfTest),
+    /// 5.24: it goes on after the command has completed.
+    Sanitize(Sanitize),
     /// 5.11: where the host keeps shadows of its doorbells, and where the controller says behind which values
     /// it is to be rung: both pages of the data pointer.
     DoorbellBuffers,
@@ -244,6 +248,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
             0xf => SelfTest::Abort,
             _ => return Err(Status::INVALID_FIELD),
         }),
+        opcode::SANITIZE => Command::Sanitize(Sanitize::parse(sqe)?),
         opcode::DOORBELL_BUFFER_CONFIG => Command::DoorbellBuffers,
         opcode::NAMESPACE_MANAGEMENT => match sqe.cdw10.get() & 0xf {
             0 => Command::CreateNamespace { csi: (sqe.cdw11.get() >> 24) as u8 },
@@ -287,6 +292,7 @@ impl Request {
             }
             Command::AsyncEventRequest | Command::DoorbellBuffers => {}
             Command::FormatNvm(format) => format.store(&mut sqe),
+            Command::Sanitize(sanitize) => sanitize.store(&mut sqe),
             Command::SelfTest(test) => sqe.cdw10 = (*test as u32).into(),
             Command::CreateNamespace { csi } => sqe.cdw11 = (u32::from(*csi) << 24).into(),
             Command::AttachNamespace => {}
@@ -312,6 +318,7 @@ impl Command {
             Command::AsyncEventRequest => opcode::ASYNC_EVENT_REQUEST,
             Command::FormatNvm(_) => opcode::FORMAT_NVM,
             Command::SelfTest(_) => opcode::SELF_TEST,
+            Command::Sanitize(_) => opcode::SANITIZE,
             Command::DoorbellBuffers => opcode::DOORBELL_BUFFER_CONFIG,
             Command::CreateNamespace { .. } | Command::DeleteNamespace => {
                 opcode::NAMESPACE_MANAGEMENT
@@ -340,6 +347,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 15);
+        assert_eq!(known, 16);
     }
 }
