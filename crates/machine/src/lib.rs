@@ -17,6 +17,7 @@
 //! ```
 
 pub mod calibrate;
+pub mod cli;
 pub mod conformance;
 pub mod device;
 pub mod disk;

@@ -1,7 +1,5 @@
 //! The `doorbell` command.
 
-mod cli;
-
 fn main() -> std::process::ExitCode {
-    cli::main()
+    machine::cli::main()
 }

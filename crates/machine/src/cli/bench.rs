@@ -7,15 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::engine::Ran;
+use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::measure::{self, DriverCosts, ROUND_TRIPS};
+use crate::plan::Plan;
+use crate::plan::units::size_text;
+use crate::serve;
+use crate::work::Work;
+use crate::world::{self, Options, Outcome};
 use clap::Args;
-use machine::engine::Ran;
-use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
-use machine::measure::{self, DriverCosts, ROUND_TRIPS};
-use machine::plan::Plan;
-use machine::plan::units::size_text;
-use machine::serve;
-use machine::work::Work;
-use machine::world::{self, Options, Outcome};
 use runtime::Span;
 use workload::trace::Mapping;
 

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::calibrate::{Primitives, Ways, plan};
+use crate::interfaces::Nvme;
+use crate::plan::Plan;
+use crate::work::Work;
+use crate::world::{self, Options, Outcome};
 use clap::Args;
-use machine::calibrate::{Primitives, Ways, plan};
-use machine::interfaces::Nvme;
-use machine::plan::Plan;
-use machine::work::Work;
-use machine::world::{self, Options, Outcome};
 use runtime::Span;
 use workload::trace::Mapping;
 

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::engine::Ran;
+use crate::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
+use crate::papers::Table;
+use crate::plan::Plan;
+use crate::work::Work;
+use crate::world::{self, Options};
 use clap::Args;
-use machine::engine::Ran;
-use machine::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
-use machine::papers::Table;
-use machine::plan::Plan;
-use machine::work::Work;
-use machine::world::{self, Options};
 use workload::pattern::OpKind;
 
 use super::Sets;

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use crate::conformance::{Controller, run};
+use crate::plan::Plan;
 use ::conformance::{Case, Harm, Ran, Stop, sections};
 use clap::{Args, ValueEnum};
-use machine::conformance::{Controller, run};
-use machine::plan::Plan;
 
 use super::Sets;
 use super::run::World;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::diskhog::{self, Hog, HogSeen};
+use crate::papers::Table;
+use crate::plan::units::{parse_size, parse_span};
+use crate::plan::{POLICIES, Plan};
 use clap::{Args, ValueEnum};
-use machine::diskhog::{self, Hog, HogSeen};
-use machine::papers::Table;
-use machine::plan::units::{parse_size, parse_span};
-use machine::plan::{POLICIES, Plan};
 use runtime::Span;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use crate::hardware::{self, Wanted};
 use clap::Args;
-use machine::hardware::{self, Wanted};
 
 #[derive(Args)]
 pub(super) struct Hardware {

@@ -14,12 +14,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "rtl")]
-use machine::interfaces::FastpathRtl;
-use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
-use machine::plan::{self, Plan};
-use machine::serve;
+use crate::interfaces::FastpathRtl;
+use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::plan::{self, Plan};
+use crate::serve;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
 #[derive(Parser)]
@@ -172,7 +172,7 @@ fn end_with_the_reader() {
 const READER_GONE: i32 = 128 + 13;
 
 /// Does what was typed. Failures go to standard error, one a line, and make the exit code 1.
-pub(crate) fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     end_with_the_reader();
     match perform(Typed::parse().command) {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! `doorbell papers`: figures and tables of papers beside what this code gives.
 
-use machine::papers::{self, Paper};
-use machine::world::RunError;
+use crate::papers::{self, Paper};
+use crate::world::RunError;
 
 pub(super) fn papers(name: Option<&str>) -> Result<bool, String> {
     let all = papers::all();

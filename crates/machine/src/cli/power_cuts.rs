@@ -2,11 +2,11 @@
 
 use std::io::IsTerminal;
 
+use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::plan::Plan;
+use crate::power_cuts::{self, Campaign, Survived};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
-use machine::plan::Plan;
-use machine::power_cuts::{self, Campaign, Survived};
 
 use super::{InterfaceName, Sets};
 
@@ -39,7 +39,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
         InterfaceName::Fastpath => cut::<Fastpath>(typed, &plan),
         InterfaceName::HostFlash => cut::<HostFlash>(typed, &plan),
         #[cfg(feature = "rtl")]
-        InterfaceName::FastpathRtl => cut::<machine::interfaces::FastpathRtl>(typed, &plan),
+        InterfaceName::FastpathRtl => cut::<crate::interfaces::FastpathRtl>(typed, &plan),
     }
 }
 

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::device::FlashSeen;
+#[cfg(feature = "rtl")]
+use crate::interfaces::FastpathRtl;
+use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::plan::Plan;
+use crate::plan::units::parse_span;
+use crate::series::TimeSeries;
+use crate::work::Work;
+use crate::world::{self, Options, Outcome};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::device::FlashSeen;
-#[cfg(feature = "rtl")]
-use machine::interfaces::FastpathRtl;
-use machine::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
-use machine::plan::Plan;
-use machine::plan::units::parse_span;
-use machine::series::TimeSeries;
-use machine::work::Work;
-use machine::world::{self, Options, Outcome};
 use runtime::{Entry, Log, Span};
 use serde_json::{Value, json};
 use workload::report::{JobReport, Report};
