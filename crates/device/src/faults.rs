@@ -1,8 +1,7 @@
 //! Faults on purpose: which commands they strike, when, and what they do to them.
 //!
-//! A front end asks its [`Hook`] about every command that it begins. Where a plan has no faults that is
-//! [`Perfect`], which has nothing to say, and the compiler leaves the question out. Else it is a shared
-//! [`Faults`], which counts, draws from one stream of dice for each fault, and logs what it does:
+//! A front end asks its [`Hook`] about every command that it begins, if the hook [is on](Hook::is_on). It is
+//! a shared [`Faults`], which counts, draws from one stream of dice for each fault, and logs what it does:
 //! `fault KIND N ID`, with the fault's number from 0 in the plan's order, and the command's queue and
 //! identifier as `queue << 16 | identifier`; all ones where no command was struck.
 
@@ -235,8 +234,8 @@ pub struct Effect {
 
 /// What a front end asks about its commands.
 pub trait Hook: 'static {
-    /// Whether there is anything to ask.
-    const ON: bool;
+    /// Whether there is anything to ask: the same for as long as it lives.
+    fn is_on(&self) -> bool;
 
     /// A command begins: what strikes it.
     fn begin(&self, rt: &Rt, order: &Order) -> Effect;
@@ -274,7 +273,9 @@ pub trait Hook: 'static {
 pub struct Perfect;
 
 impl Hook for Perfect {
-    const ON: bool = false;
+    fn is_on(&self) -> bool {
+        false
+    }
 
     fn begin(&self, _: &Rt, _: &Order) -> Effect {
         Effect::default()
@@ -427,7 +428,9 @@ impl Faults {
 }
 
 impl Hook for Rc<Faults> {
-    const ON: bool = true;
+    fn is_on(&self) -> bool {
+        !self.faults.is_empty()
+    }
 
     fn begin(&self, rt: &Rt, order: &Order) -> Effect {
         let (mut effect, after) = (Effect::default(), rt.now().since(self.since));

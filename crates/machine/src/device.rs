@@ -244,35 +244,10 @@ impl Device {
         plan: &Plan,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let (medium, faults) = match kept {
+        let (medium, dies) = match kept {
             Kept::Flash(kept) if I::BARE => return Device::bare::<I, P>(port, *kept, clock, plan),
-            Kept::Flash(kept) if plan.medium.bridge.is_some() => {
-                let (medium, dies) = bridged(&rt, *kept, clock, plan)?;
-                let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
-                faults.iter().for_each(|faults| tell_of_dies(faults, &dies));
-                (medium, faults)
-            }
-            Kept::Blocks(contents) if plan.medium.disks.is_some() => {
-                let array = plan.medium.disks.clone().expect("just looked at");
-                let modelled = clock == Clock::Virtual || plan.medium.pace == MediumPace::Modelled;
-                let disks = Rc::new(Disks::new(&rt, contents, array, modelled));
-                let medium = Medium::Disks(disks);
-                (medium.clone(), start_on::<I, P>(&rt, port, medium, plan))
-            }
-            Kept::Blocks(contents) => {
-                let pace = match clock {
-                    Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
-                    Clock::Wall => plan.medium.live_pace(),
-                };
-                let medium = Rc::new(Banked::new(&rt, contents, pace));
-                if plan.faults.is_empty() {
-                    I::start(port, medium.clone(), plan);
-                    (Medium::Banked(medium), None)
-                } else {
-                    let medium = Medium::Banked(medium);
-                    (medium.clone(), start_on::<I, P>(&rt, port, medium, plan))
-                }
-            }
+            Kept::Flash(kept) if plan.medium.bridge.is_some() => bridged(&rt, *kept, clock, plan)?,
+            Kept::Blocks(contents) => (of_blocks(&rt, contents, clock, plan)?, Vec::new()),
             Kept::Flash(kept) => {
                 let flash = flash_of(plan);
                 let KeptFlash { remains, label, asleep, others: _ } = *kept;
@@ -283,12 +258,14 @@ impl Device {
                     None => Drive::start(&rt, on, software, keep, label),
                     Some(asleep) => Drive::wake(&rt, on, software, keep, label, asleep),
                 };
-                let medium = Medium::Flash { drive, chips: chips.clone() };
-                let faults = start_on::<I, P>(&rt, port, medium.clone(), plan);
-                faults.iter().for_each(|faults| tell_of_dies(faults, std::slice::from_ref(&chips)));
-                (medium, faults)
+                (Medium::Flash { drive, chips: chips.clone() }, vec![chips])
             }
         };
+        let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
+        tell_of_dies(&faults, &dies);
+        let store = Rc::new(Faulty::new(&rt, Rc::new(medium.clone()), faults.harm.clone()));
+        I::start(port, store, plan, &faults);
+        let faults = (!plan.faults.is_empty()).then_some(faults);
         Ok(Device { ground: Ground::Medium(medium), faults, rt })
     }
 
@@ -468,6 +445,19 @@ impl FlashSeen {
     }
 }
 
+/// Memory, or disks that rotate.
+fn of_blocks(rt: &Rt, contents: Contents, clock: Clock, plan: &Plan) -> Result<Medium, RunError> {
+    if let Some(array) = plan.medium.disks.clone() {
+        let disks = Disks::new(rt, contents, array, is_modelled(clock, plan));
+        return Ok(Medium::Disks(Rc::new(disks)));
+    }
+    let pace = match clock {
+        Clock::Virtual => plan.simulated_pace().map_err(RunError::of)?,
+        Clock::Wall => plan.medium.live_pace(),
+    };
+    Ok(Medium::Banked(Rc::new(Banked::new(rt, contents, pace))))
+}
+
 /// Controllers behind the plan's bridge, each with chips and software of its own.
 fn bridged(
     rt: &Rt,
@@ -519,17 +509,4 @@ fn flash_of(plan: &Plan) -> &Flash {
 /// Whether flash takes the time of its model.
 fn is_modelled(clock: Clock, plan: &Plan) -> bool {
     clock == Clock::Virtual || plan.medium.pace == MediumPace::Modelled
-}
-
-/// Starts the interface on a medium of any kind, with the plan's faults, or none: see [`crate::medium`].
-fn start_on<I: Interface, P: DevicePort>(
-    rt: &Rt,
-    port: P,
-    medium: Medium,
-    plan: &Plan,
-) -> Option<Rc<Faults>> {
-    let faults = Faults::start(rt, &plan.faults, plan.run.seed);
-    let medium = Rc::new(Faulty::new(rt, Rc::new(medium), faults.harm.clone()));
-    I::start_faulty(port, medium, plan, &faults);
-    (!plan.faults.is_empty()).then_some(faults)
 }

@@ -15,18 +15,18 @@ use std::rc::Rc;
 use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
-use device::faults::{Faults, Hook, Perfect};
+use device::faults::Faults;
 use device::flash::Chips;
 use device::{block as block_front, dcx as dcx_front, nvme as front};
 use ftl::Stats;
 use host::{BlockDevice, InitError};
 use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
-use media::Media;
 use runtime::Span;
 use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use crate::function;
+use crate::medium::{Footing, Store};
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
 use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
 
@@ -85,8 +85,11 @@ pub trait Interface: 'static {
         let _ = (plan, spec);
     }
 
+    /// Whether a plan's faults can strike its commands. Where they can't, a world with some is not built.
+    const FAULTS: bool = false;
+
     /// Starts the device's end.
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan);
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>);
 
     /// Whether its device has bare flash, and the flash software is its driver's.
     const BARE: bool = false;
@@ -106,20 +109,6 @@ pub trait Interface: 'static {
         ports: Vec<P>,
         plan: &Plan,
     ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
-
-    /// Whether a plan's faults can strike its commands.
-    const FAULTS: bool = false;
-
-    /// Starts the device's end with faults. Where they can strike no commands, a world is not built.
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
-        let _ = faults;
-        Self::start(port, medium, plan);
-    }
 }
 
 /// A driver that runs.
@@ -171,18 +160,10 @@ impl Interface for Nvme {
         Some(function::nvme(plan, Nvme::register_bytes(plan)))
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        front::Controller::start(port, medium, options(plan));
-    }
-
     const FAULTS: bool = true;
 
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        let medium = Rc::new(Footing::Plain(store));
         front::Controller::start_with(port, medium, options(plan), faults.clone());
     }
 
@@ -275,19 +256,20 @@ impl Interface for Dcx {
         2 * queues + 1
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        start_dcx(port, medium, plan, Perfect);
-    }
-
     const FAULTS: bool = true;
 
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
-        start_dcx(port, medium, plan, faults.clone());
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        let rt = port.rt().clone();
+        let tagged = match dcx_of(plan).tags {
+            // A medium that cannot be read promises nothing; the driver's tags are random then.
+            DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, store.clone(), grain)
+                .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, store)),
+            DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, store),
+        };
+        let tagged = Rc::new(tagged);
+        let footing = Rc::new(Footing::Tagged(tagged.clone()));
+        front::Controller::start_with(port.clone(), footing, options(plan), faults.clone());
+        dcx_front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
@@ -320,25 +302,6 @@ impl<P: HostPort> Driver<P> for DcxDriver<P> {
         self.dcx.stop().await.map_err(|error| error.to_string())?;
         self.nvme.stop().await
     }
-}
-
-fn start_dcx<P: DevicePort, M: Media, H: Hook + Clone>(
-    port: P,
-    medium: Rc<M>,
-    plan: &Plan,
-    hook: H,
-) {
-    let rt = port.rt().clone();
-    let tagged = match dcx_of(plan).tags {
-        // A medium that cannot be read promises nothing; the driver's tags are random then.
-        DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, medium.clone(), grain)
-            .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, medium)),
-        DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, medium),
-    };
-    let tagged = Rc::new(tagged);
-    let nvme = options(plan);
-    front::Controller::start_with(port.clone(), tagged.clone(), nvme, hook.clone());
-    dcx_front::Front::start_with(port, tagged, dcx_options(plan), hook);
 }
 
 /// Descriptor blocks: one ring, exchanged block by block.
@@ -406,8 +369,8 @@ impl Interface for Block {
         2
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        block_front::Front::start(port, medium, block_options(plan));
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, _: &Rc<Faults>) {
+        block_front::Front::start(port, store, block_options(plan));
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
@@ -458,7 +421,11 @@ fn block_of(plan: &Plan) -> &plan::Block {
     plan.block.as_ref().expect("checked before the world is built")
 }
 
-fn block_options(plan: &Plan) -> block_front::Options {
+/// What a plan says of the device of descriptor blocks.
+///
+/// # Panics
+/// If the plan has no table `[block]`.
+pub fn block_options(plan: &Plan) -> block_front::Options {
     let (block, timing) = (block_of(plan), plan.medium.timing.as_ref());
     let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
     let first = timing.map_or(0, |timing| ns(timing.first_byte));

@@ -1,15 +1,16 @@
-//! A medium of any kind.
+//! A medium of any kind, with whatever is wrong with it.
 //!
 //! An interface is compiled for each type of medium that it may stand on, for each bus, and that is most of
-//! what compiling costs. So there are two types: a plain medium without faults, on which interfaces are
-//! measured, and this one, under faults or none, for everything else.
+//! what compiling costs. So there is one type, and what is asked on the way of a command, which medium it is
+//! and whether anything is wrong, are a few branches that always go the same way.
 
 use std::rc::Rc;
 
 use ::device::bridge::Bridge;
+use ::device::dcx::Tagged;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use media::{Banked, Disks, Extent, Head, Media, MediaError};
+use media::{Banked, Disks, Extent, Faulty, Head, Media, MediaError};
 use runtime::Time;
 
 /// What a device stands on.
@@ -35,68 +36,105 @@ pub enum Medium {
     },
 }
 
-/// Asks the one that it is.
-macro_rules! ask {
-    ($self:ident, $medium:ident => $answer:expr) => {
-        match $self {
-            Medium::Banked($medium) => $answer,
-            Medium::Disks($medium) => $answer,
-            Medium::Flash { drive: $medium, .. } => $answer,
-            Medium::Bridged { bridge: $medium, .. } => $answer,
+/// What an interface is given: the medium, as far as the plan's faults leave it.
+pub type Store = Rc<Faulty<Medium>>;
+
+/// What an NVMe controller stands on: the store itself, or the tags of DC Express around it.
+pub enum Footing {
+    /// The store.
+    Plain(Store),
+    /// Writes pass the device's choice of tags.
+    Tagged(Rc<Tagged<Faulty<Medium>>>),
+}
+
+/// A medium that hands everything on to the one that it is.
+macro_rules! hand_on {
+    ($type:ident, $medium:ident: $($pattern:pat),+) => {
+        impl Media for $type {
+            fn blocks(&self) -> u64 {
+                match self {
+                    $($pattern => $medium.blocks(),)+
+                }
+            }
+
+            fn block_bytes(&self) -> u32 {
+                match self {
+                    $($pattern => $medium.block_bytes(),)+
+                }
+            }
+
+            fn head(&self) -> Option<Head> {
+                match self {
+                    $($pattern => $medium.head(),)+
+                }
+            }
+
+            async fn ready(&self) {
+                match self {
+                    $($pattern => $medium.ready().await,)+
+                }
+            }
+
+            async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+                match self {
+                    $($pattern => $medium.read(at).await,)+
+                }
+            }
+
+            async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
+                match self {
+                    $($pattern => $medium.read_head(at, bytes).await,)+
+                }
+            }
+
+            fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.runs(at, put),)+
+                }
+            }
+
+            async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.write(at, data).await,)+
+                }
+            }
+
+            async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.deallocate(at).await,)+
+                }
+            }
+
+            fn overwrites(&self) -> bool {
+                match self {
+                    $($pattern => $medium.overwrites(),)+
+                }
+            }
+
+            fn label(&self) -> Option<Vec<u8>> {
+                match self {
+                    $($pattern => $medium.label(),)+
+                }
+            }
+
+            fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.set_label(label),)+
+                }
+            }
+
+            async fn flush(&self) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.flush().await,)+
+                }
+            }
         }
     };
 }
 
-impl Media for Medium {
-    fn blocks(&self) -> u64 {
-        ask!(self, medium => medium.blocks())
-    }
-
-    fn block_bytes(&self) -> u32 {
-        ask!(self, medium => medium.block_bytes())
-    }
-
-    fn head(&self) -> Option<Head> {
-        ask!(self, medium => medium.head())
-    }
-
-    async fn ready(&self) {
-        ask!(self, medium => medium.ready().await)
-    }
-
-    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
-        ask!(self, medium => medium.read(at).await)
-    }
-
-    async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
-        ask!(self, medium => medium.read_head(at, bytes).await)
-    }
-
-    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
-        ask!(self, medium => medium.runs(at, put))
-    }
-
-    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        ask!(self, medium => medium.write(at, data).await)
-    }
-
-    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
-        ask!(self, medium => medium.deallocate(at).await)
-    }
-
-    fn overwrites(&self) -> bool {
-        ask!(self, medium => medium.overwrites())
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        ask!(self, medium => medium.label())
-    }
-
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        ask!(self, medium => medium.set_label(label))
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        ask!(self, medium => medium.flush().await)
-    }
-}
+hand_on!(Medium, medium:
+    Medium::Banked(medium),
+    Medium::Disks(medium),
+    Medium::Flash { drive: medium, .. },
+    Medium::Bridged { bridge: medium, .. });
+hand_on!(Footing, medium: Footing::Plain(medium), Footing::Tagged(medium));

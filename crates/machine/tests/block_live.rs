@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::live::Shared;
 use common::{Folder, clean, doorbell, only, operations, plan, said, work};
+use device::block::Front;
 use host::{BlockDevice, Kind};
-use machine::interfaces::{Block, Driver, Interface};
+use machine::interfaces::{Block, Driver, Interface, block_options};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome, RunError};
@@ -172,7 +173,7 @@ fn errors_reach_exactly_the_requests_that_have_them() {
                 let rt = Rt::live(&STD_CLOCK, None, Log::Off);
                 let contents = Contents::new(plan.medium.contents.clone()).expect("contents");
                 let medium = Faulty(Banked::new(&rt, contents, Pace::Immediate));
-                Block::start(shared.device(&rt), Rc::new(medium), &plan);
+                Front::start(shared.device(&rt), Rc::new(medium), block_options(&plan));
                 started.store(true, Ordering::Release);
                 rt.block_on(async {
                     while !stop.load(Ordering::Acquire) {
@@ -237,7 +238,7 @@ fn looking_ahead_keeps_nothing_from_coming_back() {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let contents = Contents::new(plan.medium.contents.clone()).expect("contents");
         let medium = Banked::new(&rt, contents, Pace::Immediate);
-        Block::start(shared.device(&rt), Rc::new(medium), &plan);
+        Front::start(shared.device(&rt), Rc::new(medium), block_options(&plan));
         let passes = Rc::new(Cell::new(0));
         rt.block_on(async {
             let driver = Block::connect(vec![shared.host(&rt)], &plan).await.expect("a device");

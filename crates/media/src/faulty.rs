@@ -94,8 +94,11 @@ impl Harm {
     }
 
     fn mend(&self, at: Extent) {
-        let end = at.block.saturating_add(at.blocks.into());
         let mut turned = self.turned.borrow_mut();
+        if turned.is_empty() {
+            return;
+        }
+        let end = at.block.saturating_add(at.blocks.into());
         while let Some((&block, _)) = turned.range(at.block..end).next() {
             turned.remove(&block);
         }
@@ -103,8 +106,11 @@ impl Harm {
 
     /// The bits that have turned over in these blocks, as of the whole.
     fn of(&self, at: Extent, block_bytes: u32) -> Vec<Flip> {
-        let end = at.block.saturating_add(at.blocks.into());
         let turned = self.turned.borrow();
+        if turned.is_empty() {
+            return Vec::new();
+        }
+        let end = at.block.saturating_add(at.blocks.into());
         let of_block = |(block, flips): (&u64, &Vec<Flip>)| {
             let before = (block - at.block) as u32 * block_bytes;
             let moved = |flip: &Flip| Flip { byte: before + flip.byte, ..*flip };
@@ -169,6 +175,9 @@ impl<M: Media> Media for Faulty<M> {
 
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         let flips = self.harm.of(at, self.block_bytes());
+        if flips.is_empty() {
+            return self.medium.runs(at, put);
+        }
         flipped(&flips, |lent| self.medium.runs(at, lent), put)
     }
 

@@ -63,7 +63,9 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
         let struck = match request {
-            Ok(request) if H::ON => Box::pin(self.struck(queue, number, &request)).await,
+            Ok(request) if self.hook.is_on() => {
+                Box::pin(self.struck(queue, number, &request)).await
+            }
             _ => None,
         };
         let done = match request {
@@ -82,7 +84,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         };
         if let Some(code) = done.unwrap_or_else(Some) {
             self.port.spend(self.costs.post).await;
-            if H::ON {
+            if self.hook.is_on() {
                 self.before_report(queue, number, &request).await;
             }
             self.report(queue, entry.number(), entry.slot(), code);
@@ -92,7 +94,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             // What comes next comes after the report.
             queue.drop_command(&self.rt, false);
         }
-        if H::ON && self.hook.is_silent(queue.number + 1, entry.slot()) {
+        if self.hook.is_on() && self.hook.is_silent(queue.number + 1, entry.slot()) {
             self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
         } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
@@ -147,7 +149,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         let split = timed.then(|| {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
-        let flip = if H::ON { self.spoiled(number, at, to.bytes) } else { None };
+        let flip = if self.hook.is_on() { self.spoiled(number, at, to.bytes) } else { None };
         let blocks = Blocks { media: &*self.media, at, bytes: to.bytes, flip };
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
@@ -207,7 +209,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         };
         self.port.read(&[from], data, carry).await.map_err(of_dma)?;
         self.rt.mark(self.stages.transfer);
-        if H::ON
+        if self.hook.is_on()
             && let Some(flip) = self.spoiled(number, at, from.bytes)
         {
             data[flip.byte as usize] ^= flip.bits;

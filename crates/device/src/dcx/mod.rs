@@ -163,7 +163,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             stages: Stages {
                 pickup: rt.stage("pickup"),
                 dispatch: rt.stage("dispatch"),
-                fault: H::ON.then(|| rt.stage("fault")),
+                fault: hook.is_on().then(|| rt.stage("fault")),
                 turn: rt.stage("link wait"),
                 transfer: rt.stage("data transfer"),
             },

@@ -155,7 +155,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// Reports how a command ended.
     pub(super) fn report(&self, queue: &Queue, command: u32, slot: u16, code: Code) {
         let Some(open) = queue.open.get() else { return };
-        if H::ON {
+        if self.hook.is_on() {
             if self.hook.is_down() {
                 return;
             }

@@ -101,7 +101,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Posts a completion into its place, and its interrupt behind it.
     pub(super) fn post(&self, qid: QueueId, cqe: Cqe, place: Place) {
         let cqe = cqe.with_queue(qid, place.sq_head).with_phase(place.phase);
-        if H::ON {
+        if self.hook.is_on() {
             if self.hook.is_down() {
                 return;
             }
@@ -110,7 +110,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.rt.log("device", "completed", u64::from(qid.0), u64::from(cqe.cid.get()));
         if self.port.publish(place.at, cqe.as_bytes(), false).is_err() {
             self.fail("posting a completion", place.at.0);
-        } else if H::ON && self.hook.is_silent(qid.0, cqe.cid.get()) {
+        } else if self.hook.is_on() && self.hook.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
         } else if let Some(vector) = place.vector {
             self.signal(vector, qid, cqe.status());

@@ -90,13 +90,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Blocks on their way to the host: part of a read of the blocks `of`.
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Sent<'_, M> {
-        let flip = if H::ON { self.spoiled(number, of, at) } else { None };
+        let flip = if self.hook.is_on() { self.spoiled(number, of, at) } else { None };
         Sent { blocks: Blocks { media: &*self.media, at }, flip }
     }
 
     /// Data that have come from the host: part of a write of the blocks `of`.
     pub(super) fn received(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
-        if H::ON
+        if self.hook.is_on()
             && let Some(flip) = self.spoiled(number, of, at)
         {
             data[flip.byte as usize] ^= flip.bits;

@@ -264,7 +264,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
-                fault: H::ON.then(|| rt.stage("fault")),
+                fault: hook.is_on().then(|| rt.stage("fault")),
                 dispatch: rt.stage("dispatch"),
                 prp_list: rt.stage("prp list"),
                 transfer: rt.stage("data transfer"),
@@ -297,7 +297,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.rt.spawn(self.clone().run_self_tests());
         self.rt.spawn(self.clone().run_sanitizes());
         self.rt.spawn(self.clone().look_at_shadows());
-        if H::ON {
+        if self.hook.is_on() {
             self.rt.spawn(self.clone().stop_when_fatal());
         }
     }

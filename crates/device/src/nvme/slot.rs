@@ -145,7 +145,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 Err(Cut::Silently) => None,
             };
             if let Some(Outcome::Done(status, result)) = outcome {
-                if H::ON {
+                if self.hook.is_on() {
                     let _ =
                         slot.or_cut(Box::pin(self.before_completion(number, &job)).as_mut()).await;
                 }
@@ -172,7 +172,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     async fn execute(&self, number: u16, job: &Job) -> Outcome {
         self.port.spend(self.costs.parse).await;
-        let struck = if H::ON { Box::pin(self.struck(number, job)).await } else { None };
+        let struck =
+            if self.hook.is_on() { Box::pin(self.struck(number, job)).await } else { None };
         let outcome = match (struck, QueueKind::of(job.qid)) {
             (Some(outcome), _) => outcome,
             // Boxed, so that it does not make room for itself in the future of every read.

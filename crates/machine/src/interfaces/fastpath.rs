@@ -8,12 +8,12 @@ use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
 use host::fastpath::{Disk, Engine, Options};
-use media::Media;
 use wire::Lba;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
 use crate::fastpath::functions;
+use crate::medium::Store;
 use crate::plan::{self, Plan};
 
 /// An engine between its callers and an NVMe drive, of which it has one queue pair or several.
@@ -94,19 +94,10 @@ impl Interface for Fastpath {
         }
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        Nvme::start(port, medium, plan);
-    }
-
     const FAULTS: bool = true;
 
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
-        Nvme::start_faulty(port, medium, plan, faults);
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        Nvme::start(port, store, plan, faults);
     }
 
     async fn connect<P: HostPort>(

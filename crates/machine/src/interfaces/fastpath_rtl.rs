@@ -6,12 +6,12 @@ use bus::sim::SimSpec;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
-use media::Media;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Fastpath, Interface, Nvme, controller_options, driver};
+use crate::medium::Store;
 use crate::plan::Plan;
 
 /// The block between its callers and an NVMe drive, of which it has one queue pair. In virtual time
@@ -77,19 +77,10 @@ impl Interface for FastpathRtl {
     /// The driver's own costs are those of bringing the drive up.
     fn adjust(_: &Plan, _: &mut SimSpec) {}
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        Nvme::start(port, medium, plan);
-    }
-
     const FAULTS: bool = true;
 
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
-        Nvme::start_faulty(port, medium, plan, faults);
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        Nvme::start(port, store, plan, faults);
     }
 
     async fn connect<P: HostPort>(

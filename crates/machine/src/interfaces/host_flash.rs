@@ -3,16 +3,17 @@
 use std::rc::Rc;
 
 use bus::{DevicePort, HostPort};
+use device::faults::Faults;
 use device::flash::Chips;
 use device::pages as front;
 use ftl::{Cache, Stats};
 use host::InitError;
 use host::pages as driver;
-use media::Media;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface};
 use crate::device::software;
+use crate::medium::Store;
 use crate::plan::{Completion, Flash, PageAccess, Plan};
 
 /// Physical pages over the bus; map, write buffer and collector on the host.
@@ -91,7 +92,7 @@ impl Interface for HostFlash {
 
     /// # Panics
     /// Always: it stands on bare chips, by [`start_bare`](Interface::start_bare).
-    fn start<P: DevicePort, M: Media>(_: P, _: Rc<M>, _: &Plan) {
+    fn start<P: DevicePort>(_: P, _: Store, _: &Plan, _: &Rc<Faults>) {
         panic!("host-flash stands on no medium");
     }
 

@@ -8,13 +8,13 @@ use device::faults::Faults;
 use host::InitError;
 use host::nvme::{Policy, Spread, SpreadOptions};
 use host::scsi::{AttachError, Disk, Target, Unit, of_nvme};
-use media::Media;
 use runtime::Span;
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
+use crate::medium::Store;
 use crate::plan::Plan;
 
 /// A SCSI disk whose unit is an NVMe namespace, over queues by policy.
@@ -63,19 +63,10 @@ impl Interface for Scsi {
         Nvme::function(plan)
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, plan: &Plan) {
-        Nvme::start(port, medium, plan);
-    }
-
     const FAULTS: bool = true;
 
-    fn start_faulty<P: DevicePort, M: Media>(
-        port: P,
-        medium: Rc<M>,
-        plan: &Plan,
-        faults: &Rc<Faults>,
-    ) {
-        Nvme::start_faulty(port, medium, plan, faults);
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        Nvme::start(port, store, plan, faults);
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<ScsiDriver<P>, InitError> {

@@ -4,15 +4,14 @@
 pub mod flushed;
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use bus::sim::{SimBus, SimHost};
+use machine::device::{Clock, Device, Kept};
 use machine::engine::Ran;
 use machine::interfaces::{Interface, Nvme};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
-use media::{Banked, Contents};
 use runtime::{Log, Rt, Span};
 use workload::pattern::OpKind;
 use workload::stats::Shares;
@@ -91,9 +90,9 @@ pub fn in_sim<I: Interface, T>(
     let rt = Rt::simulated(None, log);
     let spec = bus::sim::SimSpec { register_bytes: I::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
-    let contents = Contents::new(plan.medium.contents.clone()).expect("contents in memory");
-    let pace = plan.simulated_pace().expect("a plan with timing");
-    I::start(bus.device(), Rc::new(Banked::new(&rt, contents, pace)), plan);
+    let kept = Kept::new(plan).expect("a medium in memory");
+    let device = Device::start::<I, _>(bus.device(), kept, Clock::Virtual, plan);
+    device.expect("a plan with timing");
     let result = rt.block_on(async {
         let driver = I::connect(vec![bus.host(0)], plan).await.expect("the device is there");
         body(rt.clone(), driver, bus.host(0)).await

@@ -13,11 +13,12 @@ pub mod wire;
 
 use std::rc::Rc;
 
+use ::device::faults::Faults;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use machine::interfaces::Interface;
+use machine::medium::Store;
 use machine::plan::Plan;
-use media::Media;
 
 /// The row of the mailbox.
 pub struct Mailbox;
@@ -54,8 +55,8 @@ impl Interface for Mailbox {
         wire::REGISTER_BYTES
     }
 
-    fn start<P: DevicePort, M: Media>(port: P, medium: Rc<M>, _: &Plan) {
-        device::start(port, medium);
+    fn start<P: DevicePort>(port: P, store: Store, _: &Plan, _: &Rc<Faults>) {
+        device::start(port, store);
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, _: &Plan) -> Result<host::Driver<P>, InitError> {
