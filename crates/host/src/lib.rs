@@ -48,6 +48,8 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// The longest transfer of one command, in bytes: a multiple of the block.
     pub transfer_bytes_max: u32,
+    /// Buffers begin at multiples of so many bytes: 1 or 4.
+    pub buffer_align: u32,
     /// Whether a completed write may wait in a cache that loses it with the power, until a flush.
     pub volatile_cache: bool,
 }
@@ -66,7 +68,7 @@ impl Geometry {
         if bytes > u64::from(self.transfer_bytes_max) {
             return refuse(Kind::Refused, "no more than the longest transfer of one command");
         }
-        if !buffer.at().0.is_multiple_of(4) {
+        if buffer.at().0 & u64::from(self.buffer_align - 1) != 0 {
             return refuse(Kind::Refused, "a buffer that begins at a multiple of 4 bytes");
         }
         let blocks = bytes / u64::from(self.block_bytes);

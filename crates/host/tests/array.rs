@@ -67,6 +67,7 @@ impl BlockDevice for Ram {
             blocks: self.0.blocks.borrow().len() as u64,
             block_bytes: BLOCK as u32,
             transfer_bytes_max: 8 * BLOCK as u32,
+            buffer_align: 4,
             volatile_cache: true,
         }
     }

@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use common::fake::{Answer, Traits};
 use common::{BLOCK, STAGES, Setup, World, pattern};
-use host::nvme::{Completion, Doorbell, Options, QueueOptions};
+use host::nvme::{Completion, Doorbell, Options, QueueOptions, Sgl};
 use host::{BlockDevice, Blocking, Kind};
 use runtime::{Dice, Journeys, Span};
 use wire::Lba;
+use wire::nvme::entry::DataPointer;
 use wire::nvme::identify::vwc;
 use wire::nvme::io::Command;
 use wire::nvme::status::Status;
@@ -78,6 +79,55 @@ fn a_buffer_may_begin_anywhere_and_be_as_long_as_a_transfer() {
             }
         }
     });
+}
+
+/// Scatter gather lists where they are wanted and the controller has them; those of any byte let a buffer
+/// begin there.
+#[test]
+fn lists_describe_what_they_are_wanted_for() {
+    let pages = [(0, 8, 0), (0, 16, 0), (0, 24, 1), (4, 8, 0), (4, 16, 1), (3, 8, 1), (3, 24, 1)];
+    for sgl in [Sgl::Never, Sgl::Long, Sgl::Always] {
+        for sgls in 0..3_u32 {
+            let mut traits = Traits::default();
+            traits.controller.sgls = sgls.into();
+            let lists = Rc::new(Cell::new(0_u32));
+            let seen = lists.clone();
+            traits.io = Box::new(move |_, request| {
+                let is_list = matches!(request.data, DataPointer::Sgl(_));
+                seen.set(seen.get() + u32::from(is_list));
+                Answer::After(Span::us(1))
+            });
+            let world = World::new(traits);
+            world.rt.block_on(async {
+                let options = Options { sgl, ..Options::default() };
+                let (_controller, queue) = world.queue(options, QueueOptions::default()).await;
+                let expected = if sgl == Sgl::Never || sgls != 1 { 4 } else { 1 };
+                assert_eq!(queue.geometry().buffer_align, expected, "{sgl:?} of {sgls}");
+                let whole = queue.buffer(32 * BLOCK).unwrap();
+                for (offset, blocks, is_long) in pages {
+                    lists.set(0);
+                    let (part, read) = queue.read(Lba(7), whole.part(offset, blocks * BLOCK)).await;
+                    if offset == 3 && expected == 4 {
+                        assert_eq!(read.unwrap_err().kind, Kind::Refused);
+                        continue;
+                    }
+                    read.unwrap();
+                    let listed = match sgl {
+                        _ if sgls == 0 => 0,
+                        Sgl::Never => 0,
+                        Sgl::Long => is_long,
+                        Sgl::Always => 1,
+                    };
+                    assert_eq!(lists.get(), listed, "{sgl:?} of {sgls}: {blocks} at {offset}");
+                    let mut found = vec![0; blocks * BLOCK];
+                    part.copy_out(0, &mut found);
+                    for (lba, block) in (7..).zip(found.chunks(BLOCK)) {
+                        assert_eq!(block, pattern(lba), "{sgl:?} of {sgls}: {blocks} at {offset}");
+                    }
+                }
+            });
+        }
+    }
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl Ram {
                 blocks,
                 block_bytes: BLOCK as u32,
                 transfer_bytes_max: TRANSFER,
+                buffer_align: 4,
                 volatile_cache,
             },
             flushes: Cell::new(0),

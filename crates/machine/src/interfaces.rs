@@ -515,6 +515,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         arbitration: arbitration(plan),
         coalescing: plan.host.coalescing.map(coalescing),
         shadow_doorbells: plan.host.shadow_doorbells,
+        sgl: plan.host.sgl,
         ..driver::Options::default()
     }
 }

@@ -6,6 +6,7 @@ use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{
     self, Access, BLOCKS_MAX, CopyTo, DatasetManagement, RANGES_MAX, WriteZeroes,
 };
+use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Lba, Nsid, QueueId};
 use zerocopy::{FromBytes, IntoBytes};
@@ -13,6 +14,13 @@ use zerocopy::{FromBytes, IntoBytes};
 fn data() -> impl Strategy<Value = DataPointer> {
     any::<(u64, u64)>()
         .prop_map(|(prp1, prp2)| DataPointer::Prp { prp1: BusAddr(prp1), prp2: BusAddr(prp2) })
+}
+
+/// As an I/O command may have it.
+fn io_data() -> impl Strategy<Value = DataPointer> {
+    let sgl = any::<(u64, u64)>()
+        .prop_map(|(low, high)| DataPointer::Sgl(Descriptor::from_words(low, high)));
+    prop_oneof![data(), sgl]
 }
 
 fn io_command() -> impl Strategy<Value = io::Command> {
@@ -120,7 +128,7 @@ fn admin_command() -> impl Strategy<Value = admin::Command> {
 proptest! {
     #[test]
     fn an_io_request_survives_its_bytes(
-        cid: u16, nsid: u32, data in data(), command in io_command(),
+        cid: u16, nsid: u32, data in io_data(), command in io_command(),
     ) {
         let request = io::Request { cid: CommandId(cid), nsid: Nsid(nsid), data, command };
         let sqe = Sqe::read_from_bytes(request.to_sqe().as_bytes()).unwrap();
@@ -158,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scatter_gather_list_is_an_invalid_field(psdt in 1..4u8, command in io_command()) {
+    fn lists_of_metadata_are_an_invalid_field(psdt in 2..4u8, command in io_command()) {
         let data = DataPointer::NONE;
         let mut sqe = io::Request { cid: CommandId(1), nsid: Nsid(1), data, command }.to_sqe();
         sqe.flags.set_psdt(psdt);

@@ -62,7 +62,7 @@ impl Case {
 
     /// The segments the device comes to, reading lists by `batch`.
     fn walk(self, pointer: DataPointer, memory: &BTreeMap<u64, u64>) -> Vec<Segment> {
-        let DataPointer::Prp { prp1, prp2 } = pointer;
+        let (prp1, prp2) = pointer.prps().expect("PRPs were built");
         let mut walk = PrpWalk::new(prp1, prp2, self.bytes, self.page_bytes).unwrap();
         let mut segments = Vec::new();
         while let Some(step) = walk.step() {

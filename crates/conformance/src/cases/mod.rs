@@ -15,6 +15,7 @@ mod registers;
 mod resets;
 mod sanitizes;
 mod self_tests;
+mod sgls;
 mod shadows;
 
 use crate::suite::Section;
@@ -25,6 +26,7 @@ pub(crate) const ALL: &[&[Section]] = &[
     queues::SECTIONS,
     resets::SECTIONS,
     data::SECTIONS,
+    sgls::SECTIONS,
     events::SECTIONS,
     identify::SECTIONS,
     logs::SECTIONS,

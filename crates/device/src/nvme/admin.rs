@@ -137,7 +137,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if !contiguous {
             return Err(Status::INVALID_FIELD);
         }
-        let DataPointer::Prp { prp1, .. } = data;
+        let (prp1, _) = data.prps()?;
         let base = queue_base(prp1, self.settings.get().page_bytes())?;
         if ends_in_address_space(base, bytes) { Ok(base) } else { Err(Status::INVALID_FIELD) }
     }

@@ -1,21 +1,28 @@
 //! From a command's data pointer to segments of host memory, and data either way.
 
+use std::ops::Range;
+
 use bus::{Carry, DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
 use media::{Extent, Media, MediaError};
-use runtime::Time;
+use runtime::{Stage, Time};
 use wire::BusAddr;
 use wire::nvme::entry::DataPointer;
-use wire::nvme::prp::{Coalesce, PrpWalk, Step};
+use wire::nvme::prp::{self, Coalesce, PrpWalk, Step};
+use wire::nvme::sgl::{Descriptor, Flow, SglWalk, Stretch};
 use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use super::Controller;
+use super::slot::Slot;
 use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Entries of a PRP list that are read with one request.
 const LIST_ENTRIES: usize = 512;
+
+/// Descriptors of a scatter gather list that are: as many bytes.
+const DESCRIPTORS: usize = 256;
 
 /// The status for a transfer that failed.
 pub(super) fn of_dma(error: DmaError) -> Status {
@@ -47,6 +54,46 @@ impl<M: Media> Payload for Blocks<'_, M> {
     }
 }
 
+/// Some bytes of a payload.
+struct Part<'a, Q> {
+    of: &'a Q,
+    from: u32,
+    until: u32,
+}
+
+impl<Q: Payload> Payload for Part<'_, Q> {
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        self.of.runs(&mut |offset, run| {
+            let low = self.from.max(offset);
+            let high = self.until.min(offset + run.len() as u32);
+            if low < high {
+                put(low - self.from, &run[(low - offset) as usize..(high - offset) as usize]);
+            }
+        })
+    }
+}
+
+fn of_wire(segment: prp::Segment) -> Segment {
+    Segment { at: segment.addr, bytes: segment.bytes as u32 }
+}
+
+/// Of the bytes from `from` up to `end`, of which these ascending ranges are discarded: how many are at
+/// first, and where those end that are wanted behind them.
+fn wanted(discarded: &[Range<u32>], from: u32, end: u32) -> (u32, u32) {
+    let mut begin = from;
+    for range in discarded {
+        if range.start > begin {
+            return (begin - from, range.start.min(end).max(begin));
+        }
+        begin = begin.max(range.end.min(end));
+    }
+    (begin - from, end)
+}
+
+fn discarded_before(discarded: &[Range<u32>], at: u32) -> u32 {
+    discarded.iter().map(|range| range.end.min(at).saturating_sub(range.start)).sum()
+}
+
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Where a command's data lie in host memory, into the slot's list. Lists are read, once.
     pub(super) async fn locate(
@@ -54,17 +101,21 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         number: u16,
         data: &DataPointer,
         bytes: u32,
+        flow: Flow,
     ) -> Result<(), Status> {
         let slot = &self.slots[usize::from(number)];
         slot.segments.borrow_mut().clear();
-        let &DataPointer::Prp { prp1, prp2 } = data;
+        slot.discarded.borrow_mut().clear();
+        let (prp1, prp2) = match data {
+            DataPointer::Prp { prp1, prp2 } => (*prp1, *prp2),
+            DataPointer::Sgl(first) => return self.locate_sgl(slot, first, bytes, flow).await,
+        };
         let page_bytes = self.settings.get().page_bytes();
         let mut walk =
             PrpWalk::new(prp1, prp2, u64::from(bytes), page_bytes).map_err(Status::with_dnr)?;
         let mut joined = Coalesce::default();
-        let take = |segment: Option<wire::nvme::prp::Segment>| {
-            let here = |s: wire::nvme::prp::Segment| Segment { at: s.addr, bytes: s.bytes as u32 };
-            slot.segments.borrow_mut().extend(segment.map(here));
+        let take = |segment: Option<prp::Segment>| {
+            slot.segments.borrow_mut().extend(segment.map(of_wire));
         };
         while let Some(step) = walk.step() {
             match step {
@@ -72,7 +123,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 Step::NeedList { addr, entries } => {
                     let mut list = Lent::from(&slot.list);
                     list.resize((entries as usize).min(LIST_ENTRIES), U64::ZERO);
-                    self.read_list(addr, list.as_mut_bytes()).await?;
+                    self.read_list(addr, list.as_mut_bytes(), self.stages.prp_list).await?;
                     let entries = &list[..];
                     let named = walk.supply(entries).map_err(Status::with_dnr)?;
                     named.for_each(|segment| take(joined.push(segment)));
@@ -83,11 +134,83 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(())
     }
 
-    async fn read_list(&self, at: BusAddr, list: &mut [u8]) -> Result<(), Status> {
+    /// The same for a scatter gather list. What of the data nobody wants is noted beside them.
+    async fn locate_sgl(
+        &self,
+        slot: &Slot,
+        first: &Descriptor,
+        bytes: u32,
+        flow: Flow,
+    ) -> Result<(), Status> {
+        let mut walk = SglWalk::new(bytes.into(), flow);
+        let (mut joined, mut before, mut past) = (Coalesce::default(), 0, false);
+        let mut take = |stretch| match stretch {
+            Stretch::Memory(segment) => {
+                past |= segment.addr.offset(segment.bytes - 1).is_none();
+                slot.segments.borrow_mut().extend(joined.push(segment).map(of_wire));
+                before += segment.bytes as u32;
+            }
+            Stretch::Discarded(bytes) => {
+                slot.discarded.borrow_mut().push(before..before + bytes as u32);
+                before += bytes as u32;
+            }
+        };
+        walk.supply(std::slice::from_ref(first), &mut take).map_err(Status::with_dnr)?;
+        while let Some((at, descriptors)) = walk.wants() {
+            let mut list = Lent::from(&slot.descriptors);
+            list.resize((descriptors as usize).min(DESCRIPTORS), Descriptor::default());
+            self.read_list(at, list.as_mut_bytes(), self.stages.sgl_segment).await?;
+            walk.supply(&list, &mut take).map_err(Status::with_dnr)?;
+        }
+        walk.finish().map_err(Status::with_dnr)?;
+        if past {
+            // Memory that would go on behind the last address there is.
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
+        slot.segments.borrow_mut().extend(joined.finish().map(of_wire));
+        Ok(())
+    }
+
+    async fn read_list(&self, at: BusAddr, list: &mut [u8], stage: Stage) -> Result<(), Status> {
         let from = Segment { at, bytes: list.len() as u32 };
         self.port.read(&[from], list, Carry::All).await.map_err(of_dma)?;
-        self.rt.mark(self.stages.prp_list);
+        self.rt.mark(stage);
         Ok(())
+    }
+
+    /// Sends blocks to the host where bit buckets take some of their bytes. Those are `bytes` bytes of the
+    /// command's data, from `offset` on.
+    pub(super) async fn write_around(
+        &self,
+        number: u16,
+        (offset, bytes): (u32, u32),
+        blocks: &impl Payload,
+        ready: Time,
+    ) -> Result<(), Status> {
+        let slot = &self.slots[usize::from(number)];
+        let mut to = Lent::from(&slot.part);
+        let posting = self.posting();
+        let (mut from, end) = (offset, offset + bytes);
+        while from < end {
+            let (skipped, until) = wanted(&slot.discarded.borrow(), from, end);
+            let (low, high) = (from + skipped, until);
+            if low < high {
+                let gone = discarded_before(&slot.discarded.borrow(), low);
+                part_of(&slot.segments.borrow(), low - gone, high - low, &mut to);
+                let part = Part { of: blocks, from: low - offset, until: high - offset };
+                self.port.write(&to, &part, posting, ready).await.map_err(of_dma)?;
+            }
+            from = high.max(low);
+        }
+        if ready > Time::ZERO {
+            self.rt.sleep_until(ready).await;
+        }
+        Ok(())
+    }
+
+    /// How data go to the host.
+    pub(super) fn posting(&self) -> Posting {
+        Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT }
     }
 
     /// Which bytes of written data are worth moving.
@@ -105,7 +228,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: DataPointer,
         answer: &[u8],
     ) -> Result<(), Status> {
-        self.locate(number, &data, answer.len() as u32).await?;
+        self.locate(number, &data, answer.len() as u32, Flow::ToHost).await?;
         let slot = &self.slots[usize::from(number)];
         let to = Lent::from(&slot.segments);
         self.port.write(&to, answer, Posting::STRICT, Time::ZERO).await.map_err(of_dma)
@@ -129,6 +252,25 @@ pub(super) fn part_of(segments: &[Segment], offset: u32, bytes: u32, part: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wanted_lies_between_what_is_discarded() {
+        let discarded = [0..10, 10..20, 30..40, 50..90];
+        let stretches = |mut from: u32, end: u32| {
+            let mut found = Vec::new();
+            while from < end {
+                let (skipped, until) = wanted(&discarded, from, end);
+                found.push((from + skipped..until, discarded_before(&discarded, from + skipped)));
+                from = until.max(from + skipped);
+            }
+            found
+        };
+        let all = [(20..30, 20), (40..50, 30), (90..100, 70)];
+        assert_eq!(stretches(0, 100), all);
+        assert_eq!(stretches(25, 45), [(25..30, 20), (40..45, 30)]);
+        assert_eq!(stretches(60, 80), [(80..80, 60)], "nothing");
+        assert_eq!(wanted(&[], 3, 9), (0, 9));
+    }
 
     #[test]
     fn a_part_begins_and_ends_inside_segments() {

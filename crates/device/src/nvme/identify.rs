@@ -6,7 +6,7 @@ use wire::Nsid;
 use wire::nvme::admin::Identify;
 use wire::nvme::identify::{
     IDENTIFY_BYTES, IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList,
-    ascii_padded, cns, csi, lpa, oncs, vwc,
+    ascii_padded, cns, csi, lpa, oncs, sgls, vwc,
 };
 use wire::nvme::opcode;
 use wire::nvme::registers::VERSION_1_4;
@@ -153,6 +153,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.fuses = 1.into();
         // Source ranges of a copy as format 0 describes them.
         c.cdfs = 1.into();
+        c.sgls = (sgls::ANY_BYTE | sgls::BIT_BUCKET | sgls::LONGER).into();
         c.vwc = vwc::PRESENT | vwc::BROADCAST_FLUSH;
         // AWUN and AWUPF of zero: one block is written whole or not at all, and no promise beyond.
         c.subnqn[..SUBNQN.len()].copy_from_slice(SUBNQN.as_bytes());

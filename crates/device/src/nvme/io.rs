@@ -1,11 +1,12 @@
 //! The NVM command set: read, write, flush, compare, verify. Commands about ranges are in `ranges`.
 
-use bus::{DevicePort, Posting};
+use bus::DevicePort;
 use media::{Extent, Media};
 use runtime::Time;
 use wire::Nsid;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{self, Access, Command};
+use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
 use super::data::{of_dma, of_media, part_of};
@@ -85,19 +86,25 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        self.locate(number, data, bytes).await?;
+        self.locate(number, data, bytes, Flow::ToHost).await?;
         if access.fua {
             // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
         let mut to = Lent::from(&slot.part);
-        let posting = Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT };
+        let posting = self.posting();
+        let whole = slot.discarded.borrow().is_empty();
         for (offset, at) in self.pieces(extent) {
-            part_of(&slot.segments.borrow(), offset, at.blocks * self.media.block_bytes(), &mut to);
+            let bytes = at.blocks * self.media.block_bytes();
+            part_of(&slot.segments.borrow(), offset, bytes, &mut to);
             self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             let blocks = self.sent(number, extent, at);
+            if !whole {
+                Box::pin(self.write_around(number, (offset, bytes), &blocks, ready)).await?;
+                continue;
+            }
             self.port.write(&to, &blocks, posting, ready).await.map_err(of_dma)?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
@@ -113,7 +120,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        self.locate(number, data, bytes).await?;
+        self.locate(number, data, bytes, Flow::FromHost).await?;
         self.claim(number, extent).await;
         self.soil()?;
         let slot = &self.slots[usize::from(number)];
@@ -153,7 +160,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        self.locate(number, data, bytes).await?;
+        self.locate(number, data, bytes, Flow::FromHost).await?;
         if access.fua {
             self.flush().await.map_err(|error| self.failed(error))?;
         }

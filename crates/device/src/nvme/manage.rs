@@ -5,6 +5,7 @@ use media::Media;
 use wire::Nsid;
 use wire::nvme::admin::Request;
 use wire::nvme::identify::{IdentifyNamespace, csi};
+use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
@@ -142,7 +143,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         number: u16,
         request: &Request,
     ) -> Result<Box<[u8; DATA_BYTES as usize]>, Status> {
-        self.locate(number, &request.data, DATA_BYTES).await?;
+        self.locate(number, &request.data, DATA_BYTES, Flow::FromHost).await?;
         let from = Lent::from(&self.slots[usize::from(number)].segments);
         let mut data = Box::new([0; DATA_BYTES as usize]);
         self.port.read(&from, &mut data[..], Carry::All).await.map_err(of_dma)?;

@@ -119,7 +119,8 @@ impl Options {
 pub const COSTS: &[&str] = &["parse", "post completion"];
 
 /// The stages that the controller marks, beside its costs.
-pub const STAGES: &[&str] = &["doorbell", "fetch", "dispatch", "prp list", "completion queue full"];
+pub const STAGES: &[&str] =
+    &["doorbell", "fetch", "dispatch", "prp list", "sgl segment", "completion queue full"];
 
 /// The controller. Made by [`Controller::start`]; lives in its tasks.
 pub struct Controller<P, M, H = Perfect> {
@@ -199,6 +200,7 @@ struct Stages {
     fault: Option<Stage>,
     dispatch: Stage,
     prp_list: Stage,
+    sgl_segment: Stage,
     transfer: Stage,
     queue_full: Stage,
 }
@@ -267,6 +269,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 fault: hook.is_on().then(|| rt.stage("fault")),
                 dispatch: rt.stage("dispatch"),
                 prp_list: rt.stage("prp list"),
+                sgl_segment: rt.stage("sgl segment"),
                 transfer: rt.stage("data transfer"),
                 queue_full: rt.stage("completion queue full"),
             },

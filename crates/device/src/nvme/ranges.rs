@@ -7,6 +7,7 @@ use runtime::Time;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::io::{CopyTo, DatasetManagement, WriteZeroes};
 use wire::nvme::ranges::{CopyRange, DsmRange};
+use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -194,7 +195,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         mut take: impl FnMut(&R),
     ) -> Result<(), Status> {
         let bytes = u32::from(ranges) * size_of::<R>() as u32;
-        self.locate(number, data, bytes).await?;
+        self.locate(number, data, bytes, Flow::FromHost).await?;
         let slot = &self.slots[usize::from(number)];
         let (from, mut buffer) = (Lent::from(&slot.segments), Lent::from(&slot.data));
         let room = buffer.len().max(bytes as usize);

@@ -142,7 +142,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Doorbell Buffer Config: when it completes, the host keeps shadows. Those of queues that there are
     /// count from their next change on.
     pub(super) async fn configure_shadows(&self, data: DataPointer) -> Result<u32, Status> {
-        let DataPointer::Prp { prp1, prp2 } = data;
+        let (prp1, prp2) = data.prps()?;
         let page_bytes = self.settings.get().page_bytes();
         if [prp1, prp2].iter().any(|at| at.page_offset(page_bytes) != 0) {
             return Err(Status::INVALID_FIELD);

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -10,6 +11,7 @@ use bus::{DevicePort, Segment};
 use media::{Extent, Media};
 use runtime::{Rt, TaskId};
 use wire::nvme::entry::{Cqe, Sqe};
+use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 use zerocopy::little_endian::U64;
@@ -57,6 +59,9 @@ pub(super) struct Slot {
     pub segments: RefCell<Vec<Segment>>,
     pub part: RefCell<Vec<Segment>>,
     pub list: RefCell<Vec<U64>>,
+    pub descriptors: RefCell<Vec<Descriptor>>,
+    /// Bytes of the command's data that go into bit buckets, ascending: nearly always none.
+    pub discarded: RefCell<Vec<Range<u32>>>,
     pub data: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
     /// What strikes the command when it has been carried out. Not looked at where there are no faults.

@@ -26,5 +26,6 @@ mod registers;
 mod resets;
 mod sanitizes;
 mod self_tests;
+mod sgls;
 mod shadows;
 mod uncorrectable;

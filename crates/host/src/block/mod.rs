@@ -112,6 +112,7 @@ impl<P: HostPort> Driver<P> {
             blocks: u64::from(high) << 32 | u64::from(low),
             block_bytes: 1 << medium.block_log2(),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            buffer_align: 4,
             volatile_cache: true,
         };
         let entries = options.depth.max(2 * largest).next_power_of_two();

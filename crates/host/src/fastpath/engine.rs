@@ -128,7 +128,8 @@ impl<P: HostPort> Engine<P> {
         controller: &Controller<P>,
         options: Options,
     ) -> Result<Engine<P>, InitError> {
-        let geometry = controller.identity().geometry;
+        // Its commands have PRPs.
+        let geometry = Geometry { buffer_align: 4, ..controller.identity().geometry };
         if geometry.transfer_bytes_max < 2 * PAGE_BYTES {
             return Err(InitError::Unsupported {
                 what: "MDTS, in bytes",

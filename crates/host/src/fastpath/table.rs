@@ -348,6 +348,7 @@ mod tests {
         blocks: 1000,
         block_bytes: 512,
         transfer_bytes_max: 1 << 17,
+        buffer_align: 4,
         volatile_cache: false,
     };
 

@@ -21,7 +21,7 @@ use super::health::Health;
 use super::pair::{Pair, PairSpec};
 use super::shadow::Shadows;
 use super::slots::End;
-use super::{Completion, Doorbell, Options};
+use super::{Completion, Doorbell, Options, Sgl};
 use crate::InitError;
 
 /// Admin commands in flight at most.
@@ -63,6 +63,7 @@ impl<P: HostPort> Admin<P> {
             completion,
             doorbell: Doorbell::Each,
             transfer_bytes_max: IDENTIFY_BYTES as u32,
+            sgl: Sgl::Never,
             stride: bar.cap().dstrd(),
             entries_max: bar.cap().queue_entries_max(),
         };

@@ -8,7 +8,7 @@ use bus::HostPort;
 use runtime::Rt;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::{AsyncEventConfig, VolatileWriteCache, fid};
-use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oacs, oncs, vwc};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oacs, oncs, sgls, vwc};
 use wire::nvme::io::BLOCKS_MAX;
 use wire::{Nsid, QueueId};
 
@@ -18,7 +18,7 @@ use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
 use super::queue::{Facts, Queue};
 use super::supervisor::supervise;
-use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions};
+use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions, Sgl};
 use crate::{Deallocated, Geometry, InitError};
 
 /// What Identify said, as far as it was sense.
@@ -146,6 +146,7 @@ impl<P: HostPort> Controller<P> {
             completion: options.completion,
             doorbell: options.doorbell,
             transfer_bytes_max: core.identity.geometry.transfer_bytes_max,
+            sgl: core.sgl(),
             stride: core.admin.bar.cap().dstrd(),
             entries_max: core.admin.bar.cap().queue_entries_max(),
         };
@@ -264,6 +265,15 @@ impl<P: HostPort> Core<P> {
             geometry: self.identity.geometry,
             deallocated: self.identity.deallocated(),
             retries: self.options.retries,
+            sgl: self.sgl(),
+        }
+    }
+
+    /// Which buffers scatter gather lists describe.
+    fn sgl(&self) -> Sgl {
+        match self.identity.controller.sgls.get() & sgls::SUPPORTED {
+            0 => Sgl::Never,
+            _ => self.options.sgl,
         }
     }
 
@@ -434,5 +444,9 @@ fn geometry(
     }
     let volatile_cache =
         controller.vwc & vwc::PRESENT != 0 && options.volatile_cache != Some(false);
-    Ok(Geometry { blocks, block_bytes, transfer_bytes_max: most as u32, volatile_cache })
+    // PRPs name whole dwords; so may lists.
+    let any_byte = controller.sgls.get() & sgls::SUPPORTED == sgls::ANY_BYTE;
+    let buffer_align = if any_byte && options.sgl != Sgl::Never { 1 } else { 4 };
+    let transfer_bytes_max = most as u32;
+    Ok(Geometry { blocks, block_bytes, transfer_bytes_max, buffer_align, volatile_cache })
 }

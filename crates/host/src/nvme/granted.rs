@@ -95,6 +95,7 @@ impl Grant {
             completion: self.options.completion,
             doorbell: self.options.doorbell,
             transfer_bytes_max: self.facts.geometry.transfer_bytes_max,
+            sgl: self.facts.sgl,
             stride: self.stride,
             entries_max: self.entries_max,
         };

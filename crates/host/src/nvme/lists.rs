@@ -1,19 +1,21 @@
-//! Where a command's data lies, as the command says it: PRPs, and memory of each slot for a list of them, or
-//! for the range of a Dataset Management.
+//! Where a command's data lies, as the command says it: a scatter gather list of one descriptor, or PRPs, and
+//! memory of each slot for a list of them, or for the range of a Dataset Management.
 
 use bus::{Arena, Buffer, OutOfMemory};
 use wire::BusAddr;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::prp;
 use wire::nvme::ranges::DsmRange;
+use wire::nvme::sgl::Descriptor;
 use zerocopy::IntoBytes;
 
-use super::PAGE_BYTES;
+use super::{PAGE_BYTES, Sgl};
 
 /// Room for one PRP list for each slot, so that no transfer needs memory of its own.
 pub(super) struct PrpLists {
     memory: Buffer,
     bytes_each: usize,
+    sgl: Sgl,
 }
 
 impl PrpLists {
@@ -22,14 +24,18 @@ impl PrpLists {
         arena: &Arena,
         depth: u16,
         transfer_bytes_max: u32,
+        sgl: Sgl,
     ) -> Result<PrpLists, OutOfMemory> {
         let bytes_each = list_bytes(transfer_bytes_max);
-        Ok(PrpLists { memory: arena.buffer(usize::from(depth) * bytes_each)?, bytes_each })
+        Ok(PrpLists { memory: arena.buffer(usize::from(depth) * bytes_each)?, bytes_each, sgl })
     }
 
-    /// Describes a buffer that begins at a multiple of 4 and is no longer than the longest
-    /// transfer. A long one takes the slot's list.
+    /// Describes a buffer that was judged, and so is no longer than the longest transfer. A long one takes
+    /// the slot's list, if it is PRPs that describe it.
     pub fn describe(&self, slot: u16, buffer: &Buffer) -> DataPointer {
+        if self.sgl != Sgl::Never && (self.sgl == Sgl::Always || !is_short(buffer)) {
+            return DataPointer::Sgl(Descriptor::data(buffer.at(), buffer.bytes() as u32));
+        }
         let base = self.memory.at().0;
         let first = base + (usize::from(slot) * self.bytes_each) as u64;
         let lists = (0..self.bytes_each.div_ceil(PAGE_BYTES as usize) as u64)
@@ -52,6 +58,13 @@ impl PrpLists {
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
+}
+
+/// Whether PRPs describe it, and without a list.
+fn is_short(buffer: &Buffer) -> bool {
+    let at = buffer.at();
+    let offset = at.page_offset(PAGE_BYTES);
+    at.0.is_multiple_of(4) && prp::list_entries(offset, buffer.bytes() as u64, PAGE_BYTES) == 0
 }
 
 /// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its

@@ -104,6 +104,8 @@ pub struct Options {
     /// Doorbells have shadows in memory, and are rung only where the controller asks for it. A controller
     /// that has none is refused.
     pub shadow_doorbells: bool,
+    /// Which buffers scatter gather lists describe, where the controller has them.
+    pub sgl: Sgl,
     /// How completions of admin commands are noticed.
     pub admin_completion: Completion,
 }
@@ -123,6 +125,7 @@ impl Default for Options {
             arbitration: None,
             coalescing: None,
             shadow_doorbells: false,
+            sgl: Sgl::Never,
             admin_completion: Completion::Polled,
         }
     }
@@ -162,6 +165,17 @@ pub enum Completion {
         /// The MSI-X vector.
         vector: u16,
     },
+}
+
+/// Which buffers scatter gather lists describe, of one descriptor each; PRPs describe the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sgl {
+    /// None.
+    Never,
+    /// Those for which PRPs would take a list, or which begin where PRPs can't.
+    Long,
+    /// All.
+    Always,
 }
 
 /// When the submission queue's doorbell is rung.

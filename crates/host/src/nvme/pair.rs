@@ -14,7 +14,7 @@ use super::lists::PrpLists;
 use super::ring::{CompletionRing, SubmissionRing};
 use super::shadow::Shadows;
 use super::slots::Slots;
-use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX};
+use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX, Sgl};
 use crate::{InitError, strand};
 
 /// What one queue has done so far.
@@ -93,6 +93,8 @@ pub(super) struct PairSpec {
     pub doorbell: Doorbell,
     /// The longest transfer of one command, in bytes.
     pub transfer_bytes_max: u32,
+    /// Which buffers scatter gather lists describe.
+    pub sgl: Sgl,
     /// CAP.DSTRD.
     pub stride: u8,
     /// The most entries of a queue (CAP.MQES).
@@ -115,7 +117,7 @@ impl<P: HostPort> Pair<P> {
         let sq = port.arena().buffer(SubmissionRing::bytes(entries))?;
         let cq_entries = entries.max(CQ_ENTRIES_MIN.min(spec.entries_max));
         let cq = port.arena().buffer(CompletionRing::bytes(cq_entries))?;
-        let lists = PrpLists::new(port.arena(), spec.depth, spec.transfer_bytes_max)?;
+        let lists = PrpLists::new(port.arena(), spec.depth, spec.transfer_bytes_max, spec.sgl)?;
         let pair = Rc::new(Pair {
             port: port.clone(),
             qid: spec.qid,

@@ -11,12 +11,12 @@ use wire::nvme::io;
 use wire::nvme::ranges::DsmRange;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
-use super::Completion;
 use super::admin::was_aborted;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
 use super::share::{Held, Issuer, Share, Shared};
 use super::slots::{Claim, End};
+use super::{Completion, Sgl};
 use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// An I/O queue pair of a started controller.
@@ -43,6 +43,8 @@ pub(super) struct Facts {
     pub geometry: Geometry,
     pub deallocated: Deallocated,
     pub retries: u32,
+    /// Which buffers scatter gather lists describe.
+    pub sgl: Sgl,
 }
 
 #[derive(Clone, Copy)]
@@ -154,7 +156,7 @@ impl<P: HostPort> Queue<P> {
 
     /// Reads blocks from `lba` on until `into` is full.
     ///
-    /// `into` begins at a multiple of 4 bytes and holds whole blocks, at most
+    /// `into` begins at a multiple of [`Geometry::buffer_align`] bytes and holds whole blocks, at most
     /// [`Geometry::transfer_bytes_max`]. It comes back with the result. If this future is dropped,
     /// the buffer goes back to its arena when the device can no longer write to it.
     ///

@@ -57,6 +57,7 @@ pub(super) fn disks<P: HostPort>(
             blocks: software.blocks(),
             block_bytes: software.block_bytes(),
             transfer_bytes_max: options.transfer_bytes_max,
+            buffer_align: 4,
             volatile_cache: options.software.cache == Cache::Volatile,
         },
         unit_bytes: remote.shape.unit_bytes,

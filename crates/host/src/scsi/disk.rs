@@ -116,6 +116,7 @@ impl<T: Transport> Disk<T> {
             blocks: shape.blocks,
             block_bytes: shape.block_bytes,
             transfer_bytes_max: transfer_max(&shape, limits.as_ref()),
+            buffer_align: 4,
             volatile_cache: probe.write_cache().await,
         };
         Ok(Disk { transport, lun, geometry, seen, deallocated, unmap_max })

@@ -351,7 +351,7 @@ impl<D: DevicePort> Fake<D> {
 
     fn create_cq(&self, create: &CreateCq, data: DataPointer) -> u32 {
         let vector = create.irq_enabled.then_some(create.vector);
-        let DataPointer::Prp { prp1: at, .. } = data;
+        let (at, _) = data.prps().expect("admin commands take PRPs");
         let cq = CqState { at, entries: create.size, tail: 0, phase: true, vector };
         let before = self.cqs.borrow_mut().insert(create.qid.0, cq);
         assert!(before.is_none(), "completion queue {} exists", create.qid);
@@ -359,7 +359,7 @@ impl<D: DevicePort> Fake<D> {
     }
 
     fn create_sq(&self, create: &CreateSq, data: DataPointer) -> u32 {
-        let DataPointer::Prp { prp1: at, .. } = data;
+        let (at, _) = data.prps().expect("admin commands take PRPs");
         let sq = SqState { at, entries: create.size, head: 0, cq: create.cqid.0 };
         assert!(self.cqs.borrow().contains_key(&create.cqid.0));
         let before = self.sqs.borrow_mut().insert(create.qid.0, sq);
@@ -399,7 +399,7 @@ impl<D: DevicePort> Fake<D> {
     }
 
     async fn put_page(&self, data: DataPointer, bytes: &[u8]) {
-        let DataPointer::Prp { prp1: at, .. } = data;
+        let (at, _) = data.prps().expect("admin commands take PRPs");
         let to = [Segment { at, bytes: bytes.len() as u32 }];
         self.device.write(&to, bytes, Posting::STRICT, Time::ZERO).await.unwrap();
     }

@@ -8,6 +8,7 @@ use wire::QueueId;
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::io;
 use wire::nvme::prp::{PrpWalk, Step};
+use wire::nvme::sgl::{Flow, SglWalk, Stretch};
 use wire::nvme::status::Status;
 
 use super::BLOCK;
@@ -87,7 +88,23 @@ impl<D: DevicePort> Fake<D> {
     }
 
     async fn segments(&self, data: DataPointer, bytes: u64) -> Vec<Segment> {
-        let DataPointer::Prp { prp1, prp2 } = data;
+        let (prp1, prp2) = match data {
+            DataPointer::Prp { prp1, prp2 } => (prp1, prp2),
+            // This driver's lists are of one descriptor.
+            DataPointer::Sgl(first) => {
+                let mut segments = Vec::new();
+                let mut take = |stretch| match stretch {
+                    Stretch::Memory(s) => {
+                        segments.push(Segment { at: s.addr, bytes: s.bytes as u32 });
+                    }
+                    Stretch::Discarded(_) => panic!("a bit bucket"),
+                };
+                let mut walk = SglWalk::new(bytes, Flow::ToHost);
+                walk.supply(&[first], &mut take).unwrap();
+                walk.finish().unwrap();
+                return segments;
+            }
+        };
         let mut walk = PrpWalk::new(prp1, prp2, bytes, 4096).unwrap();
         let mut segments = Vec::new();
         let take = |s: wire::nvme::prp::Segment| Segment { at: s.addr, bytes: s.bytes as u32 };

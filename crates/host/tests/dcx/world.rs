@@ -36,7 +36,13 @@ pub struct Beneath {
 impl BlockDevice for Beneath {
     fn geometry(&self) -> Geometry {
         let block_bytes = BLOCK as u32;
-        Geometry { blocks: BLOCKS, block_bytes, transfer_bytes_max: 1 << 17, volatile_cache: false }
+        Geometry {
+            blocks: BLOCKS,
+            block_bytes,
+            transfer_bytes_max: 1 << 17,
+            buffer_align: 4,
+            volatile_cache: false,
+        }
     }
 
     fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {

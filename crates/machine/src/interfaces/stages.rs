@@ -17,8 +17,16 @@ pub(super) use joined;
 pub(super) const ASKED: &[&str] = &["arrival wait", "benchmark", "system call", "block driver"];
 
 /// From the doorbell until a controller knows what is asked, and has what it needs of the host's memory.
-pub(super) const TAKEN: &[&str] =
-    &["fetch", "dispatch", "device processor wait", "parse", "fault", "prp list", "host read"];
+pub(super) const TAKEN: &[&str] = &[
+    "fetch",
+    "dispatch",
+    "device processor wait",
+    "parse",
+    "fault",
+    "prp list",
+    "sgl segment",
+    "host read",
+];
 
 /// The medium: banks, or flash with its software.
 pub(super) const MEDIUM: &[&str] = &[

@@ -1,6 +1,6 @@
 //! The table `[host]`: memory, cores, how the driver works and what its software costs.
 
-use ::host::nvme::Policy;
+use ::host::nvme::{Policy, Sgl};
 use bus::sim::NamedCost;
 use runtime::Span;
 use wire::BusAddr;
@@ -42,6 +42,8 @@ pub struct Host {
     pub doorbell: Doorbell,
     /// Whether NVMe's doorbells have shadows in memory; not unless a plan says so.
     pub shadow_doorbells: bool,
+    /// Which buffers scatter gather lists describe; none unless a plan says so.
+    pub sgl: Sgl,
     /// Commands in flight in each queue, at most.
     pub queue_depth: u32,
     /// Queues for reads and writes.
@@ -126,6 +128,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         fields.choice("doorbell", &[("each", Doorbell::Each), ("batched", Doorbell::Batched)]);
     let shadows = fields.has("shadow_doorbells");
     let shadow_doorbells = if shadows { fields.boolean("shadow_doorbells") } else { Some(false) };
+    let lists = [("never", Sgl::Never), ("long", Sgl::Long), ("always", Sgl::Always)];
+    let sgl = if fields.has("sgl") { fields.choice("sgl", &lists) } else { Some(Sgl::Never) };
     let queue_depth = fields.number("queue_depth", Welcome, 1..=4095);
     let queues = fields.number("queues", Welcome, 1..=63);
     let timeout = fields.span("timeout", Welcome, Span::us(1)..=Span::s(3600));
@@ -146,6 +150,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         coalescing: coalescing.map(|limits| shared.then_some(limits))?,
         doorbell: doorbell?,
         shadow_doorbells: shadow_doorbells?,
+        sgl: sgl?,
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
         sharing: if shares { Some(sharing?) } else { None },

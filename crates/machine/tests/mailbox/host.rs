@@ -53,7 +53,13 @@ impl<P: HostPort> Driver<P> {
             memory,
             free: Pool::new((0..wire::MAILBOXES).rev()),
             rung: (0..wire::MAILBOXES).map(|_| Cell::new(0)).collect(),
-            geometry: Geometry { blocks, block_bytes, transfer_bytes_max, volatile_cache: true },
+            geometry: Geometry {
+                blocks,
+                block_bytes,
+                transfer_bytes_max,
+                buffer_align: 4,
+                volatile_cache: true,
+            },
         };
         Ok(Driver { shared: Rc::new(shared), ports })
     }

@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::layout;
+use super::sgl::Descriptor;
 use super::status::Status;
 use crate::{BusAddr, CommandId, Nsid, QueueId};
 
@@ -85,12 +86,29 @@ pub enum DataPointer {
         /// The second page, or a list of pages, or nothing: the length decides.
         prp2: BusAddr,
     },
+    /// A scatter gather list, of which this is the first descriptor: walk it with [`super::sgl::SglWalk`].
+    Sgl(Descriptor),
 }
 
 impl DataPointer {
     /// For commands that move no data.
     pub const NONE: DataPointer = DataPointer::Prp { prp1: BusAddr(0), prp2: BusAddr(0) };
+
+    /// PRP1 and PRP2, for commands that know nothing else.
+    ///
+    /// # Errors
+    /// Invalid Field for a scatter gather list.
+    pub const fn prps(&self) -> Result<(BusAddr, BusAddr), Status> {
+        match *self {
+            DataPointer::Prp { prp1, prp2 } => Ok((prp1, prp2)),
+            DataPointer::Sgl(_) => Err(Status::INVALID_FIELD),
+        }
+    }
 }
+
+/// PSDT of a command whose data a scatter gather list describes, and whose metadata, if it has any, lie in
+/// one piece.
+const PSDT_SGL: u8 = 1;
 
 /// A command that makes sense: `C` is [`super::io::Command`] or [`super::admin::Command`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,27 +131,44 @@ impl Sqe {
 
     /// An entry with its first dwords and data pointer filled, the command's own dwords zero.
     pub(crate) fn start<C>(opcode: u8, request: &Request<C>) -> Sqe {
-        let DataPointer::Prp { prp1, prp2 } = request.data;
+        let (psdt, low, high) = match request.data {
+            DataPointer::Prp { prp1, prp2 } => (0, prp1.0, prp2.0),
+            DataPointer::Sgl(first) => {
+                let (low, high) = first.to_words();
+                (PSDT_SGL, low, high)
+            }
+        };
         Sqe {
             opcode,
+            flags: SqeFlags::new().with_psdt(psdt),
             cid: request.cid.0.into(),
             nsid: request.nsid.0.into(),
-            prp1: prp1.0.into(),
-            prp2: prp2.0.into(),
+            prp1: low.into(),
+            prp2: high.into(),
             ..Sqe::default()
         }
     }
 
     /// The reverse of [`start`](Self::start), around an already parsed `command`.
     ///
-    /// Fused commands and scatter gather lists are an Invalid Field: no controller of ours offers
-    /// them (FUSES and SGLS of Identify are zero).
+    /// Fused commands and scatter gather lists are an Invalid Field: over PCIe, admin commands have neither
+    /// (NVMe base 2.0, 3.3.3.1).
     pub(crate) fn finish<C>(&self, command: C) -> Result<Request<C>, Status> {
-        if self.flags.fuse() != 0 || self.flags.psdt() != 0 {
+        if self.flags.psdt() != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        let data =
-            DataPointer::Prp { prp1: BusAddr(self.prp1.get()), prp2: BusAddr(self.prp2.get()) };
+        self.finish_io(command)
+    }
+
+    /// As [`finish`](Self::finish), where a scatter gather list may describe the data. One that describes the
+    /// metadata too is an Invalid Field (bit 19 of SGLS).
+    pub(crate) fn finish_io<C>(&self, command: C) -> Result<Request<C>, Status> {
+        let (low, high) = (self.prp1.get(), self.prp2.get());
+        let data = match (self.flags.fuse(), self.flags.psdt()) {
+            (0, 0) => DataPointer::Prp { prp1: BusAddr(low), prp2: BusAddr(high) },
+            (0, PSDT_SGL) => DataPointer::Sgl(Descriptor::from_words(low, high)),
+            _ => return Err(Status::INVALID_FIELD),
+        };
         Ok(Request { cid: self.id(), nsid: Nsid(self.nsid.get()), data, command })
     }
 }
@@ -255,15 +290,31 @@ mod tests {
     }
 
     #[test]
-    fn fused_and_scatter_gather_commands_are_an_invalid_field() {
-        let plain = Sqe::default();
-        assert!(plain.finish(()).is_ok());
-        for flags in 1..=0xff {
+    fn fused_commands_and_most_scatter_gather_lists_are_an_invalid_field() {
+        let plain = Sqe { prp1: 0x1003.into(), prp2: 512.into(), ..Sqe::default() };
+        for flags in 0..=0xff {
             let flags = SqeFlags::from_bits(flags);
-            let judged = Sqe { flags, ..plain }.finish(());
-            let reserved_bits_only = flags.fuse() == 0 && flags.psdt() == 0;
-            assert_eq!(judged.is_ok(), reserved_bits_only, "{flags:?}");
-            assert!(judged.is_ok() || judged == Err(Status::INVALID_FIELD));
+            let sqe = Sqe { flags, ..plain };
+            let (admin, io) = (sqe.finish(()), sqe.finish_io(()));
+            assert_eq!(admin.is_ok(), flags.fuse() == 0 && flags.psdt() == 0, "{flags:?}");
+            assert_eq!(io.is_ok(), flags.fuse() == 0 && flags.psdt() < 2, "{flags:?}");
+            assert!(
+                [admin, io].iter().all(|one| one.is_ok() || *one == Err(Status::INVALID_FIELD))
+            );
+            if let Ok(Request { data, .. }) = io {
+                let first = Descriptor::data(BusAddr(0x1003), 512);
+                assert_eq!(data == DataPointer::Sgl(first), flags.psdt() == PSDT_SGL);
+            }
         }
+    }
+
+    #[test]
+    fn a_scatter_gather_list_survives_its_entry() {
+        let data = DataPointer::Sgl(Descriptor::last_segment(BusAddr(0x1_0000_0008), 9));
+        let request = Request { cid: CommandId(3), nsid: Nsid(1), data, command: () };
+        let sqe = Sqe::start(2, &request);
+        assert_eq!(sqe.as_bytes()[1], 0b0100_0000);
+        assert_eq!(sqe.as_bytes()[24..40], [8, 0, 0, 0, 1, 0, 0, 0, 0x90, 0, 0, 0, 0, 0, 0, 0x30]);
+        assert_eq!(sqe.finish_io(()), Ok(request));
     }
 }

@@ -183,7 +183,7 @@ impl CopyTo {
 /// patterns (DSM). Whether the namespace and the blocks exist is left to the controller.
 ///
 /// # Errors
-/// Invalid Opcode for a command not known here; Invalid Field for a fused one, or one whose data is
+/// Invalid Opcode for a command not known here; Invalid Field for a fused one, or one whose metadata is
 /// described by a scatter gather list.
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
     let command = match sqe.opcode {
@@ -204,7 +204,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
         opcode::COPY => Command::Copy(CopyTo::parse(sqe)),
         _ => return Err(Status::INVALID_OPCODE),
     };
-    sqe.finish(command)
+    sqe.finish_io(command)
 }
 
 impl Request {

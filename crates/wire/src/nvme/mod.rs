@@ -11,6 +11,7 @@ pub mod opcode;
 pub mod prp;
 pub mod ranges;
 pub mod registers;
+pub mod sgl;
 pub mod status;
 
 /// States a structure's size and where its fields lie, checked when the crate compiles.

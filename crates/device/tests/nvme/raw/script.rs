@@ -13,6 +13,7 @@ use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CC, Cc, DOORBELLS, cq_head_doorbell, sq_tail_doorbell,
 };
+use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::nvme::{io, opcode};
 use wire::{BusAddr, CommandId, Lba, Nsid, QueueId};
@@ -101,6 +102,32 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         DataPointer::Prp { prp1, prp2 }
     }
 
+    /// What an I/O command may have instead.
+    fn io_data(&mut self) -> DataPointer {
+        if self.choice.one_in(3) { DataPointer::Sgl(self.descriptor()) } else { self.data() }
+    }
+
+    /// A descriptor: mostly of a kind that there is, mostly about as long as the data, or as a short segment.
+    fn descriptor(&mut self) -> Descriptor {
+        let at = BusAddr(self.address());
+        let bytes = match self.choice.below(8) {
+            0 => self.choice.word() as u32,
+            1 => 0,
+            2 => self.choice.below(512) as u32,
+            _ => self.block_bytes * self.choice.below(17) as u32,
+        };
+        let most = if self.choice.one_in(8) { 1 << 20 } else { 20 };
+        let descriptors = self.choice.below(most) as u32;
+        let one = match self.choice.below(8) {
+            0..=2 => Descriptor::data(at, bytes),
+            3 => Descriptor::bit_bucket(bytes),
+            4 | 5 => Descriptor::segment(BusAddr(at.0 & !7), descriptors),
+            _ => Descriptor::last_segment(BusAddr(at.0 & !7), descriptors),
+        };
+        let identifier = self.choice.word() as u8;
+        if self.choice.one_in(16) { Descriptor { identifier, ..one } } else { one }
+    }
+
     fn qid(&mut self) -> QueueId {
         match self.choice.below(12) {
             0 => QueueId(self.choice.word() as u16),
@@ -158,7 +185,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             1 | 2 => 1 + self.choice.below(256) as u32,
             _ => 1 + self.choice.below(16) as u32,
         };
-        let (cid, data, fua) = (self.cid(), self.data(), self.choice.one_in(8));
+        let (cid, data, fua) = (self.cid(), self.io_data(), self.choice.one_in(8));
         let sqe = match self.choice.below(10) {
             0..=2 => io::read(cid, NS, Lba(lba), blocks, fua, data),
             3..=5 => io::write(cid, NS, Lba(lba), blocks, fua, data),
@@ -304,9 +331,17 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Entries of a PRP list, or of a queue that a read has put there.
+    /// Entries of a PRP list, or of a queue that a read has put there; or descriptors.
     fn lay_out_a_list(&mut self) {
         let at = self.address() & !7;
+        if self.choice.one_in(2) {
+            for place in 0..=self.choice.below(20) {
+                let descriptor = self.descriptor();
+                let place = BusAddr(at.wrapping_add(16 * place));
+                let _ = self.raw.memory.write(place, descriptor.as_bytes());
+            }
+            return;
+        }
         for slot in 0..=self.choice.below(20) {
             let entry = self.address();
             let place = BusAddr(at.wrapping_add(8 * slot));

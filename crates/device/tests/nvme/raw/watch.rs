@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 use bus::{Carry, Cost, DevicePort, DmaError, Looks, Payload, Posting, Segment};
 use runtime::{Rt, Time};
-use wire::nvme::entry::{Cqe, Sqe};
+use wire::nvme::entry::{Cqe, Sqe, SqeFlags};
 use wire::nvme::io::{Access, Command};
 use wire::nvme::opcode;
 use wire::nvme::ranges::DsmRange;
 use wire::nvme::registers::{ACQ, AQA, Aqa, CC, CSTS, Cc, Csts};
+use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
 use zerocopy::FromBytes;
@@ -34,6 +35,8 @@ pub struct Witness {
     pub sanitizes: Cell<bool>,
     /// A command that names its blocks in a list has been fetched.
     lists: Cell<bool>,
+    /// One whose data a scatter gather list describes.
+    sgls: Cell<bool>,
     /// CSTS.RDY is 0.
     disabled: Cell<bool>,
     reading: Cell<u32>,
@@ -62,6 +65,7 @@ impl Witness {
             writes: RefCell::default(),
             sanitizes: Cell::new(false),
             lists: Cell::new(false),
+            sgls: Cell::new(false),
             disabled: Cell::new(true),
             reading: Cell::new(0),
             acq: Cell::new((0, 0)),
@@ -74,6 +78,11 @@ impl Witness {
             lives: Cell::new(0),
             fatal: Cell::new(0),
         }
+    }
+
+    /// The first address past host memory.
+    fn end(&self) -> u64 {
+        self.base + self.named.borrow().len() as u64 * PAGE
     }
 
     fn page(&self, at: u64) -> Option<usize> {
@@ -104,6 +113,22 @@ impl Witness {
             let at = u64::from_le_bytes(word.try_into().expect("eight bytes"));
             if self.page(at).is_some() {
                 self.name_run(at, self.page_bytes.get());
+            }
+        }
+        for entry in bytes.chunks_exact(64) {
+            let flags = SqeFlags::from_bits(entry[1]);
+            self.sgls.set(self.sgls.get() || flags.psdt() > 0);
+        }
+        // From then on any two words may be a descriptor.
+        if self.sgls.get() {
+            for words in bytes.chunks_exact(8).zip(bytes.chunks_exact(8).skip(1)) {
+                let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
+                let descriptor = Descriptor::from_words(word(words.0), word(words.1));
+                let at = descriptor.address.get();
+                if descriptor.identifier == 0 && at < self.end() {
+                    let bytes = u64::from(descriptor.length.get()).min(self.end() - at);
+                    self.name_run(at.max(self.base), bytes);
+                }
             }
         }
         for entry in bytes.chunks_exact(64) {
@@ -191,6 +216,7 @@ impl Witness {
             self.named.borrow_mut().fill(false);
             self.writes.borrow_mut().clear();
             self.lists.set(false);
+            self.sgls.set(false);
             let (low, high) = self.acq.get();
             let acq = u64::from(high) << 32 | u64::from(low);
             self.name_run(acq, 16 * u64::from(Aqa::from_bits(self.aqa.get()).cq_entries()));

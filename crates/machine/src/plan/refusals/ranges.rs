@@ -27,6 +27,16 @@ fn shadow_doorbells_are_there_or_not() {
 }
 
 #[test]
+fn lists_describe_what_a_plan_says() {
+    let with = |value: &str| {
+        said(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
+    };
+    assert_eq!(["\"never\"", "\"long\"", "\"always\""].map(with), ["no error"; 3]);
+    let found = with("\"short\"");
+    assert!(found.contains("host.sgl: found \"short\", expected"), "{found}");
+}
+
+#[test]
 fn classes_and_weights_have_their_words_and_ranges() {
     let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
     let weights = "high = 4\nmedium = 2\nlow = 1\n";

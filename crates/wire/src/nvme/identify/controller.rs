@@ -292,6 +292,18 @@ pub mod oncs {
     pub const COPY: u16 = 1 << 8;
 }
 
+/// Bits of [`IdentifyController::sgls`].
+pub mod sgls {
+    /// Bits 1:0: there are scatter gather lists; at any byte, or of whole dwords.
+    pub const SUPPORTED: u32 = 3;
+    /// Bits 1:0: data may lie at any byte and have any length.
+    pub const ANY_BYTE: u32 = 1;
+    /// Bit buckets are known.
+    pub const BIT_BUCKET: u32 = 1 << 16;
+    /// A list may name more than its command moves.
+    pub const LONGER: u32 = 1 << 18;
+}
+
 /// Bits of [`IdentifyController::vwc`].
 pub mod vwc {
     /// There is a volatile write cache.
