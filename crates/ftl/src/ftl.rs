@@ -8,8 +8,9 @@ use runtime::{Pool, Rt, Signal};
 
 use crate::blame::Blame;
 use crate::layout::{Layout, NONE};
-use crate::options::{Cache, Error, MountError, Options};
+use crate::options::{Cache, Error, MountError, Options, Space};
 use crate::pages::{LOST, Page, Pages, Part, Seen, Tag};
+use crate::policy::Lead;
 use crate::state::{PAD, State};
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
@@ -396,6 +397,25 @@ impl<P: Pages> Ftl<P> {
     /// [`Error::InUse`]: something was written to it.
     pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
         self.0.precondition(warm_up, seed).await
+    }
+
+    /// When the collector begins from now on: for who has several such drives, and lets them collect by
+    /// turns. The host has the space that it would have.
+    pub fn lead(&self, lead: Lead) {
+        self.0.state.borrow_mut().set_lead(lead);
+        self.0.collect.notify(&self.0.rt);
+    }
+
+    /// Units that can be written before the collector has to begin, by itself; less than none: it has to.
+    pub fn slack(&self) -> i64 {
+        let state = self.0.state.borrow();
+        let own = Space::of(&self.0.layout, self.0.options.reserve);
+        state.space().left as i64 - own.start as i64
+    }
+
+    /// Units of a superblock.
+    pub fn superblock_units(&self) -> u32 {
+        self.0.layout.super_units
     }
 
     /// What it has done, and how the flash is.

@@ -133,6 +133,18 @@ pub fn laggard(
     (most_erases - least.erases.min(most_erases) > spread).then_some(at)
 }
 
+/// When the collector begins, beside when the host would have to wait for it: that it does whatever was said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lead {
+    /// When space is about to be short.
+    #[default]
+    Own,
+    /// No sooner than the host would have to wait.
+    Held,
+    /// Sooner, by so many superblocks' worth of space.
+    Early(u32),
+}
+
 /// Space that can still be written, in units, and what of it must be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {

@@ -294,6 +294,17 @@ impl State {
         policy::Space { left, hold: self.space.hold, start: self.space.start }
     }
 
+    /// From when on the collector is to work.
+    pub fn set_lead(&mut self, lead: policy::Lead) {
+        let own = Space::of(&self.layout, self.options.reserve);
+        let one = u64::from(self.layout.super_units);
+        self.space.start = match lead {
+            policy::Lead::Own => own.start,
+            policy::Lead::Held => own.hold,
+            policy::Lead::Early(superblocks) => own.start + u64::from(superblocks) * one,
+        };
+    }
+
     /// So many notes of trims may be on flash before a checkpoint is due.
     pub fn notes_most(&self) -> u64 {
         u64::from(NOTES_MAX) / 2

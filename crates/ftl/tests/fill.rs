@@ -5,7 +5,7 @@ mod common;
 use common::lean::Lean;
 use common::oracle::Oracle;
 use common::{Fake, Medium, SMALL};
-use ftl::policy::{Choice, Limits};
+use ftl::policy::{Choice, Lead, Limits};
 use ftl::{Cache, Error, Ftl, Options, Page, Shape, space};
 use runtime::{Dice, Log, Rt, Span};
 
@@ -48,6 +48,37 @@ fn a_drive_overwritten_many_times_holds_what_was_written_last() {
             overwrite(SMALL, &options, 4, 7, 0);
         }
     }
+}
+
+/// Said once for all, and changed again and again.
+#[test]
+fn a_collector_begins_when_it_is_told_and_whatever_it_is_told_nothing_is_lost() {
+    let leads = [Lead::Held, Lead::Own, Lead::Early(1), Lead::Early(2)];
+    let mut began = Vec::new();
+    for first in leads {
+        let rt = Rt::simulated(None, Log::Off);
+        let medium = Medium::new(SMALL, 3);
+        let options = Options::new(&SMALL);
+        let (mut dice, mut oracle) = (Dice::for_part(3, "script"), Oracle::new(options.units));
+        rt.block_on(async {
+            let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &options).await.unwrap();
+            ftl.lead(first);
+            let mut slack = None;
+            for round in 0..4 * options.units {
+                let unit = dice.below(options.units.into()) as u32;
+                ftl.write(u64::from(unit) * 2, &oracle.write(unit, 0, 2)).await.unwrap();
+                if ftl.stats().counters.collected > 0 {
+                    slack = slack.or(Some(ftl.slack()));
+                    ftl.lead(leads[round as usize % leads.len()]);
+                }
+            }
+            began.push(slack.expect("something was collected"));
+            for unit in 0..options.units {
+                oracle.check(&ftl, unit).await.unwrap();
+            }
+        });
+    }
+    assert!(began.is_sorted() && began[0] < 0 && began[3] > 0, "{began:?}");
 }
 
 #[test]

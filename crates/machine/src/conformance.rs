@@ -102,7 +102,7 @@ fn simulated(
     let bus = SimBus::new(&rt, sim_spec::<Nvme>(plan));
     let _device = simulated_device::<Nvme>(&rt, &bus, plan)?;
     let table = rt.block_on(async {
-        pci::bring_up::<Nvme>(&bus, plan).await?;
+        pci::bring_up::<Nvme>(std::slice::from_ref(&bus), plan).await?;
         Ok(Table::run(Rc::new(bus.host(0)), wanted, each).await)
     });
     rt.drop_tasks();

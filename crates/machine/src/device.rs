@@ -74,6 +74,12 @@ pub struct FlashSeen {
 /// What the interface and the plan ask of each other is there.
 pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
     I::check(plan).map_err(RunError)?;
+    if plan.array.is_some() && I::members(plan).is_none() {
+        let (origin, name) = (&plan.origin, I::NAME);
+        return Err(RunError(format!(
+            "{origin}: array: found one, expected none: by {name}, here, there is one device"
+        )));
+    }
     if !plan.faults.is_empty() && !I::FAULTS {
         let (origin, name) = (&plan.origin, I::NAME);
         let expected = "none: faults strike no commands of this interface";
@@ -377,7 +383,7 @@ impl Device {
 
 impl FlashSeen {
     /// Of two controllers together.
-    fn and(self, other: FlashSeen) -> FlashSeen {
+    pub(crate) fn and(self, other: FlashSeen) -> FlashSeen {
         FlashSeen {
             software: self.software.zip(other.software).map(|(one, two)| one.and(two)),
             chips: self.chips.and(other.chips),

@@ -2,6 +2,8 @@
 //!
 //! To add one, write its modules in `wire`, `device` and `host`, and its row here.
 
+mod array;
+mod collections;
 mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
@@ -30,6 +32,9 @@ use crate::medium::{Footing, Store};
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
 use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
 
+pub(crate) use array::of_member;
+pub use array::{Array, ArrayDriver};
+pub use collections::Collector;
 pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
 #[cfg(feature = "rtl")]
@@ -62,6 +67,12 @@ pub trait Interface: 'static {
 
     /// Two registers of its device that are one word, whose bits the host sets and clears; none: no such.
     const MASKS: Option<Masks> = None;
+
+    /// Whether several such devices are one, below a switch, and how; none: there is one device.
+    fn members(plan: &Plan) -> Option<&plan::Array> {
+        let _ = plan;
+        None
+    }
 
     /// The PCI function that its device is to a host in another process; none, if it is none.
     fn function(plan: &Plan) -> Option<Function> {
@@ -104,7 +115,8 @@ pub trait Interface: 'static {
     }
 
     /// Starts the driver, with one queue for each of `ports`: each on its own core. The last of them are
-    /// those on [cores of its own](Interface::own_cores).
+    /// those on [cores of its own](Interface::own_cores). Of several [members](Interface::members) each has
+    /// as many, one member's after the other's.
     fn connect<P: HostPort>(
         ports: Vec<P>,
         plan: &Plan,
@@ -124,6 +136,23 @@ pub trait Driver<P: HostPort> {
 
     /// Leaves the device in order.
     fn stop(&self) -> impl Future<Output = Result<(), String>>;
+
+    /// Makes right what a power cut of the device may have left wrong above it; how much that was.
+    fn recover(&self) -> impl Future<Output = Result<u64, String>> {
+        core::future::ready(Ok(0))
+    }
+
+    /// The disk as it is read when what may be lost of it is, as this number says: of an array with a parity
+    /// one member. For who only reads.
+    fn disk_without(&self, lost: u64) -> Self::Disk {
+        let _ = lost;
+        self.disk(0)
+    }
+
+    /// Lets somebody else say when its flash software's collector begins, if that is the driver's own.
+    fn collector(&self) -> Option<Collector> {
+        None
+    }
 
     /// What it has to say of a run, beside what its callers measure: a line each.
     fn notes(&self) -> Vec<String> {

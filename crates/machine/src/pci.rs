@@ -3,7 +3,7 @@
 
 use bus::pci::{Fabric, NodeId, Place, Topology};
 use bus::sim::{INTERRUPTS_AT, SimBus};
-use host::pci::{Message, Rooms, Root, Vectors, enumerate};
+use host::pci::{Function, Message, Rooms, Root, Vectors, enumerate};
 use wire::pci::{BridgeIdentity, Window};
 
 use crate::function::VENDOR;
@@ -23,22 +23,47 @@ const ROOMS: Rooms = Rooms {
     wide: Window { base: 0x80_0000_0000, limit: 0xff_ffff_ffff },
 };
 
-/// Puts the device behind a root port, and enumerates. An interface whose device is no PCI function stays
-/// where it is, at the end of the link.
-pub(crate) async fn bring_up<I: Interface>(bus: &SimBus, plan: &Plan) -> Result<(), RunError> {
+/// A switch's port to what is above it, and one of those below.
+const UPSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0101, port: Some(5), ..ROOT_PORT };
+const DOWNSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0102, port: Some(6), ..ROOT_PORT };
+
+/// Puts the device behind a root port, or several behind the ports of a switch, and enumerates. An interface
+/// whose device is no PCI function stays where it is, at the end of the link.
+pub(crate) async fn bring_up<I: Interface>(buses: &[SimBus], plan: &Plan) -> Result<(), RunError> {
     let Some(function) = I::function(plan) else { return Ok(()) };
     let topology = Topology::new();
-    let port = topology.bridge(on(Fabric::Root(0), 1), ROOT_PORT);
-    let node: NodeId = topology.function(on(Fabric::Behind(port), 0), &function.identity, None);
-    bus.seat(&topology, node);
+    let mut port = topology.bridge(on(Fabric::Root(0), 1), ROOT_PORT);
+    let switch = I::members(plan).is_some();
+    if switch {
+        port = topology.bridge(on(Fabric::Behind(port), 0), UPSTREAM);
+    }
+    for (number, bus) in (0..).zip(buses) {
+        let port = match switch {
+            true => topology.bridge(on(Fabric::Behind(port), number), DOWNSTREAM),
+            false => port,
+        };
+        let at = on(Fabric::Behind(port), 0);
+        let node: NodeId = topology.function(at, &function.identity, None);
+        bus.seat(&topology, node);
+    }
     let tree = enumerate(&topology, &[ROOT], &ROOMS).await;
     if let Some(trouble) = tree.troubles.first() {
         return Err(RunError::of(trouble));
     }
-    let found = tree.of_class(function.identity.class).next();
-    let found = found.ok_or_else(|| RunError("the device's function was not found".into()))?;
-    found.enable(&topology).await.map_err(RunError::of)?;
-    let vectors = Vectors::find(&topology, found).map_err(RunError::of)?;
+    // They are found in the order of their ports.
+    let mut found = tree.of_class(function.identity.class);
+    for bus in buses {
+        let found = found.next();
+        let found = found.ok_or_else(|| RunError("a device's function was not found".into()))?;
+        set_up(bus, &topology, found).await?;
+    }
+    Ok(())
+}
+
+/// Lets the driver reach a function, and it the host.
+async fn set_up(bus: &SimBus, topology: &Topology, found: &Function) -> Result<(), RunError> {
+    found.enable(topology).await.map_err(RunError::of)?;
+    let vectors = Vectors::find(topology, found).map_err(RunError::of)?;
     for vector in 0..vectors.count() {
         let message = Message { at: INTERRUPTS_AT, data: vector.into() };
         vectors.set(vector, message).await.map_err(RunError::of)?;

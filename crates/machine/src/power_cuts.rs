@@ -22,7 +22,7 @@ use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
 use crate::device::{self, Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface};
+use crate::interfaces::{Driver, Interface, of_member};
 use crate::pci;
 use crate::plan::Plan;
 use crate::world::{self, RunError};
@@ -100,10 +100,15 @@ pub fn run<I: Interface>(
 ) -> Result<Survived, Failure> {
     let first = campaign.from / EPOCH;
     let end = campaign.from + campaign.cuts;
-    let fresh = Kept::new(plan).map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
+    let members = I::members(plan).map_or(1, |array| array.devices);
+    let fresh = (0..members).map(|number| Kept::new(&of_member(plan, number)));
+    let fresh: Vec<_> = fresh
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
     let mut survived = Survived::default();
     for epoch in first..end.div_ceil(EPOCH) {
-        let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh.fork());
+        let fresh = fresh.iter().map(Kept::fork).collect();
+        let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh);
         for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
             progress(cut);
             drive.live::<I>(false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
@@ -152,22 +157,24 @@ struct Epoch<'a> {
     dice: Dice,
     ledger: Rc<RefCell<Ledger>>,
     stamps: Stamps,
-    kept: Option<Kept>,
+    /// What each member holds.
+    kept: Vec<Kept>,
     /// How often it was switched on.
     lives: u64,
     survived: Survived,
 }
 
 impl Epoch<'_> {
-    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Kept) -> Epoch<'_> {
+    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Vec<Kept>) -> Epoch<'_> {
         let contents = &plan.medium.contents;
-        let blocks = contents.capacity_bytes / u64::from(contents.block_bytes);
+        // At least: an array's are a little fewer.
+        let blocks = contents.capacity_bytes / u64::from(contents.block_bytes) * kept.len() as u64;
         Epoch {
             plan,
             dice: Dice::for_part(seed, &format!("epoch {epoch}")),
             ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
             stamps: Stamps::new(seed),
-            kept: Some(kept),
+            kept,
             lives: 0,
             survived: Survived::default(),
         }
@@ -186,10 +193,13 @@ impl Epoch<'_> {
 
     fn live_once<I: Interface>(&mut self, last: bool) -> Result<(), String> {
         let rt = Rt::simulated(None, Log::Off);
-        let bus = SimBus::new(&rt, world::sim_spec::<I>(self.plan));
-        let kept = self.kept.take().expect("given back by the last life");
-        let device = Device::start::<I, _>(bus.device(), kept, Clock::Virtual, self.plan);
-        let device = device.map_err(|error| error.0)?;
+        let buses = world::buses::<I>(&rt, self.plan);
+        let start = |((number, bus), kept): ((u32, &SimBus), Kept)| {
+            let plan = of_member(self.plan, number);
+            Device::start::<I, _>(bus.device(), kept, Clock::Virtual, &plan)
+        };
+        let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
+        let devices: Vec<_> = devices.collect::<Result<_, _>>().map_err(|error| error.0)?;
         let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
         let events = 1 + self.dice.below(EVENTS_MAX);
         let work_seed = self.dice.next_u64();
@@ -210,10 +220,12 @@ impl Epoch<'_> {
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
-                pci::bring_up::<I>(&bus, self.plan).await.map_err(|error| error.0)?;
-                let driver = I::connect(vec![bus.host(0)], self.plan).await;
+                pci::bring_up::<I>(&buses, self.plan).await.map_err(|error| error.0)?;
+                let ports = buses.iter().map(|bus| bus.host(0)).collect();
+                let driver = I::connect(ports, self.plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
-                work.check(&driver.disk(0), whole).await?;
+                driver.recover().await?;
+                work.check(&driver.disk_without(work_seed), whole).await?;
                 Ok::<_, String>(driver)
             };
             let driver = match early {
@@ -230,9 +242,9 @@ impl Epoch<'_> {
             software.set(driver.software());
             Ok(false)
         })?;
-        let seen = device.flash_seen().and_then(|seen| seen.software).or(software.take());
+        let seen = world::flash_of(&devices).and_then(|seen| seen.software).or(software.take());
         let collected = seen.map_or(0, |seen| seen.counters.collected);
-        self.kept = Some(device.cut());
+        self.kept = devices.into_iter().map(Device::cut).collect();
         self.ledger.borrow_mut().power_cut();
         if let Some(what) = work.failed.take() {
             return Err(what);

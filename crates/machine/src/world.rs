@@ -1,6 +1,7 @@
 //! Worlds: a device and a host, put together from a plan, in virtual time or live.
 
 mod groups;
+mod members;
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::task::Poll;
 
 use bus::HostPort;
 use bus::link::Way;
-use bus::live::{self, Shared};
+use bus::live::{self, LiveHost, Shared};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
@@ -26,6 +27,8 @@ use crate::plan::{Completion, Plan};
 use crate::series::{Look, Recorder, TimeSeries};
 use crate::work::Work;
 use groups::{Watched, run_groups};
+pub(crate) use members::{buses, flash_of};
+use members::{followed, hosts, link_busy, live_devices, shared_with_all, simulated_devices, tlps};
 
 /// How long a live world may take to stop, once it was asked to.
 const STOP_POLL: Span = Span::ms(2);
@@ -125,40 +128,39 @@ pub fn simulate<I: Interface>(
     options: Options,
 ) -> Result<Outcome, RunError> {
     device::check::<I>(plan)?;
-    let journeys = journeys::<I>(plan, 0);
-    let rt = Rt::simulated(Some(journeys), options.log.clone());
+    let rt = Rt::simulated(followed::<I>(plan, 0), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
     }
-    let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let device = simulated_device::<I>(&rt, &bus, plan)?;
-    let ports = |number| bus.host(core(plan, number));
-    let busy = || (0..plan.host.cores).map(|core| bus.core_busy(core)).collect();
+    let buses = buses::<I>(&rt, plan);
+    let devices = simulated_devices::<I>(&rt, &buses, plan)?;
+    let ports = |member: usize, number| buses[member].host(core(plan, number));
+    let busy = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();
     let beside = |look: &mut Look| {
-        look_at(&device, look);
+        look_at(&devices, look);
         look.cores = Some(busy());
     };
     let ran = rt.block_on(async {
-        pci::bring_up::<I>(&bus, plan).await?;
+        pci::bring_up::<I>(&buses, plan).await?;
         drive::<I, _>(&rt, plan, work, &options, ports, beside).await
     });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
-        up: bus.link_busy(Way::Up),
-        down: bus.link_busy(Way::Down),
-        tlps: (bus.link_tlps(Way::Up), bus.link_tlps(Way::Down)),
+        up: link_busy(&buses[0], Way::Up),
+        down: link_busy(&buses[0], Way::Down),
+        tlps: (tlps(&buses, Way::Up), tlps(&buses, Way::Down)),
         cores: busy(),
     };
     let timed_events = rt.timed_events();
-    let tale = Tale::of(&device);
-    leave(device, plan)?;
+    let tale = Tale::of(&devices);
+    leave(devices, plan)?;
     let outcome = Outcome::beside(ran?, tale);
     Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
 }
 
-/// What flash software a device has, while it works.
-fn look_at(device: &Device, look: &mut Look) {
-    let software = device.flash_seen().and_then(|seen| seen.software);
+/// What flash software devices have, while it works.
+fn look_at(devices: &[Device], look: &mut Look) {
+    let software = flash_of(devices).and_then(|seen| seen.software);
     look.software = look.software.or(software.map(|stats| stats.counters));
 }
 
@@ -169,14 +171,15 @@ struct Tale {
 }
 
 impl Tale {
-    fn of(device: &Device) -> Tale {
-        Tale { faults: device.fault_counts(), flash: device.flash_seen() }
+    /// An array has no faults: those of the first are all.
+    fn of(devices: &[Device]) -> Tale {
+        Tale { faults: devices[0].fault_counts(), flash: flash_of(devices) }
     }
 }
 
-/// Switches a device off, and keeps its state where the plan says.
-fn leave(device: Device, plan: &Plan) -> Result<(), RunError> {
-    device.switch_off().save(plan)
+/// Switches devices off, and keeps their state where the plan says.
+fn leave(devices: Vec<Device>, plan: &Plan) -> Result<(), RunError> {
+    devices.into_iter().try_for_each(|device| device.switch_off().save(plan))
 }
 
 /// A device on a modelled bus.
@@ -219,15 +222,16 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
     device::check::<I>(plan)?;
-    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
-    let bus = SimBus::new(&rt, sim_spec::<I>(plan));
-    let _device = simulated_device::<I>(&rt, &bus, plan)?;
+    let rt = Rt::simulated(followed::<I>(plan, 0), log);
+    let buses = buses::<I>(&rt, plan);
+    let _devices = simulated_devices::<I>(&rt, &buses, plan)?;
     let done = rt.block_on(async {
-        pci::bring_up::<I>(&bus, plan).await?;
+        pci::bring_up::<I>(&buses, plan).await?;
         let own = (0..I::own_cores(plan)).map(|own| plan.host.cores + own);
-        let ports = (0..cores).chain(own).map(|core| bus.host(core)).collect();
-        let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
-        Ok(body(&rt, &bus, driver).await)
+        let cores: Vec<_> = (0..cores).chain(own).collect();
+        let ports = buses.iter().flat_map(|bus| cores.iter().map(|core| bus.host(*core)));
+        let driver = I::connect(ports.collect(), plan).await.map_err(RunError::of)?;
+        Ok(body(&rt, &buses[0], driver).await)
     });
     rt.drop_tasks();
     done
@@ -248,7 +252,8 @@ pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     spec.cores += I::own_cores(plan);
     I::adjust(plan, &mut spec);
     // What another interface of the plan's would spend has no stage here.
-    spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name));
+    let of_array = if I::members(plan).is_some() { host::array::COSTS } else { &[] };
+    spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name) || of_array.contains(&cost.name));
     spec.device_costs.retain(|cost| I::STAGES.contains(&cost.name));
     spec
 }
@@ -260,22 +265,23 @@ pub fn live_in_one_thread<I: Interface>(
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    let shared = shared::<I>(plan)?;
-    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
-    let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-    let device = Device::start::<I, _>(shared.device(&rt), Kept::new(plan)?, Clock::Wall, plan)?;
-    let host = shared.host(&rt);
-    if let Some(faults) = device.faults().cloned() {
-        let (rt, host) = (rt.clone(), host.clone());
+    let shared = shared_with_all::<I>(plan)?;
+    let journeys = followed::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
+    let devices = live_devices::<I>(&rt, &shared, plan)?;
+    let hosts = hosts(&rt, &shared);
+    if let Some(faults) = devices[0].faults().cloned() {
+        let (rt, host) = (rt.clone(), hosts[0].clone());
         rt.clone().spawn(async move {
             faults.link_down(&rt).await;
             host.mark_gone();
         });
     }
-    let beside = |look: &mut Look| look_at(&device, look);
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), beside));
-    let tale = Tale::of(&device);
-    leave(device, plan)?;
+    let beside = |look: &mut Look| look_at(&devices, look);
+    let port = |member: usize, _| hosts[member].clone();
+    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, port, beside));
+    let tale = Tale::of(&devices);
+    leave(devices, plan)?;
     ran.map(|told| Outcome::beside(told, tale))
 }
 
@@ -293,40 +299,40 @@ pub fn live_in_threads<I: Interface>(
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    let shared = shared::<I>(plan)?;
-    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let shared = shared_with_all::<I>(plan)?;
+    let journeys = followed::<I>(plan, plan.run.breakdown_sample.ilog2());
     let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {
         let (device_shared, device_journeys) = (shared.clone(), journeys.clone());
         let (device_stop, device_started) = (stop.clone(), started.clone());
         let device = std::thread::Builder::new().name("device".into());
         let device = device.spawn_scoped(scope, move || {
-            let rt = Rt::live(&STD_CLOCK, Some(device_journeys), Log::Off);
-            let port = device_shared.device(&rt);
-            let device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
+            let rt = Rt::live(&STD_CLOCK, device_journeys, Log::Off);
+            let devices = live_devices::<I>(&rt, &device_shared, plan)?;
             device_started.store(true, Ordering::Release);
-            let is_over = || device_stop.load(Ordering::Acquire) || device.is_down();
+            let is_over = || device_stop.load(Ordering::Acquire) || devices[0].is_down();
             rt.block_on(until(&rt, is_over));
-            let tale = Tale::of(&device);
-            leave(device, plan)?;
+            let tale = Tale::of(&devices);
+            leave(devices, plan)?;
             Ok(tale)
         });
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
-        let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-        let host = shared.host(&rt);
+        let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
+        let hosts = hosts(&rt, &shared);
         let device_died = || device.is_finished();
-        let watched = host.clone();
+        let watched = hosts.clone();
         let ran = rt.block_on(async {
             let watch = async {
                 until(&rt, device_died).await;
-                watched.mark_gone();
+                watched.iter().for_each(LiveHost::mark_gone);
                 core::future::pending::<()>().await;
             };
             let run = async {
                 // A device that failed to start says why when it is joined.
                 until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
-                drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), |_| ()).await
+                let port = |member: usize, _| hosts[member].clone();
+                drive::<I, _>(&rt, plan, work, &options, port, |_| ()).await
             };
             match race(run, watch).await {
                 Either::First(ran) => ran,
@@ -403,7 +409,7 @@ fn over_bus<I: Interface, P: HostPort>(
             until(&rt, &mut is_gone).await;
             core::future::pending::<()>().await;
         };
-        let run = drive::<I, _>(&rt, plan, work, &options, |_| host.clone(), |_| ());
+        let run = drive::<I, _>(&rt, plan, work, &options, |_, _| host.clone(), |_| ());
         match race(run, watch).await {
             Either::First(ran) => ran,
             Either::Second(()) => unreachable!("the watch never ends"),
@@ -470,18 +476,22 @@ pub(crate) struct Told {
     series: Option<TimeSeries>,
 }
 
-/// Connects the driver, runs the work, and leaves the device in order. `beside` adds to a look what the world
-/// knows beside the driver.
+/// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by
+/// its number; `beside` adds to a look what the world knows beside the driver.
 pub(crate) async fn drive<I: Interface, P: HostPort>(
     rt: &Rt,
     plan: &Plan,
     work: &Work,
     options: &Options,
-    port: impl Fn(usize) -> P,
+    port: impl Fn(usize, usize) -> P,
     beside: impl Fn(&mut Look),
 ) -> Result<Told, RunError> {
     let own = (0..I::own_cores(plan) as usize).map(|own| OWN_CORES + own);
-    let ports = (0..queues(plan, work)).chain(own).map(&port).collect();
+    let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
+    let members = I::members(plan).map_or(1, |array| array.devices as usize);
+    let ports = (0..members).flat_map(|member| each.iter().map(move |number| (member, *number)));
+    let ports = ports.map(|(member, number)| port(member, number)).collect();
+    let port = |number| port(0, number);
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);

@@ -5,6 +5,7 @@
 
 mod others;
 mod process;
+mod window;
 
 use alloc::rc::Rc;
 use alloc::sync::Arc;
@@ -26,6 +27,7 @@ use crate::{
 };
 use others::Others;
 pub use process::{Client, ProcessError, Server, connect};
+use window::Window;
 
 /// The stages that this bus marks.
 pub const STAGES: &[&str] = &["data transfer", "host read", "poll", "interrupt"];
@@ -40,57 +42,6 @@ pub struct Shared {
     pub host_memory: Memory,
     window: Window,
     others: Arc<Others>,
-}
-
-/// The device's registers, and behind them the counts of its interrupts.
-#[derive(Clone)]
-struct Window {
-    memory: Memory,
-    register_bytes: u32,
-    masks: Option<Masks>,
-}
-
-impl Window {
-    fn bytes(register_bytes: u32) -> usize {
-        (register_bytes + 4 * VECTORS) as usize
-    }
-
-    #[inline]
-    fn word(&self, register: u32) -> Option<BusAddr> {
-        (register < self.register_bytes).then_some(BusAddr(u64::from(register)))
-    }
-
-    /// All ones where there is no register.
-    #[inline]
-    fn load(&self, register: u32) -> u32 {
-        let word = self.word(register);
-        word.map_or(u32::MAX, |at| self.memory.load_u32(at).unwrap_or(u32::MAX))
-    }
-
-    #[inline]
-    fn store(&self, register: u32, value: u32) {
-        if let Some(at) = self.word(register) {
-            self.memory.store_u32(at, value).expect("inside the window");
-        }
-    }
-
-    /// As [`store`](Self::store), of a host.
-    #[inline]
-    fn write(&self, register: u32, value: u32) {
-        match self.masks {
-            Some(masks) if masks.has(register) => {
-                let word = masks.written(register, self.load(masks.set), value);
-                self.store(masks.set, word);
-                self.store(masks.clear, word);
-            }
-            _ => self.store(register, value),
-        }
-    }
-
-    fn interrupts(&self, vector: u16) -> BusAddr {
-        let vector = u32::from(vector) % VECTORS;
-        BusAddr(u64::from(self.register_bytes + 4 * vector))
-    }
 }
 
 impl Shared {
@@ -116,6 +67,13 @@ impl Shared {
     pub fn with_masks(mut self, masks: Option<Masks>) -> Shared {
         self.window.masks = masks;
         self
+    }
+
+    /// What the same host shares with another device of the kind: its memory, and a window of its own.
+    pub fn another(&self) -> Shared {
+        let memory = Memory::private(Window::bytes(self.window.register_bytes), BusAddr(0));
+        let window = Window { memory, ..self.window.clone() };
+        Shared { host_memory: self.host_memory.clone(), window, others: Arc::default() }
     }
 
     /// The driver's end, for the thread of `rt`.
@@ -176,6 +134,13 @@ pub struct LiveHost {
 }
 
 impl LiveHost {
+    /// The same host's end of what it shares with [another](Shared::another) device: their buffers come from
+    /// one place.
+    pub fn beside(&self, other: &Shared) -> LiveHost {
+        let gone = Rc::new(Cell::new(false));
+        LiveHost { window: other.window.clone(), gone, ..self.clone() }
+    }
+
     /// The device is gone: from now on its registers read all ones, as behind a dead link.
     pub fn mark_gone(&self) {
         self.gone.set(true);

@@ -1,5 +1,6 @@
 //! Changes of stripes that have a parity, and what is made out of parities.
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -8,7 +9,7 @@ use bus::{Buffer, HostPort};
 use wire::Lba;
 
 use super::desk::Asked;
-use super::together::all;
+use super::together::{all, many};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost};
 use crate::{BlockDevice, IoError, Kind};
 
@@ -35,7 +36,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                 Asked::Deallocate { number, lba, blocks } => {
                     let stripes = self.layout.stripes_of(lba.0, (*blocks).into());
                     let _held = self.stripes.hold(&self.rt, stripes).await;
-                    self.deallocate(*number, lba.0, *blocks).await
+                    Box::pin(self.deallocate(*number, lba.0, *blocks)).await
                 }
             };
             drop(asked);
@@ -52,7 +53,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     ) -> Result<(), IoError> {
         let blocks = from.bytes() as u32 / self.geometry.block_bytes;
         let one = |segment| self.write_segment(Write { number, lba, from, fua }, segment);
-        all(self.layout.segments(lba, blocks).map(one)).await
+        many(self.layout.segments(lba, blocks), one).await
     }
 
     async fn write_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
@@ -85,7 +86,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let one = |(member, from)| {
             self.write_or_without(Place { number: write.number, member, block }, from, write.fua)
         };
-        all(there.map(one)).await
+        all(there, one).await
     }
 
     /// The caller's bytes for this chunk of a segment.
@@ -138,7 +139,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let of = |data: &u32| is_new(data) != by_others;
             let old = (0..layout.data()).filter(of).map(member);
             let old = old.chain((!by_others).then_some(parity));
-            done = all(old.map(|member| self.add_up(at(member), &sum))).await;
+            done = all(old, |member| self.add_up(at(member), &sum)).await;
             if done.is_ok() {
                 let sum = sum.into_inner();
                 self.count(|counters| match by_others && others == 0 {
@@ -208,7 +209,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
         let sum = RefCell::new(self.room(bytes));
         let others = (0..self.layout.members()).filter(|other| *other != at.member);
-        let done = all(others.map(|member| self.add_up(Place { member, ..at }, &sum))).await;
+        let done = all(others, |member| self.add_up(Place { member, ..at }, &sum)).await;
         let sum = sum.into_inner();
         self.spend(at.number, bytes, self.layout.members() - 1).await;
         match done {
@@ -296,7 +297,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                     done => done,
                 }
             };
-        all((0..self.layout.members()).map(one)).await
+        all(0..self.layout.members(), one).await
     }
 
     async fn write_zeros(&self, number: usize, mut lba: u64, end: u64) -> Result<(), IoError> {

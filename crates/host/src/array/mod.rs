@@ -24,6 +24,7 @@ mod layout;
 mod stripes;
 mod together;
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
@@ -332,7 +333,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.judge()?;
         let _held = self.stripes.hold(&self.rt, (stripe, stripe + 1)).await;
         self.count(|counters| counters.recovered += 1);
-        self.recover(Place { number, member, block }, &into).await
+        // Seldom, and long.
+        Box::pin(self.recover(Place { number, member, block }, &into)).await
     }
 }
 
@@ -357,7 +359,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
                 into.part(piece.from as usize * block_bytes, piece.blocks as usize * block_bytes);
             shared.read_piece(self.number, piece, part)
         };
-        let done = all(shared.layout.pieces(lba.0, blocks).map(part)).await;
+        let done = all(shared.layout.pieces(lba.0, blocks), part).await;
         done.map_err(|error| IoError { lba: Some(lba), ..error })
     }
 
@@ -366,7 +368,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         let shared = &*self.shared;
         let blocks = from.bytes() as u32 / shared.geometry.block_bytes;
         let write = |piece: Piece| shared.write_piece(self.number, piece, from, fua);
-        all(shared.layout.pieces(lba.0, blocks).map(write)).await
+        all(shared.layout.pieces(lba.0, blocks), write).await
     }
 
     async fn deallocate_striped(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
@@ -379,7 +381,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             let disk = shared.disk(Place { number, member, block: from });
             disk.deallocate(Lba(from), (to - from) as u32).await
         };
-        all((0..layout.members()).map(one)).await
+        all(0..layout.members(), one).await
     }
 }
 
@@ -428,7 +430,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
         };
         async move {
             shared.judge()?;
-            all((0..shared.layout.members()).map(one)).await
+            all(0..shared.layout.members(), one).await
         }
     }
 

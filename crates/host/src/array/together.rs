@@ -10,22 +10,22 @@ use crate::IoError;
 
 type Done = Result<(), IoError>;
 
-/// Carries all of these out, and gives the first error in their order once all have ended. One or two are
-/// boxed nowhere.
-pub async fn all<F: Future<Output = Done>>(mut work: impl Iterator<Item = F>) -> Done {
-    let (first, second, third) = (work.next(), work.next(), work.next());
-    match (first, second, third) {
-        (None, ..) => Ok(()),
-        (Some(one), None, _) => one.await,
-        (Some(one), Some(two), None) => both(one, two).await,
-        (Some(one), Some(two), Some(three)) => {
-            many([one, two, three].into_iter().chain(work)).await
-        }
+/// Carries out what `work` makes of each of these, and gives the first error in their order once all have
+/// ended. One or two lie with the caller; more are boxed.
+pub async fn all<T, F: Future<Output = Done>>(
+    mut of: impl Iterator<Item = T>,
+    work: impl Fn(T) -> F,
+) -> Done {
+    let Some(one) = of.next() else { return Ok(()) };
+    let Some(two) = of.next() else { return work(one).await };
+    match of.next() {
+        None => both(one, two, work).await,
+        Some(three) => many([one, two, three].into_iter().chain(of), work).await,
     }
 }
 
-async fn both<F: Future<Output = Done>>(one: F, two: F) -> Done {
-    let (mut one, mut two) = (pin!(one), pin!(two));
+async fn both<T, F: Future<Output = Done>>(one: T, two: T, work: impl Fn(T) -> F) -> Done {
+    let (mut one, mut two) = (pin!(work(one)), pin!(work(two)));
     let (mut first, mut second) = (None, None);
     poll_fn(|cx| {
         if first.is_none()
@@ -46,9 +46,13 @@ async fn both<F: Future<Output = Done>>(one: F, two: F) -> Done {
     .await
 }
 
-async fn many<F: Future<Output = Done>>(work: impl Iterator<Item = F>) -> Done {
-    let mut left: Vec<(Option<Done>, Pin<Box<F>>)> =
-        work.map(|one| (None, Box::pin(one))).collect();
+/// As [`all`], each boxed: for work that is long itself.
+pub async fn many<T, F: Future<Output = Done>>(
+    of: impl Iterator<Item = T>,
+    work: impl Fn(T) -> F,
+) -> Done {
+    let boxed = |one| (None, Box::pin(work(one)));
+    let mut left: Vec<(Option<Done>, Pin<Box<F>>)> = of.map(boxed).collect();
     poll_fn(|cx| {
         for (done, one) in left.iter_mut().filter(|(done, _)| done.is_none()) {
             if let Poll::Ready(ended) = one.as_mut().poll(cx) {

@@ -178,6 +178,11 @@ impl<P: HostPort> Driver<P> {
         self.software.stats()
     }
 
+    /// The flash software.
+    pub fn software(&self) -> &Ftl<Remote<P>> {
+        &self.software
+    }
+
     /// What endpoints were asked for.
     pub fn counts(&self) -> Counts {
         self.remote.counts()

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{Array, Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use crate::plan::Plan;
 use crate::power_cuts::{self, Campaign, Survived};
 use clap::Args;
@@ -32,7 +32,10 @@ pub(super) struct PowerCuts {
 
 pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     let plan = typed.sets.open(&typed.plan)?;
+    let is_array = plan.array.is_some();
     match typed.interface {
+        InterfaceName::Nvme if is_array => cut::<Array<Nvme>>(typed, &plan),
+        InterfaceName::HostFlash if is_array => cut::<Array<HostFlash>>(typed, &plan),
         InterfaceName::Nvme => cut::<Nvme>(typed, &plan),
         InterfaceName::Dcx => cut::<Dcx>(typed, &plan),
         InterfaceName::Block => cut::<Block>(typed, &plan),

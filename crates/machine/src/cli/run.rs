@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::device::FlashSeen;
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
-use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{Array, Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
 use crate::plan::Plan;
 use crate::plan::units::parse_span;
 use crate::series::TimeSeries;
@@ -290,7 +290,10 @@ fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
 
 impl Once<'_> {
     fn run(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        let is_array = self.plan.array.is_some();
         match self.interface {
+            InterfaceName::Nvme if is_array => self.run_array::<Nvme>(log),
+            InterfaceName::HostFlash if is_array => self.run_array::<HostFlash>(log),
             InterfaceName::Nvme => self.run_on::<Nvme>(log),
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
             InterfaceName::Block => self.run_on::<Block>(log),
@@ -303,7 +306,7 @@ impl Once<'_> {
         }
     }
 
-    fn run_on<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+    fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
         let progress = Arc::new(AtomicU64::new(0));
         let options = Options {
             log: log.map_or(Log::Off, Digest::log),
@@ -312,8 +315,27 @@ impl Once<'_> {
             series: self.series,
             ..Options::default()
         };
-        let watch = Watch::begin(&self.work.file.display().to_string(), progress);
-        let (plan, work) = (self.plan, self.work);
+        (options, Watch::begin(&self.work.file.display().to_string(), progress))
+    }
+
+    /// Devices of an array are all here: they share one host's memory.
+    fn run_array<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
+        let outcome = match (self.simulated, self.device) {
+            (true, _) => world::simulate::<Array<I>>(plan, work, options),
+            (false, Device::Thread) => world::live_in_threads::<Array<I>>(plan, work, options),
+            (false, _) => {
+                let origin = &plan.origin;
+                let expected = "none: one device is at the other end of a socket or an address";
+                return Err(format!("{origin}: array: found one, expected {expected}"));
+            }
+        };
+        drop(watch);
+        outcome.map_err(|error| error.to_string())
+    }
+
+    fn run_on<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
         let outcome = match (self.simulated, self.device) {
             (true, _) => world::simulate::<I>(plan, work, options),
             (false, Device::Thread) => world::live_in_threads::<I>(plan, work, options),

@@ -11,7 +11,7 @@ use host::InitError;
 use host::pages as driver;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Interface};
+use super::{Collector, Driver, Interface};
 use crate::device::software;
 use crate::medium::Store;
 use crate::plan::{Completion, Flash, PageAccess, Plan};
@@ -137,6 +137,15 @@ impl<P: HostPort> Driver<P> for HostFlashDriver<P> {
 
     async fn stop(&self) -> Result<(), String> {
         self.0.stop().await.map_err(|error| error.to_string())
+    }
+
+    fn collector(&self) -> Option<Collector> {
+        let (slack, lead) = (self.0.software().clone(), self.0.software().clone());
+        Some(Collector {
+            superblock_units: i64::from(slack.superblock_units()),
+            slack: Box::new(move || slack.slack()),
+            lead: Box::new(move |to| lead.lead(to)),
+        })
     }
 
     fn software(&self) -> Option<Stats> {

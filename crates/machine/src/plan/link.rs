@@ -8,7 +8,7 @@ use super::fields::{Fields, Source::Due, Source::Welcome};
 use super::units::size_text;
 
 /// Link widths (PCIe base 5.0, 1.2), but for x12, which nobody builds.
-const LANES: [u64; 6] = [1, 2, 4, 8, 16, 32];
+pub(super) const LANES: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Bytes of a flow-control data credit (PCIe base 5.0, 2.6.1).
 const CREDIT_BYTES: u64 = 16;

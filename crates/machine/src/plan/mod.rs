@@ -16,6 +16,7 @@
 //! is read in one pass that tells everything that is wrong with it, or is all sense.
 
 mod arbitration;
+mod array;
 mod block;
 mod bridge;
 mod built_in;
@@ -47,6 +48,7 @@ use media::Pace;
 use wire::nvme::registers::DOORBELLS;
 
 pub use arbitration::Arbitration;
+pub use array::{Array, Collections};
 pub use block::{Block, BlockSizing};
 pub use bridge::BridgeOf;
 pub use built_in::built_in;
@@ -94,6 +96,8 @@ pub struct Plan {
     pub fastpath: Option<Fastpath>,
     /// How its flash software works on the host, if it can.
     pub pages: Option<PageAccess>,
+    /// How several such devices are one, if they are.
+    pub array: Option<Array>,
     /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
@@ -216,6 +220,7 @@ impl Plan {
             device_costs.extend(block.device_costs.iter().cloned());
         }
         host_costs.extend(self.fastpath.iter().flat_map(|fastpath| fastpath.costs.iter().cloned()));
+        host_costs.extend(self.array.iter().flat_map(|array| array.costs.iter().cloned()));
         host_costs.extend(self.pages.iter().flat_map(|pages| pages.costs.iter().cloned()));
         SimSpec {
             link: self.link.clone(),
@@ -275,6 +280,13 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
     let gives_pages = root.has("pages");
     let pages = if gives_pages { root.table("pages").and_then(pages::read) } else { None };
+    let is_array = root.has("array");
+    let block_bytes = medium.as_ref().map(|medium| medium.contents.block_bytes.into());
+    let array = if is_array {
+        root.table("array").and_then(|table| array::read(table, block_bytes))
+    } else {
+        None
+    };
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -298,6 +310,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         arbitration: if by_weight { Some(arbitration?) } else { None },
         fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
         pages: if gives_pages { Some(pages?) } else { None },
+        array: if is_array { Some(array?) } else { None },
         run: run?,
         faults: faults?,
         sources: Vec::new(),

@@ -1,0 +1,77 @@
+//! The devices of a world: one, or the members of an array.
+
+use bus::link::Way;
+use bus::live::{LiveHost, Shared};
+use bus::sim::SimBus;
+use runtime::{Journeys, Rt, Span};
+
+use super::{RunError, journeys, shared, sim_spec, simulated_device};
+use crate::device::{Clock, Device, FlashSeen, Kept};
+use crate::interfaces::{Interface, of_member};
+use crate::plan::Plan;
+
+/// How long the host's own link has been busy: that above the switch, where there is one.
+pub(super) fn link_busy(bus: &SimBus, way: Way) -> Span {
+    bus.switch_busy(way).unwrap_or_else(|| bus.link_busy(way))
+}
+
+pub(super) fn tlps(buses: &[SimBus], way: Way) -> u64 {
+    buses.iter().map(|bus| bus.link_tlps(way)).sum()
+}
+
+/// What the flash of all has done.
+pub(crate) fn flash_of(devices: &[Device]) -> Option<FlashSeen> {
+    let mut all = devices.iter().map(Device::flash_seen);
+    let first = all.next()??;
+    all.try_fold(first, |sum, one| Some(sum.and(one?)))
+}
+
+/// The bus of the device, or one for each member of an array.
+pub(crate) fn buses<I: Interface>(rt: &Rt, plan: &Plan) -> Vec<SimBus> {
+    let spec = sim_spec::<I>(plan);
+    match I::members(plan) {
+        None => vec![SimBus::new(rt, spec)],
+        Some(array) => SimBus::below_switch(rt, &spec, array.above(plan), array.devices),
+    }
+}
+
+/// The devices on these buses.
+pub(super) fn simulated_devices<I: Interface>(
+    rt: &Rt,
+    buses: &[SimBus],
+    plan: &Plan,
+) -> Result<Vec<Device>, RunError> {
+    let each = |(number, bus)| simulated_device::<I>(rt, bus, &of_member(plan, number));
+    (0..).zip(buses).map(each).collect()
+}
+
+/// The driver's ends of these, in one host.
+pub(super) fn hosts(rt: &Rt, shared: &[Shared]) -> Vec<LiveHost> {
+    let first = shared[0].host(rt);
+    shared.iter().map(|shared| first.beside(shared)).collect()
+}
+
+pub(super) fn live_devices<I: Interface>(
+    rt: &Rt,
+    shared: &[Shared],
+    plan: &Plan,
+) -> Result<Vec<Device>, RunError> {
+    let each = |(number, shared): (u32, &Shared)| {
+        let plan = of_member(plan, number);
+        Device::start::<I, _>(shared.device(rt), Kept::new(&plan)?, Clock::Wall, &plan)
+    };
+    (0..).zip(shared).map(each).collect()
+}
+
+/// What host and device share: a window for each member, where there are several.
+pub(super) fn shared_with_all<I: Interface>(plan: &Plan) -> Result<Vec<Shared>, RunError> {
+    let first = shared::<I>(plan)?;
+    let more = I::members(plan).map_or(0, |array| array.devices - 1);
+    let others = (0..more).map(|_| first.another());
+    Ok(std::iter::once(first.clone()).chain(others).collect())
+}
+
+/// The journeys of a world. An array has none: its members' commands have the same numbers.
+pub(super) fn followed<I: Interface>(plan: &Plan, sample_log2: u32) -> Option<Journeys> {
+    I::members(plan).is_none().then(|| journeys::<I>(plan, sample_log2))
+}
