@@ -10,7 +10,7 @@ use ::device::bridge::Bridge;
 use ::device::dcx::Tagged;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use media::{Banked, Disks, Extent, Faulty, Head, Media, MediaError};
+use media::{Banked, Disks, Extent, Faulty, Head, Media, MediaError, Metadata};
 use runtime::Time;
 
 /// What a device stands on.
@@ -108,6 +108,24 @@ macro_rules! hand_on {
             fn overwrites(&self) -> bool {
                 match self {
                     $($pattern => $medium.overwrites(),)+
+                }
+            }
+
+            fn keeps_metadata(&self) -> bool {
+                match self {
+                    $($pattern => $medium.keeps_metadata(),)+
+                }
+            }
+
+            fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+                match self {
+                    $($pattern => $medium.metadata(block),)+
+                }
+            }
+
+            fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.set_metadata(block, metadata),)+
                 }
             }
 

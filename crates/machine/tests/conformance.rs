@@ -38,6 +38,8 @@ fn broken_controllers_are_found() {
         (r#"what = "corrupt-data", command = "read", every = 2"#, "a_list_that_just_fits"),
         (r#"what = "corrupt-data", command = "write", every = 3"#, "write_then_read"),
         (r#"what = "corrupt-medium", command = "write", every = 2"#, "last_write_counts"),
+        (r#"what = "corrupt-medium", command = "read", every = 2"#, "made_by_the_controller"),
+        (r#"what = "corrupt-data", command = "write", nth = 1"#, "brought_by_the_host"),
         (r#"what = "drop", command = "flush", nth = 30"#, "identifiers_come_back_once"),
         (r#"what = "hang", command = "flush", nth = 2"#, "same_identifier_in_two_queues"),
         (r#"what = "lost-interrupt", command = "flush", nth = 1"#, "interrupts_come"),

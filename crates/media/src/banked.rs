@@ -10,7 +10,7 @@ use core::cell::RefCell;
 use runtime::{Line, Rt, Span, Time, Waits};
 
 use crate::contents::{Contents, Keep, STAMP_BYTES};
-use crate::{Extent, Head, Media, MediaError};
+use crate::{Extent, Head, Media, MediaError, Metadata};
 
 /// The stages that this medium marks.
 pub const STAGES: &[&str] = &["media wait", "media"];
@@ -251,6 +251,19 @@ impl Media for Banked {
         let bytes = u64::from(at.blocks) * u64::from(self.block_bytes);
         let done = self.contents.borrow_mut().discard(offset, bytes);
         done.map_err(|error| MediaError::of_write(&error))
+    }
+
+    fn keeps_metadata(&self) -> bool {
+        self.contents.borrow().keeps_metadata()
+    }
+
+    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+        self.contents.borrow().metadata(block).map_err(|_| MediaError::Range)
+    }
+
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+        let done = self.contents.borrow_mut().set_metadata(block, metadata);
+        done.map_err(|_| MediaError::Range)
     }
 
     fn label(&self) -> Option<Vec<u8>> {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use runtime::{Rt, Stage, Time};
 
-use crate::{Extent, Head, Media, MediaError};
+use crate::{Extent, Head, Media, MediaError, Metadata};
 
 /// A bit that has turned over: of the bytes of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,6 +197,18 @@ impl<M: Media> Media for Faulty<M> {
 
     fn overwrites(&self) -> bool {
         self.medium.overwrites()
+    }
+
+    fn keeps_metadata(&self) -> bool {
+        self.medium.keeps_metadata()
+    }
+
+    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+        self.medium.metadata(block)
+    }
+
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+        self.medium.set_metadata(block, metadata)
     }
 
     fn label(&self) -> Option<Vec<u8>> {

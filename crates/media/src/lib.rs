@@ -24,6 +24,9 @@ pub use faulty::{Faulty, Flip, Harm, flipped};
 /// What is written where nothing better is known: some blocks at a time, of every size there is.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
+/// What lies beside a block.
+pub type Metadata = [u8; contents::METADATA_BYTES];
+
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -119,6 +122,24 @@ pub trait Media: 'static {
     /// Only then can all that it holds be sanitized by its blocks.
     fn overwrites(&self) -> bool {
         true
+    }
+
+    /// Whether it keeps metadata of [`contents::METADATA_BYTES`] bytes beside each block.
+    fn keeps_metadata(&self) -> bool {
+        false
+    }
+
+    /// The metadata of a block, which are reached with it: all ones, unless they were set since it was last
+    /// written or taken back.
+    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+        let _ = block;
+        Err(MediaError::Unreadable)
+    }
+
+    /// Sets the metadata of a block that was just written: part of that write, for whose time it is.
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+        let _ = (block, metadata);
+        Err(MediaError::WriteFault)
     }
 
     /// What the device keeps beside the blocks, as it was last set; nothing at first. None: this medium

@@ -6,6 +6,7 @@ use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{
     self, Access, BLOCKS_MAX, CopyTo, DatasetManagement, RANGES_MAX, WriteZeroes,
 };
+use wire::nvme::pi::Protection;
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Lba, Nsid, QueueId};
@@ -24,16 +25,22 @@ fn io_data() -> impl Strategy<Value = DataPointer> {
 }
 
 fn io_command() -> impl Strategy<Value = io::Command> {
-    let access = (any::<u64>(), 1..=BLOCKS_MAX, any::<bool>(), any::<bool>()).prop_map(
-        |(lba, blocks, fua, limited_retry)| Access { lba: Lba(lba), blocks, fua, limited_retry },
-    );
+    let said = (0..16_u8, any::<(u32, u16, u16)>()).prop_map(|(prinfo, (reference, tag, mask))| {
+        Protection::of_range(prinfo, reference, tag, mask)
+    });
+    let access = (any::<(u64, u64)>(), 1..=BLOCKS_MAX, any::<(bool, bool)>(), said.clone())
+        .prop_map(|((lba, metadata), blocks, (fua, limited_retry), protection)| {
+            let (lba, metadata) = (Lba(lba), BusAddr(metadata));
+            Access { lba, blocks, fua, limited_retry, protection, metadata }
+        });
     let dsm = (1..=RANGES_MAX, any::<bool>())
         .prop_map(|(ranges, deallocate)| DatasetManagement { ranges, deallocate });
-    let copy = (any::<u64>(), 1..=RANGES_MAX, 0..16_u8, any::<(bool, bool)>()).prop_map(
-        |(to, ranges, format, (fua, limited_retry))| {
-            io::Command::Copy(CopyTo { to: Lba(to), ranges, format, fua, limited_retry })
-        },
-    );
+    let copy = (any::<u64>(), 1..=RANGES_MAX, (0..16_u8, 0..16_u8), any::<(bool, bool)>(), said)
+        .prop_map(|(to, ranges, (format, source), (fua, limited_retry), protection)| {
+            let to = Lba(to);
+            let copy = CopyTo { to, ranges, format, fua, limited_retry, source, protection };
+            io::Command::Copy(copy)
+        });
     let zeroes = (access.clone(), any::<bool>())
         .prop_map(|(access, deallocate)| WriteZeroes { access, deallocate });
     prop_oneof![

@@ -9,6 +9,7 @@ mod identify;
 mod logs;
 mod namespaces;
 mod nvm;
+mod protection;
 mod queues;
 mod ranges;
 mod registers;
@@ -27,6 +28,7 @@ pub(crate) const ALL: &[&[Section]] = &[
     resets::SECTIONS,
     data::SECTIONS,
     sgls::SECTIONS,
+    protection::SECTIONS,
     events::SECTIONS,
     identify::SECTIONS,
     logs::SECTIONS,

@@ -55,13 +55,13 @@ impl<M: Media> Payload for Blocks<'_, M> {
 }
 
 /// Some bytes of a payload.
-struct Part<'a, Q> {
+struct Part<'a, Q: ?Sized> {
     of: &'a Q,
     from: u32,
     until: u32,
 }
 
-impl<Q: Payload> Payload for Part<'_, Q> {
+impl<Q: Payload + ?Sized> Payload for Part<'_, Q> {
     fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
         self.of.runs(&mut |offset, run| {
             let low = self.from.max(offset);
@@ -184,7 +184,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         &self,
         number: u16,
         (offset, bytes): (u32, u32),
-        blocks: &impl Payload,
+        blocks: &(impl Payload + ?Sized),
         ready: Time,
     ) -> Result<(), Status> {
         let slot = &self.slots[usize::from(number)];

@@ -94,8 +94,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Sent { blocks: Blocks { media: &*self.media, at }, flip }
     }
 
-    /// Data that have come from the host: part of a write of the blocks `of`.
-    pub(super) fn received(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
+    /// Data on their way between the controller and the host: part of those of the blocks `of`.
+    pub(super) fn carried(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
         if self.hook.is_on()
             && let Some(flip) = self.spoiled(number, of, at)
         {

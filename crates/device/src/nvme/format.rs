@@ -8,7 +8,7 @@ use wire::nvme::status::Status;
 
 use super::Controller;
 use super::data::of_media;
-use super::namespace::{Door, Namespace, Place};
+use super::namespace::{Door, Layout, Namespace, Place};
 use super::self_test::Ended;
 use crate::faults::Hook;
 
@@ -36,17 +36,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         for nsid in &all {
             self.namespaces.active_at(*nsid)?;
         }
-        let shift = self.namespaces.shift_of(format.format)?;
-        if format.protection != 0 || format.metadata_inline {
+        // MSET: metadata have a buffer of their own (MC).
+        if format.metadata_inline {
             return Err(Status::INVALID_FORMAT);
         }
+        let dps = format.protection | u8::from(format.protection_first) << 3;
+        let layout = self.namespaces.layout_of(format.format, dps)?;
         if !ERASES.contains(&format.erase) {
             return Err(Status::INVALID_FIELD);
         }
         self.end_self_test(Ended::ByFormat, |of| of == Nsid::BROADCAST || all.contains(&of));
         for nsid in all {
             let (place, namespace) = self.namespaces.active_at(nsid)?;
-            self.format_one(place, namespace, shift).await?;
+            self.format_one(place, namespace, layout).await?;
         }
         Ok(0)
     }
@@ -55,7 +57,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         &self,
         place: &Place,
         namespace: Namespace,
-        shift: u8,
+        layout: Layout,
     ) -> Result<(), Status> {
         if place.door.get() != Door::Open {
             return Err(place.door.get().refusal().unwrap_or(Status::INVALID_FIELD));
@@ -64,8 +66,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let formatting = Formatting(place);
         self.deallocate(namespace.start, namespace.blocks).await?;
         self.flush().await.map_err(of_media)?;
-        if namespace.shift != shift {
-            place.namespace.set(Some(Namespace { shift, ..namespace }));
+        let Layout { shift, metadata } = layout;
+        let formatted = Namespace { shift, metadata, ..namespace };
+        if namespace != formatted {
+            place.namespace.set(Some(formatted));
             self.namespaces.keep(&*self.media).map_err(|error| {
                 place.namespace.set(Some(namespace));
                 self.failed(error)

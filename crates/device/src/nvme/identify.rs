@@ -13,7 +13,7 @@ use wire::nvme::registers::VERSION_1_4;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::namespace::Namespace;
+use super::namespace::{Metadata, Namespace};
 use super::sanitize::CAPABILITIES;
 use super::{
     ABORTS_MAX, CONTROLLER_ID, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX,
@@ -56,6 +56,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 let formats = self.namespaces.formats();
                 common.nlbaf = formats.len() as u8 - 1;
                 common.lbaf[..formats.len()].copy_from_slice(&formats);
+                (common.mc, common.dpc) = self.metadata_capabilities();
                 page.copy_from_slice(common.as_bytes());
             }
             // Of one that is not attached, or not there, both are all zeros.
@@ -161,6 +162,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c
     }
 
+    /// MC and DPC: a buffer of their own; protection information of all three kinds, which is all of them, so
+    /// that it is the first and the last.
+    fn metadata_capabilities(&self) -> (u8, u8) {
+        if self.namespaces.offers_metadata() { (1 << 1, 0x1f) } else { (0, 0) }
+    }
+
     fn identify_namespace(&self, ns: Namespace) -> IdentifyNamespace {
         let mut n = IdentifyNamespace::new_zeroed();
         let blocks = ns.lbas();
@@ -171,7 +178,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         n.eui64 = eui64(ns);
         n.nvmcap = (u128::from(ns.blocks) * u128::from(self.media.block_bytes())).into();
         let formats = self.namespaces.formats();
-        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns.shift));
+        (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns));
+        (n.mc, n.dpc) = self.metadata_capabilities();
+        n.dps = ns.metadata.map_or(0, Metadata::dps);
         n.lbaf[..formats.len()].copy_from_slice(&formats);
         n
     }

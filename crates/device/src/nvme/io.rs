@@ -36,11 +36,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Err(status) => return (status, 0),
         };
         let done = match &request.command {
-            Command::Read(access) => self.read(number, ns, access, &request.data).await,
+            Command::Read(access) if ns.metadata.is_none() => {
+                self.read(number, ns, access, &request.data).await
+            }
             Command::Write(access) => self.write(number, ns, access, &request.data).await,
             Command::Flush => self.flush().await.map_err(of_media),
             Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
-            Command::Verify(access) => self.verify(ns, access).await,
+            Command::Read(access) => {
+                Box::pin(self.read_guarded(number, ns, access, &request.data)).await
+            }
+            Command::Verify(access) => self.verify(number, ns, access).await,
             Command::WriteUncorrectable(access) => {
                 Box::pin(self.write_uncorrectable(number, ns, access)).await
             }
@@ -119,6 +124,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
+        if ns.metadata.is_some() {
+            return Box::pin(self.write_guarded(number, ns, access, data)).await;
+        }
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes, Flow::FromHost).await?;
         self.claim(number, extent).await;
@@ -133,7 +141,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let into = &mut buffer[..bytes as usize];
             self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
-            self.received(number, extent, at, into);
+            self.carried(number, extent, at, into);
             self.media.write(at, into).await.map_err(|error| self.failed(error))?;
             self.namespaces.marks.clear(at);
         }
@@ -159,6 +167,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
+        if ns.metadata.is_some() {
+            return Box::pin(self.compare_guarded(number, ns, access, data)).await;
+        }
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes, Flow::FromHost).await?;
         if access.fua {
@@ -190,7 +201,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// What a read does, without the link: a verify (NVM command set 1.0, 3.2.6). Nothing is moved, so
     /// that no transfer's length bounds it.
-    async fn verify(&self, ns: Namespace, access: &Access) -> Result<(), Status> {
+    async fn verify(&self, number: u16, ns: Namespace, access: &Access) -> Result<(), Status> {
+        if ns.metadata.is_some() {
+            return Box::pin(self.verify_guarded(number, ns, access)).await;
+        }
         let extent = ns.extent(access.lba.0, access.blocks)?;
         if access.fua {
             self.flush().await.map_err(|error| self.failed(error))?;
@@ -223,7 +237,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// The length of an access in bytes and its place, if the namespace has its blocks and one command
     /// may move them.
-    fn judge(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
+    pub(super) fn judge(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
         let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
         if bytes > u64::from(self.options.transfer_bytes_max) {

@@ -59,10 +59,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let data = self.brought(number, request).await?;
         let wanted = IdentifyNamespace::read_from_bytes(&data[..]).expect("its length");
         let (lbas, capacity) = (wanted.nsze.get(), wanted.ncap.get());
-        if wanted.flbas & 0xf0 != 0 || wanted.dps != 0 {
+        if wanted.flbas & 0xf0 != 0 || wanted.dps & 0xf0 != 0 {
             return Err(Status::INVALID_FORMAT);
         }
-        let shift = self.namespaces.shift_of(wanted.flbas)?;
+        let layout = self.namespaces.layout_of(wanted.flbas, wanted.dps)?;
         if lbas == 0 || capacity > lbas || wanted.nmic != 0 {
             return Err(Status::INVALID_FIELD);
         }
@@ -70,7 +70,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(Status::THIN_PROVISIONING_NOT_SUPPORTED);
         }
         let (nsid, place) = self.namespaces.free()?;
-        let namespace = self.namespaces.lay(lbas, shift)?;
+        let namespace = self.namespaces.lay(lbas, layout)?;
         let hidden = Hidden::hide(place);
         // From here on its place is taken, and nobody sees it.
         place.namespace.set(Some(namespace));

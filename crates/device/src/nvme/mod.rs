@@ -28,6 +28,7 @@ mod io;
 mod limits;
 mod manage;
 mod namespace;
+mod protect;
 mod queue;
 mod ranges;
 mod sanitize;

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use media::{Extent, Media, MediaError};
 use wire::Nsid;
 use wire::nvme::identify::LbaFormat;
+use wire::nvme::pi::{self, Kind};
 use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
@@ -23,7 +24,7 @@ const MARK_1: [u8; 5] = *b"DBNS\x01";
 /// blocks are marked as uncorrectable.
 const MARK_2: [u8; 5] = *b"DBNS\x02";
 
-/// Of each: number, block's length as a power of two, whether it is attached, a zero; its serial number,
+/// Of each: number, block's length as a power of two, whether it is attached, metadata; its serial number,
 /// first block and length.
 const KEPT_BYTES: usize = 24;
 
@@ -45,6 +46,50 @@ pub(super) struct Namespace {
     pub attached: bool,
     /// Which of those that were ever made it is.
     pub serial: u32,
+    /// What lies beside each block.
+    pub metadata: Option<Metadata>,
+}
+
+/// Metadata of a namespace's blocks: eight bytes each, in a buffer of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Metadata {
+    /// They are protection information of this kind.
+    pub kind: Option<Kind>,
+    /// PIL, which means nothing where they are all that there is.
+    pub first: bool,
+}
+
+/// How blocks are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Blocks of the medium in one of the namespace's, as a power of two.
+    pub shift: u8,
+    pub metadata: Option<Metadata>,
+}
+
+impl Metadata {
+    /// DPS.
+    pub fn dps(self) -> u8 {
+        self.kind.map_or(0, |kind| kind as u8) | u8::from(self.first) << 3
+    }
+}
+
+/// How a label has it: zero for none, else bit 7, and DPS below.
+const HAS_METADATA: u8 = 1 << 7;
+
+fn metadata_byte(metadata: Option<Metadata>) -> u8 {
+    metadata.map_or(0, |metadata| HAS_METADATA | metadata.dps())
+}
+
+fn metadata_of_byte(byte: u8) -> Option<Option<Metadata>> {
+    match byte {
+        0 => Some(None),
+        _ if byte & !0xf == HAS_METADATA => {
+            let kind = Kind::of(byte & 7).ok()?;
+            Some(Some(Metadata { kind, first: byte & 8 != 0 }))
+        }
+        _ => None,
+    }
 }
 
 impl Namespace {
@@ -129,6 +174,8 @@ pub(super) struct Namespaces {
     blocks: u64,
     own_log2: u8,
     large_log2: u8,
+    /// Whether the medium keeps metadata.
+    beside: bool,
 }
 
 impl Namespaces {
@@ -147,6 +194,8 @@ impl Namespaces {
             blocks: media.blocks(),
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
+            // Another format must outlast the controller, this one as well.
+            beside: media.keeps_metadata() && label.is_some(),
         };
         if all.recall(&label.unwrap_or_default()).is_none() {
             all.divide(otherwise.into());
@@ -160,7 +209,8 @@ impl Namespaces {
         let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
         for (number, place) in (0..into).zip(&self.places) {
             let (start, serial) = (number * each, number as u32);
-            let whole = Namespace { start, blocks: each, shift: 0, attached: true, serial };
+            let whole =
+                Namespace { start, blocks: each, shift: 0, attached: true, serial, metadata: None };
             place.namespace.set(Some(whole));
         }
         self.made.set(into as u32);
@@ -177,20 +227,45 @@ impl Namespaces {
         [Some(0), Some(large).filter(|large| *large > 0)].into_iter().flatten()
     }
 
-    /// The formats, in the order in which Identify numbers them.
+    /// Whether there are formats with metadata.
+    pub fn offers_metadata(&self) -> bool {
+        self.beside
+    }
+
+    /// Of each format, in the order in which Identify numbers them: blocks of the medium, as a power of two,
+    /// and whether there are metadata.
+    fn shapes(&self) -> impl Iterator<Item = (u8, bool)> {
+        let beside = self.shifts().filter(|_| self.beside).map(|shift| (shift, true));
+        self.shifts().map(|shift| (shift, false)).chain(beside)
+    }
+
+    /// The formats, in that order.
     pub fn formats(&self) -> Vec<LbaFormat> {
-        let format = |shift| LbaFormat { ds: self.own_log2 + shift, ..LbaFormat::new_zeroed() };
-        self.shifts().map(format).collect()
+        let bytes = |beside| if beside { pi::BYTES as u16 } else { 0 };
+        let format = |(shift, beside)| LbaFormat {
+            ms: bytes(beside).into(),
+            ds: self.own_log2 + shift,
+            ..LbaFormat::new_zeroed()
+        };
+        self.shapes().map(format).collect()
     }
 
-    /// The number of the format of blocks of so many of the medium's, as a power of two.
-    pub fn format_of(&self, shift: u8) -> u8 {
-        self.shifts().position(|one| one == shift).expect("one of them") as u8
+    /// The number of a namespace's format.
+    pub fn format_of(&self, ns: Namespace) -> u8 {
+        let shape = (ns.shift, ns.metadata.is_some());
+        self.shapes().position(|one| one == shape).expect("one of them") as u8
     }
 
-    /// The reverse: what a format makes of the medium's blocks.
-    pub fn shift_of(&self, format: u8) -> Result<u8, Status> {
-        self.shifts().nth(usize::from(format)).ok_or(Status::INVALID_FORMAT)
+    /// The reverse: what a format, and settings of protection information as DPS has them, make of the
+    /// medium's blocks.
+    pub fn layout_of(&self, format: u8, dps: u8) -> Result<Layout, Status> {
+        let shape = self.shapes().nth(usize::from(format)).ok_or(Status::INVALID_FORMAT)?;
+        let metadata = Metadata { kind: Kind::of(dps & 7)?, first: dps & 8 != 0 };
+        match shape {
+            (shift, true) => Ok(Layout { shift, metadata: Some(metadata) }),
+            (shift, false) if metadata.kind.is_none() => Ok(Layout { shift, metadata: None }),
+            (_, false) => Err(Status::INVALID_FORMAT),
+        }
     }
 
     /// What lies behind a number that there is.
@@ -233,7 +308,8 @@ impl Namespaces {
     }
 
     /// A new namespace of so many blocks of its own, where there is room; it is not there yet.
-    pub fn lay(&self, lbas: u64, shift: u8) -> Result<Namespace, Status> {
+    pub fn lay(&self, lbas: u64, layout: Layout) -> Result<Namespace, Status> {
+        let Layout { shift, metadata } = layout;
         let full = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
         let blocks = lbas.checked_mul(1 << shift).ok_or(full)?;
         let mut taken: Vec<(u64, u64)> = self
@@ -249,7 +325,7 @@ impl Namespaces {
             if begin.checked_sub(start).is_some_and(|gap| gap >= blocks) {
                 let serial = self.made.get();
                 self.made.set(serial.wrapping_add(1));
-                return Ok(Namespace { start, blocks, shift, attached: false, serial });
+                return Ok(Namespace { start, blocks, shift, attached: false, serial, metadata });
             }
             start = end.next_multiple_of(self.align());
         }
@@ -282,8 +358,9 @@ impl Namespaces {
         label.push(self.allocated().count() as u8);
         for (nsid, place) in self.numbered() {
             let Some(namespace) = place.allocated() else { continue };
-            let Namespace { start, blocks, shift, attached, serial } = namespace;
-            label.extend([nsid.0 as u8, self.own_log2 + shift, attached.into(), 0]);
+            let Namespace { start, blocks, shift, attached, serial, metadata } = namespace;
+            let beside = metadata_byte(metadata);
+            label.extend([nsid.0 as u8, self.own_log2 + shift, attached.into(), beside]);
             label.extend(serial.to_le_bytes());
             label.extend(start.to_le_bytes());
             label.extend(blocks.to_le_bytes());
@@ -341,7 +418,9 @@ impl Namespaces {
             shift: self.shift_of_log2(bytes[1])?,
             attached: bytes[2] == 1,
             serial: u32::from_le_bytes(bytes[4..8].try_into().expect("four")),
+            metadata: metadata_of_byte(bytes[3])?,
         };
+        let sense = sense && (self.beside || namespace.metadata.is_none());
         (sense && number < self.places.len()).then_some((number, namespace))
     }
 }

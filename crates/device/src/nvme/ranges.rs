@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::data::of_dma;
 use super::namespace::Namespace;
+use super::protect::Guarded;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 use crate::faults::Hook;
 use crate::lent::Lent;
@@ -35,6 +36,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.claim(number, extent).await;
         if zeroes.deallocate {
             self.deallocate(extent.block, extent.blocks.into()).await?;
+        } else if ns.metadata.is_some() {
+            Box::pin(self.zeroes_guarded(number, ns, &access)).await?;
         } else {
             self.soil()?;
             let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
@@ -93,10 +96,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<(), (Status, u32)> {
         let nothing_done = |status| (status, 0);
         let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
-        let mut to =
-            self.judge_copy(number, ns, copy, data, &mut ranges).await.map_err(nothing_done)?;
+        let mut says = Vec::new();
+        let judged = self.judge_copy(number, ns, copy, data, (&mut ranges, &mut says)).await;
+        let begin = judged.map_err(nothing_done)?;
+        let mut to = begin;
         for (index, range) in (0_u32..).zip(ranges.iter()) {
-            let copied = self.copy_range(number, *range, to).await;
+            let copied = match says.get(index as usize) {
+                Some(source) => {
+                    let done = ((to - begin) >> ns.shift) as u32;
+                    let (from, to) = ((*range, source), (to, done, &copy));
+                    Box::pin(self.copy_guarded(number, ns, from, to)).await
+                }
+                None => self.copy_range(number, *range, to).await,
+            };
             copied.map_err(|status| (status, index))?;
             to += u64::from(range.blocks);
         }
@@ -112,7 +124,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         ns: Namespace,
         copy: CopyTo,
         data: &DataPointer,
-        ranges: &mut Vec<Extent>,
+        (ranges, says): (&mut Vec<Extent>, &mut Vec<Guarded>),
     ) -> Result<u64, Status> {
         if copy.format != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -122,10 +134,18 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(limit);
         }
         ranges.clear();
+        let mut judged = self.guarded_copy(ns, &copy);
         self.read_ranges(number, data, copy.ranges, |range: &CopyRange| {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks() });
+            if judged.is_ok() && ns.metadata.is_some() {
+                match self.guarded_source(ns, &copy, range) {
+                    Ok(source) => says.extend(source),
+                    Err(status) => judged = Err(status),
+                }
+            }
         })
         .await?;
+        judged?;
         let (one, all) = self.copy_blocks_max(ns);
         let sum: u64 = ranges.iter().map(|range| u64::from(range.blocks)).sum();
         if sum > u64::from(all) || ranges.iter().any(|range| range.blocks > u32::from(one)) {

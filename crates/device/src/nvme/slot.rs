@@ -63,6 +63,8 @@ pub(super) struct Slot {
     /// Bytes of the command's data that go into bit buckets, ascending: nearly always none.
     pub discarded: RefCell<Vec<Range<u32>>>,
     pub data: RefCell<Vec<u8>>,
+    /// Metadata of its blocks.
+    pub tuples: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
     /// What strikes the command when it has been carried out. Not looked at where there are no faults.
     pub after: Cell<Effect>,

@@ -9,6 +9,7 @@
 //! Not here: latency, wear, injected errors and what a power cut leaves behind. Those are other
 //! parts of the medium; this one remembers exactly what it is told.
 
+mod beside;
 mod error;
 mod image;
 mod label;
@@ -18,6 +19,7 @@ mod stamps;
 use std::fmt;
 use std::path::PathBuf;
 
+use beside::Beside;
 pub use error::Error;
 use image::Image;
 use label::Label;
@@ -26,6 +28,9 @@ use stamps::Stamps;
 
 /// Bytes of each block that [`Keep::Stamps`] keeps.
 pub const STAMP_BYTES: usize = 8;
+
+/// Bytes of metadata that can be kept beside each block.
+pub const METADATA_BYTES: usize = 8;
 
 /// The longest label.
 pub const LABEL_BYTES_MAX: usize = 4096;
@@ -87,6 +92,8 @@ enum Store {
 pub struct Contents {
     store: Store,
     label: Label,
+    /// Once there are any.
+    metadata: Option<Beside>,
     capacity_bytes: u64,
     block_bytes: u32,
 }
@@ -127,7 +134,7 @@ impl Contents {
             }
             (Keep::Stamps, Backing::File(path)) => return Err(Error::StampsInFile { path }),
         };
-        Ok(Contents { store, label, capacity_bytes, block_bytes })
+        Ok(Contents { store, label, metadata: None, capacity_bytes, block_bytes })
     }
 
     /// What was last kept beside the blocks; nothing at first.
@@ -145,6 +152,50 @@ impl Contents {
     /// If it is longer than [`LABEL_BYTES_MAX`].
     pub fn set_label(&mut self, label: &[u8]) -> Result<(), Error> {
         self.label.set(label)
+    }
+
+    /// Whether metadata can be kept beside the blocks: of whole blocks in memory alone, as a raw image has no
+    /// room for them.
+    pub fn keeps_metadata(&self) -> bool {
+        matches!(self.store, Store::Everything(_))
+    }
+
+    /// The metadata of a block: all ones, unless they were set since its data were last written.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn metadata(&self, block: u64) -> Result<[u8; METADATA_BYTES], Error> {
+        self.check(self.block_offset(block), self.block_bytes.into())?;
+        let unwritten = [0xff; METADATA_BYTES];
+        Ok(self.metadata.as_ref().map_or(unwritten, |metadata| metadata.get(block)))
+    }
+
+    /// Sets the metadata of a block, whose data stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    ///
+    /// # Panics
+    /// If there is no room for [any](Self::keeps_metadata).
+    pub fn set_metadata(
+        &mut self,
+        block: u64,
+        metadata: [u8; METADATA_BYTES],
+    ) -> Result<(), Error> {
+        assert!(self.keeps_metadata(), "contents without metadata");
+        self.check(self.block_offset(block), self.block_bytes.into())?;
+        let blocks = self.capacity_bytes / u64::from(self.block_bytes);
+        self.metadata.get_or_insert_with(|| Beside::new(blocks)).set(block, metadata);
+        Ok(())
+    }
+
+    /// Data are written, or gone: what was said of them counts no more.
+    #[inline]
+    fn forget_metadata(&mut self, offset_bytes: u64, bytes: u64) {
+        if let Some(metadata) = &mut self.metadata {
+            let block = u64::from(self.block_bytes);
+            metadata.forget(offset_bytes / block, bytes / block);
+        }
     }
 
     /// Length of the medium in bytes.
@@ -165,11 +216,13 @@ impl Contents {
     /// Bytes of memory held for the contents and their directory. For a file this is a buffer and
     /// one byte for each 64 MiB of capacity, whatever the file holds.
     pub fn allocated_bytes(&self) -> u64 {
-        match &self.store {
-            Store::Everything(sparse) => sparse.allocated_bytes(),
-            Store::Stamps(stamps) => stamps.allocated_bytes(),
-            Store::Image(image) => image.allocated_bytes(),
-        }
+        let beside = self.metadata.as_ref().map_or(0, Beside::allocated_bytes);
+        beside
+            + match &self.store {
+                Store::Everything(sparse) => sparse.allocated_bytes(),
+                Store::Stamps(stamps) => stamps.allocated_bytes(),
+                Store::Image(image) => image.allocated_bytes(),
+            }
     }
 
     /// Fills `dst` with the contents from `offset_bytes`.
@@ -230,6 +283,7 @@ impl Contents {
     pub fn write(&mut self, offset_bytes: u64, src: &[u8]) -> Result<(), Error> {
         let bytes = src.len() as u64;
         self.check(offset_bytes, bytes)?;
+        self.forget_metadata(offset_bytes, bytes);
         match &mut self.store {
             Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut |at, run| {
                 run.copy_from_slice(&src[at as usize..][..run.len()]);
@@ -257,6 +311,7 @@ impl Contents {
     ) -> Result<(), Error> {
         let bytes = u64::from(bytes);
         self.check(offset_bytes, bytes)?;
+        self.forget_metadata(offset_bytes, bytes);
         let mut f = |at: u64, run: &mut [u8]| f(at as u32, run);
         match &mut self.store {
             Store::Everything(sparse) => sparse.runs_mut(offset_bytes, bytes, &mut f),
@@ -303,6 +358,7 @@ impl Contents {
     /// [`Error::Write`]: a part of the range may be zeros already.
     pub fn discard(&mut self, offset_bytes: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset_bytes, bytes)?;
+        self.forget_metadata(offset_bytes, bytes);
         match &mut self.store {
             Store::Everything(sparse) => sparse.discard(offset_bytes, bytes),
             Store::Stamps(stamps) => stamps.discard(offset_bytes, bytes),
@@ -366,6 +422,27 @@ impl fmt::Debug for Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_last_as_long_as_the_data() {
+        let mut contents = memory(1 << 20, 512, Keep::Everything);
+        let ones = [0xff; METADATA_BYTES];
+        assert_eq!(contents.metadata(2047).unwrap(), ones);
+        contents.write(0, &[7; 2048]).unwrap();
+        let last = (1 << 20) / 512 - 1;
+        for (block, byte) in [(0, 1), (1, 2), (2, 3), (3, 4), (last, 5)] {
+            contents.set_metadata(block, [byte; METADATA_BYTES]).unwrap();
+        }
+        contents.write(512, &[8; 512]).unwrap();
+        contents.discard(1024, 512).unwrap();
+        let found = [0, 1, 2, 3, last].map(|block| contents.metadata(block).unwrap()[0]);
+        assert_eq!(found, [1, 0xff, 0xff, 4, 5]);
+        contents.write_stamp(3, [9; STAMP_BYTES]).unwrap();
+        assert_eq!(contents.metadata(3).unwrap(), ones);
+        assert!(contents.metadata(last + 1).is_err());
+        assert!(contents.set_metadata(last + 1, ones).is_err());
+        assert!(!memory(1 << 20, 512, Keep::Stamps).keeps_metadata());
+    }
 
     fn memory(capacity_bytes: u64, block_bytes: u32, keep: Keep) -> Contents {
         let spec = Spec { capacity_bytes, block_bytes, keep, backing: Backing::Memory };

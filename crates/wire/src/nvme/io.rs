@@ -7,8 +7,9 @@ use bitfield_struct::bitfield;
 
 use super::entry::{self, DataPointer, Sqe};
 use super::opcode::io as opcode;
+use super::pi::Protection;
 use super::status::Status;
-use crate::{CommandId, Lba, Nsid};
+use crate::{BusAddr, CommandId, Lba, Nsid};
 
 /// An I/O command that makes sense, and where its data lies.
 pub type Request = entry::Request<Command>;
@@ -68,6 +69,10 @@ pub struct CopyTo {
     pub fua: bool,
     /// LR, of the source.
     pub limited_retry: bool,
+    /// PRINFOR: what of each range is compared, by the range's own tags, and whether it is taken away.
+    pub source: u8,
+    /// PRINFOW and the tags of the destination.
+    pub protection: Protection,
 }
 
 /// Which blocks, and how.
@@ -81,6 +86,10 @@ pub struct Access {
     pub fua: bool,
     /// LR: give up early rather than try all means of recovery.
     pub limited_retry: bool,
+    /// What is said of protection information, where there is any.
+    pub protection: Protection,
+    /// MPTR: where the metadata lie, where there are any beside the data.
+    pub metadata: BusAddr,
 }
 
 /// The most blocks that one command can move.
@@ -91,8 +100,7 @@ pub const RANGES_MAX: u16 = 1 << 8;
 
 /// Command dword 12 of Read, Write, Compare and Write Zeroes.
 ///
-/// Left out, because no controller of ours offers them: protection information (PRINFO and STC
-/// count only in a namespace formatted for it) and directives (DTYPE).
+/// Left out, because no controller of ours offers them: storage tags (STC) and directives (DTYPE).
 #[bitfield(u32)]
 struct Dword12 {
     /// NLB, counted from zero.
@@ -102,20 +110,24 @@ struct Dword12 {
     /// DEAC, of Write Zeroes alone.
     deac: bool,
     #[bits(4)]
-    __: u8,
+    prinfo: u8,
     fua: bool,
     lr: bool,
 }
 
-/// Command dword 12 of Copy, without protection information and directives.
+/// Command dword 12 of Copy, without directives.
 #[bitfield(u32)]
 struct CopyDword12 {
     /// NR, counted from zero.
     nr: u8,
     #[bits(4)]
     df: u8,
-    #[bits(18)]
-    __: u32,
+    #[bits(4)]
+    prinfor: u8,
+    #[bits(10)]
+    __: u16,
+    #[bits(4)]
+    prinfow: u8,
     fua: bool,
     lr: bool,
 }
@@ -131,9 +143,23 @@ struct DsmDword11 {
 }
 
 impl Access {
+    /// So many blocks, and nothing else said of them.
+    pub const fn of(lba: Lba, blocks: u32) -> Access {
+        Access {
+            lba,
+            blocks,
+            fua: false,
+            limited_retry: false,
+            protection: Protection::NONE,
+            metadata: BusAddr(0),
+        }
+    }
+
     fn parse(sqe: &Sqe) -> Access {
         let dword12 = Dword12::from_bits(sqe.cdw12.get());
         Access {
+            protection: protection(sqe, dword12.prinfo()),
+            metadata: BusAddr(sqe.mptr.get()),
             lba: Lba(u64::from(sqe.cdw11.get()) << 32 | u64::from(sqe.cdw10.get())),
             blocks: u32::from(dword12.nlb()) + 1,
             fua: dword12.fua(),
@@ -145,12 +171,25 @@ impl Access {
         assert!((1..=BLOCKS_MAX).contains(&self.blocks), "{} blocks in one command", self.blocks);
         let dword12 = Dword12::new()
             .with_nlb((self.blocks - 1) as u16)
+            .with_prinfo(self.protection.prinfo())
             .with_fua(self.fua)
             .with_lr(self.limited_retry);
         sqe.cdw10 = (self.lba.0 as u32).into();
         sqe.cdw11 = ((self.lba.0 >> 32) as u32).into();
         sqe.cdw12 = dword12.into_bits().into();
+        sqe.mptr = self.metadata.0.into();
+        store_tags(sqe, &self.protection);
     }
+}
+
+/// What a command says of protection information: these bits of dword 12, and dwords 14 and 15.
+fn protection(sqe: &Sqe, prinfo: u8) -> Protection {
+    Protection::from_bits(prinfo, sqe.cdw14.get(), sqe.cdw15.get())
+}
+
+fn store_tags(sqe: &mut Sqe, protection: &Protection) {
+    sqe.cdw14 = protection.reference.into();
+    sqe.cdw15 = protection.tags().into();
 }
 
 impl CopyTo {
@@ -162,6 +201,8 @@ impl CopyTo {
             format: dword12.df(),
             fua: dword12.fua(),
             limited_retry: dword12.lr(),
+            source: dword12.prinfor(),
+            protection: protection(sqe, dword12.prinfow()),
         }
     }
 
@@ -169,11 +210,14 @@ impl CopyTo {
         let dword12 = CopyDword12::new()
             .with_nr(from_zero(self.ranges))
             .with_df(self.format)
+            .with_prinfor(self.source)
+            .with_prinfow(self.protection.prinfo())
             .with_fua(self.fua)
             .with_lr(self.limited_retry);
         sqe.cdw10 = (self.to.0 as u32).into();
         sqe.cdw11 = ((self.to.0 >> 32) as u32).into();
         sqe.cdw12 = dword12.into_bits().into();
+        store_tags(sqe, &self.protection);
     }
 }
 
@@ -277,7 +321,7 @@ pub fn read(
     fua: bool,
     data: DataPointer,
 ) -> Sqe {
-    let access = Access { lba, blocks, fua, limited_retry: false };
+    let access = Access { fua, ..Access::of(lba, blocks) };
     Request { cid, nsid, data, command: Command::Read(access) }.to_sqe()
 }
 
@@ -293,7 +337,7 @@ pub fn write(
     fua: bool,
     data: DataPointer,
 ) -> Sqe {
-    let access = Access { lba, blocks, fua, limited_retry: false };
+    let access = Access { fua, ..Access::of(lba, blocks) };
     Request { cid, nsid, data, command: Command::Write(access) }.to_sqe()
 }
 
@@ -302,7 +346,7 @@ pub fn write(
 /// # Panics
 /// If there are no blocks or too many.
 pub fn compare(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPointer) -> Sqe {
-    let access = Access { lba, blocks, fua: false, limited_retry: false };
+    let access = Access::of(lba, blocks);
     Request { cid, nsid, data, command: Command::Compare(access) }.to_sqe()
 }
 
@@ -311,7 +355,7 @@ pub fn compare(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32, data: DataPoin
 /// # Panics
 /// If there are no blocks or too many.
 pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
-    let access = Access { lba, blocks, fua: false, limited_retry: false };
+    let access = Access::of(lba, blocks);
     let command = Command::Verify(access);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
@@ -321,7 +365,7 @@ pub fn verify(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
 /// # Panics
 /// If there are no blocks or too many.
 pub fn write_uncorrectable(cid: CommandId, nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
-    let access = Access { lba, blocks, fua: false, limited_retry: false };
+    let access = Access::of(lba, blocks);
     let command = Command::WriteUncorrectable(access);
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
@@ -338,7 +382,7 @@ pub fn write_zeroes(
     fua: bool,
     deallocate: bool,
 ) -> Sqe {
-    let access = Access { lba, blocks, fua, limited_retry: false };
+    let access = Access { fua, ..Access::of(lba, blocks) };
     let command = Command::WriteZeroes(WriteZeroes { access, deallocate });
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
@@ -363,7 +407,15 @@ pub fn dataset_management(
 /// # Panics
 /// If there are no ranges or too many.
 pub fn copy(cid: CommandId, nsid: Nsid, to: Lba, ranges: u16, data: DataPointer) -> Sqe {
-    let copy = CopyTo { to, ranges, format: 0, fua: false, limited_retry: false };
+    let copy = CopyTo {
+        to,
+        ranges,
+        format: 0,
+        fua: false,
+        limited_retry: false,
+        source: 0,
+        protection: Protection::NONE,
+    };
     Request { cid, nsid, data, command: Command::Copy(copy) }.to_sqe()
 }
 
@@ -396,7 +448,7 @@ mod tests {
         assert_eq!(sqe.as_bytes(), READ);
 
         let request = parse(&Sqe::read_from_bytes(&READ).unwrap()).unwrap();
-        let access = Access { lba, blocks: 8, fua: true, limited_retry: false };
+        let access = Access { fua: true, ..Access::of(lba, 8) };
         let command = Command::Read(access);
         assert_eq!(request, Request { cid: CommandId(0x0102), nsid: Nsid(2), data: DATA, command });
     }

@@ -8,6 +8,7 @@ pub mod identify;
 pub mod io;
 pub mod log;
 pub mod opcode;
+pub mod pi;
 pub mod prp;
 pub mod ranges;
 pub mod registers;

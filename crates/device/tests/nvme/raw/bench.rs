@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::contents::{Backing, Keep, Spec};
-use media::{Contents, Extent, Head, Media, MediaError};
+use media::{Contents, Extent, Head, Media, MediaError, Metadata};
 use runtime::{Rt, Signal, Span, Time};
 
 use super::watch::Witness;
@@ -30,6 +30,8 @@ pub struct Bench {
     pub fails_after: Cell<Option<(u32, MediaError)>>,
     /// Whether it keeps anything beside the blocks.
     pub labelled: Cell<bool>,
+    /// Whether it keeps metadata.
+    pub metadata: Cell<bool>,
     /// Who says whether a write was asked for.
     pub witness: RefCell<Option<Rc<Witness>>>,
     /// What has been written, in order.
@@ -61,6 +63,7 @@ impl Bench {
             fails: Cell::new(None),
             fails_after: Cell::new(None),
             labelled: Cell::new(true),
+            metadata: Cell::new(false),
             witness: RefCell::default(),
             written: RefCell::default(),
             deallocated: RefCell::default(),
@@ -182,6 +185,19 @@ impl Media for Bench {
         let block = u64::from(self.block_bytes);
         let done = self.contents.borrow_mut().discard(offset * block, bytes * block);
         done.map_err(|_| MediaError::WriteFault)
+    }
+
+    fn keeps_metadata(&self) -> bool {
+        self.metadata.get()
+    }
+
+    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+        self.contents.borrow().metadata(block).map_err(|_| MediaError::Range)
+    }
+
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+        let done = self.contents.borrow_mut().set_metadata(block, metadata);
+        done.map_err(|_| MediaError::Range)
     }
 
     fn label(&self) -> Option<Vec<u8>> {

@@ -172,7 +172,7 @@ impl Witness {
     }
 
     fn asks_for(&self, lba: Lba, blocks: u32) {
-        let access = Access { lba, blocks, fua: false, limited_retry: false };
+        let access = Access::of(lba, blocks);
         self.writes.borrow_mut().push(access);
     }
 

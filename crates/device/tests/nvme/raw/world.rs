@@ -25,6 +25,8 @@ pub struct Setup {
     pub block_bytes: u32,
     /// What the medium keeps beside the blocks; none: it keeps nothing, and there is one format.
     pub label: Option<Vec<u8>>,
+    /// Whether it keeps metadata beside each block.
+    pub metadata: bool,
     /// Whether the medium is sanitized, so that any block may be written.
     pub sanitizes: bool,
     pub memory_base: BusAddr,
@@ -50,6 +52,7 @@ impl Default for Setup {
             blocks: 1 << 20,
             block_bytes: 512,
             label: Some(Vec::new()),
+            metadata: false,
             sanitizes: false,
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
@@ -156,6 +159,7 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
     let witness = Rc::new(Witness::new(setup.memory_base, setup.memory_bytes));
     medium.labelled.set(setup.label.is_some());
     medium.set_label(setup.label.as_deref().unwrap_or_default()).expect("a label of some bytes");
+    medium.metadata.set(setup.metadata);
     witness.sanitizes.set(setup.sanitizes);
     medium.witness.replace(Some(witness.clone()));
     let watched = Watched { port, witness: witness.clone() };

@@ -1,0 +1,401 @@
+//! Namespaces whose blocks have metadata: eight bytes each, which lie in a buffer of their own (MPTR), and
+//! are protection information if the format says so (NVM command set 1.0, 5.2).
+//!
+//! Data are taken into the slot's buffer here, together with their metadata and at one moment, and checked
+//! there: what is sent is what was checked. The commands of such a namespace are boxed, so that others do not
+//! make room for them.
+
+use bus::{Carry, DevicePort, Segment};
+use media::{Extent, Media};
+use runtime::Time;
+use wire::Lba;
+use wire::nvme::entry::DataPointer;
+use wire::nvme::io::{Access, CopyTo};
+use wire::nvme::pi::{self, Kind, Protection, Tuple};
+use wire::nvme::ranges::CopyRange;
+use wire::nvme::sgl::Flow;
+use wire::nvme::status::Status;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::Controller;
+use super::data::{of_dma, part_of};
+use super::namespace::Namespace;
+use crate::faults::Hook;
+use crate::lent::Lent;
+
+/// Metadata of a block that was never written, or was taken back: nothing of it is compared.
+const UNWRITTEN: u8 = 0xff;
+
+/// What a command does with metadata.
+#[derive(Clone, Copy)]
+pub(super) struct Guarded {
+    kind: Option<Kind>,
+    says: Protection,
+    /// Whether they move between the controller and the host.
+    moves: bool,
+    /// Bytes of a block of the namespace.
+    lba_bytes: usize,
+}
+
+impl Guarded {
+    /// The blocks of this data, with their numbers from `first` on, and the metadata of each.
+    fn each<'a>(
+        &self,
+        first: u32,
+        data: &'a [u8],
+        tuples: &'a [u8],
+    ) -> impl Iterator<Item = (u32, &'a [u8], Tuple)> + use<'a> {
+        let blocks = data.chunks_exact(self.lba_bytes).zip(tuples.chunks_exact(pi::BYTES));
+        (first..).zip(blocks).map(|(number, (data, tuple))| {
+            (number, data, Tuple::read_from_bytes(tuple).expect("eight bytes"))
+        })
+    }
+
+    /// Compares what the command says is to be compared.
+    pub fn check(&self, first: u32, data: &[u8], tuples: &[u8]) -> Result<(), Status> {
+        let Some(kind) = self.kind else { return Ok(()) };
+        for (number, data, tuple) in self.each(first, data, tuples) {
+            let found = self.says.check(kind, number, &tuple, data);
+            found.map_err(|mismatch| mismatch.status().with_dnr())?;
+        }
+        Ok(())
+    }
+
+    /// Makes protection information, where the controller is to make it.
+    pub fn make(&self, first: u32, data: &[u8], tuples: &mut [u8]) -> bool {
+        let Some(kind) = self.kind.filter(|_| self.says.act) else { return false };
+        let blocks = data.chunks_exact(self.lba_bytes).zip(tuples.chunks_exact_mut(pi::BYTES));
+        for (number, (data, tuple)) in (first..).zip(blocks) {
+            tuple.copy_from_slice(self.says.tuple(kind, number, data).as_bytes());
+        }
+        true
+    }
+
+    /// Which of the metadata belong to this piece of the command's data.
+    fn part(&self, offset: u32, bytes: usize) -> (u32, core::ops::Range<usize>) {
+        let first = offset as usize / self.lba_bytes;
+        let begin = first * pi::BYTES;
+        (first as u32, begin..begin + bytes / self.lba_bytes * pi::BYTES)
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// What is to be done with the metadata of these blocks, if the namespace has any.
+    pub(super) fn guarded(
+        &self,
+        ns: Namespace,
+        says: Protection,
+        lba: Lba,
+    ) -> Result<Option<Guarded>, Status> {
+        let Some(metadata) = ns.metadata else { return Ok(None) };
+        if let Some(kind) = metadata.kind {
+            says.judge(kind, lba).map_err(Status::with_dnr)?;
+        }
+        let moves = metadata.kind.is_none() || !says.act;
+        let lba_bytes = (self.media.block_bytes() as usize) << ns.shift;
+        Ok(Some(Guarded { kind: metadata.kind, says, moves, lba_bytes }))
+    }
+
+    /// As [`guarded`](Self::guarded), for commands that neither make protection information nor take it away.
+    fn compared(&self, ns: Namespace, access: &Access) -> Result<Guarded, Status> {
+        let guarded = self.guarded(ns, access.protection, access.lba)?;
+        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        if guarded.kind.is_some() && guarded.says.act {
+            return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
+        }
+        Ok(guarded)
+    }
+
+    /// Where the metadata of so many blocks lie in host memory.
+    fn metadata_at(access: &Access) -> Result<Segment, Status> {
+        let (at, bytes) = (access.metadata, access.blocks * pi::BYTES as u32);
+        // SGLS, bit 17: whole dwords.
+        let whole = at.0.is_multiple_of(4) && at.offset(u64::from(bytes) - 1).is_some();
+        if whole { Ok(Segment { at, bytes }) } else { Err(Status::INVALID_FIELD.with_dnr()) }
+    }
+
+    /// Blocks of the medium and their metadata, as they are now.
+    pub(super) fn take_in(
+        &self,
+        ns: Namespace,
+        at: Extent,
+        data: &mut Vec<u8>,
+        tuples: &mut [u8],
+    ) -> Result<(), Status> {
+        data.clear();
+        data.resize((at.blocks * self.media.block_bytes()) as usize, 0);
+        let lent = self.media.runs(at, &mut |offset, run| {
+            data[offset as usize..][..run.len()].copy_from_slice(run);
+        });
+        lent.map_err(|error| self.failed(error))?;
+        for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact_mut(pi::BYTES)) {
+            let held = self.media.metadata(at.block + (lba << ns.shift));
+            tuple.copy_from_slice(&held.map_err(|error| self.failed(error))?);
+        }
+        Ok(())
+    }
+
+    /// Writes blocks and their metadata; no other command finds one without the other.
+    pub(super) async fn put_out(
+        &self,
+        ns: Namespace,
+        at: Extent,
+        data: &[u8],
+        tuples: &[u8],
+    ) -> Result<(), Status> {
+        self.media.write(at, data).await.map_err(|error| self.failed(error))?;
+        for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact(pi::BYTES)) {
+            let tuple = tuple.try_into().expect("eight bytes");
+            let kept = self.media.set_metadata(at.block + (lba << ns.shift), tuple);
+            kept.map_err(|error| self.failed(error))?;
+        }
+        self.namespaces.marks.clear(at);
+        Ok(())
+    }
+
+    /// A read: as one without metadata, but for the check before anything is sent.
+    pub(super) async fn read_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
+        let guarded = self.guarded(ns, access.protection, access.lba)?;
+        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let to_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
+        self.locate(number, data, bytes, Flow::ToHost).await?;
+        if access.fua {
+            self.flush().await.map_err(|error| self.failed(error))?;
+        }
+        let slot = &self.slots[usize::from(number)];
+        let (mut to, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let mut tuples = Lent::from(&slot.tuples);
+        tuples.clear();
+        tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
+        for (offset, at) in self.pieces(extent) {
+            self.must_be_readable(at)?;
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            let piece_bytes = at.blocks * self.media.block_bytes();
+            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
+            guarded.check(first, &buffer, &tuples[part])?;
+            self.carried(number, extent, at, &mut buffer);
+            if slot.discarded.borrow().is_empty() {
+                part_of(&slot.segments.borrow(), offset, piece_bytes, &mut to);
+                let sent = self.port.write(&to, &buffer[..], self.posting(), ready).await;
+                sent.map_err(of_dma)?;
+            } else {
+                self.write_around(number, (offset, piece_bytes), &buffer[..], ready).await?;
+            }
+        }
+        if let Some(at) = to_host {
+            let sent = self.port.write(&[at], &tuples[..], self.posting(), Time::ZERO).await;
+            sent.map_err(of_dma)?;
+        }
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// A write: metadata come first, or are made here; they are checked before a piece is written.
+    pub(super) async fn write_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
+        let guarded = self.guarded(ns, access.protection, access.lba)?;
+        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let from_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
+        self.locate(number, data, bytes, Flow::FromHost).await?;
+        self.claim(number, extent).await;
+        let slot = &self.slots[usize::from(number)];
+        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let mut tuples = Lent::from(&slot.tuples);
+        tuples.clear();
+        tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
+        if let Some(at) = from_host {
+            self.port.read(&[at], &mut tuples, Carry::All).await.map_err(of_dma)?;
+        }
+        for (offset, at) in self.pieces(extent) {
+            let piece_bytes = at.blocks * self.media.block_bytes();
+            part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
+            buffer.clear();
+            buffer.resize(piece_bytes as usize, 0);
+            self.port.read(&from, &mut buffer, Carry::All).await.map_err(of_dma)?;
+            self.rt.mark(self.stages.transfer);
+            self.carried(number, extent, at, &mut buffer);
+            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            if !guarded.make(first, &buffer, &mut tuples[part.clone()]) {
+                guarded.check(first, &buffer, &tuples[part.clone()])?;
+            }
+            self.put_out(ns, at, &buffer, &tuples[part]).await?;
+        }
+        self.make_durable(access.fua).await?;
+        self.count(&self.counters.writes, &self.counters.blocks_written, extent);
+        Ok(())
+    }
+
+    /// A compare: of the data, then what protects those on the medium; metadata that are none of that are
+    /// compared as well.
+    pub(super) async fn compare_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+        data: &DataPointer,
+    ) -> Result<(), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
+        let guarded = self.compared(ns, access)?;
+        let from_host = Self::metadata_at(access)?;
+        self.locate(number, data, bytes, Flow::FromHost).await?;
+        if access.fua {
+            self.flush().await.map_err(|error| self.failed(error))?;
+        }
+        let slot = &self.slots[usize::from(number)];
+        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let (mut given, mut tuples) = (Vec::new(), Lent::from(&slot.tuples));
+        given.resize(access.blocks as usize * pi::BYTES, 0);
+        tuples.clear();
+        tuples.resize(given.len(), UNWRITTEN);
+        self.port.read(&[from_host], &mut given, Carry::All).await.map_err(of_dma)?;
+        for (offset, at) in self.pieces(extent) {
+            let piece_bytes = at.blocks * self.media.block_bytes();
+            part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
+            let mut theirs = vec![0; piece_bytes as usize];
+            self.port.read(&from, &mut theirs, Carry::All).await.map_err(of_dma)?;
+            self.rt.mark(self.stages.transfer);
+            self.must_be_readable(at)?;
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
+            guarded.check(first, &buffer, &tuples[part.clone()])?;
+            let alike = guarded.kind.is_some() || given[part.clone()] == tuples[part];
+            if theirs[..] != buffer[..] || !alike {
+                return Err(Status::COMPARE_FAILURE.with_dnr());
+            }
+        }
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// A verify: what is to be compared is, and nothing moves.
+    pub(super) async fn verify_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+    ) -> Result<(), Status> {
+        let extent = ns.extent(access.lba.0, access.blocks)?;
+        let guarded = self.compared(ns, access)?;
+        if access.fua {
+            self.flush().await.map_err(|error| self.failed(error))?;
+        }
+        let slot = &self.slots[usize::from(number)];
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        for (offset, at) in self.pieces(extent) {
+            self.must_be_readable(at)?;
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+            let (first, part) = guarded.part(offset, piece_bytes);
+            tuples.clear();
+            tuples.resize(part.len(), UNWRITTEN);
+            self.take_in(ns, at, &mut buffer, &mut tuples)?;
+            guarded.check(first, &buffer, &tuples)?;
+        }
+        self.count(&self.counters.reads, &self.counters.blocks_read, extent);
+        Ok(())
+    }
+
+    /// Zeros with their metadata: protection information if the controller is to make it, else zeros too.
+    pub(super) async fn zeroes_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        access: &Access,
+    ) -> Result<(), Status> {
+        let extent = ns.extent(access.lba.0, access.blocks)?;
+        let guarded = self.guarded(ns, access.protection, access.lba)?;
+        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let slot = &self.slots[usize::from(number)];
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        for (offset, at) in self.pieces(extent) {
+            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+            let (first, part) = guarded.part(offset, piece_bytes);
+            buffer.clear();
+            buffer.resize(piece_bytes, 0);
+            tuples.clear();
+            tuples.resize(part.len(), 0);
+            guarded.make(first, &buffer, &mut tuples);
+            self.put_out(ns, at, &buffer, &tuples).await?;
+            self.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Whether a copy may say this of its destination. What is taken away at the source has to be made there.
+    pub(super) fn guarded_copy(&self, ns: Namespace, copy: &CopyTo) -> Result<(), Status> {
+        let Some(guarded) = self.guarded(ns, copy.protection, copy.to)? else { return Ok(()) };
+        let source = Protection::of_range(copy.source, 0, 0, 0);
+        if guarded.kind.is_some() && source.act != copy.protection.act {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        Ok(())
+    }
+
+    /// The same of one source range.
+    pub(super) fn guarded_source(
+        &self,
+        ns: Namespace,
+        copy: &CopyTo,
+        range: &CopyRange,
+    ) -> Result<Option<Guarded>, Status> {
+        let (reference, tag, mask) = (range.eilbrt.get(), range.elbat.get(), range.elbatm.get());
+        let says = Protection::of_range(copy.source, reference, tag, mask);
+        self.guarded(ns, says, Lba(range.lba.get()))
+    }
+
+    /// A range of a copy, to a block of the medium behind so many blocks that were copied before: checked as
+    /// its source says, and then as the destination does, unless protection information is made anew.
+    pub(super) async fn copy_guarded(
+        &self,
+        number: u16,
+        ns: Namespace,
+        (from, source): (Extent, &Guarded),
+        (to, done, copy): (u64, u32, &CopyTo),
+    ) -> Result<(), Status> {
+        let target = Guarded { says: copy.protection, ..*source };
+        let slot = &self.slots[usize::from(number)];
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        for (offset, at) in self.pieces(from) {
+            self.must_be_readable(at)?;
+            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            if ready > Time::ZERO {
+                self.rt.sleep_until(ready).await;
+            }
+            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+            let (first, part) = source.part(offset, piece_bytes);
+            tuples.clear();
+            tuples.resize(part.len(), UNWRITTEN);
+            self.take_in(ns, at, &mut buffer, &mut tuples)?;
+            source.check(first, &buffer, &tuples)?;
+            if !target.make(done + first, &buffer, &mut tuples) {
+                target.check(done + first, &buffer, &tuples)?;
+            }
+            let into = Extent { block: to + (at.block - from.block), ..at };
+            self.claim(number, into).await;
+            self.put_out(ns, into, &buffer, &tuples).await?;
+            self.rt.yield_now().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! What lies beside each block: some bytes of metadata.
+
+use super::METADATA_BYTES;
+use super::sparse::Sparse;
+
+/// Metadata of every block. Of a block that was never written, or whose data were written without any, they
+/// are all ones: so they are kept turned over, as a sparse array's bytes are zeros.
+pub(super) struct Beside(Sparse);
+
+impl Beside {
+    /// All ones, of so many blocks.
+    pub(super) fn new(blocks: u64) -> Beside {
+        Beside(Sparse::new(blocks * METADATA_BYTES as u64))
+    }
+
+    pub(super) fn get(&self, block: u64) -> [u8; METADATA_BYTES] {
+        let mut metadata = [0; METADATA_BYTES];
+        let bytes = METADATA_BYTES as u64;
+        self.0.runs(block * bytes, bytes, &mut |at, run| {
+            metadata[at as usize..][..run.len()].copy_from_slice(run);
+        });
+        metadata.map(|byte| !byte)
+    }
+
+    pub(super) fn set(&mut self, block: u64, metadata: [u8; METADATA_BYTES]) {
+        let bytes = METADATA_BYTES as u64;
+        self.0.runs_mut(block * bytes, bytes, &mut |at, run| {
+            let part = &metadata[at as usize..][..run.len()];
+            run.iter_mut().zip(part).for_each(|(to, from)| *to = !from);
+        });
+    }
+
+    /// All ones again.
+    pub(super) fn forget(&mut self, block: u64, blocks: u64) {
+        self.0.discard(block * METADATA_BYTES as u64, blocks * METADATA_BYTES as u64);
+    }
+
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.0.allocated_bytes()
+    }
+}

@@ -1,0 +1,369 @@
+//! Protection information: eight bytes beside a block's data, by which whoever passes both on can tell
+//! whether the data are still those that were written, and of that place (NVM command set 1.0, 5.2; the 16b
+//! guard).
+
+use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::layout;
+use super::status::Status;
+use crate::Lba;
+
+/// Bytes of protection information beside each block.
+pub const BYTES: usize = 8;
+
+/// The polynomial of the guard: x^16 + x^15 + x^11 + x^9 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1 (T10's, and
+/// NVM command set 1.0, 5.2.1.3.2).
+const POLYNOMIAL: u16 = 0x8bb7;
+
+/// The guard of a byte with so many zeros behind it, so that eight bytes are one step.
+static STEPS: [[u16; 256]; 8] = steps();
+
+const fn steps() -> [[u16; 256]; 8] {
+    let mut steps = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut guard = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            guard = if guard & 0x8000 != 0 { guard << 1 ^ POLYNOMIAL } else { guard << 1 };
+            bit += 1;
+        }
+        steps[0][byte] = guard;
+        byte += 1;
+    }
+    let mut zeros = 1;
+    while zeros < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let before: u16 = steps[zeros - 1][byte];
+            steps[zeros][byte] = before << 8 ^ steps[0][(before >> 8) as usize];
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    steps
+}
+
+/// The guard of a block's data.
+pub fn guard(data: &[u8]) -> u16 {
+    let mut guard = 0_u16;
+    let (eights, rest) = data.as_chunks::<8>();
+    for eight in eights {
+        let [high, low] = guard.to_be_bytes();
+        let first = [eight[0] ^ high, eight[1] ^ low];
+        let step = |zeros: usize, byte: u8| STEPS[zeros][usize::from(byte)];
+        guard = step(7, first[0]) ^ step(6, first[1]);
+        for (place, byte) in eight[2..].iter().enumerate() {
+            guard ^= step(5 - place, *byte);
+        }
+    }
+    for byte in rest {
+        guard = guard << 8 ^ STEPS[0][usize::from((guard >> 8) as u8 ^ byte)];
+    }
+    guard
+}
+
+/// What a namespace's blocks are protected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The reference tag is the low half of the block's number.
+    One = 1,
+    /// The reference tag counts on from any number.
+    Two = 2,
+    /// The reference tag is nobody's but the application's.
+    Three = 3,
+}
+
+impl Kind {
+    /// The kind of this number, of PI of Format NVM and bits 2:0 of DPS; none for 0.
+    ///
+    /// # Errors
+    /// Invalid Format for another.
+    pub const fn of(number: u8) -> Result<Option<Kind>, Status> {
+        Ok(Some(match number {
+            0 => return Ok(None),
+            1 => Kind::One,
+            2 => Kind::Two,
+            3 => Kind::Three,
+            _ => return Err(Status::INVALID_FORMAT),
+        }))
+    }
+}
+
+/// The protection information of a block, as it lies in memory.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Tuple {
+    /// Of the data.
+    pub guard: U16,
+    /// The application's own.
+    pub application: U16,
+    /// Of the place.
+    pub reference: U32,
+}
+
+layout!(Tuple, 8, { guard @ 0, application @ 2, reference @ 4 });
+
+/// What is compared: PRCHK.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Bit 2.
+    pub guard: bool,
+    /// Bit 1.
+    pub application: bool,
+    /// Bit 0.
+    pub reference: bool,
+}
+
+impl Checks {
+    /// All.
+    pub const ALL: Checks = Checks { guard: true, application: true, reference: true };
+}
+
+/// What a command says of protection information. In a namespace without it that counts for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// PRACT: the controller makes the information, or takes it away.
+    pub act: bool,
+    /// PRCHK.
+    pub checks: Checks,
+    /// ILBRT or EILBRT: the reference tag of the first block.
+    pub reference: u32,
+    /// LBAT or ELBAT: the application tag.
+    pub application: u16,
+    /// LBATM or ELBATM: which of its bits are compared.
+    pub mask: u16,
+}
+
+/// What differed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// The guard: the data are others.
+    Guard,
+    /// The application tag.
+    Application,
+    /// The reference tag: the data are another block's.
+    Reference,
+}
+
+/// A block whose protection information is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What differed.
+    pub tag: Tag,
+    /// What it should be.
+    pub expected: u32,
+    /// What it is.
+    pub found: u32,
+}
+
+impl Mismatch {
+    /// The status that says so.
+    pub const fn status(&self) -> Status {
+        match self.tag {
+            Tag::Guard => Status::GUARD_CHECK_ERROR,
+            Tag::Application => Status::APPLICATION_TAG_CHECK_ERROR,
+            Tag::Reference => Status::REFERENCE_TAG_CHECK_ERROR,
+        }
+    }
+}
+
+impl Protection {
+    /// Nothing is said.
+    pub const NONE: Protection = Protection::from_bits(0, 0, 0);
+
+    /// What is said of a source range of Copy: PRINFOR, and its tags.
+    pub const fn of_range(prinfor: u8, reference: u32, application: u16, mask: u16) -> Protection {
+        Protection::from_bits(prinfor, reference, (mask as u32) << 16 | application as u32)
+    }
+
+    /// PRINFO's four bits, and dwords 14 and 15.
+    pub(super) const fn from_bits(prinfo: u8, reference: u32, tags: u32) -> Protection {
+        let checks = Checks {
+            guard: prinfo & 4 != 0,
+            application: prinfo & 2 != 0,
+            reference: prinfo & 1 != 0,
+        };
+        let (application, mask) = (tags as u16, (tags >> 16) as u16);
+        Protection { act: prinfo & 8 != 0, checks, reference, application, mask }
+    }
+
+    /// The reverse, of PRINFO.
+    pub(super) const fn prinfo(&self) -> u8 {
+        let Checks { guard, application, reference } = self.checks;
+        (self.act as u8) << 3 | (guard as u8) << 2 | (application as u8) << 1 | reference as u8
+    }
+
+    /// The reverse, of the application's tag and its mask.
+    pub(super) const fn tags(&self) -> u32 {
+        (self.mask as u32) << 16 | self.application as u32
+    }
+
+    /// Whether a command may say this of the blocks from `lba` on (NVM command set 1.0, 5.2.3).
+    ///
+    /// # Errors
+    /// Invalid Protection Information, if the reference tag is to be compared, and is not the block's number
+    /// (type 1) or nobody's to compare (type 3).
+    pub const fn judge(&self, kind: Kind, lba: Lba) -> Result<(), Status> {
+        let sense = match kind {
+            Kind::One => self.reference == lba.0 as u32,
+            Kind::Two => true,
+            Kind::Three => false,
+        };
+        if self.checks.reference && !sense {
+            return Err(Status::INVALID_PROTECTION_INFORMATION);
+        }
+        Ok(())
+    }
+
+    /// The reference tag of a command's block of this number, counted from 0.
+    pub const fn reference_of(&self, kind: Kind, number: u32) -> u32 {
+        match kind {
+            Kind::One | Kind::Two => self.reference.wrapping_add(number),
+            Kind::Three => self.reference,
+        }
+    }
+
+    /// The information of a command's block of this number.
+    pub fn tuple(&self, kind: Kind, number: u32, data: &[u8]) -> Tuple {
+        Tuple {
+            guard: guard(data).into(),
+            application: self.application.into(),
+            reference: self.reference_of(kind, number).into(),
+        }
+    }
+
+    /// Compares what is to be compared of a command's block of this number. An application tag of all ones,
+    /// as a block has that was never written, says that nothing is; of type 3, together with a reference tag
+    /// of all ones.
+    ///
+    /// # Errors
+    /// What differed first: the guard, the application tag, the reference tag.
+    pub fn check(
+        &self,
+        kind: Kind,
+        number: u32,
+        tuple: &Tuple,
+        data: &[u8],
+    ) -> Result<(), Mismatch> {
+        let escapes = tuple.application.get() == u16::MAX
+            && (kind != Kind::Three || tuple.reference.get() == u32::MAX);
+        if escapes {
+            return Ok(());
+        }
+        let must_be = |wanted: bool, tag, expected: u32, found: u32| {
+            if wanted && expected != found {
+                Err(Mismatch { tag, expected, found })
+            } else {
+                Ok(())
+            }
+        };
+        if self.checks.guard {
+            must_be(true, Tag::Guard, guard(data).into(), tuple.guard.get().into())?;
+        }
+        let masked = |tag: u16| u32::from(tag & self.mask);
+        let (expected, found) = (masked(self.application), masked(tuple.application.get()));
+        must_be(self.checks.application, Tag::Application, expected, found)?;
+        let expected = self.reference_of(kind, number);
+        must_be(self.checks.reference, Tag::Reference, expected, tuple.reference.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec;
+
+    /// Bit by bit.
+    fn slow(data: &[u8]) -> u16 {
+        data.iter().fold(0, |guard, byte| {
+            (0..8).fold(guard ^ u16::from(*byte) << 8, |guard: u16, _| {
+                guard << 1 ^ if guard & 0x8000 != 0 { POLYNOMIAL } else { 0 }
+            })
+        })
+    }
+
+    #[test]
+    fn guards_of_known_data() {
+        // The check value of CRC-16/T10-DIF, and two of T10's SBC-3, 4.22.4.
+        assert_eq!(guard(b"123456789"), 0xd0db);
+        assert_eq!(guard(&[0; 32]), 0);
+        assert_eq!(guard(&[0xff; 32]), 0xa293);
+        for length in [0, 1, 7, 8, 9, 63, 512, 4096] {
+            let data: vec::Vec<u8> = (0..length).map(|at| (at * 37 + at / 7) as u8).collect();
+            assert_eq!(guard(&data), slow(&data), "{length} bytes");
+        }
+    }
+
+    fn all(reference: u32) -> Protection {
+        let (application, mask) = (0x1234, 0xff00);
+        Protection { act: false, checks: Checks::ALL, reference, application, mask }
+    }
+
+    #[test]
+    fn information_is_these_eight_bytes() {
+        let tuple = all(0x0506_0708).tuple(Kind::One, 1, b"123456789");
+        assert_eq!(tuple.as_bytes(), [0xd0, 0xdb, 0x12, 0x34, 5, 6, 7, 9]);
+        assert_eq!(all(9).tuple(Kind::Three, 1, &[]).reference.get(), 9);
+        assert_eq!(all(u32::MAX).tuple(Kind::Two, 1, &[]).reference.get(), 0);
+    }
+
+    #[test]
+    fn bits_lie_where_they_should() {
+        for prinfo in 0..16 {
+            let protection = Protection::from_bits(prinfo, 7, 0xabcd_1234);
+            assert_eq!((protection.prinfo(), protection.tags()), (prinfo, 0xabcd_1234));
+            assert_eq!((protection.application, protection.mask), (0x1234, 0xabcd));
+        }
+    }
+
+    #[test]
+    fn reference_tags_that_may_be_compared() {
+        let refused = Err(Status::INVALID_PROTECTION_INFORMATION);
+        let lba = Lba(0x7_0000_0005);
+        assert_eq!(all(5).judge(Kind::One, lba), Ok(()));
+        assert_eq!(all(6).judge(Kind::One, lba), refused);
+        assert_eq!(all(6).judge(Kind::Two, lba), Ok(()));
+        assert_eq!(all(5).judge(Kind::Three, lba), refused);
+        let unchecked = Protection { checks: Checks::default(), ..all(6) };
+        assert_eq!(unchecked.judge(Kind::One, lba), Ok(()));
+        assert_eq!(unchecked.judge(Kind::Three, lba), Ok(()));
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let (data, protection) = ([3; 512], all(40));
+        let good = protection.tuple(Kind::Two, 2, &data);
+        let check = |tuple: &Tuple| protection.check(Kind::Two, 2, tuple, &data);
+        assert_eq!(check(&good), Ok(()));
+        let bad = |tag, expected, found| Err(Mismatch { tag, expected, found });
+        let found = u32::from(good.guard.get() ^ 1);
+        let tuple = Tuple { guard: (found as u16).into(), ..good };
+        assert_eq!(check(&tuple), bad(Tag::Guard, found ^ 1, found));
+        assert_eq!(check(&Tuple { application: 0x12ff.into(), ..good }), Ok(()), "masked");
+        let tuple = Tuple { application: 0x2234.into(), ..good };
+        assert_eq!(check(&tuple), bad(Tag::Application, 0x1200, 0x2200));
+        let tuple = Tuple { reference: 43.into(), ..good };
+        assert_eq!(check(&tuple), bad(Tag::Reference, 42, 43));
+        assert_eq!(protection.check(Kind::Two, 3, &tuple, &data), Ok(()));
+        let off = Protection { checks: Checks::default(), ..protection };
+        let nonsense = Tuple { guard: 0.into(), application: 0.into(), reference: 0.into() };
+        assert_eq!(off.check(Kind::Two, 2, &nonsense, &data), Ok(()));
+    }
+
+    #[test]
+    fn an_application_tag_of_all_ones_says_that_nothing_is_compared() {
+        let escapes = Tuple { guard: 9.into(), application: u16::MAX.into(), reference: 8.into() };
+        for kind in [Kind::One, Kind::Two] {
+            assert_eq!(all(1).check(kind, 0, &escapes, &[1]), Ok(()));
+        }
+        let three = Protection { checks: Checks { reference: false, ..Checks::ALL }, ..all(1) };
+        assert!(three.check(Kind::Three, 0, &escapes, &[1]).is_err());
+        let never_written = Tuple { reference: u32::MAX.into(), ..escapes };
+        assert_eq!(three.check(Kind::Three, 0, &never_written, &[1]), Ok(()));
+    }
+}
