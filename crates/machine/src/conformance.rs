@@ -4,8 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bus::HostPort;
-use bus::live::Shared;
+use bus::live::{LiveHost, Shared};
 use bus::sim::SimBus;
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
@@ -109,8 +108,8 @@ fn simulated(
     table
 }
 
-fn live<P: HostPort>(
-    port: impl FnOnce(&Rt) -> P,
+fn live(
+    port: impl FnOnce(&Rt) -> LiveHost,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&Ran),
 ) -> Table {

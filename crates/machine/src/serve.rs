@@ -221,7 +221,8 @@ pub fn in_one_thread<I: Interface>(
         }
         let connection = connecting.join().expect("connecting does not panic");
         let host = connection.map_err(RunError::of)?.host(&rt);
-        let work = drive::<I, _>(&rt, plan, work, &options, |_, _| host.clone(), |_| ());
+        let ports = |_, _| host.clone();
+        let work = drive::<I, _>(&rt, plan, work, &options, &ports, &|_| ());
         let ran = match rt.block_on(race(work, port.attend())) {
             Either::First(told) => told,
             Either::Second(_) => Err(RunError("the device was told to stop".into())),

@@ -142,7 +142,7 @@ pub fn simulate<I: Interface>(
     };
     let ran = rt.block_on(async {
         pci::bring_up::<I>(&buses, plan).await?;
-        drive::<I, _>(&rt, plan, work, &options, ports, beside).await
+        drive::<I, _>(&rt, plan, work, &options, &ports, &beside).await
     });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
@@ -279,7 +279,7 @@ pub fn live_in_one_thread<I: Interface>(
     }
     let beside = |look: &mut Look| look_at(&devices, look);
     let port = |member: usize, _| hosts[member].clone();
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, port, beside));
+    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, &port, &beside));
     let tale = Tale::of(&devices);
     leave(devices, plan)?;
     ran.map(|told| Outcome::beside(told, tale))
@@ -332,7 +332,7 @@ pub fn live_in_threads<I: Interface>(
                 // A device that failed to start says why when it is joined.
                 until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
                 let port = |member: usize, _| hosts[member].clone();
-                drive::<I, _>(&rt, plan, work, &options, port, |_| ()).await
+                drive::<I, _>(&rt, plan, work, &options, &port, &|_| ()).await
             };
             match race(run, watch).await {
                 Either::First(ran) => ran,
@@ -360,7 +360,7 @@ pub fn live_over_socket<I: Interface>(
     let (shared, mut client) =
         live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
             .map_err(RunError::of)?;
-    over_bus::<I, _>(plan, work, options, |rt| {
+    over_bus::<I>(plan, work, options, |rt| {
         let host = shared.with_masks(I::MASKS).host(rt);
         let watched = host.clone();
         let is_gone = move || {
@@ -384,7 +384,7 @@ pub fn live_over_vfio_user<I: Interface>(
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
     let connection = connection.map_err(RunError::of)?;
-    over_bus::<I, _>(plan, work, options, |rt| {
+    over_bus::<I>(plan, work, options, |rt| {
         let host = connection.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))
@@ -393,11 +393,11 @@ pub fn live_over_vfio_user<I: Interface>(
 
 /// Runs work live over a bus to another process: its host's end, and whether the device is gone, which
 /// is asked now and then.
-fn over_bus<I: Interface, P: HostPort>(
+fn over_bus<I: Interface>(
     plan: &Plan,
     work: &Work,
     options: Options,
-    bus: impl FnOnce(&Rt) -> (P, Box<dyn FnMut() -> bool>),
+    bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
 ) -> Result<Outcome, RunError> {
     // The device's marks are in the other process: the breakdown shows its part as one.
     let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
@@ -409,7 +409,8 @@ fn over_bus<I: Interface, P: HostPort>(
             until(&rt, &mut is_gone).await;
             core::future::pending::<()>().await;
         };
-        let run = drive::<I, _>(&rt, plan, work, &options, |_, _| host.clone(), |_| ());
+        let ports = |_, _| host.clone();
+        let run = drive::<I, _>(&rt, plan, work, &options, &ports, &|_| ());
         match race(run, watch).await {
             Either::First(ran) => ran,
             Either::Second(()) => unreachable!("the watch never ends"),
@@ -440,7 +441,7 @@ pub fn live_over_vfio<I: Interface>(
         },
     };
     let function = vfio::Function::open(address, &wanted).map_err(RunError::of)?;
-    over_bus::<I, _>(plan, work, options, |rt| {
+    over_bus::<I>(plan, work, options, |rt| {
         let host = function.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))
@@ -483,20 +484,20 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     plan: &Plan,
     work: &Work,
     options: &Options,
-    port: impl Fn(usize, usize) -> P,
-    beside: impl Fn(&mut Look),
+    port: &dyn Fn(usize, usize) -> P,
+    beside: &dyn Fn(&mut Look),
 ) -> Result<Told, RunError> {
     let own = (0..I::own_cores(plan) as usize).map(|own| OWN_CORES + own);
     let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
     let members = I::members(plan).map_or(1, |array| array.devices as usize);
     let ports = (0..members).flat_map(|member| each.iter().map(move |number| (member, *number)));
     let ports = ports.map(|(member, number)| port(member, number)).collect();
-    let port = |number| port(0, number);
+    let port = &|number| port(0, number);
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
     let watched = Watched { hold: hold.as_ref(), series: series.as_ref() };
-    let work = run_groups::<I, P>(rt, plan, work, options, &driver, &port, watched);
+    let work = run_groups::<I, P>(rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
         let memory = port(0).arena().clone();

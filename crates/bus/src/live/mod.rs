@@ -7,11 +7,13 @@ mod others;
 mod process;
 mod window;
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::future::poll_fn;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
 use core::sync::atomic::{Ordering, fence};
 use core::task::Poll;
 
@@ -78,14 +80,8 @@ impl Shared {
 
     /// The driver's end, for the thread of `rt`.
     pub fn host(&self, rt: &Rt) -> LiveHost {
-        LiveHost {
-            rt: rt.clone(),
-            arena: Arena::new(self.host_memory.clone()),
-            window: self.window.clone(),
-            gone: Rc::new(Cell::new(false)),
-            poll: rt.stage("poll"),
-            interrupt: rt.stage("interrupt"),
-        }
+        let far = Far::Shared { window: self.window.clone(), gone: Rc::default() };
+        LiveHost::new(rt, Arena::new(self.host_memory.clone()), far)
     }
 
     /// The device reaches this memory too from now on, by the addresses that it has.
@@ -122,28 +118,71 @@ impl Shared {
     }
 }
 
-/// The driver's end of a live bus. Cheap to clone.
+/// A function that is reached otherwise than by a window of shared words. One type of port stands before all
+/// of them, so that what runs on a live bus is compiled once.
+pub(crate) trait Function: 'static {
+    /// As [`HostPort::write32`].
+    fn write32(&self, register: u32, value: u32);
+
+    /// As [`HostPort::read32`]. Registers are read when a driver starts and when something is wrong.
+    fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>>;
+
+    /// As [`HostPort::is_gone`].
+    fn is_gone(&self) -> bool;
+
+    /// Interrupts of this vector so far.
+    fn interrupts(&self, vector: u16) -> u32;
+}
+
+/// The driver's end of a live bus. Cheap to clone; what it leads to is given back with the last clone.
 #[derive(Clone)]
 pub struct LiveHost {
     rt: Rt,
     arena: Arena,
-    window: Window,
-    gone: Rc<Cell<bool>>,
+    far: Far,
     poll: Stage,
     interrupt: Stage,
 }
 
+#[derive(Clone)]
+enum Far {
+    Shared { window: Window, gone: Rc<Cell<bool>> },
+    Function(Rc<dyn Function>),
+}
+
 impl LiveHost {
+    fn new(rt: &Rt, arena: Arena, far: Far) -> LiveHost {
+        let (poll, interrupt) = (rt.stage("poll"), rt.stage("interrupt"));
+        LiveHost { rt: rt.clone(), arena, far, poll, interrupt }
+    }
+
+    pub(crate) fn before(rt: &Rt, arena: Arena, function: impl Function) -> LiveHost {
+        LiveHost::new(rt, arena, Far::Function(Rc::new(function)))
+    }
+
     /// The same host's end of what it shares with [another](Shared::another) device: their buffers come from
     /// one place.
     pub fn beside(&self, other: &Shared) -> LiveHost {
-        let gone = Rc::new(Cell::new(false));
-        LiveHost { window: other.window.clone(), gone, ..self.clone() }
+        let far = Far::Shared { window: other.window.clone(), gone: Rc::default() };
+        LiveHost { far, ..self.clone() }
     }
 
-    /// The device is gone: from now on its registers read all ones, as behind a dead link.
+    /// The device is gone: from now on its registers read all ones, as behind a dead link. Other buses than
+    /// a window of shared words know by themselves.
     pub fn mark_gone(&self) {
-        self.gone.set(true);
+        if let Far::Shared { gone, .. } = &self.far {
+            gone.set(true);
+        }
+    }
+
+    #[inline]
+    fn interrupts(&self, vector: u16) -> u32 {
+        match &self.far {
+            Far::Shared { window, .. } => {
+                window.memory.load_u32(window.interrupts(vector)).expect("inside the window")
+            }
+            Far::Function(function) => function.interrupts(vector),
+        }
     }
 }
 
@@ -158,15 +197,25 @@ impl HostPort for LiveHost {
 
     #[inline]
     fn write32(&self, register: u32, value: u32) {
-        self.window.write(register, value);
+        match &self.far {
+            Far::Shared { window, .. } => window.write(register, value),
+            Far::Function(function) => function.write32(register, value),
+        }
     }
 
     async fn read32(&self, register: u32) -> u32 {
-        if self.gone.get() { u32::MAX } else { self.window.load(register) }
+        match &self.far {
+            _ if self.is_gone() => u32::MAX,
+            Far::Shared { window, .. } => window.load(register),
+            Far::Function(function) => function.read32(register).await,
+        }
     }
 
     fn is_gone(&self) -> bool {
-        self.gone.get()
+        match &self.far {
+            Far::Shared { gone, .. } => gone.get(),
+            Far::Function(function) => function.is_gone(),
+        }
     }
 
     async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
@@ -176,14 +225,16 @@ impl HostPort for LiveHost {
     }
 
     async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
-        let at = self.window.interrupts(vector);
-        let count = || self.window.memory.load_u32(at).expect("inside the window");
-        let found = until(&self.rt, || Some(count()).filter(|count| *count != seen)).await;
+        let count = || Some(self.interrupts(vector)).filter(|count| *count != seen);
+        let found = until(&self.rt, count).await;
         self.rt.mark(self.interrupt);
         found
     }
 
-    /// The device copies the last word after all others, with release.
+    /// Whoever is at the other end makes the last word of a write seen after all others: our device and our
+    /// vfio-user server with release, QEMU on one thread and on x86, a real function as strictly ordered writes
+    /// land. A driver that leans on more than an entry's own flag is to see to it that a real one does not set
+    /// the relaxed-ordering attribute.
     fn arrival(&self) -> Arrival {
         Arrival::InOrder
     }

@@ -9,22 +9,25 @@
 
 mod socket;
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
 use core::sync::atomic::{Ordering, fence};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use runtime::{Rt, Span, Stage, Time};
+use runtime::{Rt, Span};
 use wire::BusAddr;
 
-use crate::live::until;
+use crate::live::{Function, LiveHost, until};
 use crate::pci::{MemoryAccess, PortAccess};
-use crate::{Arena, Arrival, Buffer, Cost, HostPort, Memory, OutOfMemory};
+use crate::{Arena, Buffer, Memory, OutOfMemory};
 pub use socket::LINES;
 use socket::Socket;
 
@@ -152,12 +155,11 @@ impl Machine {
         self.0.socket.is_gone().then(|| self.0.socket.why())
     }
 
-    /// A driver's end for the function whose registers begin at this address. It listens to no interrupts
-    /// yet.
+    /// The function whose registers begin at this address. It listens to no interrupts yet.
     ///
     /// # Errors
     /// No memory is left for the words that its messages go to.
-    pub fn host(&self, registers: u64) -> Result<QtestHost, OutOfMemory> {
+    pub fn endpoint(&self, registers: u64) -> Result<Endpoint, OutOfMemory> {
         let words = self.arena().buffer(4 * usize::from(VECTORS))?;
         words.zero();
         let interrupts = Interrupts {
@@ -165,10 +167,7 @@ impl Machine {
             counts: (0..VECTORS).map(|_| Cell::new(0)).collect(),
             line: Cell::new(None),
         };
-        let rt = &self.0.rt;
-        let (poll, interrupt) = (rt.stage("poll"), rt.stage("interrupt"));
-        let interrupts = Rc::new(interrupts);
-        Ok(QtestHost { machine: self.clone(), registers, interrupts, poll, interrupt })
+        Ok(Endpoint { machine: self.clone(), registers, interrupts: Rc::new(interrupts) })
     }
 }
 
@@ -211,17 +210,20 @@ struct Interrupts {
     line: Cell<Option<(u8, u32)>>,
 }
 
-/// The driver's end of the bus. Cheap to clone.
+/// A function of the machine. Cheap to clone.
 #[derive(Clone)]
-pub struct QtestHost {
+pub struct Endpoint {
     machine: Machine,
     registers: u64,
     interrupts: Rc<Interrupts>,
-    poll: Stage,
-    interrupt: Stage,
 }
 
-impl QtestHost {
+impl Endpoint {
+    /// The driver's end for it.
+    pub fn host(&self) -> LiveHost {
+        LiveHost::before(&self.machine.0.rt, self.machine.arena().clone(), self.clone())
+    }
+
     /// Address and data of this vector's message.
     ///
     /// # Panics
@@ -261,70 +263,28 @@ impl QtestHost {
     }
 }
 
-impl HostPort for QtestHost {
-    fn rt(&self) -> &Rt {
-        &self.machine.0.rt
-    }
-
-    fn arena(&self) -> &Arena {
-        self.machine.arena()
-    }
-
+impl Function for Endpoint {
     fn write32(&self, register: u32, value: u32) {
         self.machine.memory_write(self.registers + u64::from(register), value);
     }
 
-    async fn read32(&self, register: u32) -> u32 {
-        self.machine.memory_read(self.registers + u64::from(register)).await
+    fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>> {
+        Box::pin(self.machine.memory_read(self.registers + u64::from(register)))
     }
 
     fn is_gone(&self) -> bool {
         self.machine.0.socket.is_gone() || self.machine.0.memory.is_lost()
     }
 
-    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
-        let found = until(self.rt(), check).await;
-        self.rt().mark(self.poll);
-        found
+    fn interrupts(&self, vector: u16) -> u32 {
+        self.count(vector)
     }
-
-    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
-        let changed = || Some(self.count(vector)).filter(|count| *count != seen);
-        let found = until(self.rt(), changed).await;
-        self.rt().mark(self.interrupt);
-        found
-    }
-
-    /// QEMU copies on one thread, in order; that a word which is seen speaks for what was copied before it
-    /// is what x86 adds.
-    fn arrival(&self) -> Arrival {
-        Arrival::InOrder
-    }
-
-    #[inline]
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
-    }
-
-    #[inline]
-    fn noticed(&self) -> Time {
-        self.rt().now()
-    }
-
-    fn cost(&self, _: &str) -> Cost {
-        Cost::NONE
-    }
-
-    #[inline]
-    async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn spend_times(&self, _: Cost, _: u32) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HostPort;
     use crate::pci::{ConfigAccess, Ports};
     use runtime::{Log, STD_CLOCK};
     use std::io::{BufRead, BufReader, Write};
@@ -385,7 +345,7 @@ mod tests {
         rt.block_on(async {
             let machine = fake.open(&rt);
             assert_eq!(Ports(&machine).config_read(Bdf::new(0, 1, 0), 0).await, 0x29c0_8086);
-            let host = machine.host(0xc000_0000).unwrap();
+            let host = machine.endpoint(0xc000_0000).unwrap().host();
             host.write32(0x14, 7);
             assert_eq!(host.read32(0x14).await, 0x0046_0001);
             assert_eq!(machine.accesses(), 4);
@@ -405,8 +365,9 @@ mod tests {
         let rt = rt();
         rt.block_on(async {
             let machine = fake.open(&rt);
-            let host = machine.host(0).unwrap();
-            host.listen(Some(10));
+            let endpoint = machine.endpoint(0).unwrap();
+            let host = endpoint.host();
+            endpoint.listen(Some(10));
             let line = async |value| {
                 (&machine).port_write(0x10, value).await;
                 (&machine).port_read(0).await
@@ -416,15 +377,15 @@ mod tests {
             let second = host.on_interrupt(0, first).await;
             assert_ne!((first, second), (0, first));
             line(0).await;
-            let count = host.count(0);
-            assert_eq!((host.count(0), machine.is_held(10)), (count, false));
-            host.listen(None);
+            let count = endpoint.count(0);
+            assert_eq!((endpoint.count(0), machine.is_held(10)), (count, false));
+            endpoint.listen(None);
             line(1).await;
-            assert_eq!(host.count(0), count, "nobody listens to the pin");
-            let (at, data) = host.message(3);
+            assert_eq!(endpoint.count(0), count, "nobody listens to the pin");
+            let (at, data) = endpoint.message(3);
             machine.0.memory.store_u32(at, data).unwrap();
             assert_eq!(host.on_interrupt(3, 0).await, 1);
-            assert_eq!((host.count(3), host.count(2)), (1, 0));
+            assert_eq!((endpoint.count(3), endpoint.count(2)), (1, 0));
         });
     }
 
@@ -434,7 +395,7 @@ mod tests {
         let rt = rt();
         rt.block_on(async {
             let machine = fake.open(&rt);
-            let host = machine.host(0).unwrap();
+            let host = machine.endpoint(0).unwrap().host();
             assert_eq!((host.read32(0).await, host.is_gone()), (u32::MAX, true));
             assert!(machine.gone().is_some());
             host.write32(0, 1);

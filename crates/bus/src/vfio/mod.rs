@@ -15,14 +15,15 @@ mod events;
 mod function;
 mod sys;
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
-use core::sync::atomic::{Ordering, fence};
+use core::future::Future;
+use core::pin::Pin;
 
-use runtime::{Rt, Stage, Time};
-use wire::BusAddr;
+use runtime::Rt;
 
-use crate::live::until;
-use crate::{Arena, Arrival, Cost, HostPort};
+use crate::Arena;
+use crate::live::{self, LiveHost};
 use function::Taken;
 pub use function::{VfioError, Wanted};
 
@@ -40,89 +41,27 @@ impl Function {
         Ok(Function(Rc::new(Taken::open(address, wanted)?)))
     }
 
-    /// The driver's end, for the thread of `rt`.
-    pub fn host(&self, rt: &Rt) -> VfioHost {
-        VfioHost {
-            rt: rt.clone(),
-            arena: Arena::new(self.0.memory.clone()),
-            function: self.0.clone(),
-            poll: rt.stage("poll"),
-            interrupt: rt.stage("interrupt"),
-        }
+    /// The driver's end, for the thread of `rt`. The function is given back with its last clone, and this.
+    pub fn host(&self, rt: &Rt) -> LiveHost {
+        LiveHost::before(rt, Arena::new(self.0.memory.clone()), self.0.clone())
     }
 }
 
-/// The driver's end of a bus with a real function on it. Cheap to clone; the function is given back
-/// with the last clone.
-#[derive(Clone)]
-pub struct VfioHost {
-    rt: Rt,
-    arena: Arena,
-    function: Rc<Taken>,
-    poll: Stage,
-    interrupt: Stage,
-}
-
-impl HostPort for VfioHost {
-    fn rt(&self) -> &Rt {
-        &self.rt
-    }
-
-    fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
+impl live::Function for Rc<Taken> {
     #[inline]
     fn write32(&self, register: u32, value: u32) {
-        self.function.registers.store(register, value);
+        self.registers.store(register, value);
     }
 
-    async fn read32(&self, register: u32) -> u32 {
-        if self.is_gone() { u32::MAX } else { self.function.registers.load(register) }
+    fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>> {
+        Box::pin(core::future::ready(self.registers.load(register)))
     }
 
     fn is_gone(&self) -> bool {
-        self.function.events.seen.is_gone()
+        self.events.seen.is_gone()
     }
 
-    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
-        let found = until(&self.rt, check).await;
-        self.rt.mark(self.poll);
-        found
+    fn interrupts(&self, vector: u16) -> u32 {
+        self.events.seen.interrupts(vector)
     }
-
-    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
-        let count = || self.function.events.seen.interrupts(vector);
-        let found = until(&self.rt, || Some(count()).filter(|count| *count != seen)).await;
-        self.rt.mark(self.interrupt);
-        found
-    }
-
-    /// As strictly ordered writes land. A driver that leans on more than an entry's own flag is to see to
-    /// it that its device does not set the relaxed-ordering attribute.
-    #[inline]
-    fn arrival(&self) -> Arrival {
-        Arrival::InOrder
-    }
-
-    #[inline]
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
-    }
-
-    /// On a real bus, noticing takes no time of its own.
-    #[inline]
-    fn noticed(&self) -> Time {
-        self.rt.now()
-    }
-
-    fn cost(&self, _: &str) -> Cost {
-        Cost::NONE
-    }
-
-    #[inline]
-    async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn spend_times(&self, _: Cost, _: u32) {}
 }

@@ -1,29 +1,27 @@
 //! The driver's end: doorbells are words of the server's, other registers are messages.
 
-use alloc::rc::Rc;
+use alloc::boxed::Box;
 use core::cell::Cell;
-use core::sync::atomic::{Ordering, fence};
+use core::future::Future;
+use core::pin::Pin;
+use core::sync::atomic::Ordering;
 
-use runtime::{Rt, Stage, Time};
+use runtime::Rt;
 use wire::BusAddr;
 use wire::vfio_user::{RegionAccess, command, region};
 use zerocopy::IntoBytes;
 
 use super::client::{Connection, Window};
 use super::limits;
-use crate::live::until;
-use crate::{Arena, Arrival, Cost, HostPort, Memory};
+use crate::live::{Function, LiveHost, until};
+use crate::{Arena, Memory};
 
-/// The driver's end of the bus. Cheap to clone; the connection lives as long as its last clone.
-#[derive(Clone)]
-pub struct VfioUserHost {
+/// The function behind a connection, which lives as long as this.
+struct Served {
     rt: Rt,
-    arena: Arena,
-    connection: Rc<Connection>,
+    connection: Connection,
     /// Where the last mapped register was found.
-    last: Rc<Cell<usize>>,
-    poll: Stage,
-    interrupt: Stage,
+    last: Cell<usize>,
 }
 
 /// A message whose reply is awaited; if it is dropped, nobody waits.
@@ -39,16 +37,14 @@ impl Drop for Awaited<'_> {
 }
 
 impl Connection {
-    /// The driver's end, for the thread of `rt`.
-    pub fn host(self, rt: &Rt) -> VfioUserHost {
-        VfioUserHost {
-            rt: rt.clone(),
-            arena: Arena::new(self.memory.clone()),
-            connection: Rc::new(self),
-            last: Rc::default(),
-            poll: rt.stage("poll"),
-            interrupt: rt.stage("interrupt"),
-        }
+    /// The driver's end, for the thread of `rt`. The connection lives as long as its last clone.
+    pub fn host(self, rt: &Rt) -> LiveHost {
+        let arena = Arena::new(self.memory.clone());
+        LiveHost::before(
+            rt,
+            arena,
+            Served { rt: rt.clone(), connection: self, last: Cell::default() },
+        )
     }
 }
 
@@ -78,12 +74,7 @@ fn access(register: u32) -> RegionAccess {
     }
 }
 
-impl VfioUserHost {
-    /// The connection itself.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
+impl Served {
     async fn read_by_message(&self, register: u32) -> Option<u32> {
         let link = &self.connection.link;
         let sent = link.send(command::REGION_READ, &[access(register).as_bytes()], &[], false);
@@ -110,15 +101,7 @@ impl VfioUserHost {
     }
 }
 
-impl HostPort for VfioUserHost {
-    fn rt(&self) -> &Rt {
-        &self.rt
-    }
-
-    fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
+impl Function for Served {
     #[inline]
     fn write32(&self, register: u32, value: u32) {
         if let Some(area) = self.connection.window.area(register, &self.last) {
@@ -132,59 +115,24 @@ impl HostPort for VfioUserHost {
         }
     }
 
-    async fn read32(&self, register: u32) -> u32 {
-        if self.is_gone() || !self.connection.window.holds(register) {
-            return u32::MAX;
-        }
-        match self.connection.window.area(register, &self.last) {
-            Some(area) => area.load_u32(BusAddr(u64::from(register))).unwrap_or(u32::MAX),
-            None => self.read_by_message(register).await.unwrap_or(u32::MAX),
-        }
+    fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>> {
+        Box::pin(async move {
+            if !self.connection.window.holds(register) {
+                return u32::MAX;
+            }
+            match self.connection.window.area(register, &self.last) {
+                Some(area) => area.load_u32(BusAddr(u64::from(register))).unwrap_or(u32::MAX),
+                None => self.read_by_message(register).await.unwrap_or(u32::MAX),
+            }
+        })
     }
 
-    #[inline]
     fn is_gone(&self) -> bool {
         self.connection.link.is_gone()
     }
 
-    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
-        let found = until(&self.rt, check).await;
-        self.rt.mark(self.poll);
-        found
-    }
-
-    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
+    fn interrupts(&self, vector: u16) -> u32 {
         let vector = usize::from(vector % limits::VECTORS);
-        let counts = &self.connection.link.interrupts;
-        let count = || counts[vector].load(Ordering::Acquire);
-        let found = until(&self.rt, || Some(count()).filter(|count| *count != seen)).await;
-        self.rt.mark(self.interrupt);
-        found
+        self.connection.link.interrupts[vector].load(Ordering::Acquire)
     }
-
-    /// Our own server copies the last word after all others, with release.
-    fn arrival(&self) -> Arrival {
-        Arrival::InOrder
-    }
-
-    #[inline]
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
-    }
-
-    /// Live, noticing takes no time of its own.
-    #[inline]
-    fn noticed(&self) -> Time {
-        self.rt.now()
-    }
-
-    fn cost(&self, _: &str) -> Cost {
-        Cost::NONE
-    }
-
-    #[inline]
-    async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn spend_times(&self, _: Cost, _: u32) {}
 }

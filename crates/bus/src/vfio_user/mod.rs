@@ -42,7 +42,6 @@ use std::string::String;
 pub use client::{Connection, Sharing, connect};
 pub use device::{DeviceEnd, VfioUserDevice, Why};
 pub use function::Function;
-pub use host::VfioUserHost;
 pub use server::Server;
 pub use session::{Ended, Session};
 

@@ -9,8 +9,9 @@ mod usb;
 
 use std::path::Path;
 
+use bus::live::LiveHost;
 use bus::pci::{ConfigAccess, Ecam, MemoryAccess, Ports};
-use bus::qtest::{LINES, Machine, QtestHost};
+use bus::qtest::{LINES, Machine};
 use host::pci::{
     Board, Class, Function, Rooms, Route, Slot, Tree, Wires, enumerate, find_roots, route,
 };
@@ -113,7 +114,7 @@ pub(crate) async fn first_nvme(
     socket: &Path,
     memory: &Path,
     vectors: u16,
-) -> Result<QtestHost, RunError> {
+) -> Result<LiveHost, RunError> {
     let machine = Machine::open(rt, socket, memory, RESERVED).map_err(RunError::of)?;
     let bench = set_up(rt, machine, &mut |_| {}).await?;
     let Some(function) = bench.tree.of_class(class::NVME).next() else {

@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bus::qtest::QtestHost;
+use bus::live::LiveHost;
+use bus::qtest::Endpoint;
 use bus::{Buffer, HostPort};
 use host::InitError;
 use host::nvme::{Completion, Controller, Counters, Doorbell, Options, Queue, QueueOptions};
@@ -32,23 +33,23 @@ pub(super) async fn check(
     verdicts: &mut Verdicts<'_>,
 ) {
     let at = function.at;
-    let host = match prepare(bench, function).await {
-        Ok(host) => host,
+    let endpoint = match prepare(bench, function).await {
+        Ok(endpoint) => endpoint,
         Err(why) => return verdicts.take(&format!("{at} can be driven"), Err(why)),
     };
     let started = RefCell::new(None);
     let by_pin = async {
         let line = bench.predicted(function)?.line.input;
-        host.listen(Some(line));
-        let controller = Controller::start(host.clone(), options(None)).await;
+        endpoint.listen(Some(line));
+        let controller = Controller::start(endpoint.host(), options(None)).await;
         *started.borrow_mut() = Some(controller.map_err(|error| error.to_string())?);
         Ok(())
     };
     let name = format!("{at} comes up on its pin, and that is the line that is predicted");
     verdicts.take(&name, bench.raises(function, by_pin).await);
     let Some(controller) = started.take() else { return };
-    host.listen(None);
-    if let Err(why) = use_vectors(bench, function, &host, QUEUES + 1).await {
+    endpoint.listen(None);
+    if let Err(why) = use_vectors(bench, function, &endpoint, QUEUES + 1).await {
         return verdicts.take(&format!("{at} switches to MSI-X"), Err(why));
     }
     // What the pin did before its vectors were there QEMU has told by now: it answers in order.
@@ -57,7 +58,7 @@ pub(super) async fn check(
     let share = wanted.ios.div_ceil(namespaces.len().max(1) as u64);
     check_namespace(bench, &controller, at, wanted, share, verdicts).await;
     for nsid in namespaces.iter().skip(1) {
-        match Controller::start(host.clone(), options(Some(*nsid))).await {
+        match Controller::start(endpoint.host(), options(Some(*nsid))).await {
             Ok(controller) => {
                 check_namespace(bench, &controller, at, wanted, share, verdicts).await
             }
@@ -80,7 +81,7 @@ pub(super) async fn check(
 /// Verified work on the namespace that a controller was started for, and the controller's orderly end.
 async fn check_namespace(
     bench: &Bench<'_>,
-    controller: &Controller<QtestHost>,
+    controller: &Controller<LiveHost>,
     at: Bdf,
     wanted: &Wanted<'_>,
     ios: u64,
@@ -107,11 +108,11 @@ pub(super) fn options(nsid: Option<Nsid>) -> Options {
 }
 
 /// The function answers, and may use its pin.
-async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<QtestHost, String> {
+async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, String> {
     function.enable(&bench.bus).await.map_err(|error| error.to_string())?;
     function.allow_pin(&bench.bus, true).await;
     let registers = function.bar(0).and_then(|bar| bar.at).ok_or("BAR 0 is not there")?;
-    bench.bus.machine.host(registers).map_err(|error| error.to_string())
+    bench.bus.machine.endpoint(registers).map_err(|error| error.to_string())
 }
 
 /// A function that is driven by its vectors from the first on.
@@ -119,22 +120,22 @@ pub(super) async fn by_vectors(
     bench: &Bench<'_>,
     function: &Function,
     count: u16,
-) -> Result<QtestHost, String> {
-    let host = prepare(bench, function).await?;
-    use_vectors(bench, function, &host, count).await?;
-    Ok(host)
+) -> Result<LiveHost, String> {
+    let endpoint = prepare(bench, function).await?;
+    use_vectors(bench, function, &endpoint, count).await?;
+    Ok(endpoint.host())
 }
 
 /// Vectors for the admin queue and the others, the last first: no order is prescribed.
 async fn use_vectors(
     bench: &Bench<'_>,
     function: &Function,
-    host: &QtestHost,
+    endpoint: &Endpoint,
     count: u16,
 ) -> Result<(), String> {
     let vectors = Vectors::find(&bench.bus, function).map_err(|error| error.to_string())?;
     for vector in (0..vectors.count().min(count)).rev() {
-        let (at, data) = host.message(vector);
+        let (at, data) = endpoint.message(vector);
         let message = Message { at: at.0, data };
         vectors.set(vector, message).await.map_err(|error| error.to_string())?;
     }
@@ -145,7 +146,7 @@ async fn use_vectors(
 /// So many operations over all queues, each verified; then everything that was written is read.
 async fn work(
     rt: &Rt,
-    controller: &Controller<QtestHost>,
+    controller: &Controller<LiveHost>,
     wanted: &Wanted<'_>,
     ios: u64,
 ) -> Result<String, String> {
@@ -212,13 +213,13 @@ async fn work(
     ))
 }
 
-fn buffer(queue: &Queue<QtestHost>, bytes: u64) -> Result<Buffer, String> {
+fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, String> {
     queue.port().arena().buffer(bytes as usize).map_err(|error| error.to_string())
 }
 
 /// One of those who work at once: it has extents of its own, and knows what each of their blocks holds.
 struct Worker {
-    queue: Rc<Queue<QtestHost>>,
+    queue: Rc<Queue<LiveHost>>,
     buffer: Option<Buffer>,
     extents: Vec<u64>,
     extent_blocks: u64,

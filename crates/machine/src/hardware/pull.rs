@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use bus::live::LiveHost;
 use bus::pci::ConfigAccess;
-use bus::qtest::QtestHost;
 use host::nvme::{Completion, Controller, Queue, QueueOptions};
 use host::pci::{Function, Slot};
 use host::{IoError, Kind};
@@ -88,8 +88,8 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
 async fn afterwards(
     bench: &Bench<'_>,
     function: &Function,
-    controller: &Controller<QtestHost>,
-    queue: &Queue<QtestHost>,
+    controller: &Controller<LiveHost>,
+    queue: &Queue<LiveHost>,
     rt: &Rt,
 ) -> Result<(), String> {
     if bench.bus.config_read(function.at, 0).await != u32::MAX {
@@ -106,7 +106,7 @@ async fn afterwards(
     }
 }
 
-async fn read_on(queue: Rc<Queue<QtestHost>>, reader: u64, seen: Rc<Seen>) {
+async fn read_on(queue: Rc<Queue<LiveHost>>, reader: u64, seen: Rc<Seen>) {
     let blocks = READ_BYTES as u64 / u64::from(host::BlockDevice::geometry(&*queue).block_bytes);
     let Ok(mut buffer) = host::BlockDevice::buffer(&*queue, READ_BYTES) else { return };
     loop {

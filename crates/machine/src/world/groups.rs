@@ -31,7 +31,7 @@ pub(super) async fn run_groups<I: Interface, P: HostPort>(
     work: &Work,
     options: &Options,
     driver: &I::Driver<P>,
-    port: &impl Fn(usize) -> P,
+    port: &dyn Fn(usize) -> P,
     watched: Watched<'_>,
 ) -> Result<Told, RunError> {
     let geometry = driver.disk(0).geometry();

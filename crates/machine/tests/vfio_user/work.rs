@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bus::vfio_user::{Sharing, VfioUserHost};
+use bus::live::LiveHost;
+use bus::vfio_user::Sharing;
 use machine::interfaces::{Interface, Nvme};
 use machine::plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK};
@@ -40,7 +41,7 @@ pub fn driven<T>(
     plan: &Plan,
     socket: &std::path::Path,
     sharing: Sharing,
-    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<VfioUserHost>) -> T,
+    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
 ) -> T {
     let bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
     let connection = bus::vfio_user::connect(socket, bytes, plan.host.memory_base, sharing);
