@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 
 use bus::live::{LiveHost, Shared};
 use bus::sim::SimBus;
@@ -128,7 +129,11 @@ fn on_a_thread(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
-        let device = scope.spawn(|| serve(plan, &shared, &stop));
+        let (started, starts) = mpsc::channel();
+        let (shared, stop) = (&shared, &stop);
+        let device = scope.spawn(move || serve(plan, shared, started, stop));
+        // Registers say nothing before. A device that fails to start says why when it is joined.
+        let _ = starts.recv();
         let table = live(|rt| shared.host(rt), wanted, each);
         drop(stopping);
         match device.join() {
@@ -139,10 +144,16 @@ fn on_a_thread(
 }
 
 /// The device's thread: until it is told to stop.
-fn serve(plan: &Plan, shared: &Shared, stop: &AtomicBool) -> Result<(), RunError> {
+fn serve(
+    plan: &Plan,
+    shared: &Shared,
+    started: Sender<()>,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let port = shared.device(&rt);
     let device = Device::start::<Nvme, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
+    let _ = started.send(());
     rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
     device.switch_off();
     Ok(())

@@ -231,10 +231,10 @@ impl HostPort for LiveHost {
         found
     }
 
-    /// Whoever is at the other end makes the last word of a write seen after all others: our device and our
-    /// vfio-user server with release, QEMU on one thread and on x86, a real function as strictly ordered writes
-    /// land. A driver that leans on more than an entry's own flag is to see to it that a real one does not set
-    /// the relaxed-ordering attribute.
+    /// Whoever is at the other end makes the last word of a write seen after all others: our device and
+    /// our vfio-user server with release, QEMU on one thread and on x86, a real function as strictly
+    /// ordered writes land. A driver that leans on more than an entry's own flag is to see to it that a
+    /// real one does not set the relaxed-ordering attribute.
     fn arrival(&self) -> Arrival {
         Arrival::InOrder
     }
