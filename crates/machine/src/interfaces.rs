@@ -533,6 +533,7 @@ fn options(plan: &Plan) -> front::Options {
         namespaces: plan.device.namespaces as u16,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
+        power_states: plan.power.as_ref().map_or_else(Vec::new, |power| power.states.clone()),
     }
 }
 
@@ -545,6 +546,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         coalescing: plan.host.coalescing.map(coalescing),
         shadow_doorbells: plan.host.shadow_doorbells,
         sgl: plan.host.sgl,
+        power_saving: plan.power.as_ref().and_then(|power| power.saving),
         ..driver::Options::default()
     }
 }

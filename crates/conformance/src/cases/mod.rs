@@ -9,6 +9,7 @@ mod identify;
 mod logs;
 mod namespaces;
 mod nvm;
+mod power;
 mod protection;
 mod queues;
 mod ranges;
@@ -41,4 +42,5 @@ pub(crate) const ALL: &[&[Section]] = &[
     shadows::SECTIONS,
     self_tests::SECTIONS,
     sanitizes::SECTIONS,
+    power::SECTIONS,
 ];

@@ -6,6 +6,7 @@ use wire::nvme::admin::{
     self, Command, CreateCq, CreateSq, GetLogPage, Identify, Priority, Request,
 };
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
+use wire::nvme::features::fid;
 use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
 use wire::nvme::opcode;
 use wire::nvme::prp::queue_base;
@@ -46,6 +47,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::DeleteSq { qid } => self.delete_sq(qid).await,
             Command::Identify(ask) => self.answer_identify(number, &request, ask).await,
             Command::GetLogPage(ask) => self.answer_log(number, &request, ask).await,
+            Command::SetFeatures(set) if set.fid == fid::AUTONOMOUS_POWER => {
+                self.set_transitions(number, &request, set).await
+            }
+            Command::GetFeatures { fid: fid::AUTONOMOUS_POWER, select, .. } => {
+                self.get_transitions(number, &request, select).await
+            }
             Command::SetFeatures(set) => self.set_feature(request.nsid, set).await,
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,

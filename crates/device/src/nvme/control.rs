@@ -157,6 +157,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         *self.events.borrow_mut() = Default::default();
         self.arbiter.reset();
         self.coalescing.reset();
+        self.power.reset();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
         self.set_status(Csts::new());

@@ -27,13 +27,8 @@ pub(super) struct Features {
 }
 
 /// Features whose value is kept as it was set, and nothing more.
-const PLAIN: [u8; 5] = [
-    fid::POWER_MANAGEMENT,
-    fid::ERROR_RECOVERY,
-    fid::INTERRUPT_COALESCING,
-    fid::WRITE_ATOMICITY,
-    fid::ASYNC_EVENT_CONFIG,
-];
+const PLAIN: [u8; 4] =
+    [fid::ERROR_RECOVERY, fid::INTERRUPT_COALESCING, fid::WRITE_ATOMICITY, fid::ASYNC_EVENT_CONFIG];
 
 /// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
 const COMPOSITE: u8 = 0;
@@ -41,7 +36,7 @@ const ALL_SENSORS: u8 = 15;
 
 /// Attributes of a feature, as Get Features gives them (5.15.1).
 const PER_NAMESPACE: u32 = 1 << 1;
-const CHANGEABLE: u32 = 1 << 2;
+pub(super) const CHANGEABLE: u32 = 1 << 2;
 
 const _: () = assert!(VECTORS as u32 <= u64::BITS, "a bit for every vector");
 
@@ -72,9 +67,6 @@ impl Features {
                 let bit = vector_bit(config.iv())?;
                 self.uncoalesced &= !bit;
                 self.uncoalesced |= if config.cd() { bit } else { 0 };
-            }
-            Feature::PowerManagement(state) if state.ps() != 0 => {
-                return Err(Status::INVALID_FIELD);
             }
             _ => {
                 let place = PLAIN.iter().position(|known| *known == feature.id());
@@ -130,6 +122,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
             }
         }
+        if let Feature::PowerManagement(wanted) = feature {
+            return self.set_power(wanted).await;
+        }
         if let Feature::NumberOfQueues(_) = feature {
             return self.grant_queues();
         }
@@ -171,12 +166,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<u32, Status> {
         let current = match feature {
             fid::NUMBER_OF_QUEUES => self.queues_offered(),
+            fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
+            // What holds unless it is set is state 0.
+            fid::POWER_MANAGEMENT => 0,
             _ => self.features.borrow().get(feature, cdw11)?,
         };
         match select {
             Select::Current => Ok(current),
             Select::Supported => Ok(attributes(feature)),
-            Select::Default | Select::Saved if feature == fid::NUMBER_OF_QUEUES => Ok(current),
+            Select::Default | Select::Saved
+                if [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT].contains(&feature) =>
+            {
+                Ok(current)
+            }
             Select::Default | Select::Saved => {
                 Features::new(self.options.arbitration_burst).get(feature, cdw11)
             }

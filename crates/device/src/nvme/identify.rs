@@ -158,7 +158,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.vwc = vwc::PRESENT | vwc::BROADCAST_FLUSH;
         // AWUN and AWUPF of zero: one block is written whole or not at all, and no promise beyond.
         c.subnqn[..SUBNQN.len()].copy_from_slice(SUBNQN.as_bytes());
-        c.psd[0].mp = 2500.into();
+        self.describe_power(&mut c);
         c
     }
 

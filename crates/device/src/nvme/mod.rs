@@ -28,6 +28,7 @@ mod io;
 mod limits;
 mod manage;
 mod namespace;
+mod power;
 mod protect;
 mod queue;
 mod ranges;
@@ -56,6 +57,8 @@ use fused::Alone;
 use interrupt::Coalescing;
 pub use limits::*;
 use namespace::Namespaces;
+use power::Power;
+pub use power::{POWER_STATES_MAX, PowerState};
 use queue::{Cq, Sq};
 use self_test::SelfTests;
 use shadow::Shadows;
@@ -88,6 +91,9 @@ pub struct Options {
     pub namespaces: u16,
     /// Whether data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
+    /// Power states, at most [`POWER_STATES_MAX`], the first of which is one that commands are processed in;
+    /// none: there is one, of which nothing is known but the most that a slot gives.
+    pub power_states: Vec<PowerState>,
 }
 
 impl Default for Options {
@@ -104,6 +110,7 @@ impl Default for Options {
             urgent_burst_max: None,
             namespaces: 1,
             relaxed_ordering: false,
+            power_states: Vec::new(),
         }
     }
 }
@@ -157,6 +164,7 @@ pub struct Controller<P, M, H = Perfect> {
     counters: Counters,
     errors: RefCell<ErrorLog>,
     self_tests: SelfTests,
+    power: Power,
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
     alone: Alone,
@@ -199,6 +207,8 @@ struct Stages {
     fetch: Stage,
     /// None where there are no faults.
     fault: Option<Stage>,
+    /// None where there is one power state.
+    power: Option<Stage>,
     dispatch: Stage,
     prp_list: Stage,
     sgl_segment: Stage,
@@ -234,6 +244,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             (1..=NAMESPACES_MAX).contains(&u32::from(options.namespaces)),
             "1 to 16 namespaces"
         );
+        let states = &options.power_states;
+        assert!(states.len() <= POWER_STATES_MAX && !states.first().is_some_and(|one| one.idle));
         assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
         assert!(options.transfer_bytes_max.is_power_of_two() && options.transfer_bytes_max >= 4096);
         assert!((2..=65_536).contains(&options.queue_entries_max));
@@ -261,6 +273,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             counters: Counters::default(),
             errors: RefCell::default(),
             self_tests: SelfTests::default(),
+            power: Power::default(),
             firsts: Cell::new(0),
             alone: Alone::default(),
             shadows: Shadows::default(),
@@ -268,6 +281,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
                 fault: hook.is_on().then(|| rt.stage("fault")),
+                power: (!options.power_states.is_empty()).then(|| rt.stage("power state")),
                 dispatch: rt.stage("dispatch"),
                 prp_list: rt.stage("prp list"),
                 sgl_segment: rt.stage("sgl segment"),
@@ -301,6 +315,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.rt.spawn(self.clone().run_self_tests());
         self.rt.spawn(self.clone().run_sanitizes());
         self.rt.spawn(self.clone().look_at_shadows());
+        if self.may_idle() {
+            self.rt.spawn(self.clone().follow_transitions());
+        }
         if self.hook.is_on() {
             self.rt.spawn(self.clone().stop_when_fatal());
         }

@@ -178,6 +178,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     async fn execute(&self, number: u16, job: &Job) -> Outcome {
+        if self.power.gate.get() && job.qid != QueueId::ADMIN && self.is_held_by_power() {
+            Box::pin(self.awake()).await;
+        }
         self.port.spend(self.costs.parse).await;
         let struck =
             if self.hook.is_on() { Box::pin(self.struck(number, job)).await } else { None };

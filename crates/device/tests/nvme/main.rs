@@ -19,6 +19,7 @@ mod identify;
 mod live;
 mod logs;
 mod namespaces;
+mod power;
 mod protection;
 mod prps;
 mod queues;

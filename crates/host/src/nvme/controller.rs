@@ -16,6 +16,7 @@ use super::admin::Admin;
 use super::events::{self, Events};
 use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
+use super::power::transitions;
 use super::queue::{Facts, Queue};
 use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions, Sgl};
@@ -389,6 +390,10 @@ pub(super) async fn set_up<P: HostPort>(
         let value = coalescing.into_bits();
         let step = "Set Features: Interrupt Coalescing";
         admin.set_feature(step, fid::INTERRUPT_COALESCING, value).await?;
+    }
+    let saving = options.power_saving.filter(|_| controller.apsta & 1 != 0);
+    if let Some(table) = saving.and_then(|most| transitions(controller, most)) {
+        admin.let_it_save(&table).await?;
     }
     let value = AsyncEventConfig::new()
         .with_smart(SMART_WARNINGS)

@@ -23,6 +23,7 @@ mod lent;
 mod lists;
 mod pair;
 mod policy;
+mod power;
 mod queue;
 mod ring;
 mod shadow;
@@ -106,6 +107,9 @@ pub struct Options {
     pub shadow_doorbells: bool,
     /// Which buffers scatter gather lists describe, where the controller has them.
     pub sgl: Sgl,
+    /// The controller may go by itself to power states that are left and entered within this, after fifty
+    /// times as long without work; none, or one that can't: it stays where it is.
+    pub power_saving: Option<Span>,
     /// How completions of admin commands are noticed.
     pub admin_completion: Completion,
 }
@@ -126,6 +130,7 @@ impl Default for Options {
             coalescing: None,
             shadow_doorbells: false,
             sgl: Sgl::Never,
+            power_saving: None,
             admin_completion: Completion::Polled,
         }
     }

@@ -20,6 +20,7 @@ pub(super) const ASKED: &[&str] = &["arrival wait", "benchmark", "system call", 
 pub(super) const TAKEN: &[&str] = &[
     "fetch",
     "dispatch",
+    "power state",
     "device processor wait",
     "parse",
     "fault",

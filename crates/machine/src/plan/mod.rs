@@ -34,6 +34,7 @@ mod host;
 mod link;
 mod medium;
 mod pages;
+mod power;
 #[cfg(test)]
 mod refusals;
 mod report;
@@ -65,6 +66,7 @@ pub use host::{
 };
 pub use medium::{Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
+pub use power::Power;
 
 /// The version of the format that this program reads.
 const VERSION: u64 = 1;
@@ -92,6 +94,8 @@ pub struct Plan {
     pub block: Option<Block>,
     /// How the device chooses among queues, if not round robin.
     pub arbitration: Option<Arbitration>,
+    /// The controller's power states, if there are several.
+    pub power: Option<Power>,
     /// How it speaks FastPath, if it does.
     pub fastpath: Option<Fastpath>,
     /// How its flash software works on the host, if it can.
@@ -275,6 +279,8 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let by_weight = root.has("arbitration");
     let arbitration =
         if by_weight { root.table("arbitration").and_then(arbitration::read) } else { None };
+    let has_power = root.has("power");
+    let power = if has_power { root.table("power").and_then(power::read) } else { None };
     let speaks_fastpath = root.has("fastpath");
     let fastpath =
         if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
@@ -308,6 +314,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         dcx: if speaks_dcx { Some(dcx?) } else { None },
         block: if speaks_block { Some(block?) } else { None },
         arbitration: if by_weight { Some(arbitration?) } else { None },
+        power: if has_power { Some(power?) } else { None },
         fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
         pages: if gives_pages { Some(pages?) } else { None },
         array: if is_array { Some(array?) } else { None },

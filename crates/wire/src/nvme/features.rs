@@ -2,6 +2,8 @@
 //! The same packing is the completion's dword 0 of Get Features.
 
 use bitfield_struct::bitfield;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::status::Status;
 
@@ -27,6 +29,8 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Which events are told.
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+    /// To which power states the controller goes by itself; the data are an [`super::ApstTable`].
+    pub const AUTONOMOUS_POWER: u8 = 0x0c;
 }
 
 /// A feature's value that makes sense.
@@ -52,6 +56,8 @@ pub enum Feature {
     WriteAtomicity(WriteAtomicity),
     /// [`fid::ASYNC_EVENT_CONFIG`].
     AsyncEventConfig(AsyncEventConfig),
+    /// [`fid::AUTONOMOUS_POWER`].
+    AutonomousPower(AutonomousPower),
 }
 
 macro_rules! feature_packing {
@@ -93,6 +99,7 @@ feature_packing! {
     INTERRUPT_VECTOR_CONFIG InterruptVectorConfig;
     WRITE_ATOMICITY WriteAtomicity;
     ASYNC_EVENT_CONFIG AsyncEventConfig;
+    AUTONOMOUS_POWER AutonomousPower;
 }
 
 impl Feature {
@@ -283,6 +290,49 @@ pub struct AsyncEventConfig {
     __: u32,
 }
 
+/// 5.27.1.9.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AutonomousPower {
+    /// APSTE: the controller follows its table.
+    pub apste: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// For each power state, where the controller goes from it when it has nothing to do (5.27.1.9).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ApstTable(pub [U64; 32]);
+
+impl ApstTable {
+    /// The longest time that an entry holds, in milliseconds.
+    pub const MS_MAX: u32 = (1 << 24) - 1;
+
+    /// One that stays in every state.
+    pub fn stays() -> ApstTable {
+        ApstTable([U64::ZERO; 32])
+    }
+
+    /// From this state to that one, after so many milliseconds of idleness.
+    ///
+    /// # Panics
+    /// If there is no such state, or no such time.
+    pub fn go(&mut self, from: u8, to: u8, ms: u32) {
+        assert!(to < 32 && ms <= Self::MS_MAX, "states 0 to 31, 24 bits of milliseconds");
+        self.0[usize::from(from)] = (u64::from(to) << 3 | u64::from(ms) << 8).into();
+    }
+
+    /// Where the controller goes from this state, and after how many milliseconds; none: nowhere.
+    pub fn from(&self, state: u8) -> Option<(u8, u32)> {
+        let entry = self.0.get(usize::from(state))?.get();
+        let (to, ms) = ((entry >> 3 & 0x1f) as u8, (entry >> 8) as u32 & Self::MS_MAX);
+        (ms > 0).then_some((to, ms))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,6 +356,17 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_transitions_bit_by_bit() {
+        let mut table = ApstTable::stays();
+        table.go(0, 3, 100);
+        table.go(3, 4, ApstTable::MS_MAX);
+        assert_eq!((table.0[0].get(), table.0[3].get()), (0x6418, 0xffff_ff20));
+        assert_eq!((table.from(0), table.from(3)), (Some((3, 100)), Some((4, ApstTable::MS_MAX))));
+        assert_eq!((table.from(1), table.from(32)), (None, None));
+        assert_eq!(table.as_bytes().len(), 256);
+    }
+
+    #[test]
     fn every_known_feature_keeps_its_value_and_its_id() {
         let mut known = 0;
         for feature in 0..=u8::MAX {
@@ -317,7 +378,7 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_FIELD),
             }
         }
-        assert_eq!(known, 10);
+        assert_eq!(known, 11);
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl Setup {
             namespaces: 1,
             urgent_burst_max: choice.of(&[None, Some(1), Some(5)]),
             relaxed_ordering: choice.one_in(2),
+            power_states: Vec::new(),
         };
         let credits = Credits { headers: 4, data: 64, return_after: Span::ns(300) };
         Setup {

@@ -60,6 +60,35 @@ fn classes_and_weights_have_their_words_and_ranges() {
     }
 }
 
+#[test]
+fn power_states_fall_and_the_first_works() {
+    let state = |milliwatts: u32, idle: bool| {
+        format!(
+            "[[power.states]]\nmilliwatts = {{ value = {milliwatts}, source = \"assumed\" }}\n\
+             idle = {idle}\nenter = {{ value = \"1 ms\", source = \"assumed\" }}\n\
+             leave = {{ value = \"0 us\", source = \"assumed\" }}\n"
+        )
+    };
+    let with = |first: String, second: String| said(&format!("{PLAN}\n[power]\n{first}{second}"));
+    assert_eq!(with(state(8, false), state(8, true)), "no error");
+    let found = with(state(8, true), state(9, true));
+    for expected in [
+        "power.states.0.idle: found true, expected false: the controller begins in it, and has to work",
+        "power.states: found one that takes more than the one before it, expected states by falling power",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+    let found = with("saving = \"11 s\"\n".into(), state(700_000, false));
+    for expected in [
+        "power.saving: found \"11 s\", expected a span from 1 us to 10 s",
+        "power.states.0.milliwatts: found 700000, expected a whole number from 0 to 655350",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+    let found = with(String::new(), String::new());
+    assert!(found.contains("power.states: found 0 states, expected 1 to 32 tables"), "{found}");
+}
+
 /// `[[link.hops]]` has its own heading.
 const HOP: &str = "[link.hops]";
 

@@ -244,6 +244,30 @@ layout!(PowerState, 32, {
     idlp @ 16, ips @ 18, actp @ 20, apws @ 22,
 });
 
+impl PowerState {
+    /// Bit of [`flags`](Self::flags): [`mp`](Self::mp) is in units of 0.1 mW.
+    pub const FINE: u8 = 1 << 0;
+    /// Bit of [`flags`](Self::flags): commands wait until the state is left.
+    pub const NON_OPERATIONAL: u8 = 1 << 1;
+
+    /// Whether commands are processed in it.
+    pub fn is_operational(&self) -> bool {
+        self.flags & PowerState::NON_OPERATIONAL == 0
+    }
+
+    /// With this much power at most, in milliwatts: rounded up, and no more than can be said.
+    pub fn with_milliwatts(self, most: u32) -> PowerState {
+        let fine = most.checked_mul(10).and_then(|tenths| u16::try_from(tenths).ok());
+        let coarse = u16::try_from(most.div_ceil(10)).unwrap_or(u16::MAX);
+        match fine {
+            Some(tenths) if !most.is_multiple_of(10) => {
+                PowerState { mp: tenths.into(), flags: self.flags | PowerState::FINE, ..self }
+            }
+            _ => PowerState { mp: coarse.into(), ..self },
+        }
+    }
+}
+
 /// Bits of [`IdentifyController::oacs`].
 pub mod oacs {
     /// Security Send and Receive.

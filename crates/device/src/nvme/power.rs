@@ -1,0 +1,277 @@
+//! Power states (NVMe base 2.0, 8.15, 5.27.1.2 and 5.27.1.9): which the controller is in, what it takes
+//! to leave it and to enter another, and where it goes by itself when it has nothing to do.
+//!
+//! States differ by what they take and by those times. In an operational one the controller is as fast as
+//! in any other, and says so; in the others I/O commands wait until it is left. Admin commands wait for
+//! nothing.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bus::{Carry, DevicePort};
+use media::Media;
+use runtime::{Either, Signal, Span, Time, race};
+use wire::QueueId;
+use wire::nvme::admin::{Request, Select, SetFeatures};
+use wire::nvme::features::{ApstTable, AutonomousPower, PowerManagement};
+use wire::nvme::identify;
+use wire::nvme::sgl::Flow;
+use wire::nvme::status::Status;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::data::of_dma;
+use super::features::CHANGEABLE;
+use super::{Controller, slot::Slot};
+use crate::faults::Hook;
+use crate::lent::Lent;
+
+/// Bytes of a table of transitions.
+const TABLE_BYTES: u32 = size_of::<ApstTable>() as u32;
+
+/// States that there can be (NVMe base 2.0, 5.17.2.1).
+pub const POWER_STATES_MAX: usize = 32;
+
+/// A power state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerState {
+    /// The most that the device takes in it, in milliwatts.
+    pub milliwatts: u32,
+    /// I/O commands wait until it is left.
+    pub idle: bool,
+    /// The time to enter it.
+    pub enter: Span,
+    /// The time to leave it.
+    pub leave: Span,
+}
+
+/// The one that a controller has of which nothing else is said.
+pub(super) const ONLY: PowerState =
+    PowerState { milliwatts: 25_000, idle: false, enter: Span::ZERO, leave: Span::ZERO };
+
+/// Which state the controller is in.
+pub(super) struct Power {
+    now: Cell<u8>,
+    /// What the host expects to ask of it: kept, and of no effect.
+    hint: Cell<u8>,
+    /// The operational state that it was in last.
+    working: Cell<u8>,
+    /// When it has entered the state it is in.
+    settled: Cell<Time>,
+    /// I/O commands have something to look at, or to wait for, before they begin.
+    pub gate: Cell<bool>,
+    /// When the last one began.
+    begun: Cell<Time>,
+    /// Where it goes by itself, if it does.
+    table: RefCell<ApstTable>,
+    follows: Cell<bool>,
+    changed: Signal,
+}
+
+impl Default for Power {
+    fn default() -> Power {
+        Power {
+            now: Cell::new(0),
+            hint: Cell::new(0),
+            working: Cell::new(0),
+            settled: Cell::new(Time::ZERO),
+            gate: Cell::new(false),
+            begun: Cell::new(Time::ZERO),
+            table: RefCell::new(ApstTable::stays()),
+            follows: Cell::new(false),
+            changed: Signal::default(),
+        }
+    }
+}
+
+impl Power {
+    /// The state, as Get Features gives it.
+    pub fn feature(&self) -> PowerManagement {
+        PowerManagement::new().with_ps(self.now.get()).with_wh(self.hint.get())
+    }
+
+    /// The controller was reset: it is awake, and stays so.
+    pub fn reset(&self) {
+        self.now.set(0);
+        self.hint.set(0);
+        self.working.set(0);
+        self.settled.set(Time::ZERO);
+        self.gate.set(false);
+        self.table.replace(ApstTable::stays());
+        self.follows.set(false);
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    fn power_states(&self) -> &[PowerState] {
+        match &self.options.power_states[..] {
+            [] => &[ONLY],
+            states => states,
+        }
+    }
+
+    /// Whether there are states for it to go to by itself.
+    pub(super) fn may_idle(&self) -> bool {
+        self.power_states().iter().any(|state| state.idle)
+    }
+
+    /// What Identify says of each. Those in which commands are processed do so alike: ranks of zero.
+    pub(super) fn describe_power(&self, c: &mut identify::IdentifyController) {
+        let states = self.power_states();
+        for (place, state) in c.psd.iter_mut().zip(states) {
+            let us = |span: Span| u32::try_from(span.0.div_ceil(Span::us(1).0)).unwrap_or(u32::MAX);
+            let mut said = identify::PowerState::new_zeroed();
+            said.flags = if state.idle { identify::PowerState::NON_OPERATIONAL } else { 0 };
+            (said.enlat, said.exlat) = (us(state.enter).into(), us(state.leave).into());
+            *place = said.with_milliwatts(state.milliwatts);
+        }
+        (c.npss, c.apsta) = (states.len() as u8 - 1, self.may_idle().into());
+    }
+
+    fn power_state(&self, number: u8) -> PowerState {
+        self.power_states()[usize::from(number)]
+    }
+
+    /// Begins to leave the state for this one.
+    fn begin_state(&self, to: u8) {
+        let (power, from) = (&self.power, self.power.now.get());
+        let takes = self.power_state(from).leave.0 + self.power_state(to).enter.0;
+        let begin = power.settled.get().max(self.rt.now());
+        power.settled.set(begin + Span(takes));
+        power.now.set(to);
+        if !self.power_state(to).idle {
+            power.working.set(to);
+        }
+        power.gate.set(true);
+        self.rt.log("device", "power state", to.into(), takes);
+        power.changed.notify(&self.rt);
+    }
+
+    /// An I/O command is about to begin: whether it has to wait.
+    #[cold]
+    pub(super) fn is_held_by_power(&self) -> bool {
+        let power = &self.power;
+        power.begun.set(self.rt.now());
+        let held = self.power_state(power.now.get()).idle || self.rt.now() < power.settled.get();
+        power.gate.set(held || power.follows.get());
+        held
+    }
+
+    /// Returns when the controller is in a state in which I/O commands are processed.
+    pub(super) async fn awake(&self) {
+        loop {
+            let power = &self.power;
+            if self.power_state(power.now.get()).idle {
+                self.begin_state(power.working.get());
+            }
+            let settled = power.settled.get();
+            if self.rt.now() >= settled {
+                break;
+            }
+            self.rt.sleep_until(settled).await;
+        }
+        if let Some(stage) = self.stages.power {
+            self.rt.mark(stage);
+        }
+    }
+
+    /// The host wants this state; returns when it has been entered.
+    pub(super) async fn set_power(&self, wanted: PowerManagement) -> Result<u32, Status> {
+        if usize::from(wanted.ps()) >= self.power_states().len() {
+            return Err(Status::INVALID_FIELD);
+        }
+        self.power.hint.set(wanted.wh());
+        if wanted.ps() != self.power.now.get() {
+            self.begin_state(wanted.ps());
+        }
+        let settled = self.power.settled.get();
+        if self.rt.now() < settled {
+            self.rt.sleep_until(settled).await;
+        }
+        Ok(0)
+    }
+
+    /// The host says where the controller is to go by itself.
+    pub(super) async fn set_transitions(
+        &self,
+        number: u16,
+        request: &Request,
+        set: SetFeatures,
+    ) -> Result<u32, Status> {
+        if set.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        if !self.may_idle() {
+            return Err(Status::INVALID_FIELD);
+        }
+        self.locate(number, &request.data, TABLE_BYTES, Flow::FromHost).await?;
+        let mut table = ApstTable::stays();
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        self.port.read(&from, table.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        let states = self.power_states();
+        let there = |to: u8| states.get(usize::from(to)).is_some_and(|state| state.idle);
+        let sense = |from| table.from(from).is_none_or(|(to, _)| there(to));
+        if !(0..states.len() as u8).all(sense) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let follows = AutonomousPower::from_bits(set.cdw11).apste();
+        self.power.table.replace(table);
+        self.power.follows.set(follows);
+        self.power.gate.set(true);
+        self.power.changed.notify(&self.rt);
+        Ok(0)
+    }
+
+    /// Where it goes by itself, as the host has said.
+    pub(super) async fn get_transitions(
+        &self,
+        number: u16,
+        request: &Request,
+        select: Select,
+    ) -> Result<u32, Status> {
+        if !self.may_idle() {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (table, follows) = match select {
+            Select::Supported => return Ok(CHANGEABLE),
+            Select::Current => (*self.power.table.borrow(), self.power.follows.get()),
+            Select::Default | Select::Saved => (ApstTable::stays(), false),
+        };
+        self.answer(number, request.data, table.as_bytes()).await?;
+        Ok(AutonomousPower::new().with_apste(follows).into_bits())
+    }
+
+    /// Goes by itself to where the table says, when no I/O command has been there for long enough.
+    pub(super) async fn follow_transitions(self: Rc<Self>) {
+        let (power, works) = (&self.power, |slot: &Slot| {
+            slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN)
+        });
+        let (mut since, mut begun) = (self.rt.now(), power.begun.get());
+        loop {
+            let (quiet, changed) = (self.quiet.version(), power.changed.version());
+            let next = power.table.borrow().from(power.now.get()).filter(|_| power.follows.get());
+            let Some((to, ms)) = next else {
+                power.changed.changed(&self.rt, changed).await;
+                since = self.rt.now();
+                continue;
+            };
+            if self.slots.iter().any(works) || power.begun.get() != begun {
+                // One works, or has worked: what is counted begins anew with its end.
+                (since, begun) = (self.rt.now(), power.begun.get());
+                if self.slots.iter().any(works) {
+                    self.quiet.changed(&self.rt, quiet).await;
+                    continue;
+                }
+            }
+            let due = since.max(power.settled.get()) + Span::ms(ms.into());
+            if self.rt.now() >= due {
+                self.begin_state(to);
+                continue;
+            }
+            let news =
+                race(self.quiet.changed(&self.rt, quiet), power.changed.changed(&self.rt, changed));
+            match race(self.rt.sleep_until(due), news).await {
+                Either::First(()) | Either::Second(_) => {}
+            }
+        }
+    }
+}
