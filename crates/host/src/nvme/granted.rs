@@ -17,7 +17,7 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::HostPort;
-use runtime::{Span, race};
+use runtime::{Either, Span, race};
 use wire::nvme::admin::{CreateCq, CreateSq, Priority};
 use wire::nvme::registers;
 use wire::{BusAddr, QueueId};
@@ -203,6 +203,7 @@ impl<P: HostPort> Mine<P> {
 async fn watch<P: HostPort>(mine: Rc<Mine<P>>, timeout: Span) {
     let rt = mine.pair.rt().clone();
     let tick = (timeout / TICKS_PER_TIMEOUT).max(Span::us(1));
+    let mut next = rt.now() + tick;
     while mine.is_known.get() {
         let mut asked = mine.health.asked.changed(&rt, mine.health.asked.version());
         let asks = mine.health.take_asks();
@@ -211,9 +212,11 @@ async fn watch<P: HostPort>(mine: Rc<Mine<P>>, timeout: Span) {
         }
         if timeout == Span::ZERO {
             asked.await;
-        } else {
-            race(&mut asked, rt.sleep(tick)).await;
+        } else if let Either::First(()) = race(&mut asked, rt.sleep_until(next)).await {
+            // Nobody here can ask for an abort; what matters is seen above.
+            continue;
         }
+        next = rt.now() + tick;
         if mine.is_known.get() && !mine.look().await {
             return mine.give_up();
         }

@@ -24,6 +24,7 @@ pub(super) enum State {
 /// What is asked of the supervisor; the later in this list, the more it matters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asks {
+    pub aborts: bool,
     pub reset: bool,
     pub shutdown: bool,
     pub gone: bool,

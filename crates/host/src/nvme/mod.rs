@@ -16,6 +16,7 @@
 mod admin;
 mod bar;
 mod controller;
+mod deadline;
 mod events;
 mod granted;
 mod health;

@@ -227,7 +227,7 @@ impl<P: HostPort> Queue<P> {
     }
 
     /// One command, from the entry to its verdict, and again if the device was reset under it.
-    async fn run(
+    pub(super) async fn run(
         &self,
         slot: &Claim<'_>,
         mut held: Option<Held<'_>>,
@@ -256,17 +256,20 @@ impl<P: HostPort> Queue<P> {
             port.spend(self.costs.complete).await;
             match self.verdict(slot, end, lba) {
                 Verdict::Ended(result) => return result,
-                Verdict::TryAgain(kind) if attempts == self.retries => {
+                Verdict::TryAgain(kind) if attempts == self.retries || slot.is_given_up() => {
                     return Err(IoError::of(kind, lba));
                 }
                 Verdict::TryAgain(_) => attempts += 1,
+                Verdict::Repeat if slot.is_given_up() => {
+                    return Err(IoError::of(Kind::TimedOut, lba));
+                }
                 Verdict::Repeat => {}
             }
         }
     }
 
     /// Waits for a command slot; the command's journey begins with it.
-    async fn slot(&self) -> (Claim<'_>, Option<Held<'_>>) {
+    pub(super) async fn slot(&self) -> (Claim<'_>, Option<Held<'_>>) {
         if let Some(share) = &self.share {
             return self.slot_in_turn(share).await;
         }
@@ -299,6 +302,16 @@ impl<P: HostPort> Queue<P> {
         rt.begin_journey(self.pair.qid().0, slot.next_cid().0, since);
         rt.mark(share.waited);
         (slot, Some(held))
+    }
+
+    /// How many blocks a transfer of all of this buffer has, if one command could do it.
+    pub(super) fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
+        self.geometry.judge(lba, buffer)
+    }
+
+    /// Commands that were given up are to end soon.
+    pub(super) fn ask_for_an_end(&self) {
+        self.health.ask(self.pair.rt(), |asks| asks.aborts = true);
     }
 
     /// Waits while the controller is being reset.

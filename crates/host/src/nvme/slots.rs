@@ -50,6 +50,8 @@ struct Slot {
     expired: Cell<bool>,
     /// Whether the controller was asked to abort it.
     aborted: Cell<bool>,
+    /// Whether its owner's deadline has passed: it is to be aborted, and not tried again.
+    given_up: Cell<bool>,
     completion: Cell<Cqe>,
     owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
@@ -99,6 +101,7 @@ impl Slots {
             looks: Cell::new(0),
             expired: Cell::new(false),
             aborted: Cell::new(false),
+            given_up: Cell::new(false),
             completion: Cell::new(Cqe::default()),
             owner: Cell::new(None),
             buffer: Cell::new(None),
@@ -142,6 +145,7 @@ impl Slots {
         let slot = self.slot(index);
         assert_eq!(slot.stage.get(), Stage::Free, "the pool holds free slots");
         slot.stage.set(Stage::Claimed);
+        slot.given_up.set(false);
         Claim { slots: self, rt, index }
     }
 
@@ -234,6 +238,15 @@ impl Slots {
         for (index, slot) in self.table.iter().enumerate() {
             if slot.is_in_flight() {
                 tell(self.current(index as u16), slot.looks.get());
+            }
+        }
+    }
+
+    /// Commands in flight whose owners' deadlines have passed, and which nobody was asked to abort.
+    pub fn given_up(&self, mut tell: impl FnMut(CommandId)) {
+        for (index, slot) in self.table.iter().enumerate() {
+            if slot.given_up.get() && slot.is_in_flight() && !slot.aborted.get() {
+                tell(self.current(index as u16));
             }
         }
     }
@@ -344,6 +357,21 @@ impl Claim<'_> {
             }
         })
         .await
+    }
+
+    /// The owner's deadline has passed: the slot's command is not tried again, and ends as one that has
+    /// exceeded its time. Gives its number, unless the device knows of none.
+    pub fn give_up(&self) -> Option<CommandId> {
+        let slot = self.slot();
+        slot.given_up.set(true);
+        slot.expired.set(true);
+        let known = matches!(slot.stage.get(), Stage::Flying | Stage::Done);
+        known.then(|| self.slots.current(self.index))
+    }
+
+    /// Whether its owner's deadline has passed.
+    pub fn is_given_up(&self) -> bool {
+        self.slot().given_up.get()
     }
 
     /// Whether the watchdog has found the slot's last command to be too old.

@@ -37,6 +37,7 @@ pub(super) async fn supervise<P: HostPort>(core: Rc<Core<P>>) {
         Span::ZERO => None,
         timeout => Some((timeout / TICKS_PER_TIMEOUT).max(TICK_MIN)),
     };
+    let mut next = tick.map(|tick| core.rt().now() + tick);
     loop {
         // Taken before the asks are: what is asked for meanwhile is not missed.
         let seen = core.health.asked.version();
@@ -45,18 +46,20 @@ pub(super) async fn supervise<P: HostPort>(core: Rc<Core<P>>) {
         }
         // One waiter for all looks until something is asked for.
         let mut asked = core.health.asked.changed(core.rt(), seen);
-        while let Some(tick) = tick {
-            match race(&mut asked, core.rt().sleep(tick)).await {
+        // However often something is asked for: the time of the next look stays.
+        while let Some((tick, at)) = tick.zip(next) {
+            match race(&mut asked, core.rt().sleep_until(at)).await {
                 Either::First(()) => break,
                 Either::Second(()) => core.look().await,
             }
+            next = Some(core.rt().now() + tick);
         }
         asked.await;
     }
 }
 
 impl<P: HostPort> Core<P> {
-    async fn serve_asks(&self) -> Ended {
+    async fn serve_asks(self: &Rc<Self>) -> Ended {
         let asks = self.health.take_asks();
         if asks.gone {
             self.die(InitError::Gone { register: "CSTS" });
@@ -68,6 +71,9 @@ impl<P: HostPort> Core<P> {
         }
         if asks.reset {
             return self.reset().await;
+        }
+        if asks.aborts {
+            self.end_given_up();
         }
         Ended::No
     }
@@ -106,12 +112,25 @@ impl<P: HostPort> Core<P> {
         }
     }
 
+    /// Commands whose owners have given them up are aborted, as many as the controller takes Aborts for
+    /// now; the end of one of those lets others come.
+    fn end_given_up(self: &Rc<Self>) {
+        for queue in self.queues.borrow().iter() {
+            queue.pair.slots.given_up(|cid| self.abort_soon(&queue.pair, cid));
+        }
+    }
+
     /// A command takes too long: it is aborted, if the controller takes another Abort now.
     fn overdue(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
         if pair.slots.expire(cid) {
             pair.count(|counters| counters.timeouts += 1);
             self.rt().log("host", "timeout", u64::from(pair.qid().0), u64::from(cid.0));
         }
+        self.abort_soon(pair, cid);
+    }
+
+    /// Asks for a command's end, unless somebody has, or the controller takes no other Abort now.
+    fn abort_soon(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
         // ACL counts from zero.
         let limit = u32::from(self.identity.controller.acl) + 1;
         if self.aborts.get() < limit && pair.slots.mark_aborted(cid) {
@@ -258,4 +277,5 @@ impl<P: HostPort> Core<P> {
 async fn abort<P: HostPort>(core: Rc<Core<P>>, queue: QueueId, cid: CommandId) {
     core.admin.abort(queue, cid).await.ok();
     core.aborts.set(core.aborts.get() - 1);
+    core.end_given_up();
 }

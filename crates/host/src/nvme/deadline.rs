@@ -1,0 +1,108 @@
+//! Reads and writes that are of use until a moment, and then no longer.
+//!
+//! When the moment has come the command is given up: it is not tried again, and the controller is asked
+//! to abort it. The call goes on until the device can no longer touch the buffer: until the command has
+//! ended, in whichever way, or a reset has ended it. So a late call may still succeed, if its completion
+//! comes before the abort.
+
+use core::pin::pin;
+
+use bus::{Buffer, HostPort};
+use runtime::{Either, Time, race};
+use wire::nvme::entry::{DataPointer, Sqe};
+use wire::nvme::io;
+use wire::{CommandId, Lba};
+
+use super::queue::Queue;
+use super::share::Held;
+use super::slots::Claim;
+use crate::{IoError, Kind};
+
+impl<P: HostPort> Queue<P> {
+    /// As [`read`](Queue::read), of use until `deadline`. Whoever waits for a command slot then, or for a
+    /// reset to end, waits no longer.
+    ///
+    /// # Errors
+    /// [`Kind::TimedOut`]: the deadline has passed, and the device has not done it.
+    pub async fn read_before(
+        &self,
+        lba: Lba,
+        into: Buffer,
+        deadline: Time,
+    ) -> (Buffer, Result<(), IoError>) {
+        self.before(lba, into, deadline, |cid, blocks, data| {
+            io::read(cid, self.nsid(), lba, blocks, false, data)
+        })
+        .await
+    }
+
+    /// As [`write`](Queue::write), of use until `deadline`, as [`read_before`](Queue::read_before). What
+    /// was given up may have been written, whole, in part or not at all.
+    ///
+    /// # Errors
+    /// As [`read_before`](Queue::read_before).
+    pub async fn write_before(
+        &self,
+        lba: Lba,
+        from: Buffer,
+        fua: bool,
+        deadline: Time,
+    ) -> (Buffer, Result<(), IoError>) {
+        self.before(lba, from, deadline, |cid, blocks, data| {
+            io::write(cid, self.nsid(), lba, blocks, fua, data)
+        })
+        .await
+    }
+
+    async fn before(
+        &self,
+        lba: Lba,
+        buffer: Buffer,
+        deadline: Time,
+        build: impl Fn(CommandId, u32, DataPointer) -> Sqe,
+    ) -> (Buffer, Result<(), IoError>) {
+        let blocks = match self.judge(lba, &buffer) {
+            Ok(blocks) => blocks,
+            Err(error) => return (buffer, Err(error)),
+        };
+        let rt = self.pair.rt();
+        let late = || IoError::of(Kind::TimedOut, Some(lba));
+        if rt.now() >= deadline {
+            return (buffer, Err(late()));
+        }
+        let (slot, held) = match race(self.slot(), rt.sleep_until(deadline)).await {
+            Either::First(turn) => turn,
+            Either::Second(()) => return (buffer, Err(late())),
+        };
+        let data = self.pair.lists.describe(slot.index(), &buffer);
+        slot.keep(buffer);
+        let result =
+            self.run_before(&slot, held, lba, deadline, |cid| build(cid, blocks, data)).await;
+        (slot.release().expect("kept since this call"), result)
+    }
+
+    async fn run_before(
+        &self,
+        slot: &Claim<'_>,
+        held: Option<Held<'_>>,
+        lba: Lba,
+        deadline: Time,
+        build: impl Fn(CommandId) -> Sqe,
+    ) -> Result<(), IoError> {
+        let rt = self.pair.rt();
+        let mut running = pin!(self.run(slot, held, Some(lba), build));
+        if let Either::First(result) = race(running.as_mut(), rt.sleep_until(deadline)).await {
+            return result;
+        }
+        match slot.give_up() {
+            // The device knows nothing of it, or not any more.
+            None => Err(IoError::of(Kind::TimedOut, Some(lba))),
+            Some(cid) => {
+                self.pair.count(|counters| counters.timeouts += 1);
+                rt.log("host", "deadline", u64::from(self.qid().0), u64::from(cid.0));
+                self.ask_for_an_end();
+                running.await
+            }
+        }
+    }
+}
