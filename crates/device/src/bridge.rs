@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use media::{Extent, Head, Media, MediaError};
-use runtime::{Line, Pool, Rt, Span, Time, Waits};
+use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others};
 
 /// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link;
 /// what these take.
@@ -241,7 +241,7 @@ async fn together<F: Future<Output = Result<(), MediaError>>>(
     let mut left: Vec<Pin<Box<F>>> = work.map(Box::pin).collect();
     let mut done = Ok(());
     poll_fn(|cx| {
-        left.retain_mut(|one| match one.as_mut().poll(cx) {
+        left.retain_mut(|one| match one.as_mut().poll(&mut beside_others(cx)) {
             Poll::Ready(ended) => {
                 done = done.and(ended);
                 false

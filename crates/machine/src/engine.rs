@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::{Buffer, Cost, HostPort};
 use host::{BlockDevice, IoError, Kind};
-use runtime::{Rt, STAGES_MAX, Signal, Span, Time};
+use runtime::{Rt, STAGES_MAX, Signal, Span, StageSums, Time};
 use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{Op, OpKind, Ops};
@@ -190,36 +190,29 @@ struct Done {
 
 /// Where an operation's time went: the software above the driver, then its commands' journeys.
 struct Went {
-    stages: [u64; STAGES_MAX],
+    stages: StageSums,
     /// Every command of it was followed.
     followed: bool,
-    /// Something was added since the last beginning.
-    used: bool,
 }
 
 impl Went {
     fn new() -> Went {
-        Went { stages: [0; STAGES_MAX], followed: true, used: false }
+        Went { stages: StageSums::new(), followed: true }
     }
 
     /// For the next operation.
     fn begin(&mut self) {
         self.followed = true;
-        if std::mem::take(&mut self.used) {
-            self.stages = [0; STAGES_MAX];
-        }
+        self.stages.clear();
     }
 
     /// One more of its commands has ended.
     fn add_journey(&mut self, rt: &Rt) {
-        let followed = rt.add_journey_to(&mut self.stages);
-        self.used |= followed;
-        self.followed &= followed;
+        self.followed &= rt.add_journey_to(&mut self.stages);
     }
 
     fn add(&mut self, stage: usize, span: Span) {
-        self.stages[stage] += span.0;
-        self.used = true;
+        self.stages.add(stage, span.0);
     }
 }
 
@@ -513,7 +506,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             went.add(arrival, done.late);
         }
         if let Some(breakdown) = ran.seen.breakdowns.get_mut(&op.kind) {
-            breakdown.record(done.total.0, &went.stages[..self.setup.stages.len()]);
+            breakdown.record(done.total.0, went.stages.iter());
         }
     }
 

@@ -42,7 +42,65 @@ pub struct Stage(u8);
 struct Row {
     begun: AtomicU64,
     last: AtomicU64,
+    /// A bit for each stage that has a sum. Most have none on most ways, and are not touched.
+    used: AtomicU64,
     sums: [AtomicU64; STAGES_MAX],
+}
+
+const _: () = assert!(STAGES_MAX <= u64::BITS as usize, "a bit for each stage");
+
+/// Sums of named stages, of which most are nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct StageSums {
+    used: u64,
+    ps: [u64; STAGES_MAX],
+}
+
+impl StageSums {
+    /// No stage has anything.
+    pub const fn new() -> StageSums {
+        StageSums { used: 0, ps: [0; STAGES_MAX] }
+    }
+
+    /// Takes everything from all.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Adds picoseconds to the stage of this number.
+    ///
+    /// # Panics
+    /// From [`STAGES_MAX`] on.
+    #[inline]
+    pub fn add(&mut self, stage: usize, ps: u64) {
+        let bit = 1 << stage;
+        let before = if self.used & bit == 0 { 0 } else { self.ps[stage] };
+        self.ps[stage] = before + ps;
+        self.used |= bit;
+    }
+
+    /// The stages that something was added to, and their picoseconds, in the order of their numbers.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        bits(self.used).map(|stage| (stage, self.ps[stage]))
+    }
+}
+
+impl Default for StageSums {
+    fn default() -> StageSums {
+        StageSums::new()
+    }
+}
+
+/// The numbers of the bits that are set, from the lowest on.
+#[inline]
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let next = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        next
+    })
 }
 
 struct Table {
@@ -83,6 +141,7 @@ impl Journeys {
             .map(|_| Row {
                 begun: AtomicU64::new(0),
                 last: AtomicU64::new(0),
+                used: AtomicU64::new(0),
                 sums: [const { AtomicU64::new(0) }; STAGES_MAX],
             })
             .collect();
@@ -110,13 +169,27 @@ impl Journeys {
 }
 
 impl Row {
+    fn begin(&self, at: Time) {
+        self.begun.store(at.0, Relaxed);
+        self.last.store(at.0, Relaxed);
+        self.used.store(0, Relaxed);
+    }
+
     fn mark(&self, stage: Stage, at: Time) {
         let last = self.last.load(Relaxed);
         if at.0 > last {
-            let sum = &self.sums[stage.0 as usize];
-            sum.store(sum.load(Relaxed) + (at.0 - last), Relaxed);
+            let (sum, bit) = (&self.sums[usize::from(stage.0)], 1 << stage.0);
+            let used = self.used.load(Relaxed);
+            let before = if used & bit == 0 { 0 } else { sum.load(Relaxed) };
+            sum.store(before + (at.0 - last), Relaxed);
+            self.used.store(used | bit, Relaxed);
             self.last.store(at.0, Relaxed);
         }
+    }
+
+    /// The stages that have a sum, and their picoseconds.
+    fn each(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        bits(self.used.load(Relaxed)).map(|stage| (stage, self.sums[stage].load(Relaxed)))
     }
 }
 
@@ -156,12 +229,7 @@ impl Rt {
         let row = journeys.row_of(queue, command);
         self.journey_cell().set(row);
         if row != NO_JOURNEY {
-            let row = &journeys.0.rows[row as usize];
-            row.begun.store(at.0, Relaxed);
-            row.last.store(at.0, Relaxed);
-            for sum in &row.sums {
-                sum.store(0, Relaxed);
-            }
+            journeys.0.rows[row as usize].begin(at);
         }
     }
 
@@ -185,8 +253,9 @@ impl Rt {
         let row = &journeys.0.rows[to as usize];
         row.begun.store(from.begun.load(Relaxed), Relaxed);
         row.last.store(from.last.load(Relaxed), Relaxed);
-        for (sum, other) in row.sums.iter().zip(&from.sums) {
-            sum.store(other.load(Relaxed), Relaxed);
+        row.used.store(from.used.load(Relaxed), Relaxed);
+        for (stage, ps) in from.each() {
+            row.sums[stage].store(ps, Relaxed);
         }
         self.journey_cell().set(to);
         true
@@ -249,12 +318,9 @@ impl Rt {
 
     /// Ends the current task's journey and adds its stages to `sums`; false if it was not followed.
     #[inline]
-    pub fn add_journey_to(&self, sums: &mut [u64; STAGES_MAX]) -> bool {
+    pub fn add_journey_to(&self, sums: &mut StageSums) -> bool {
         let Some(row) = self.row() else { return false };
-        let named = self.journeys().map_or(0, |journeys| journeys.names().len());
-        for (sum, stage) in sums.iter_mut().zip(&row.sums[..named]) {
-            *sum += stage.load(Relaxed);
-        }
+        row.each().for_each(|(stage, ps)| sums.add(stage, ps));
         self.part_from_journey();
         true
     }
@@ -263,7 +329,8 @@ impl Rt {
     pub fn finish_journey(&self) -> Option<Finished> {
         let row = self.row()?;
         let total = self.now().since(Time(row.begun.load(Relaxed)));
-        let stages = core::array::from_fn(|i| row.sums[i].load(Relaxed));
+        let mut stages = [0; STAGES_MAX];
+        row.each().for_each(|(stage, ps)| stages[stage] = ps);
         self.part_from_journey();
         Some(Finished { total, stages })
     }

@@ -27,6 +27,7 @@ mod log;
 mod pass;
 mod resource;
 mod rt;
+mod sleep;
 mod time;
 mod timers;
 mod wait;
@@ -34,10 +35,11 @@ mod wait;
 mod wall;
 
 pub use dice::Dice;
-pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage, slot_bits};
+pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage, StageSums, slot_bits};
 pub use log::{Entry, Log};
 pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Turn, Urgency, Waits};
-pub use rt::{Either, Parked, Rt, Sleep, TaskId, WallClock, race};
+pub use rt::{Parked, Rt, TaskId, WallClock};
+pub use sleep::{Either, Sleep, beside_others, race};
 pub use time::{Span, Time};
 pub use wait::{Pool, Signal};
 #[cfg(feature = "std")]

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::rt::{Rt, TaskId, WallClock};
+use crate::rt::{Parked, Rt, TaskId, WallClock};
 use crate::time::{Span, Time};
 
 /// With a timer further off than this, the clock is read once in many turns: they take less. Turns and not
@@ -141,9 +141,9 @@ impl Rt {
         let now = clock.now();
         loop {
             let fired = self.0.timers.borrow_mut().fire(now);
-            let Some((_, parked)) = fired else { break };
+            let Some((_, task, foreign)) = fired else { break };
             self.progress();
-            self.fired(parked);
+            self.fired(Parked::new(task, foreign));
         }
         let next = self.0.timers.borrow().next_at().unwrap_or(Time::NEVER);
         self.0.next_timer.set(next);

@@ -157,6 +157,12 @@ impl Future for Spend<'_> {
             if state.running.is_none() {
                 let turn = Turn { begin: now, end: now + self.span };
                 state.run(ticket, turn);
+                if self.rt.pass_time(turn.end, cx) {
+                    // Nobody has come meanwhile.
+                    state.running = None;
+                    self.done = true;
+                    return Poll::Ready(turn);
+                }
                 self.rt.arm(turn.end, parked);
             } else {
                 let waiting = Waiting { ticket, span: self.span, parked };

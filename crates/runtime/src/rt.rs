@@ -9,7 +9,8 @@
 //! to change are polled pass after pass, and a world in which nothing happens backs off by
 //! [`WallClock::idle`].
 //!
-//! Who is polled next is decided in `pass.rs`, and when timers fire in `timers.rs`.
+//! Who is polled next is decided in `pass.rs`, when timers fire in `timers.rs`, and where time may pass
+//! without one in `sleep.rs`.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -24,6 +25,7 @@ use crate::dice::Dice;
 use crate::journey::{Journeys, NO_JOURNEY};
 use crate::log::{Entry, Log};
 use crate::pass::Pass;
+use crate::sleep::{Sleep, straight};
 use crate::time::{Span, Time};
 use crate::timers::{Timer, Timers};
 
@@ -50,9 +52,9 @@ const MAIN: TaskId = TaskId(0);
 /// Polled from outside: some other executor, whose waker is then kept.
 pub(crate) const OUTSIDE: TaskId = TaskId(u32::MAX);
 
-/// What tasks are polled with. One waker at one place: it is told from others by its address, and every
-/// crate that asks for the no-op waker gets its own.
-static OURS: &Waker = Waker::noop();
+/// What is polled step by step: the world between two of its polls goes on as it may. One waker at one
+/// place: it is told from others by its address, and every crate that asks for the no-op waker gets its own.
+pub(crate) static OURS: &Waker = Waker::noop();
 
 struct Task {
     /// None while it is being polled, and when it has ended.
@@ -84,15 +86,17 @@ pub(crate) struct Core {
     pub looks: Cell<u32>,
     /// See [`Rt::goes_on`].
     pub luck: Cell<u32>,
-    current: Cell<TaskId>,
+    pub current: Cell<TaskId>,
     /// A task is being polled from inside another: see [`Rt::hand_over`].
     handed_over: Cell<bool>,
     journey: Cell<u32>,
-    timed_events: Cell<u64>,
+    pub timed_events: Cell<u64>,
     /// Whoever waits for this one is woken before the next.
-    watched_event: Cell<u64>,
+    pub watched_event: Cell<u64>,
     event_watcher: Cell<TaskId>,
     pub progress: Cell<bool>,
+    /// The waker of tasks that are alone in their turn.
+    pub straight: &'static Waker,
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
     shuffle: RefCell<Option<Dice>>,
@@ -114,10 +118,6 @@ pub struct Parked {
 impl Parked {
     pub(crate) fn new(task: TaskId, foreign: Option<Waker>) -> Parked {
         Parked { task, foreign }
-    }
-
-    pub(crate) fn task(task: TaskId) -> Parked {
-        Parked::new(task, None)
     }
 
     pub(crate) fn into_parts(self) -> (TaskId, Option<Waker>) {
@@ -156,6 +156,7 @@ impl Rt {
             watched_event: Cell::new(u64::MAX),
             event_watcher: Cell::new(OUTSIDE),
             progress: Cell::new(false),
+            straight: straight(),
             shuffled: Cell::new(false),
             shuffle: RefCell::new(None),
             journeys,
@@ -236,8 +237,13 @@ impl Rt {
     /// Notes who is polling, to be woken by [`Rt::unpark`].
     #[inline]
     pub fn park(&self, cx: &Context<'_>) -> Parked {
-        let foreign = if cx.waker().will_wake(OURS) { None } else { Some(cx.waker().clone()) };
+        let foreign = if self.is_ours(cx) { None } else { Some(cx.waker().clone()) };
         Parked { task: self.0.current.get(), foreign }
+    }
+
+    #[inline]
+    pub(crate) fn is_ours(&self, cx: &Context<'_>) -> bool {
+        cx.waker().will_wake(self.0.straight) || cx.waker().will_wake(OURS)
     }
 
     /// Wakes who was noted.
@@ -292,7 +298,7 @@ impl Rt {
     #[inline]
     pub fn poll_again(&self, cx: &Context<'_>, patient: bool) {
         assert!(matches!(self.0.clock, Clock::Wall(_)), "virtual time is never polled");
-        if !cx.waker().will_wake(OURS) {
+        if !self.is_ours(cx) {
             cx.waker().wake_by_ref();
         }
         let id = self.0.current.get();
@@ -329,7 +335,7 @@ impl Rt {
 
     /// Sleeps until a moment.
     pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
-        Sleep { rt: self, until, timer: None }
+        Sleep::new(self, until)
     }
 
     /// Sleeps for a span.
@@ -353,15 +359,21 @@ impl Rt {
     /// Wakes a task at a moment, whether or not it waits: for a part that keeps its own list of what
     /// is due.
     pub fn wake_at(&self, at: Time, task: TaskId) {
-        self.arm(at, Parked::task(task));
+        self.note_timer(at);
+        self.0.timers.borrow_mut().arm_task(at, task);
+    }
+
+    #[inline]
+    pub(crate) fn note_timer(&self, at: Time) {
+        if at < self.0.next_timer.get() {
+            self.0.next_timer.set(at);
+        }
     }
 
     /// Arms a timer for whoever was noted; the number disarms it.
     #[inline]
     pub(crate) fn arm(&self, at: Time, parked: Parked) -> Timer {
-        if at < self.0.next_timer.get() {
-            self.0.next_timer.set(at);
-        }
+        self.note_timer(at);
         self.0.timers.borrow_mut().arm(at, parked)
     }
 
@@ -439,7 +451,7 @@ impl Rt {
             (future, self.0.journey.replace(task.journey))
         };
         let caller = self.0.current.replace(id);
-        let poll = future.as_mut().poll(&mut Context::from_waker(OURS));
+        let poll = future.as_mut().poll(&mut Context::from_waker(self.0.straight));
         self.0.current.set(caller);
         let journey = self.0.journey.replace(journey_before);
         if poll.is_pending() {
@@ -454,6 +466,7 @@ impl Rt {
     }
 
     /// Virtual time: the next ready task, or else the one whose moment has come.
+    #[inline(always)]
     fn next_event(&self) -> TaskId {
         loop {
             if let Some(id) = self.next_ready() {
@@ -465,17 +478,20 @@ impl Rt {
                 continue;
             }
             let fired = self.0.timers.borrow_mut().fire(Time::NEVER);
-            let Some((at, parked)) = fired else {
-                panic!("the world is stuck at {}: no task is ready, no timer is set", self.now());
-            };
+            let Some((at, task, foreign)) = fired else { self.is_stuck() };
             self.0.now.set(self.0.now.get().max(at));
-            if parked.foreign.is_none() && parked.task != OUTSIDE {
+            if foreign.is_none() && task != OUTSIDE {
                 // It would be the only one in the queue.
                 self.0.timed_events.set(self.0.timed_events.get() + 1);
-                return parked.task;
+                return task;
             }
-            self.fired(parked);
+            self.fired(Parked { task, foreign });
         }
+    }
+
+    #[cold]
+    fn is_stuck(&self) -> ! {
+        panic!("the world is stuck at {}: no task is ready, no timer is set", self.now());
     }
 
     #[inline]
@@ -512,55 +528,4 @@ impl Rt {
         *self.0.pass.borrow_mut() = Pass::new();
         *self.0.free.borrow_mut() = (1..count as u32).rev().map(TaskId).collect();
     }
-}
-
-/// A wait for a moment. Dropping it takes its timer back.
-pub struct Sleep<'a> {
-    rt: &'a Rt,
-    until: Time,
-    timer: Option<Timer>,
-}
-
-impl Future for Sleep<'_> {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.rt.now() >= self.until {
-            return Poll::Ready(());
-        }
-        if self.timer.is_none() {
-            self.timer = Some(self.rt.arm(self.until, self.rt.park(cx)));
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep<'_> {
-    fn drop(&mut self) {
-        if let Some(timer) = self.timer
-            && self.rt.now() < self.until
-        {
-            self.rt.disarm(timer);
-        }
-    }
-}
-
-/// Which of two futures came first.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Either<A, B> {
-    /// The first did.
-    First(A),
-    /// The second did.
-    Second(B),
-}
-
-/// Waits for whichever comes first and drops the other; the first wins a tie.
-pub async fn race<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    core::future::poll_fn(|cx| {
-        if let Poll::Ready(output) = a.as_mut().poll(cx) {
-            return Poll::Ready(Either::First(output));
-        }
-        b.as_mut().poll(cx).map(Either::Second)
-    })
-    .await
 }

@@ -1,11 +1,11 @@
 //! What is due when.
 //!
 //! Most timers are armed for soon and fire soon. So the next ones are kept in a short sorted list, in
-//! which a place is found by halving and firing is taking the last; a heap holds what the list has no
-//! room for.
+//! which a place is found by halving, and firing is taking the first; a heap holds what
+//! the list has no room for.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::task::Waker;
 
@@ -45,11 +45,64 @@ impl Timer {
     }
 }
 
+/// A short sorted list, the earliest first, with room at both ends: what is shorter moves.
+struct Near {
+    room: Box<[Timer]>,
+    from: usize,
+    to: usize,
+}
+
+impl Near {
+    fn new() -> Near {
+        let room = alloc::vec![Timer(0); 4 * NEAR].into_boxed_slice();
+        Near { room, from: NEAR, to: NEAR }
+    }
+
+    #[inline]
+    fn list(&self) -> &[Timer] {
+        &self.room[self.from..self.to]
+    }
+
+    /// Adds a timer that was armed after all that are there.
+    #[inline(always)]
+    fn insert(&mut self, timer: Timer) {
+        if self.from == 0 || self.to == self.room.len() {
+            self.to_the_middle();
+        }
+        let (list, at) = (self.list(), timer.at());
+        // Of those for the same moment it is the last, so that moments are all that is compared.
+        let place = list.partition_point(|other| other.at() <= at);
+        if place < list.len() / 2 {
+            self.from -= 1;
+            let first = self.from;
+            self.room.copy_within(first + 1..first + 1 + place, first);
+        } else {
+            self.room.copy_within(self.from + place..self.to, self.from + place + 1);
+            self.to += 1;
+        }
+        self.room[self.from + place] = timer;
+    }
+
+    fn remove(&mut self, place: usize) {
+        self.room.copy_within(self.from + place + 1..self.to, self.from + place);
+        self.to -= 1;
+    }
+
+    /// The list has come to an end of its room.
+    #[cold]
+    fn to_the_middle(&mut self) {
+        let length = self.to - self.from;
+        let from = (self.room.len() - length) / 2;
+        self.room.copy_within(self.from..self.to, from);
+        (self.from, self.to) = (from, from + length);
+    }
+}
+
 /// The timers of an executor. The earliest fires first, and of two for the same moment that which was
 /// armed first.
 pub(crate) struct Timers {
-    /// The next to fire, the very next at the end.
-    near: Vec<Timer>,
+    /// The next to fire.
+    near: Near,
     /// The others: all of them later.
     far: BinaryHeap<Reverse<Timer>>,
     /// Wakers of foreign combinators, by the number of their timer.
@@ -60,7 +113,7 @@ pub(crate) struct Timers {
 impl Timers {
     pub(crate) fn new() -> Timers {
         Timers {
-            near: Vec::with_capacity(NEAR + 1),
+            near: Near::new(),
             far: BinaryHeap::with_capacity(NEAR),
             foreign: BTreeMap::new(),
             sequence: 0,
@@ -74,22 +127,27 @@ impl Timers {
     #[inline]
     pub(crate) fn arm(&mut self, at: Time, whom: Parked) -> Timer {
         let (task, foreign) = whom.into_parts();
+        if let Some(waker) = foreign {
+            self.foreign.insert(self.sequence, waker);
+        }
+        self.arm_task(at, task)
+    }
+
+    /// As [`arm`](Timers::arm), for a task.
+    pub(crate) fn arm_task(&mut self, at: Time, task: TaskId) -> Timer {
         assert!(task.0 < TASK_MASK || task == OUTSIDE, "timers wake tasks of {TASK_BITS} bits");
         let sequence = self.sequence;
         self.sequence += 1;
         assert!(sequence >> SEQUENCE_BITS == 0, "timers are numbered with {SEQUENCE_BITS} bits");
-        if let Some(waker) = foreign {
-            self.foreign.insert(sequence, waker);
-        }
         let timer = Timer::new(at, sequence, task);
-        if self.far.is_empty() || self.near.first().is_some_and(|latest| timer < *latest) {
-            let place = self.near.partition_point(|other| *other > timer);
-            self.near.insert(place, timer);
-            if self.near.len() > NEAR {
-                self.far.push(Reverse(self.near.remove(0)));
-            }
-        } else {
+        if !self.far.is_empty() && self.near.list().last().is_none_or(|latest| timer > *latest) {
             self.far.push(Reverse(timer));
+            return timer;
+        }
+        self.near.insert(timer);
+        if self.near.to - self.near.from > NEAR {
+            self.near.to -= 1;
+            self.far.push(Reverse(self.near.room[self.near.to]));
         }
         timer
     }
@@ -97,8 +155,8 @@ impl Timers {
     /// Takes a timer back. One that has fired is no more.
     pub(crate) fn disarm(&mut self, timer: Timer) {
         self.foreign.remove(&timer.sequence());
-        match self.near.binary_search_by(|other| timer.cmp(other)) {
-            Ok(place) => drop(self.near.remove(place)),
+        match self.near.list().binary_search(&timer) {
+            Ok(place) => self.near.remove(place),
             Err(_) => self.far.retain(|other| other.0 != timer),
         }
     }
@@ -106,30 +164,33 @@ impl Timers {
     /// The moment of the next timer.
     #[inline]
     pub(crate) fn next_at(&self) -> Option<Time> {
-        self.near.last().or_else(|| self.far.peek().map(|timer| &timer.0)).map(|timer| timer.at())
+        let next = self.near.list().first().or_else(|| self.far.peek().map(|timer| &timer.0));
+        next.map(|timer| timer.at())
     }
 
-    /// Fires the next timer, if it is due by `until`.
+    /// Fires the next timer, if it is due by `until`: its moment, its task, and the waker of a foreign
+    /// combinator inside that, if any.
     #[inline]
-    pub(crate) fn fire(&mut self, until: Time) -> Option<(Time, Parked)> {
-        if self.near.is_empty() {
+    pub(crate) fn fire(&mut self, until: Time) -> Option<(Time, TaskId, Option<Waker>)> {
+        if self.near.list().is_empty() {
             self.bring_near();
         }
-        let timer = *self.near.last().filter(|timer| timer.at() <= until)?;
-        self.near.pop();
+        let timer = *self.near.list().first().filter(|timer| timer.at() <= until)?;
+        self.near.from += 1;
         let foreign = match self.foreign.is_empty() {
             true => None,
             false => self.foreign.remove(&timer.sequence()),
         };
-        Some((timer.at(), Parked::new(timer.task(), foreign)))
+        Some((timer.at(), timer.task(), foreign))
     }
 
     /// Fills half the list from the heap.
     #[cold]
     fn bring_near(&mut self) {
-        let next = core::iter::from_fn(|| self.far.pop().map(|timer| timer.0));
-        self.near.extend(next.take(NEAR / 2));
-        self.near.reverse();
+        for _ in 0..NEAR / 2 {
+            let Some(Reverse(timer)) = self.far.pop() else { return };
+            self.near.insert(timer);
+        }
     }
 }
 
@@ -152,7 +213,7 @@ mod tests {
                 match dice.below(8) {
                     die if die < arms => {
                         let at = Time(now.0 + dice.below(400));
-                        let timer = timers.arm(at, Parked::task(TaskId(armed)));
+                        let timer = timers.arm(at, Parked::new(TaskId(armed), None));
                         oracle.insert((at, armed), timer);
                         armed += 1;
                     }
@@ -166,7 +227,7 @@ mod tests {
                         let until = Time(now.0 + dice.below(20));
                         let due = oracle.first_key_value().map(|(key, _)| *key);
                         let due = due.filter(|(at, _)| *at <= until);
-                        let fired = timers.fire(until).map(|(at, whom)| (at, whom.into_parts().0));
+                        let fired = timers.fire(until).map(|(at, task, _)| (at, task));
                         let due_task = due.map(|(at, number)| (at, TaskId(number)));
                         assert_eq!(fired, due_task, "seed {seed} step {step}");
                         if let Some(key) = due {

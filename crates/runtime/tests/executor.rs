@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use runtime::{
-    Dice, Either, Entry, Journeys, Line, Log, Parked, Pool, Rt, SLOT_BITS, STD_CLOCK, Signal, Span,
-    Time, Waits, race,
+    Dice, Either, Entry, Journeys, Line, Log, Parked, Pool, Processor, Rt, SLOT_BITS, STD_CLOCK,
+    Signal, Span, Time, Urgency, Waits, race,
 };
 
 fn world() -> Rt {
@@ -405,5 +405,48 @@ fn a_world_can_be_stopped_between_any_two_timed_events() {
         let (first, second) = (events.div_ceil(2), events / 2);
         assert_eq!(turns.get(), first + 101 * second, "after {events}");
         assert_eq!((rt.timed_events(), ns(rt.now())), (events, 10 * first));
+    }
+}
+
+/// Where a wait would be the next thing to happen, time passes in place. Tasks that may not do so, as each is
+/// polled beside another future, give the same: what happens when, in which order, and how many events.
+#[test]
+fn time_that_passes_in_place_passes_as_by_timers() {
+    let run = |seed: u64, beside_another: bool| {
+        let log = Log::kept();
+        let rt = Rt::simulated(None, log.clone());
+        let (core, all) = (Rc::new(Processor::default()), Rc::new(Signal::default()));
+        let left = Rc::new(Cell::new(12_u64));
+        for number in 0..left.get() {
+            let (own, core, all, left) = (rt.clone(), core.clone(), all.clone(), left.clone());
+            let mut dice = Dice::new(seed * 100 + number);
+            let body = async move {
+                for step in 0..200 {
+                    // Few moments, so that several often happen at one.
+                    match dice.below(4) {
+                        0 => drop(core.spend(&own, Span(dice.below(9)), Urgency::Task).await),
+                        1 => own.yield_now().await,
+                        _ => own.sleep(Span(dice.below(60))).await,
+                    }
+                    own.log("task", "step", number, step);
+                }
+                left.set(left.get() - 1);
+                all.notify(&own);
+            };
+            match beside_another {
+                false => rt.spawn(body),
+                true => rt.spawn(async { drop(race(body, std::future::pending::<()>()).await) }),
+            };
+        }
+        rt.block_on(async {
+            while left.get() > 0 {
+                all.changed(&rt, all.version()).await;
+            }
+        });
+        let entries: Vec<_> = log.entries().iter().map(ToString::to_string).collect();
+        (entries, rt.timed_events(), rt.now())
+    };
+    for seed in 0..20 {
+        assert_eq!(run(seed, false), run(seed, true), "seed {seed}");
     }
 }

@@ -14,7 +14,7 @@ fn seen() -> Seen {
     for k in 0..1_000 {
         let total = if k < 980 { Span::us(50) } else { Span::us(400) };
         seen.read.record_split(Span::ms(k), Span::ns(200), total, 4096);
-        breakdown.record(total.0, &[Span::ns(150).0, total.0 - Span::us(1).0]);
+        breakdown.record(total.0, [(0, Span::ns(150).0), (1, total.0 - Span::us(1).0)]);
         seen.depths.note(4);
         seen.submitted.note(1);
         seen.completed.note(1);

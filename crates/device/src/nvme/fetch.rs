@@ -3,11 +3,11 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bus::{Carry, DevicePort, Segment};
 use media::Media;
-use runtime::{Pool, Time};
+use runtime::{Pool, Time, beside_others};
 use wire::QueueId;
 use wire::nvme::entry::Sqe;
 use wire::nvme::registers::CC;
@@ -56,7 +56,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                     let bytes = &mut entries[..ENTRY * burst.entries as usize];
                     {
                         let mut bring = pin!(self.bring(burst, bytes, seen, &mut slots));
-                        if poll_fn(|cx| Poll::Ready(bring.as_mut().poll(cx))).await.is_ready() {
+                        let mut begin =
+                            |cx: &mut Context<'_>| bring.as_mut().poll(&mut beside_others(cx));
+                        if poll_fn(|cx| Poll::Ready(begin(cx))).await.is_ready() {
                             // In memory that is shared a fetch does not wait.
                             held = Some(watch);
                         } else {

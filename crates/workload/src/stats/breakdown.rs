@@ -67,17 +67,17 @@ impl Breakdown {
         &self.names
     }
 
-    /// An operation took `total_ps`, of it `stages_ps[k]` in stage `k`. Allocates nothing.
+    /// An operation took `total_ps`, of it so many in the stages of these numbers. Allocates nothing.
     ///
     /// # Panics
-    /// If there is not one value for every name.
-    pub fn record(&mut self, total_ps: u64, stages_ps: &[u64]) {
-        assert_eq!(stages_ps.len(), self.names.len(), "one value for every stage");
+    /// If a stage has no name.
+    pub fn record(&mut self, total_ps: u64, stages_ps: impl IntoIterator<Item = (usize, u64)>) {
         let bucket = &mut self.buckets[bucket_of(total_ps)];
         bucket.count += 1;
         bucket.total_ps += u128::from(total_ps);
-        for (sum, &stage) in bucket.stages_ps.iter_mut().zip(stages_ps) {
-            *sum += u128::from(stage);
+        let sums = &mut bucket.stages_ps[..self.names.len()];
+        for (stage, ps) in stages_ps {
+            sums[stage] += u128::from(ps);
         }
     }
 
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn the_mean_adds_up_and_the_rest_is_unexplained() {
         let mut breakdown = Breakdown::new(&["link", "media"]);
-        breakdown.record(100, &[10, 80]);
-        breakdown.record(300, &[30, 240]);
+        breakdown.record(100, [(0, 10), (1, 80)]);
+        breakdown.record(300, [(0, 30), (1, 240)]);
         let mean = breakdown.mean();
         assert_eq!((mean.count, mean.total_ps), (2, 200.0));
         assert_eq!(mean.stages_ps, [20.0, 160.0]);
         assert_eq!(mean.unexplained_ps, 20.0);
-        breakdown.record(100, &[100, 240]);
+        breakdown.record(100, [(0, 100), (1, 240)]);
         assert_eq!(breakdown.mean().unexplained_ps, -200.0 / 3.0, "stages overlap");
     }
 
@@ -186,10 +186,10 @@ mod tests {
     fn the_tail_has_its_own_breakdown() {
         let mut breakdown = Breakdown::new(&["media", "queue"]);
         for _ in 0..990 {
-            breakdown.record(50_000_000, &[49_000_000, 0]);
+            breakdown.record(50_000_000, [(0, 49_000_000)]);
         }
         for _ in 0..10 {
-            breakdown.record(900_000_000, &[49_000_000, 850_000_000]);
+            breakdown.record(900_000_000, [(0, 49_000_000), (1, 850_000_000)]);
         }
         let median = breakdown.around(50_000).unwrap();
         assert!(median.from <= Span::us(50) && Span::us(50) <= median.to);
@@ -205,8 +205,8 @@ mod tests {
         let (mut one, mut other) = (Breakdown::new(&["a"]), Breakdown::new(&["a"]));
         let mut both = Breakdown::new(&["a"]);
         for (at, part) in [&mut one, &mut other].into_iter().enumerate() {
-            part.record(1000 << at, &[10]);
-            both.record(1000 << at, &[10]);
+            part.record(1000 << at, [(0, 10)]);
+            both.record(1000 << at, [(0, 10)]);
         }
         one.merge(&other);
         assert_eq!(one.mean(), both.mean());
