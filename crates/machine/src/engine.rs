@@ -23,6 +23,7 @@ use workload::trace::TraceError;
 use workload::verify::ReadTicket;
 
 use crate::series::Recorder;
+use crate::tape::Tape;
 pub use checks::Checks;
 
 /// What a journey has sums for, a breakdown has room for.
@@ -143,6 +144,8 @@ pub struct Setup<D, P> {
     pub hold: Option<Rc<Hold>>,
     /// Takes the run down over time, if somebody wants that.
     pub(crate) series: Option<Rc<Recorder>>,
+    /// Takes down what arrives, if somebody wants that.
+    pub tape: Option<Rc<Tape>>,
 }
 
 /// A mark in the work beyond which nothing is begun until it is moved.
@@ -484,6 +487,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         self.setup.progress.store(progress + 1, Ordering::Relaxed);
         let since = done.at.since(self.start.get());
         let ramp = self.setup.job.ramp_time;
+        if let Some(tape) = &self.setup.tape {
+            tape.note(op, Time(done.at.0 - done.total.0), done.total);
+        }
         let mut ran = self.ran.borrow_mut();
         ran.in_flight += done.total.saturating_sub(done.late);
         if let Err(message) = result {

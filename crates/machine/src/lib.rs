@@ -36,5 +36,6 @@ pub mod power_cuts;
 mod precondition;
 pub mod series;
 pub mod serve;
+pub mod tape;
 pub mod work;
 pub mod world;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use workload::job::{self, Job, JobFile};
 use workload::pattern::{Ops, Target};
-use workload::trace::{Extents, Map, Mapping, Reader, Replay};
+use workload::trace::{Extents, Map, Mapping, Reader, Recorded, Replay};
 
 use crate::engine::Source;
 
@@ -21,6 +21,8 @@ pub struct Work {
     pub notes: Vec<String>,
     /// How recordings are laid onto the device.
     pub mapping: Mapping,
+    /// What was seen live of what is run, if that is a recorded run.
+    pub recorded: Option<Recorded>,
 }
 
 /// Why there is nothing to run. Prints with file and line.
@@ -47,8 +49,10 @@ impl Work {
         }
         let name = path.file_stem().map_or("recording".into(), |stem| stem.to_string_lossy());
         let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let text = format!("[{name}]\nread_iolog={file}\niodepth=64\n");
-        Work::parse(path, &text, mapping)
+        let recorded = Recorded::of(&path.display().to_string(), &text).or_else(fail)?;
+        let depth = recorded.as_ref().map_or(64, |recorded| recorded.depth);
+        let text = format!("[{name}]\nread_iolog={file}\niodepth={depth}\n");
+        Ok(Work { recorded, ..Work::parse(path, &text, mapping)? })
     }
 
     /// Reads the text of a job file.
@@ -56,7 +60,7 @@ impl Work {
         match job::parse(&path.display().to_string(), text) {
             Ok(JobFile { jobs, notes, .. }) => {
                 let notes = notes.iter().map(ToString::to_string).collect();
-                Ok(Work { file: path.to_owned(), jobs, notes, mapping })
+                Ok(Work { file: path.to_owned(), jobs, notes, mapping, recorded: None })
             }
             Err(errors) => fail(errors),
         }

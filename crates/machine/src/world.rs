@@ -25,6 +25,7 @@ use crate::interfaces::{Driver, Interface};
 use crate::pci;
 use crate::plan::{Completion, Plan};
 use crate::series::{Look, Recorder, TimeSeries};
+use crate::tape::Tape;
 use crate::work::Work;
 use groups::{Watched, run_groups};
 pub(crate) use members::{buses, flash_of};
@@ -57,6 +58,15 @@ pub struct Options {
     pub contents_unknown: bool,
     /// Takes a time series down, by intervals of this length.
     pub series: Option<Span>,
+    /// Live: takes down what arrives and which registers are written.
+    pub tape: Option<Rc<Tape>>,
+}
+
+impl Options {
+    /// Where a live host's end of the bus tells of what it does.
+    fn live_log(&self) -> Log {
+        self.tape.as_ref().map_or(Log::Off, Tape::log)
+    }
 }
 
 /// What a run gave.
@@ -318,7 +328,7 @@ pub fn live_in_threads<I: Interface>(
         });
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
-        let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
+        let rt = Rt::live(&STD_CLOCK, journeys, options.live_log());
         let hosts = hosts(&rt, &shared);
         let device_died = || device.is_finished();
         let watched = hosts.clone();
@@ -402,7 +412,7 @@ fn over_bus<I: Interface>(
     // The device's marks are in the other process: the breakdown shows its part as one.
     let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
     let options = Options { contents_unknown: true, ..options };
-    let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+    let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
     let (host, mut is_gone) = bus(&rt);
     let ran = rt.block_on(async {
         let watch = async {

@@ -68,6 +68,17 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("thread::sleep", "crates/runtime/src/wall.rs"),
 ];
 
+/// Where a future hands its child its own context: it asks nobody after the child. Others ask with
+/// `beside_others`, or time would pass in virtual worlds before all have been asked.
+const ASKED_LAST: &[&str] = &[
+    "crates/device/src/block/slot.rs",
+    "crates/device/src/dcx/slot.rs",
+    "crates/device/src/nvme/slot.rs",
+    "crates/host/src/pages/disk.rs",
+    "crates/machine/src/measure.rs",
+    "crates/runtime/src/sleep.rs",
+];
+
 /// Rooms whose decisions must not depend on hash order, and which do not print.
 const QUIET_ROOMS: &[&str] =
     &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl", "conformance"];
@@ -142,6 +153,14 @@ fn calls_that_have_one_home_stay_there() {
             let held = tests_cut_off(&text).contains(call);
             assert!(!held || path == *home, "{path} calls {call}, which has its home in {home}");
         }
+    }
+}
+
+#[test]
+fn who_polls_several_futures_lets_no_time_pass_between() {
+    for (path, text) in sources() {
+        let hands_on = tests_cut_off(&text).contains(".poll(cx)");
+        assert_eq!(hands_on, ASKED_LAST.contains(&path.as_str()), "{path}: {ASKED_LAST:?}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Recorded workloads: what somebody once asked a device for, and when.
 //!
-//! [`Reader`] streams fio's iolog (versions 2 and 3), blkparse's text, the CSV of Microsoft Research
-//! Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII traces, a line at a time, and tells them apart by
-//! their first line. [`Extents`] is the first pass, which finds out what a
-//! trace touches; [`Map`] then lays that onto one device; [`Replay`] is the second pass, which
-//! gives the operations. [`Writer`] records an iolog of version 3.
+//! [`Reader`] streams fio's iolog (versions 2 and 3), live runs that were taken down ([`Recording`]),
+//! blkparse's text, the CSV of Microsoft Research Cambridge and of vSCSI, and MQSim's and DiskSim's ASCII
+//! traces, a line at a time, and tells them apart by their first line. [`Extents`] is the first pass, which
+//! finds out what a trace touches; [`Map`] then lays that onto one device; [`Replay`] is the second pass,
+//! which gives the operations. [`Writer`] records an iolog of version 3.
 //!
 //! Times count from the first read, write, flush or trim of the trace. A time that runs backwards
 //! is taken as no time passed, as fio does, and counted.
@@ -14,6 +14,7 @@ mod csv;
 mod iolog;
 mod map;
 mod mqsim;
+mod recording;
 mod replay;
 mod write;
 
@@ -23,6 +24,7 @@ use std::io::{BufRead, Read};
 use runtime::Span;
 
 pub use map::{Extent, Extents, Map, Mapping};
+pub use recording::{Arrival, Recorded, Recording, RegisterWrite, StageMean};
 pub use replay::Replay;
 pub use write::Writer;
 
@@ -85,6 +87,7 @@ pub enum TraceWrong {
     /// A first line of no known format.
     #[error(
         "{text:?} begins no known trace: expected \"fio version 2 iolog\", \"fio version 3 iolog\", \
+         \"doorbell recording 1\", \
          blkparse's text, MSR Cambridge CSV, \"version,time,op,size,lbn\" (vSCSI CSV), or five numbers \
          (arrival, device, first sector, sectors, type)"
     )]
@@ -134,6 +137,7 @@ struct Line {
 #[derive(Debug)]
 enum Format {
     Iolog(iolog::Iolog),
+    Recording,
     Blkparse(blkparse::Blkparse),
     Msr(csv::Msr),
     Vscsi,
@@ -196,6 +200,8 @@ impl<R: BufRead> Reader<R> {
         let text = first.map_err(|wrong| wrap(lines.line.max(1), wrong))?;
         let (format, pushed_back) = if let Some(iolog) = iolog::Iolog::from_header(&text) {
             (Format::Iolog(iolog), None)
+        } else if text == recording::HEADER {
+            (Format::Recording, None)
         } else if let Some(dialect) = mqsim::looks_like(&text) {
             (Format::Ascii(dialect), Some(text))
         } else if blkparse::Blkparse::looks_like(&text) {
@@ -224,6 +230,7 @@ impl<R: BufRead> Reader<R> {
     pub fn format(&self) -> &'static str {
         match &self.format {
             Format::Iolog(iolog) => iolog.name(),
+            Format::Recording => "recorded live run (times in ps)",
             Format::Blkparse(_) => "blkparse text (times in s)",
             Format::Msr(_) => "MSR Cambridge CSV (times in 100 ns)",
             Format::Vscsi => "vSCSI CSV (times in s)",
@@ -256,6 +263,7 @@ impl<R: BufRead> Reader<R> {
             }
             let line = match &mut self.format {
                 Format::Iolog(iolog) => iolog.line(&text)?,
+                Format::Recording => recording::line(&text)?,
                 Format::Blkparse(blkparse) => blkparse.line(&text)?,
                 Format::Msr(msr) => Some(msr.line(&text)?),
                 Format::Vscsi => csv::vscsi(&text)?,

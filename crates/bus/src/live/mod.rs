@@ -201,6 +201,8 @@ impl HostPort for LiveHost {
             Far::Shared { window, .. } => window.write(register, value),
             Far::Function(function) => function.write32(register, value),
         }
+        // For a recording; the device has been told already.
+        self.rt.log("bus", "register", u64::from(register), u64::from(value));
     }
 
     async fn read32(&self, register: u32) -> u32 {

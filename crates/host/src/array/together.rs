@@ -6,6 +6,8 @@ use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::Poll;
 
+use runtime::beside_others;
+
 use crate::IoError;
 
 type Done = Result<(), IoError>;
@@ -29,12 +31,12 @@ async fn both<T, F: Future<Output = Done>>(one: T, two: T, work: impl Fn(T) -> F
     let (mut first, mut second) = (None, None);
     poll_fn(|cx| {
         if first.is_none()
-            && let Poll::Ready(done) = one.as_mut().poll(cx)
+            && let Poll::Ready(done) = one.as_mut().poll(&mut beside_others(cx))
         {
             first = Some(done);
         }
         if second.is_none()
-            && let Poll::Ready(done) = two.as_mut().poll(cx)
+            && let Poll::Ready(done) = two.as_mut().poll(&mut beside_others(cx))
         {
             second = Some(done);
         }
@@ -55,7 +57,7 @@ pub async fn many<T, F: Future<Output = Done>>(
     let mut left: Vec<(Option<Done>, Pin<Box<F>>)> = of.map(boxed).collect();
     poll_fn(|cx| {
         for (done, one) in left.iter_mut().filter(|(done, _)| done.is_none()) {
-            if let Poll::Ready(ended) = one.as_mut().poll(cx) {
+            if let Poll::Ready(ended) = one.as_mut().poll(&mut beside_others(cx)) {
                 *done = Some(ended);
             }
         }

@@ -4,10 +4,12 @@ mod bench;
 mod calibrate;
 mod compare;
 mod conformance;
+mod digest;
 mod diskhog;
 mod hardware;
 mod papers;
 mod power_cuts;
+mod recorded;
 mod run;
 
 use std::io::Write;

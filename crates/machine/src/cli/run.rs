@@ -1,9 +1,9 @@
 //! `doorbell run` and `doorbell replay`.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,21 +17,24 @@ use crate::interfaces::{Array, Block, Dcx, Fastpath, HostFlash, Interface, Nvme}
 use crate::plan::Plan;
 use crate::plan::units::parse_span;
 use crate::series::TimeSeries;
+use crate::tape::Tape;
 use crate::work::Work;
 use crate::world::{self, Options, Outcome};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use runtime::{Entry, Log, Span};
+use runtime::{Log, Span};
 use serde_json::{Value, json};
 use workload::report::{JobReport, Report};
 use workload::trace::Mapping;
 
+use super::digest::Digest;
+use super::recorded::{self, Recorder};
 use super::{InterfaceName, Sets};
 
 #[derive(Args)]
 pub(super) struct Run {
     /// fio job files and recordings (fio iolog, blkparse text, MSR or vSCSI CSV, MQSim or DiskSim
-    /// ASCII)
+    /// ASCII, and what --record has written)
     #[arg(required = true, value_name = "JOB|TRACE")]
     files: Vec<PathBuf>,
     /// A plan: a built-in name or a file
@@ -68,6 +71,9 @@ pub(super) struct Run {
     /// Simulated: write the event log into this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Live: take the run down into this file, which can be run in its place
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as
     /// JSON where its name ends in .json, as a table elsewhere
     #[arg(long, value_name = "FILE")]
@@ -154,11 +160,25 @@ struct Once<'a> {
     resets: u32,
     /// The length of the intervals of a time series.
     series: Option<Span>,
+    /// Live: takes the run down.
+    tape: Option<Rc<Tape>>,
+    /// Simulated, of a recorded run: counted.
+    register_writes: Rc<Cell<u64>>,
     /// What `doorbell replay` is to be told behind the file's name, to do it again.
     again: &'a str,
 }
 
 impl Run {
+    /// What the run is to be taken down into.
+    fn recorder(&self) -> Result<Option<Recorder>, String> {
+        let Some(path) = &self.record else { return Ok(None) };
+        if self.world == World::Sim || self.files.len() > 1 {
+            let expected = "one JOB or TRACE, and --world live or both";
+            return Err(format!("--record takes down one live run: expected {expected}"));
+        }
+        Recorder::new(path).map(Some)
+    }
+
     fn device(&self) -> Device<'_> {
         match (&self.socket, &self.vfio_user, &self.vfio) {
             (Some(socket), ..) => Device::Shared(socket),
@@ -183,6 +203,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
             ));
         }
     };
+    let mut recorder = typed.recorder()?;
     let mut again = again(&typed.plan, plan.run.seed, typed.map, &typed.sets);
     if typed.interface != InterfaceName::Nvme {
         again += &format!(" --interface {}", typed.interface.word());
@@ -209,6 +230,8 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
                 device,
                 resets,
                 series: series.is_some().then_some(interval),
+                tape: recorder.as_ref().filter(|_| !simulated).map(|to| to.tape.clone()),
+                register_writes: Rc::default(),
                 again: &again,
             };
             let log =
@@ -218,6 +241,9 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
             courses.extend(outcome.series.take().map(|course| (once.title(), course)));
             if let Some(log) = log {
                 log.finish(&typed.plan, plan.run.seed)?;
+            }
+            if let Some(recorder) = recorder.take_if(|_| !simulated) {
+                recorder.finish(once.how(), &work, &outcome)?;
             }
             reports.push(once.report(outcome).to_json());
         }
@@ -257,6 +283,8 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
         device: Device::Thread,
         resets: 0,
         series: None,
+        tape: None,
+        register_writes: Rc::default(),
         again: &again,
     };
     let log = match &typed.log {
@@ -269,7 +297,7 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
     Ok(good)
 }
 
-fn create(path: &PathBuf) -> Result<File, String> {
+pub(super) fn create(path: &PathBuf) -> Result<File, String> {
     File::create(path).map_err(|error| format!("{}: cannot be written: {error}", path.display()))
 }
 
@@ -308,11 +336,16 @@ impl Once<'_> {
 
     fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
         let progress = Arc::new(AtomicU64::new(0));
+        let mut log = log.map_or(Log::Off, Digest::log);
+        if self.simulated && self.work.recorded.is_some() {
+            log = recorded::counting(log, &self.register_writes);
+        }
         let options = Options {
-            log: log.map_or(Log::Off, Digest::log),
+            log,
             progress: progress.clone(),
             resets: self.resets,
             series: self.series,
+            tape: self.tape.clone(),
             ..Options::default()
         };
         (options, Watch::begin(&self.work.file.display().to_string(), progress))
@@ -365,8 +398,12 @@ impl Once<'_> {
 
     /// What was run.
     fn title(&self) -> String {
-        let (file, world, plan) = (self.work.file.display(), self.world(), &self.plan.name);
-        format!("== {file}, {world}, plan {plan}, {}", self.interface.word())
+        format!("== {}, {}", self.work.file.display(), self.how())
+    }
+
+    /// How it was run.
+    fn how(&self) -> String {
+        format!("{}, plan {}, {}", self.world(), self.plan.name, self.interface.word())
     }
 
     /// Prints what was seen; false if anything went wrong.
@@ -403,6 +440,9 @@ impl Once<'_> {
             eprintln!("to repeat: doorbell replay {file} {}", self.again);
         }
         print!("{}", self.jobs(outcome));
+        if let Some(live) = self.work.recorded.as_ref().filter(|_| self.simulated) {
+            recorded::tell(live, outcome, self.register_writes.get());
+        }
         good
     }
 
@@ -483,66 +523,6 @@ fn flash(seen: &FlashSeen) -> Value {
         "failures": chips.failures,
         "memory_bytes": seen.memory_bytes + software.memory_bytes,
     })
-}
-
-/// The event log of a run: its lines counted and digested, and written where one asks for it.
-#[derive(Clone, Default)]
-struct Digest(Rc<RefCell<Lines>>);
-
-#[derive(Default)]
-struct Lines {
-    path: Option<PathBuf>,
-    file: Option<BufWriter<File>>,
-    failed: Option<std::io::Error>,
-    count: u64,
-    digest: u64,
-    line: String,
-}
-
-impl Digest {
-    fn into_file(path: &PathBuf) -> Result<Digest, String> {
-        let file = create(path)?;
-        let digest = Digest::default();
-        digest.0.borrow_mut().file = Some(BufWriter::new(file));
-        digest.0.borrow_mut().path = Some(path.clone());
-        Ok(digest)
-    }
-
-    fn log(&self) -> Log {
-        let lines = self.0.clone();
-        Log::To(Rc::new(move |entry| lines.borrow_mut().put(entry)))
-    }
-
-    fn finish(&self, plan: &str, seed: u64) -> Result<(), String> {
-        let mut lines = self.0.borrow_mut();
-        let flushed = lines.file.as_mut().map_or(Ok(()), |file| file.flush());
-        if let Some(error) = lines.failed.take().or(flushed.err()) {
-            let path = lines.path.as_ref().map_or(String::new(), |path| path.display().to_string());
-            return Err(format!("{path}: the event log is not whole: {error}"));
-        }
-        let (count, digest) = (lines.count, lines.digest);
-        println!("event log: {count} lines, digest {digest:016x} (plan {plan}, seed {seed})");
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn put(&mut self, entry: &Entry) {
-        use std::fmt::Write as _;
-        self.line.clear();
-        let _ = writeln!(self.line, "{entry}");
-        self.count += 1;
-        // FNV-1a, of the text itself: what two runs agree on is what a reader would see.
-        self.digest =
-            self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
-                (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        if let Some(file) = &mut self.file
-            && self.failed.is_none()
-        {
-            self.failed = file.write_all(self.line.as_bytes()).err();
-        }
-    }
 }
 
 /// Shows how far a run has come, where somebody watches.

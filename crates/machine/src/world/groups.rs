@@ -64,6 +64,7 @@ pub(super) async fn run_groups<I: Interface, P: HostPort>(
                     progress: options.progress.clone(),
                     hold: watched.hold.cloned(),
                     series: watched.series.cloned(),
+                    tape: options.tape.clone(),
                 };
                 number += 1;
                 left.1.set(left.1.get() + 1);

@@ -96,7 +96,8 @@ impl Iolog {
     }
 }
 
-fn extent(offset: &str, bytes: &str) -> Result<(u64, u32), TraceWrong> {
+/// A place that is not empty, and has an end.
+pub(super) fn extent(offset: &str, bytes: &str) -> Result<(u64, u32), TraceWrong> {
     let length = length("length", bytes, 1)?;
     let expected = "a whole number of bytes, with its length within 64 bits";
     let from = number("offset", offset, expected)?;

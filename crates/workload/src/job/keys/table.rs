@@ -220,7 +220,7 @@ pub const KEYS: &[Key] = &[
         "play these recordings",
         does(
             "paths with ':' between them; fio iolog v2 or v3, blkparse text, MSR Cambridge or vSCSI \
-             (CloudPhysics) CSV, MQSim or DiskSim ASCII",
+             (CloudPhysics) CSV, MQSim or DiskSim ASCII, a recorded live run",
             "a.log:b.log",
             set::read_iolog,
         ),

@@ -1,0 +1,71 @@
+//! The event log of a simulated run, as a file and as a number.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use runtime::{Entry, Log};
+
+use super::run::create;
+
+/// The event log of a run: its lines counted and digested, and written where one asks for it.
+#[derive(Clone, Default)]
+pub(super) struct Digest(Rc<RefCell<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    path: Option<PathBuf>,
+    file: Option<BufWriter<File>>,
+    failed: Option<std::io::Error>,
+    count: u64,
+    digest: u64,
+    line: String,
+}
+
+impl Digest {
+    pub(super) fn into_file(path: &PathBuf) -> Result<Digest, String> {
+        let file = create(path)?;
+        let digest = Digest::default();
+        digest.0.borrow_mut().file = Some(BufWriter::new(file));
+        digest.0.borrow_mut().path = Some(path.clone());
+        Ok(digest)
+    }
+
+    pub(super) fn log(&self) -> Log {
+        let lines = self.0.clone();
+        Log::To(Rc::new(move |entry| lines.borrow_mut().put(entry)))
+    }
+
+    pub(super) fn finish(&self, plan: &str, seed: u64) -> Result<(), String> {
+        let mut lines = self.0.borrow_mut();
+        let flushed = lines.file.as_mut().map_or(Ok(()), |file| file.flush());
+        if let Some(error) = lines.failed.take().or(flushed.err()) {
+            let path = lines.path.as_ref().map_or(String::new(), |path| path.display().to_string());
+            return Err(format!("{path}: the event log is not whole: {error}"));
+        }
+        let (count, digest) = (lines.count, lines.digest);
+        println!("event log: {count} lines, digest {digest:016x} (plan {plan}, seed {seed})");
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn put(&mut self, entry: &Entry) {
+        use std::fmt::Write as _;
+        self.line.clear();
+        let _ = writeln!(self.line, "{entry}");
+        self.count += 1;
+        // FNV-1a, of the text itself: what two runs agree on is what a reader would see.
+        self.digest =
+            self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
+                (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        if let Some(file) = &mut self.file
+            && self.failed.is_none()
+        {
+            self.failed = file.write_all(self.line.as_bytes()).err();
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A live run as `doorbell run --record` takes it down: what arrived when, which registers were written, and
+//! what was seen of it. As a trace it gives what arrived; [`Recorded`] is what was seen.
+//!
+//! ```text
+//! doorbell recording 1
+//! run live, two threads, plan live, nvme
+//! depth 32
+//! lost 0
+//! io 1042000 read 4096 4096 1180250      arrived at, what, offset, bytes, took
+//! register 1100000 1008 5                written at, offset and value in hexadecimal
+//! stage read 512 52125 submit            kind, how many were followed, their mean, name
+//! ```
+//!
+//! Times are picoseconds, those of `io` and `register` from one beginning.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use runtime::Span;
+
+use super::{Line, TraceError, TraceKind, TraceWrong, number};
+use crate::pattern::OpKind;
+use crate::stats::Latencies;
+
+/// The first line.
+pub(super) const HEADER: &str = "doorbell recording 1";
+
+const EXPECTED: &str = "io AT KIND OFFSET BYTES TOOK, register AT OFFSET VALUE, stage KIND COUNT MEAN NAME, \
+                        run WORDS, depth NUMBER or lost NUMBER";
+const PICOSECONDS: &str = "a whole number of picoseconds";
+
+/// An operation, as it was taken down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it arrived, from the recording's beginning.
+    pub at: Span,
+    /// What it did.
+    pub kind: OpKind,
+    /// Where, in bytes from the device's beginning.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// From its arrival to its end.
+    pub took: Span,
+}
+
+/// A register that the host has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterWrite {
+    /// When, from the recording's beginning.
+    pub at: Span,
+    /// Which, by its offset.
+    pub register: u32,
+    /// What.
+    pub value: u32,
+}
+
+/// What was seen of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageMean {
+    /// Of which kind of operations.
+    pub kind: OpKind,
+    /// Its name.
+    pub name: String,
+    /// Operations that were followed.
+    pub count: u64,
+    /// The mean of those, in picoseconds.
+    pub mean_ps: u64,
+}
+
+/// A recording, to be written.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What was run, in words.
+    pub run: String,
+    /// Operations in flight at most.
+    pub depth: u32,
+    /// Operations and register writes for which there was no room.
+    pub lost: u64,
+    /// Operations by their arrival.
+    pub arrivals: Vec<Arrival>,
+    /// In their order.
+    pub register_writes: Vec<RegisterWrite>,
+    /// Where the time went.
+    pub stages: Vec<StageMean>,
+}
+
+impl Recording {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If the output fails.
+    pub fn write(&self, mut output: impl Write) -> io::Result<()> {
+        let Recording { run, depth, lost, .. } = self;
+        writeln!(output, "{HEADER}\nrun {run}\ndepth {depth}\nlost {lost}")?;
+        for Arrival { at, kind, offset_bytes, bytes, took } in &self.arrivals {
+            let kind = kind.name();
+            writeln!(output, "io {} {kind} {offset_bytes} {bytes} {}", at.0, took.0)?;
+        }
+        for RegisterWrite { at, register, value } in &self.register_writes {
+            writeln!(output, "register {} {register:x} {value:x}", at.0)?;
+        }
+        for StageMean { kind, name, count, mean_ps } in &self.stages {
+            writeln!(output, "stage {} {count} {mean_ps} {name}", kind.name())?;
+        }
+        output.flush()
+    }
+}
+
+/// What was seen of a recorded run.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// What was run, in words.
+    pub run: String,
+    /// Operations in flight at most.
+    pub depth: u32,
+    /// Operations and register writes for which there was no room.
+    pub lost: u64,
+    /// How long operations took, from their arrival.
+    pub latencies: BTreeMap<OpKind, Latencies>,
+    /// How many registers were written.
+    pub register_writes: u64,
+    /// Where the time went.
+    pub stages: Vec<StageMean>,
+}
+
+/// One line of it.
+enum Entry<'a> {
+    Arrival(Arrival),
+    RegisterWrite,
+    Stage(StageMean),
+    Run(&'a str),
+    Depth(u32),
+    Lost(u64),
+}
+
+impl Recorded {
+    /// Reads what was seen, if the text is a recording; `file` is the name that errors show.
+    ///
+    /// # Errors
+    /// The first line that makes no sense.
+    pub fn of(file: &str, text: &str) -> Result<Option<Recorded>, TraceError> {
+        let mut lines = (1..).zip(text.lines().map(str::trim));
+        if lines.by_ref().find(|(_, text)| !text.is_empty()).is_none_or(|(_, text)| text != HEADER)
+        {
+            return Ok(None);
+        }
+        let mut seen = Recorded { depth: 1, ..Recorded::default() };
+        for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
+            match entry(text) {
+                Ok(entry) => seen.take(entry),
+                Err(wrong) => return Err(TraceError { file: file.to_owned(), line, wrong }),
+            }
+        }
+        Ok(Some(seen))
+    }
+
+    fn take(&mut self, entry: Entry<'_>) {
+        match entry {
+            Entry::Arrival(io) => self.latencies.entry(io.kind).or_default().record(io.took),
+            Entry::RegisterWrite => self.register_writes += 1,
+            Entry::Stage(stage) => self.stages.push(stage),
+            Entry::Run(run) => self.run = run.to_owned(),
+            Entry::Depth(depth) => self.depth = depth,
+            Entry::Lost(lost) => self.lost = lost,
+        }
+    }
+}
+
+/// One line as a trace has it; `None` if nothing arrived by it.
+pub(super) fn line(text: &str) -> Result<Option<Line>, TraceWrong> {
+    let Entry::Arrival(io) = entry(text)? else { return Ok(None) };
+    let kind = match io.kind {
+        OpKind::Read => TraceKind::Read,
+        OpKind::Write => TraceKind::Write,
+        OpKind::Flush => TraceKind::Flush,
+        OpKind::Trim => TraceKind::Trim,
+    };
+    let Arrival { at, offset_bytes, bytes, .. } = io;
+    Ok(Some(Line { time_ps: u128::from(at.0), kind, offset_bytes, bytes, device: 0 }))
+}
+
+fn entry(text: &str) -> Result<Entry<'_>, TraceWrong> {
+    let malformed = || TraceWrong::Fields { text: text.to_owned(), expected: EXPECTED };
+    let (word, rest) = text.split_once(' ').ok_or_else(malformed)?;
+    if word == "run" {
+        return Ok(Entry::Run(rest));
+    }
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let kind =
+        |name: &str| OpKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(malformed);
+    match (word, &fields[..]) {
+        ("io", &[at, what, offset, bytes, took]) => {
+            let kind = kind(what)?;
+            let (offset_bytes, bytes) = match kind {
+                OpKind::Flush => (0, 0),
+                _ => super::iolog::extent(offset, bytes)?,
+            };
+            let at = Span(number("arrival", at, PICOSECONDS)?);
+            let took = Span(number("time taken", took, PICOSECONDS)?);
+            Ok(Entry::Arrival(Arrival { at, kind, offset_bytes, bytes, took }))
+        }
+        ("register", &[at, register, value]) => {
+            number("moment", at, PICOSECONDS)?;
+            for (field, text) in [("register", register), ("value", value)] {
+                hexadecimal(field, text)?;
+            }
+            Ok(Entry::RegisterWrite)
+        }
+        ("stage", &[of, count, mean, _, ..]) => {
+            let (kind, count) = (kind(of)?, number("count", count, "a whole number")?);
+            let mean_ps = number("mean", mean, PICOSECONDS)?;
+            let name = fields[3..].join(" ");
+            Ok(Entry::Stage(StageMean { kind, name, count, mean_ps }))
+        }
+        ("depth", &[depth]) => {
+            const EXPECTED: &str = "a whole number from 1 to 65536";
+            let most = number("depth", depth, EXPECTED)?;
+            match u32::try_from(most) {
+                Ok(most @ 1..=65_536) => Ok(Entry::Depth(most)),
+                _ => Err(wrong("depth", depth, EXPECTED)),
+            }
+        }
+        ("lost", &[lost]) => Ok(Entry::Lost(number("lost", lost, "a whole number")?)),
+        _ => Err(malformed()),
+    }
+}
+
+fn hexadecimal(field: &'static str, text: &str) -> Result<u32, TraceWrong> {
+    let expected = "a hexadecimal number of 32 bits";
+    u32::from_str_radix(text, 16).map_err(|_| wrong(field, text, expected))
+}
+
+fn wrong(field: &'static str, text: &str, expected: &'static str) -> TraceWrong {
+    TraceWrong::Number { field, text: text.to_owned(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Reader, TraceOp};
+    use super::*;
+
+    fn recording() -> Recording {
+        let io = |us, kind, offset_bytes, bytes, took| Arrival {
+            at: Span::us(us),
+            kind,
+            offset_bytes,
+            bytes,
+            took: Span::ns(took),
+        };
+        Recording {
+            run: "live, two threads".into(),
+            depth: 4,
+            lost: 7,
+            arrivals: vec![
+                io(3, OpKind::Read, 8192, 4096, 1_100),
+                io(5, OpKind::Write, 0, 512, 1_300),
+                io(6, OpKind::Flush, 0, 0, 200),
+                io(6, OpKind::Trim, 4096, 4096, 300),
+            ],
+            register_writes: vec![RegisterWrite { at: Span::us(4), register: 0x1008, value: 12 }],
+            stages: vec![StageMean {
+                kind: OpKind::Read,
+                name: "post completion".into(),
+                count: 1,
+                mean_ps: 20_500,
+            }],
+        }
+    }
+
+    fn text() -> String {
+        let mut bytes = Vec::new();
+        recording().write(&mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn what_arrived_is_a_trace_and_what_was_seen_comes_back() {
+        let (text, recording) = (text(), recording());
+        let ops: Result<Vec<TraceOp>, _> = Reader::new("r", text.as_bytes()).unwrap().collect();
+        let ops = ops.unwrap();
+        let at: Vec<_> = ops.iter().map(|op| op.at.as_ns()).collect();
+        assert_eq!(at, [0, 2_000, 3_000, 3_000]);
+        assert_eq!(
+            (ops[0].offset_bytes, ops[0].bytes, ops[1].kind),
+            (8192, 4096, TraceKind::Write)
+        );
+        let seen = Recorded::of("r", &text).unwrap().expect("a recording");
+        assert_eq!((seen.run, seen.depth, seen.lost), (recording.run, 4, 7));
+        assert_eq!((seen.register_writes, seen.stages), (1, recording.stages));
+        assert_eq!(seen.latencies[&OpKind::Write].max_ns(), 1_300);
+    }
+
+    #[test]
+    fn another_file_is_no_recording_and_a_broken_one_names_its_line() {
+        assert!(Recorded::of("r", "fio version 3 iolog\n").unwrap().is_none());
+        for (bad, says) in [
+            ("io 1 read 0 4096", "expected io AT KIND"),
+            ("io 1 erase 0 4096 1", "expected io AT KIND"),
+            ("io 1 read 0 0 1", "length \"0\""),
+            ("io x read 0 4096 1", "arrival \"x\": expected a whole number of picoseconds"),
+            ("register 1 1008 zz", "value \"zz\": expected a hexadecimal number"),
+            ("depth 0", "depth \"0\": expected a whole number from 1"),
+            ("wait", "expected io AT KIND"),
+        ] {
+            let text = format!("{HEADER}\nrun x\n{bad}\n");
+            let error = Recorded::of("r.rec", &text).unwrap_err().to_string();
+            assert!(error.starts_with("r.rec:3: ") && error.contains(says), "{bad}: {error}");
+        }
+    }
+}
