@@ -67,7 +67,7 @@ impl Near {
     #[inline(always)]
     fn insert(&mut self, timer: Timer) {
         if self.from == 0 || self.to == self.room.len() {
-            self.to_the_middle();
+            self.recentre();
         }
         let (list, at) = (self.list(), timer.at());
         // Of those for the same moment it is the last, so that moments are all that is compared.
@@ -90,7 +90,7 @@ impl Near {
 
     /// The list has come to an end of its room.
     #[cold]
-    fn to_the_middle(&mut self) {
+    fn recentre(&mut self) {
         let length = self.to - self.from;
         let from = (self.room.len() - length) / 2;
         self.room.copy_within(self.from..self.to, from);
