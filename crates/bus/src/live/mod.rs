@@ -3,17 +3,16 @@
 //! Registers are plain words of a shared window, doorbells among them; DMA is a bounds-checked copy; an
 //! interrupt adds one to a shared count. Nothing on the path of a command makes a system call.
 
+mod host;
 mod others;
 mod process;
 mod window;
 
-use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::future::{Future, poll_fn};
-use core::pin::Pin;
+use core::future::poll_fn;
 use core::sync::atomic::{Ordering, fence};
 use core::task::Poll;
 
@@ -24,9 +23,12 @@ use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::until::PASSES_UNTIL_PATIENT;
 pub(crate) use crate::until::until;
 use crate::{
-    Arena, Arrival, Carry, Cost, DevicePort, DmaError, Flags, HostPort, Looks, Masks, Memory,
-    OutOfRange, Payload, Posting, Segment,
+    Arena, Carry, Cost, DevicePort, DmaError, Flags, Looks, Masks, Memory, OutOfRange, Payload,
+    Posting, Segment,
 };
+use host::Far;
+pub(crate) use host::Function;
+pub use host::LiveHost;
 use others::Others;
 pub use process::{Client, ProcessError, Server, connect};
 use window::Window;
@@ -116,151 +118,6 @@ impl Shared {
             host_read: rt.stage("host read"),
         }
     }
-}
-
-/// A function that is reached otherwise than by a window of shared words. One type of port stands before all
-/// of them, so that what runs on a live bus is compiled once.
-pub(crate) trait Function: 'static {
-    /// As [`HostPort::write32`].
-    fn write32(&self, register: u32, value: u32);
-
-    /// As [`HostPort::read32`]. Registers are read when a driver starts and when something is wrong.
-    fn read32(&self, register: u32) -> Pin<Box<dyn Future<Output = u32> + '_>>;
-
-    /// As [`HostPort::is_gone`].
-    fn is_gone(&self) -> bool;
-
-    /// Interrupts of this vector so far.
-    fn interrupts(&self, vector: u16) -> u32;
-}
-
-/// The driver's end of a live bus. Cheap to clone; what it leads to is given back with the last clone.
-#[derive(Clone)]
-pub struct LiveHost {
-    rt: Rt,
-    arena: Arena,
-    far: Far,
-    poll: Stage,
-    interrupt: Stage,
-}
-
-#[derive(Clone)]
-enum Far {
-    Shared { window: Window, gone: Rc<Cell<bool>> },
-    Function(Rc<dyn Function>),
-}
-
-impl LiveHost {
-    fn new(rt: &Rt, arena: Arena, far: Far) -> LiveHost {
-        let (poll, interrupt) = (rt.stage("poll"), rt.stage("interrupt"));
-        LiveHost { rt: rt.clone(), arena, far, poll, interrupt }
-    }
-
-    pub(crate) fn before(rt: &Rt, arena: Arena, function: impl Function) -> LiveHost {
-        LiveHost::new(rt, arena, Far::Function(Rc::new(function)))
-    }
-
-    /// The same host's end of what it shares with [another](Shared::another) device: their buffers come from
-    /// one place.
-    pub fn beside(&self, other: &Shared) -> LiveHost {
-        let far = Far::Shared { window: other.window.clone(), gone: Rc::default() };
-        LiveHost { far, ..self.clone() }
-    }
-
-    /// The device is gone: from now on its registers read all ones, as behind a dead link. Other buses than
-    /// a window of shared words know by themselves.
-    pub fn mark_gone(&self) {
-        if let Far::Shared { gone, .. } = &self.far {
-            gone.set(true);
-        }
-    }
-
-    #[inline]
-    fn interrupts(&self, vector: u16) -> u32 {
-        match &self.far {
-            Far::Shared { window, .. } => {
-                window.memory.load_u32(window.interrupts(vector)).expect("inside the window")
-            }
-            Far::Function(function) => function.interrupts(vector),
-        }
-    }
-}
-
-impl HostPort for LiveHost {
-    fn rt(&self) -> &Rt {
-        &self.rt
-    }
-
-    fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
-    #[inline]
-    fn write32(&self, register: u32, value: u32) {
-        match &self.far {
-            Far::Shared { window, .. } => window.write(register, value),
-            Far::Function(function) => function.write32(register, value),
-        }
-        // For a recording; the device has been told already.
-        self.rt.log("bus", "register", u64::from(register), u64::from(value));
-    }
-
-    async fn read32(&self, register: u32) -> u32 {
-        match &self.far {
-            _ if self.is_gone() => u32::MAX,
-            Far::Shared { window, .. } => window.load(register),
-            Far::Function(function) => function.read32(register).await,
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        match &self.far {
-            Far::Shared { gone, .. } => gone.get(),
-            Far::Function(function) => function.is_gone(),
-        }
-    }
-
-    async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
-        let found = until(&self.rt, check).await;
-        self.rt.mark(self.poll);
-        found
-    }
-
-    async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
-        let count = || Some(self.interrupts(vector)).filter(|count| *count != seen);
-        let found = until(&self.rt, count).await;
-        self.rt.mark(self.interrupt);
-        found
-    }
-
-    /// Whoever is at the other end makes the last word of a write seen after all others: our device and
-    /// our vfio-user server with release, QEMU on one thread and on x86, a real function as strictly
-    /// ordered writes land. A driver that leans on more than an entry's own flag is to see to it that a
-    /// real one does not set the relaxed-ordering attribute.
-    fn arrival(&self) -> Arrival {
-        Arrival::InOrder
-    }
-
-    #[inline]
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
-    }
-
-    /// Live, noticing takes no time of its own.
-    #[inline]
-    fn noticed(&self) -> Time {
-        self.rt.now()
-    }
-
-    fn cost(&self, _: &str) -> Cost {
-        Cost::NONE
-    }
-
-    #[inline]
-    async fn spend(&self, _: Cost) {}
-
-    #[inline]
-    async fn spend_times(&self, _: Cost, _: u32) {}
 }
 
 /// The device's end of a live bus. Cheap to clone.
@@ -484,6 +341,7 @@ pub(crate) async fn new_entries(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HostPort;
     use core::cell::Cell;
     use runtime::{Log, STD_CLOCK};
     use std::rc::Rc;
