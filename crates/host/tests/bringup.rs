@@ -51,7 +51,8 @@ fn a_namespace_that_this_driver_cannot_serve_is_named() {
     assert_unsupported(refused(|t| t.namespace.lbaf[0].ds = 13), "LBADS", 13);
     assert_unsupported(refused(|t| t.namespace.lbaf[0].ms = 8.into()), "MS", 8);
     assert_unsupported(refused(|t| t.namespace.flbas = 1), "FLBAS", 1);
-    assert_unsupported(refused(|t| t.namespace.dps = 1), "DPS", 1);
+    assert_unsupported(refused(|t| t.namespace.dps = 1), "MS", 0);
+    assert_unsupported(refused(|t| t.namespace.dps = 5), "DPS", 5);
     let no_namespace = "the namespace asked for (0: the first)";
     assert_unsupported(refused(|t| t.namespaces.clear()), no_namespace, 0);
     let world = World::new(Traits::default());

@@ -81,6 +81,38 @@ fn a_buffer_may_begin_anywhere_and_be_as_long_as_a_transfer() {
     });
 }
 
+/// Blocks that are protected: the controller makes and checks what protects them, by their numbers.
+#[test]
+fn commands_of_protected_blocks_say_so() {
+    for (dps, prinfo) in [(0, 0), (1, 0b1101), (2, 0b1101), (3, 0b1100)] {
+        let mut traits = Traits::default();
+        traits.namespace.lbaf[0].ms = if dps == 0 { 0 } else { 8 }.into();
+        traits.namespace.dps = dps;
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let told = seen.clone();
+        traits.io = Box::new(move |_, request| {
+            let sqe = request.to_sqe();
+            told.borrow_mut().push((sqe.cdw12.get() >> 26 & 0xf, sqe.cdw14.get()));
+            Answer::After(Span::us(1))
+        });
+        let world = World::new(traits);
+        world.rt.block_on(async {
+            let options = (Options::default(), QueueOptions::default());
+            let (_controller, queue) = world.queue(options.0, options.1).await;
+            let (buffer, read) = queue.read(Lba(77), queue.buffer(2 * BLOCK).unwrap()).await;
+            read.unwrap();
+            let (buffer, written) = queue.write(Lba(99), buffer, false).await;
+            written.unwrap();
+            let deadline = world.rt.now() + Span::ms(1);
+            let (buffer, read) = queue.read_before(Lba(78), buffer, deadline).await;
+            read.unwrap();
+            queue.write_before(Lba(98), buffer, false, deadline).await.1.unwrap();
+        });
+        let tags = if dps == 0 { [0; 4] } else { [77, 99, 78, 98] };
+        assert_eq!(*seen.borrow(), tags.map(|tag| (prinfo, tag)), "type {dps}");
+    }
+}
+
 /// Scatter gather lists where they are wanted and the controller has them; those of any byte let a buffer
 /// begin there.
 #[test]

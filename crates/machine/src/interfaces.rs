@@ -531,6 +531,7 @@ fn options(plan: &Plan) -> front::Options {
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
         namespaces: plan.device.namespaces as u16,
+        protection: plan.device.protection,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
         relaxed_ordering: plan.relaxed_ordering,
         power_states: plan.power.as_ref().map_or_else(Vec::new, |power| power.states.clone()),

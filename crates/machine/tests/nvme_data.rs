@@ -1,9 +1,11 @@
-//! How NVMe's data are described, from the driver to the controller: scatter gather lists, in both worlds.
+//! How NVMe's data are described and protected, from the driver to the controller, in both worlds.
 
 mod common;
 
 use common::{clean, only, operations, plan, shares, simulate_with, whole_ps, work};
 use machine::interfaces::{Interface, Nvme};
+use machine::plan::Plan;
+use machine::work::Work;
 use machine::world::{self, Options};
 use workload::OpKind;
 
@@ -22,6 +24,61 @@ fn data_go_where_lists_say() {
             assert!(operations(only(&outcome)) > 50);
         }
     }
+}
+
+fn protected(name: &str, kind: &str, faults: &str) -> Plan {
+    let sets = [
+        ("device.protection", kind),
+        ("medium.keep", "everything"),
+        ("medium.capacity", "16 MiB"),
+        ("faults", faults),
+    ];
+    plan(name, &sets)
+}
+
+#[test]
+fn protected_blocks_are_read_as_they_were_written() {
+    for kind in ["1", "2", "3"] {
+        let of = |name| protected(name, kind, "[]");
+        let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
+        assert!(operations(only(&outcome)) > 50);
+        let live = world::live_in_threads::<Nvme>(&of("live"), &work(VERIFIED), Options::default());
+        assert!(operations(only(&clean(live.expect("a live run")))) > 50);
+    }
+}
+
+/// A bit that turns over on the medium: nobody gets the data, and whoever asked is told which block and why.
+#[test]
+fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
+    let fault = r#"[{ name = "x", what = "corrupt-medium", command = "read", first_lba = 8,
+        last_lba = 8 }]"#;
+    let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
+    let said = |outcome: world::Outcome| {
+        let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
+        let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
+        (errors, said.concat())
+    };
+    type Run = fn(&Plan, &Work, Options) -> Result<world::Outcome, world::RunError>;
+    let come = |run: Run, plan: &Plan| {
+        let outcome = run(plan, &work(job), Options::default());
+        said(outcome.unwrap_or_else(|error| panic!("{error}")))
+    };
+    let runs: [(&str, Run); 3] = [
+        ("gen4", world::simulate::<Nvme>),
+        ("live", world::live_in_one_thread::<Nvme>),
+        ("live", world::live_in_threads::<Nvme>),
+    ];
+    for kind in ["1", "2", "3"] {
+        for (name, run) in runs {
+            let (errors, said) = come(run, &protected(name, kind, fault));
+            assert_eq!(errors, 1, "{said}");
+            let told = said.contains("End-to-end Guard Check Error") && said.contains("LBA 8");
+            assert!(told, "{said}");
+        }
+    }
+    // Without protection nobody is told.
+    let plain = plan("gen4", &[("medium.keep", "everything"), ("faults", fault)]);
+    assert_eq!(come(world::simulate::<Nvme>, &plain).0, 0);
 }
 
 /// The list that PRPs need for more than two pages is a read of host memory: a list of one descriptor lies in

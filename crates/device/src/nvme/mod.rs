@@ -46,6 +46,7 @@ use bus::{Cost, DevicePort};
 use media::Media;
 use runtime::{Pool, Rt, Signal, Stage};
 use wire::nvme::event::AsyncEvent;
+use wire::nvme::pi::Kind;
 use wire::nvme::registers::{Cc, Csts};
 use wire::{CommandId, QueueId};
 
@@ -89,6 +90,8 @@ pub struct Options {
     pub urgent_burst_max: Option<u32>,
     /// Namespaces that a medium is divided into which says nothing of any: 1 to [`NAMESPACES_MAX`].
     pub namespaces: u16,
+    /// What protects the blocks of those, if the medium keeps metadata; none: they have none.
+    pub protection: Option<Kind>,
     /// Whether data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
     /// Power states, at most [`POWER_STATES_MAX`], the first of which is one that commands are processed in;
@@ -109,6 +112,7 @@ impl Default for Options {
             arbitration_burst: None,
             urgent_burst_max: None,
             namespaces: 1,
+            protection: None,
             relaxed_ordering: false,
             power_states: Vec::new(),
         }
@@ -291,7 +295,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             rt,
             port,
-            namespaces: Namespaces::of(&*media, options.namespaces),
+            namespaces: Namespaces::of(&*media, options.namespaces, options.protection),
             media,
             hook,
             options,

@@ -180,8 +180,8 @@ pub(super) struct Namespaces {
 
 impl Namespaces {
     /// As the medium has them; if it says nothing, or nothing of sense, so many of one length in its own
-    /// blocks.
-    pub fn of<M: Media>(media: &M, otherwise: u16) -> Namespaces {
+    /// blocks, protected like this if it can be.
+    pub fn of<M: Media>(media: &M, otherwise: u16, protection: Option<Kind>) -> Namespaces {
         let own_log2 = media.block_bytes().ilog2() as u8;
         let label = media.label();
         // Another format must outlast the controller.
@@ -198,19 +198,21 @@ impl Namespaces {
             beside: media.keeps_metadata() && label.is_some(),
         };
         if all.recall(&label.unwrap_or_default()).is_none() {
-            all.divide(otherwise.into());
+            let kind = protection.filter(|_| all.beside);
+            let metadata = kind.map(|kind| Metadata { kind: Some(kind), first: false });
+            all.divide(otherwise.into(), metadata);
         }
         all.shut_doors();
         all
     }
 
     /// So many namespaces of one length.
-    fn divide(&self, into: u64) {
+    fn divide(&self, into: u64, metadata: Option<Metadata>) {
         let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
         for (number, place) in (0..into).zip(&self.places) {
             let (start, serial) = (number * each, number as u32);
             let whole =
-                Namespace { start, blocks: each, shift: 0, attached: true, serial, metadata: None };
+                Namespace { start, blocks: each, shift: 0, attached: true, serial, metadata };
             place.namespace.set(Some(whole));
         }
         self.made.set(into as u32);
@@ -374,7 +376,7 @@ impl Namespaces {
     fn recall(&self, label: &[u8]) -> Option<()> {
         if let Some(log2) = label.strip_prefix(&MARK_1).and_then(|rest| rest.first()) {
             let shift = self.shift_of_log2(*log2)?;
-            self.divide(1);
+            self.divide(1, None);
             let namespace = self.places[0].namespace.get().expect("just made");
             self.places[0].namespace.set(Some(Namespace { shift, ..namespace }));
             return Some(());

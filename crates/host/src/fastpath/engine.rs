@@ -128,6 +128,7 @@ impl<P: HostPort> Engine<P> {
         controller: &Controller<P>,
         options: Options,
     ) -> Result<Engine<P>, InitError> {
+        controller.identity().must_be_plain()?;
         // Its commands have PRPs.
         let geometry = Geometry { buffer_align: 4, ..controller.identity().geometry };
         if geometry.transfer_bytes_max < 2 * PAGE_BYTES {

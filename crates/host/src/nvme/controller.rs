@@ -10,6 +10,7 @@ use wire::nvme::event::AsyncEvent;
 use wire::nvme::features::{AsyncEventConfig, VolatileWriteCache, fid};
 use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oacs, oncs, sgls, vwc};
 use wire::nvme::io::BLOCKS_MAX;
+use wire::nvme::pi::Kind as Guard;
 use wire::{Nsid, QueueId};
 
 use super::admin::Admin;
@@ -37,9 +38,23 @@ pub struct Identity {
     pub geometry: Geometry,
     /// How many I/O queues the controller grants.
     pub queues: u32,
+    /// What protects the namespace's blocks.
+    pub protection: Option<Guard>,
 }
 
 impl Identity {
+    /// For whoever forms commands that say nothing of protection information.
+    pub(crate) fn must_be_plain(&self) -> Result<(), InitError> {
+        match self.protection {
+            None => Ok(()),
+            Some(kind) => Err(InitError::Unsupported {
+                what: "DPS",
+                found: kind as u64,
+                expected: "0: blocks without protection information, of which these commands know nothing",
+            }),
+        }
+    }
+
     /// What blocks read as that were deallocated (NVM command set 1.0, 4.1.5.1: DLFEAT).
     pub fn deallocated(&self) -> Deallocated {
         deallocated(&self.controller, &self.namespace)
@@ -186,7 +201,9 @@ impl<P: HostPort> Controller<P> {
         let most = core.identity.geometry.transfer_bytes_max;
         let options = Options { transfer_bytes_max: most, ..core.options };
         let geometry = geometry(controller, &namespace, &options)?;
-        Ok(Rc::new(queue.facing(nsid, geometry, deallocated(controller, &namespace))))
+        let protection = protection(&namespace)?;
+        let deallocated = deallocated(controller, &namespace);
+        Ok(Rc::new(queue.facing(nsid, geometry, deallocated, protection)))
     }
 
     /// The namespaces that are active now, at most 1024.
@@ -267,6 +284,7 @@ impl<P: HostPort> Core<P> {
             deallocated: self.identity.deallocated(),
             retries: self.options.retries,
             sgl: self.sgl(),
+            protection: self.identity.protection,
         }
     }
 
@@ -355,7 +373,8 @@ async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Iden
     let namespace = admin.identify_namespace(nsid).await?;
     let geometry = geometry(&controller, &namespace, options)?;
     let queues = set_up(admin, options, &controller).await?;
-    Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues })
+    let protection = protection(&namespace)?;
+    Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues, protection })
 }
 
 /// What a controller forgets when it is reset. Gives the number of I/O queues that it grants.
@@ -410,6 +429,19 @@ const SMART_WARNINGS: u8 = 0x1f;
 /// Bit of OAES: Namespace Attribute Notices (NVMe base 2.0, 5.17.2.1).
 const OAES_NAMESPACE: u32 = 1 << 8;
 
+/// What protects the namespace's blocks: eight bytes beside each, which the controller makes and takes away.
+fn protection(namespace: &IdentifyNamespace) -> Result<Option<Guard>, InitError> {
+    let unsupported = |what, found, expected| Err(InitError::Unsupported { what, found, expected });
+    let bytes = namespace.format().map_or(0, |format| u64::from(format.ms.get()));
+    match (Guard::of(namespace.dps & 7), bytes) {
+        (Ok(None), 0) => Ok(None),
+        (Ok(None), _) => unsupported("MS", bytes, "0, or 8 bytes of protection information"),
+        (Ok(kind), 8) => Ok(kind),
+        (Ok(_), _) => unsupported("MS", bytes, "8: protection information and nothing else"),
+        (Err(_), _) => unsupported("DPS", u64::from(namespace.dps), "a type from 0 to 3"),
+    }
+}
+
 /// The shape of the namespace, if it is one that this driver serves.
 fn geometry(
     controller: &IdentifyController,
@@ -428,12 +460,7 @@ fn geometry(
         Some(bytes @ 512..=4096) => bytes as u32,
         _ => return unsupported("LBADS", u64::from(format.ds), "9 to 12: 512 to 4096 bytes"),
     };
-    if format.ms.get() != 0 {
-        return unsupported("MS", u64::from(format.ms.get()), "0: blocks without metadata");
-    }
-    if namespace.dps & 7 != 0 {
-        return unsupported("DPS", u64::from(namespace.dps), "0: no protection information");
-    }
+    protection(namespace)?;
     // MDTS counts the smallest pages, as a power of two; 0 is no limit.
     let most = match controller.mdts {
         0 => u64::MAX,

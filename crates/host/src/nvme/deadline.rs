@@ -31,7 +31,7 @@ impl<P: HostPort> Queue<P> {
         deadline: Time,
     ) -> (Buffer, Result<(), IoError>) {
         self.before(lba, into, deadline, |cid, blocks, data| {
-            io::read(cid, self.nsid(), lba, blocks, false, data)
+            self.protected(io::read(cid, self.nsid(), lba, blocks, false, data), lba)
         })
         .await
     }
@@ -49,7 +49,7 @@ impl<P: HostPort> Queue<P> {
         deadline: Time,
     ) -> (Buffer, Result<(), IoError>) {
         self.before(lba, from, deadline, |cid, blocks, data| {
-            io::write(cid, self.nsid(), lba, blocks, fua, data)
+            self.protected(io::write(cid, self.nsid(), lba, blocks, fua, data), lba)
         })
         .await
     }

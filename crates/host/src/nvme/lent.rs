@@ -31,6 +31,7 @@ impl<P: HostPort> Controller<P> {
     pub async fn lend(&self, entries: u32) -> Result<Lent<P>, InitError> {
         let core = self.core();
         core.running().await?;
+        core.identity.must_be_plain()?;
         let (port, cap) = (core.admin.pair.port(), core.admin.bar.cap());
         if entries < 2 || entries > cap.queue_entries_max() {
             return Err(InitError::Unsupported {

@@ -8,6 +8,7 @@ use runtime::Stage;
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
+use wire::nvme::pi::{Checks, Kind as Guard, Protection};
 use wire::nvme::ranges::DsmRange;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
@@ -31,6 +32,7 @@ pub struct Queue<P: HostPort> {
     nsid: Nsid,
     geometry: Geometry,
     deallocated: Deallocated,
+    protection: Option<Guard>,
     retries: u32,
     costs: Costs,
     stages: Stages,
@@ -45,6 +47,8 @@ pub(super) struct Facts {
     pub retries: u32,
     /// Which buffers scatter gather lists describe.
     pub sgl: Sgl,
+    /// What protects the namespace's blocks.
+    pub protection: Option<Guard>,
 }
 
 #[derive(Clone, Copy)]
@@ -92,6 +96,7 @@ impl<P: HostPort> Queue<P> {
             nsid: facts.nsid,
             geometry: facts.geometry,
             deallocated: facts.deallocated,
+            protection: facts.protection,
             retries: facts.retries,
             costs: Costs {
                 submit: port.cost("submit"),
@@ -122,6 +127,7 @@ impl<P: HostPort> Queue<P> {
             geometry: self.geometry,
             retries: self.retries,
             deallocated: self.deallocated,
+            protection: self.protection,
             costs: self.costs,
             stages: self.stages,
         })
@@ -133,6 +139,7 @@ impl<P: HostPort> Queue<P> {
         nsid: Nsid,
         geometry: Geometry,
         deallocated: Deallocated,
+        protection: Option<Guard>,
     ) -> Queue<P> {
         Queue {
             pair: self.pair.clone(),
@@ -143,6 +150,7 @@ impl<P: HostPort> Queue<P> {
             nsid,
             geometry,
             deallocated,
+            protection,
             retries: self.retries,
             costs: self.costs,
             stages: self.stages,
@@ -170,7 +178,9 @@ impl<P: HostPort> Queue<P> {
         let data = self.pair.lists.describe(slot.index(), &into);
         slot.keep(into);
         let result = self
-            .run(&slot, held, Some(lba), |cid| io::read(cid, self.nsid, lba, blocks, false, data))
+            .run(&slot, held, Some(lba), |cid| {
+                self.protected(io::read(cid, self.nsid, lba, blocks, false, data), lba)
+            })
             .await;
         (slot.release().expect("kept since this call"), result)
     }
@@ -186,9 +196,23 @@ impl<P: HostPort> Queue<P> {
         let data = self.pair.lists.describe(slot.index(), &from);
         slot.keep(from);
         let result = self
-            .run(&slot, held, Some(lba), |cid| io::write(cid, self.nsid, lba, blocks, fua, data))
+            .run(&slot, held, Some(lba), |cid| {
+                self.protected(io::write(cid, self.nsid, lba, blocks, fua, data), lba)
+            })
             .await;
         (slot.release().expect("kept since this call"), result)
+    }
+
+    /// Where blocks are protected: the controller makes protection information at a write, and checks it and
+    /// takes it away at a read. Its reference tags are the blocks' numbers, whatever its type; of type 3,
+    /// whose are not compared, they are the first block's.
+    #[inline]
+    pub(super) fn protected(&self, sqe: Sqe, lba: Lba) -> Sqe {
+        let Some(kind) = self.protection else { return sqe };
+        let reference = kind != Guard::Three;
+        let checks = Checks { guard: true, application: false, reference };
+        let says = Protection { act: true, checks, reference: lba.0 as u32, ..Protection::NONE };
+        io::protected(sqe, says)
     }
 
     /// Makes durable what was written to the namespace and completed before.

@@ -3,6 +3,7 @@
 use bus::sim::NamedCost;
 use device::nvme::{NAMESPACES_MAX, SLOTS_MAX};
 use runtime::Span;
+use wire::nvme::pi::Kind;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
@@ -34,6 +35,8 @@ pub struct Device {
     pub arbitration_burst: Option<u32>,
     /// Namespaces of one length that a new medium is divided into.
     pub namespaces: u32,
+    /// The type of protection information of their blocks; none: they have no metadata.
+    pub protection: Option<Kind>,
     /// What its work costs, in the order of [`DEVICE_COSTS`].
     pub costs: Vec<NamedCost>,
     /// What 4 KiB of data take a processor that moves them itself; none: engines do.
@@ -59,6 +62,8 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let several = fields.has("namespaces");
     let most = u64::from(NAMESPACES_MAX);
     let namespaces = if several { fields.number("namespaces", Welcome, 1..=most) } else { Some(1) };
+    let guards = fields.has("protection");
+    let protection = if guards { fields.number("protection", Welcome, 0..=3) } else { Some(0) };
     let costs = costs(&fields, DEVICE_COSTS);
     let copies = fields.has("copy");
     let copy = if copies { fields.cost("copy") } else { None };
@@ -76,6 +81,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
         mdts_bytes: mdts_bytes?,
         arbitration_burst: Some(burst? as u32).filter(|burst| *burst > 0),
         namespaces: namespaces? as u32,
+        protection: Kind::of(protection? as u8).expect("in its range"),
         costs: costs?,
         copy: if copies { Some(copy?) } else { None },
     })

@@ -64,6 +64,15 @@ impl Medium {
     }
 }
 
+impl Medium {
+    /// Whether it can keep metadata beside its blocks.
+    pub fn keeps_metadata(&self) -> bool {
+        matches!(self.kind, MediumKind::Dram | MediumKind::Pcm)
+            && self.contents.keep == Keep::Everything
+            && self.contents.backing == Backing::Memory
+    }
+}
+
 /// Reads the medium.
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let kinds = [

@@ -302,6 +302,9 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     if let (Some(host), Some(device)) = (&host, &device) {
         check_queues(reader, host, device);
     }
+    if let (Some(device), Some(medium)) = (&device, &medium) {
+        check_protection(reader, device, medium);
+    }
     let (link, relaxed_ordering) = link?;
     Some(Plan {
         name: name?,
@@ -333,6 +336,17 @@ fn read_run(fields: Fields<'_>) -> Option<Run> {
     let sample = fields.number_where("breakdown_sample", Welcome, sampled, expected);
     fields.done();
     Some(Run { seed: seed?, breakdown_sample: sample? as u32 })
+}
+
+/// Where blocks are to be protected, the medium has room for it.
+fn check_protection(reader: &Reader, device: &Device, medium: &Medium) {
+    if let Some(kind) = device.protection
+        && !medium.keeps_metadata()
+    {
+        let expected = "0, or DRAM or PCM with medium.keep = \"everything\" and no medium.file: \
+                        other media have no room for metadata";
+        reader.error("device.protection", (kind as u8).to_string(), expected);
+    }
 }
 
 /// The device has the queues that the host wants, and memory holds what they need.

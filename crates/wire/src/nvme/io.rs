@@ -304,6 +304,14 @@ fn from_zero(ranges: u16) -> u8 {
     (ranges - 1) as u8
 }
 
+/// The same Read or Write, with this said of protection information.
+pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
+    let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
+    let mut sqe = Sqe { cdw12: dword12.into_bits().into(), ..sqe };
+    store_tags(&mut sqe, &says);
+    sqe
+}
+
 /// A Flush of one namespace, or of all with [`Nsid::BROADCAST`].
 pub fn flush(cid: CommandId, nsid: Nsid) -> Sqe {
     Request { cid, nsid, data: DataPointer::NONE, command: Command::Flush }.to_sqe()
@@ -461,6 +469,16 @@ mod tests {
             let Command::Write(access) = parse(&sqe).unwrap().command else { panic!("{sqe:?}") };
             assert_eq!((access.lba, access.blocks), (Lba(u64::MAX), blocks));
         }
+    }
+
+    #[test]
+    fn a_protected_read_is_a_read_that_says_so() {
+        let says = Protection { act: true, reference: 7, ..Protection::of_range(0xf, 7, 3, 9) };
+        let sqe = protected(read(CommandId(1), Nsid(1), Lba(7), 8, true, DATA), says);
+        assert_eq!((sqe.cdw12.get(), sqe.cdw14.get()), (0x7c00_0007, 7));
+        assert_eq!(sqe.cdw15.get(), 0x0009_0003);
+        let access = Access { fua: true, protection: says, ..Access::of(Lba(7), 8) };
+        assert_eq!(parse(&sqe).unwrap().command, Command::Read(access));
     }
 
     #[test]

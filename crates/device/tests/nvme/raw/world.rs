@@ -115,6 +115,7 @@ impl Setup {
             transfer_bytes_max: choice.of(&[4096, 64 << 10, 1 << 20, 4 << 20]),
             arbitration_burst: choice.of(&[None, Some(1), Some(4)]),
             namespaces: 1,
+            protection: None,
             urgent_burst_max: choice.of(&[None, Some(1), Some(5)]),
             relaxed_ordering: choice.one_in(2),
             power_states: Vec::new(),

@@ -27,6 +27,25 @@ fn shadow_doorbells_are_there_or_not() {
 }
 
 #[test]
+fn blocks_are_protected_where_there_is_room_for_it() {
+    let with = |sets: &[(&str, &str)]| match crate::plan::Plan::open("gen4", sets) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    };
+    let everything = ("medium.keep", "everything");
+    assert_eq!(with(&[("device.protection", "3"), everything]), "no error");
+    let found = with(&[("device.protection", "4"), everything]);
+    assert!(found.contains("device.protection: found 4, expected a whole number from 0 to 3"));
+    for other in [("medium.keep", "stamps"), ("medium.file", "somewhere.img")] {
+        let found = with(&[everything, ("device.protection", "1"), other]);
+        assert!(
+            found.contains("device.protection: found 1, expected 0, or DRAM or PCM"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
 fn lists_describe_what_a_plan_says() {
     let with = |value: &str| {
         said(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
