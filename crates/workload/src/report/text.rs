@@ -47,7 +47,9 @@ fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
             continue;
         }
         direction(page, kind.name(), seen, job.measured)?;
-        if let Some(one) = job.seen.breakdowns.get(&kind) {
+        // Nobody may have followed them: on an array, or live by a sample that took none.
+        let followed = job.seen.breakdowns.get(&kind).filter(|one| one.mean().count > 0);
+        if let Some(one) = followed {
             breakdown(page, one)?;
         }
     }
