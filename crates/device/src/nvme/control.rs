@@ -61,6 +61,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         loop {
             let version = self.control_written.version();
             let cc = self.cc();
+            // What is looked at here is noticed, else a value that the watcher has missed hides the next one
+            // that is like the last that it saw.
+            self.cc_noticed.set(cc.into_bits());
             if cc == seen {
                 self.control_written.changed(&self.rt, version).await;
                 continue;

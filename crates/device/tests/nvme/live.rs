@@ -8,7 +8,7 @@ use bus::live::{LiveHost, Shared};
 use device::nvme::Options;
 use runtime::{Dice, Log, Rt, STD_CLOCK, Span};
 use wire::BusAddr;
-use wire::nvme::registers::{CC, DOORBELLS};
+use wire::nvme::registers::{CAP, CC, DOORBELLS};
 
 use crate::hostile::Watchdog;
 use crate::raw::script::Script;
@@ -172,6 +172,37 @@ fn a_hostile_host_and_a_scribbler_live() {
     };
     let counts = run(1, enough);
     assert!(enough(u64::MAX, &counts), "{counts:?} after {ROUNDS_MAX} rounds");
+}
+
+/// CC written again while the controller does what its last value says: whoever looks first, the watcher or
+/// who carries it out, the newest value counts.
+#[test]
+fn a_host_that_thinks_again_while_it_enables_is_heard() {
+    let setup = Setup { memory_bytes: 2 << 20, logged: false, ..Setup::default() };
+    let window = setup.options.register_bytes();
+    let shared = Shared::between_threads(setup.memory_bytes, setup.memory_base, window)
+        .expect("memory for two threads");
+    let (stop, counts) = (AtomicBool::new(false), Counts::default());
+    thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        scope.spawn(|| controller(&shared, &setup, &stop, &counts));
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let mut raw = Raw::new(shared.host(&rt));
+        let queues = Some((raw.place(4096, 4096), raw.place(4096, 4096)));
+        let settings = || Settings { queues, ..Settings::default() };
+        rt.block_on(async {
+            // Where the controller's thread has not come up yet nothing is ready.
+            raw.until_csts("coming up", |_| shared.load(CAP) != 0).await;
+            for round in 0..1_000 {
+                raw.start(settings());
+                (0..round % 100 * 8).for_each(|_| std::hint::spin_loop());
+                raw.disable().await;
+                raw.enable(settings()).await;
+                raw.disable().await;
+            }
+        });
+        drop(stopping);
+    });
 }
 
 #[test]
