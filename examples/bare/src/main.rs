@@ -89,6 +89,7 @@ fn spec() -> SimSpec {
         memory_base: BusAddr(1 << 32),
         memory_bytes: 1 << 20,
         register_bytes: 8192,
+        masks: None,
         relaxed_ordering: false,
         cores: 1,
         poll: Span::ns(20),
