@@ -143,6 +143,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &[u8],
         tuples: &[u8],
     ) -> Result<(), Status> {
+        self.soil()?;
         self.media.write(at, data).await.map_err(|error| self.failed(error))?;
         for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact(pi::BYTES)) {
             let tuple = tuple.try_into().expect("eight bytes");

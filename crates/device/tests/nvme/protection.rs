@@ -2,10 +2,11 @@
 
 use media::Media;
 use runtime::Dice;
-use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::admin::{self, FormatNvm, Sanitize};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::identify::{IdentifyNamespace, cns};
 use wire::nvme::io::{self, Access, Command, CopyTo, Request, WriteZeroes};
+use wire::nvme::log::SanitizeStatus;
 use wire::nvme::pi::{Checks, Kind, Protection};
 use wire::nvme::ranges::CopyRange;
 use wire::nvme::sgl::Descriptor;
@@ -15,6 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::raw::world::{Setup, World};
 use crate::raw::{NS, Pair, pattern};
+use crate::sanitizes;
 
 const ACT: Protection = Protection { act: true, ..ALL };
 const ALL: Protection =
@@ -471,5 +473,32 @@ fn without_metadata_it_counts_for_nothing() {
         }
         let sqe = io::read(g.w.raw.cid(), NS, Lba(8), 1, false, g.w.raw.data(data, 512));
         assert_eq!(g.w.raw.run(&mut g.pair, &sqe).await.status(), Status::SUCCESS);
+    });
+}
+
+/// All metadata are as if never written, and whatever writes a block is something written since.
+#[test]
+fn after_a_sanitize_nothing_is_protected_until_something_is_written() {
+    const ERASED: u16 = SanitizeStatus::GLOBAL_DATA_ERASED;
+    Setup { sanitizes: true, ..setup() }.run(async |w: World| {
+        let mut g = formatted(w, false, Kind::One as u8).await;
+        let data = pattern(5, g.block);
+        for zeroes in [false, true] {
+            let act = says(ACT, 5, 0xbeef);
+            assert_eq!(g.write(5, &data, &[0; 8], act).await, Status::SUCCESS);
+            assert_eq!(sanitizes::ask(&mut g.w, Sanitize::default()).await, Status::SUCCESS);
+            assert_ne!(sanitizes::ended(&mut g.w).await.status.get() & ERASED, 0);
+            let (status, found, beside) = g.read(5, 1, says(ALL, 5, 0xbeef)).await;
+            assert_eq!((status, found, beside), (Status::SUCCESS, vec![0; g.block], vec![0xff; 8]));
+            assert_ne!(sanitizes::log(&mut g.w).await.status.get() & ERASED, 0, "only read");
+            let status = if zeroes {
+                let access = g.access(5, 1, act);
+                g.io(Command::WriteZeroes(WriteZeroes { access, deallocate: false }), 0).await
+            } else {
+                g.write(5, &data, &[0; 8], act).await
+            };
+            assert_eq!(status, Status::SUCCESS);
+            assert_eq!(sanitizes::log(&mut g.w).await.status.get() & ERASED, 0, "{zeroes}");
+        }
     });
 }

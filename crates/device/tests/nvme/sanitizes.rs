@@ -19,19 +19,19 @@ fn small() -> Setup {
     Setup { blocks: 1024, sanitizes: true, ..Setup::default() }
 }
 
-async fn log(w: &mut World) -> SanitizeStatus {
+pub(crate) async fn log(w: &mut World) -> SanitizeStatus {
     let at = w.raw.place(512, 4096);
     let sqe = admin::get_log_page(w.raw.cid(), lid::SANITIZE, 512, w.raw.data(at, 512));
     w.raw.admin_ok(&sqe).await;
     SanitizeStatus::read_from_bytes(&w.raw.bytes(at, 512)).unwrap()
 }
 
-async fn ask(w: &mut World, sanitize: Sanitize) -> Status {
+pub(crate) async fn ask(w: &mut World, sanitize: Sanitize) -> Status {
     let sqe = admin::sanitize(w.raw.cid(), sanitize);
     w.raw.admin(&sqe).await.status().kind()
 }
 
-async fn ended(w: &mut World) -> SanitizeStatus {
+pub(crate) async fn ended(w: &mut World) -> SanitizeStatus {
     loop {
         let log = log(w).await;
         if log.stands() != SanitizeStatus::UNDER_WAY {
