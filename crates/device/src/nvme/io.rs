@@ -150,6 +150,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(())
     }
 
+    /// Waits until the medium has sensed these blocks, for commands that send none of them.
+    pub(super) async fn sensed(&self, at: Extent) -> Result<(), Status> {
+        self.must_be_readable(at)?;
+        let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+        if ready > Time::ZERO {
+            self.rt.sleep_until(ready).await;
+        }
+        Ok(())
+    }
+
     /// Behind a write: the medium itself holds it before it completes, if the host wants it so.
     pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
         if fua || !self.features.borrow().write_cache {
@@ -185,11 +195,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let given = &mut buffer[..bytes as usize];
             self.port.read(&from, given, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
+            self.sensed(at).await?;
             if !self.holds(at, given)? {
                 return Err(Status::COMPARE_FAILURE.with_dnr());
             }
@@ -210,11 +216,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         for (_, at) in self.pieces(extent) {
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
+            self.sensed(at).await?;
             self.media.runs(at, &mut |_, _| {}).map_err(|error| self.failed(error))?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);

@@ -96,10 +96,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(Some(Guarded { kind: metadata.kind, says, moves, lba_bytes }))
     }
 
+    /// The same, of a namespace that was found to have some.
+    fn of_access(&self, ns: Namespace, access: &Access) -> Result<Guarded, Status> {
+        self.guarded(ns, access.protection, access.lba)?.ok_or(Status::INVALID_FIELD)
+    }
+
     /// As [`guarded`](Self::guarded), for commands that neither make protection information nor take it away.
     fn compared(&self, ns: Namespace, access: &Access) -> Result<Guarded, Status> {
-        let guarded = self.guarded(ns, access.protection, access.lba)?;
-        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let guarded = self.of_access(ns, access)?;
         if guarded.kind.is_some() && guarded.says.act {
             return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
         }
@@ -135,6 +139,26 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(())
     }
 
+    /// Takes a piece of a command's blocks in and compares what the command says, for commands that send nothing.
+    /// Gives the number of its first block within the command.
+    async fn checked(
+        &self,
+        ns: Namespace,
+        guarded: &Guarded,
+        (offset, at): (u32, Extent),
+        data: &mut Vec<u8>,
+        tuples: &mut Vec<u8>,
+    ) -> Result<u32, Status> {
+        self.sensed(at).await?;
+        let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+        let (first, part) = guarded.part(offset, piece_bytes);
+        tuples.clear();
+        tuples.resize(part.len(), UNWRITTEN);
+        self.take_in(ns, at, data, tuples)?;
+        guarded.check(first, data, tuples)?;
+        Ok(first)
+    }
+
     /// Writes blocks and their metadata; no other command finds one without the other.
     pub(super) async fn put_out(
         &self,
@@ -163,8 +187,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        let guarded = self.guarded(ns, access.protection, access.lba)?;
-        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let guarded = self.of_access(ns, access)?;
         let to_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
         self.locate(number, data, bytes, Flow::ToHost).await?;
         if access.fua {
@@ -208,8 +231,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        let guarded = self.guarded(ns, access.protection, access.lba)?;
-        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let guarded = self.of_access(ns, access)?;
         let from_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
         self.locate(number, data, bytes, Flow::FromHost).await?;
         self.claim(number, extent).await;
@@ -269,11 +291,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let mut theirs = vec![0; piece_bytes as usize];
             self.port.read(&from, &mut theirs, Carry::All).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
+            self.sensed(at).await?;
             let (first, part) = guarded.part(offset, piece_bytes as usize);
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
             guarded.check(first, &buffer, &tuples[part.clone()])?;
@@ -301,17 +319,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
-            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
-            let (first, part) = guarded.part(offset, piece_bytes);
-            tuples.clear();
-            tuples.resize(part.len(), UNWRITTEN);
-            self.take_in(ns, at, &mut buffer, &mut tuples)?;
-            guarded.check(first, &buffer, &tuples)?;
+            self.checked(ns, &guarded, (offset, at), &mut buffer, &mut tuples).await?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
         Ok(())
@@ -325,8 +333,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
     ) -> Result<(), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
-        let guarded = self.guarded(ns, access.protection, access.lba)?;
-        let guarded = guarded.ok_or(Status::INVALID_FIELD)?;
+        let guarded = self.of_access(ns, access)?;
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
@@ -378,17 +385,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         for (offset, at) in self.pieces(from) {
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
-            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
-            let (first, part) = source.part(offset, piece_bytes);
-            tuples.clear();
-            tuples.resize(part.len(), UNWRITTEN);
-            self.take_in(ns, at, &mut buffer, &mut tuples)?;
-            source.check(first, &buffer, &tuples)?;
+            let first = self.checked(ns, source, (offset, at), &mut buffer, &mut tuples).await?;
             if !target.make(done + first, &buffer, &mut tuples) {
                 target.check(done + first, &buffer, &tuples)?;
             }

@@ -3,7 +3,6 @@
 
 use bus::{Carry, DevicePort};
 use media::{Extent, Media};
-use runtime::Time;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::io::{CopyTo, DatasetManagement, WriteZeroes};
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -171,11 +170,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let bytes = (at.blocks * self.media.block_bytes()) as usize;
             buffer.clear();
             buffer.resize(bytes, 0);
-            self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            if ready > Time::ZERO {
-                self.rt.sleep_until(ready).await;
-            }
+            self.sensed(at).await?;
             // What is not lent reads as zeros.
             let lent = self.media.runs(at, &mut |offset, run| {
                 buffer[offset as usize..][..run.len()].copy_from_slice(run);
