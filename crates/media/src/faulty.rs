@@ -93,6 +93,11 @@ impl Harm {
         self.stuck_until.set(self.stuck_until.get().max(until));
     }
 
+    /// Whether it ever stuck: most never do, and have nothing to wait for.
+    fn has_stuck(&self) -> bool {
+        self.stuck_until.get() > Time::ZERO
+    }
+
     fn mend(&self, at: Extent) {
         let mut turned = self.turned.borrow_mut();
         if turned.is_empty() {
@@ -164,12 +169,16 @@ impl<M: Media> Media for Faulty<M> {
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
-        self.unstuck().await;
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
         self.medium.read(at).await
     }
 
     async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
-        self.unstuck().await;
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
         self.medium.read_head(at, bytes).await
     }
 
@@ -182,14 +191,18 @@ impl<M: Media> Media for Faulty<M> {
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        self.unstuck().await;
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
         self.medium.write(at, data).await?;
         self.harm.mend(at);
         Ok(())
     }
 
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
-        self.unstuck().await;
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
         self.medium.deallocate(at).await?;
         self.harm.mend(at);
         Ok(())
@@ -220,7 +233,9 @@ impl<M: Media> Media for Faulty<M> {
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
-        self.unstuck().await;
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
         self.medium.flush().await
     }
 }

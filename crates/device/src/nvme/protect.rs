@@ -139,8 +139,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(())
     }
 
-    /// Takes a piece of a command's blocks in and compares what the command says, for commands that send nothing.
-    /// Gives the number of its first block within the command.
+    /// Takes a piece of a command's blocks in and compares what the command says, for commands that send
+    /// nothing. Gives the number of its first block within the command.
     async fn checked(
         &self,
         ns: Namespace,
