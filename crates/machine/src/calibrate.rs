@@ -151,8 +151,12 @@ mod tests {
         }
     }
 
+    /// Ways that stay as they are when the code's own are counted anew.
+    const WAYS: Ways =
+        Ways { simulated_read: 16_000, submit: 850, complete: 1_400, device: 2_700, engine: 650 };
+
     fn p50(of: &Primitives, depth: u32) -> Span {
-        let plan = Plan::parse(&plan(of, &Ways::kept()), "calibrated").expect("a plan");
+        let plan = Plan::parse(&plan(of, &WAYS), "calibrated").expect("a plan");
         let job = format!("[r]\nrw=randread\nbs=4k\nsize=1m\niodepth={depth}\nnumber_ios=2000\n");
         let work = Work::parse(std::path::Path::new("test"), &job, Default::default()).unwrap();
         let outcome = simulate::<Nvme>(&plan, &work, Options::default()).unwrap();
@@ -193,6 +197,7 @@ mod tests {
         let mut slow = machine();
         slow.copy = Span::ns(1_090);
         let more = p50(&slow, 32).0 - p50(&machine(), 32).0;
-        assert!(more > 20 * 1_000_000 && more <= 32 * 1_000_000, "{more} ps");
+        // A microsecond more for each in flight, read from a histogram whose rows lie 1 % apart at most.
+        assert!(more > 20 * 1_000_000 && more < 33 * 1_000_000, "{more} ps");
     }
 }
