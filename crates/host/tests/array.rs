@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort, OutOfMemory};
 use common::poll_times;
-use host::array::{Array, Options};
+use host::array::{Array, Numbers, Options};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use runtime::{Dice, Log, Rt, Span};
 use wire::Lba;
@@ -158,7 +158,7 @@ impl World {
     fn array(&self, parity: bool) -> Tested {
         let disks = self.disks.iter().map(|disk| vec![disk.clone()]).collect();
         let chunk_bytes = CHUNK as u32 * BLOCK as u32;
-        let options = Options { chunk_bytes, parity, writes: 4 };
+        let options = Options { chunk_bytes, parity, writes: 4, journeys: Numbers::default() };
         Array::new(vec![self.host.clone()], disks, options).expect("an array").remove(0)
     }
 }
@@ -431,7 +431,7 @@ fn what_makes_no_array_is_refused() {
     let world = World::new(3, 3);
     let try_with = |members: usize, chunk_bytes, parity| {
         let disks = world.disks[..members].iter().map(|disk| vec![disk.clone()]).collect();
-        let options = Options { chunk_bytes, parity, writes: 1 };
+        let options = Options { chunk_bytes, parity, writes: 1, journeys: Numbers::default() };
         Array::new(vec![world.host.clone()], disks, options).err().map(|unfit| unfit.what)
     };
     assert_eq!(try_with(0, 512, false), Some("members"));

@@ -32,8 +32,8 @@ use crate::medium::{Footing, Store};
 use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
 use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
 
-pub(crate) use array::of_member;
 pub use array::{Array, ArrayDriver};
+pub(crate) use array::{JOURNEYS, of_member};
 pub use collections::Collector;
 pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};

@@ -16,7 +16,7 @@ use bus::live::{self, LiveHost, Shared};
 use bus::sim::{SimBus, SimHost, SimSpec};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use runtime::{Dice, Either, Journeys, Log, Rt, STAGES_MAX, STD_CLOCK, Span, race};
+use runtime::{Dice, Either, Log, Rt, STD_CLOCK, Span, race};
 use workload::job::Job;
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
@@ -28,8 +28,8 @@ use crate::series::{Look, Recorder, TimeSeries};
 use crate::tape::Tape;
 use crate::work::Work;
 use groups::{Watched, run_groups};
-pub(crate) use members::{buses, flash_of};
-use members::{followed, hosts, link_busy, live_devices, shared_with_all, simulated_devices, tlps};
+pub(crate) use members::{buses, flash_of, journeys};
+use members::{hosts, link_busy, live_devices, shared_with_all, simulated_devices, tlps};
 
 /// How long a live world may take to stop, once it was asked to.
 const STOP_POLL: Span = Span::ms(2);
@@ -138,7 +138,7 @@ pub fn simulate<I: Interface>(
     options: Options,
 ) -> Result<Outcome, RunError> {
     device::check::<I>(plan)?;
-    let rt = Rt::simulated(followed::<I>(plan, 0), options.log.clone());
+    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
     }
@@ -232,7 +232,7 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
     device::check::<I>(plan)?;
-    let rt = Rt::simulated(followed::<I>(plan, 0), log);
+    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
     let buses = buses::<I>(&rt, plan);
     let _devices = simulated_devices::<I>(&rt, &buses, plan)?;
     let done = rt.block_on(async {
@@ -276,10 +276,10 @@ pub fn live_in_one_thread<I: Interface>(
     options: Options,
 ) -> Result<Outcome, RunError> {
     let shared = shared_with_all::<I>(plan)?;
-    let journeys = followed::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
     let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
     let devices = live_devices::<I>(&rt, &shared, plan)?;
-    let hosts = hosts(&rt, &shared);
+    let hosts = hosts::<I>(&rt, &shared, plan);
     if let Some(faults) = devices[0].faults().cloned() {
         let (rt, host) = (rt.clone(), hosts[0].clone());
         rt.clone().spawn(async move {
@@ -310,7 +310,7 @@ pub fn live_in_threads<I: Interface>(
     options: Options,
 ) -> Result<Outcome, RunError> {
     let shared = shared_with_all::<I>(plan)?;
-    let journeys = followed::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
     let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {
         let (device_shared, device_journeys) = (shared.clone(), journeys.clone());
@@ -329,7 +329,7 @@ pub fn live_in_threads<I: Interface>(
         let device =
             device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
         let rt = Rt::live(&STD_CLOCK, journeys, options.live_log());
-        let hosts = hosts(&rt, &shared);
+        let hosts = hosts::<I>(&rt, &shared, plan);
         let device_died = || device.is_finished();
         let watched = hosts.clone();
         let ran = rt.block_on(async {
@@ -467,13 +467,6 @@ pub(crate) async fn until(rt: &Rt, mut done: impl FnMut() -> bool) {
 /// I/O queues that a host makes: no more than can be in use.
 fn queues(plan: &Plan, work: &Work) -> usize {
     work.clones_at_once().min(plan.host.queues as usize)
-}
-
-pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
-    let queues = I::journey_queues(plan.host.queues);
-    // An interface with more does not compile.
-    const { assert!(I::STAGES.len() <= STAGES_MAX) };
-    Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
 }
 
 /// What a host has to tell of its run.

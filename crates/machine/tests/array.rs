@@ -140,6 +140,42 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
     assert!(begun[0] != begun[1] && begun[1] != begun[2], "{begun:?}");
 }
 
+/// Every operation's time is that of the commands that it waited for, and of the array's own waits: what no
+/// stage explains is nothing.
+fn explained<I: Interface>(array: &str, job: &str) -> Vec<(&'static str, f64)> {
+    let plan = flash(array, &[("medium.keep", "stamps")]);
+    let outcome = simulate_by::<I>(&plan, &work(job), Options::default());
+    let mut stages: Vec<_> = I::STAGES.iter().map(|name| (*name, 0.0)).collect();
+    for (kind, breakdown) in &only(&outcome).seen.breakdowns {
+        let mean = breakdown.mean();
+        if mean.count == 0 {
+            continue;
+        }
+        let seen = only(&outcome).seen.of(*kind).total.count();
+        assert_eq!(mean.count, seen, "{kind:?}: every operation is followed");
+        let left = mean.unexplained_ps.abs() / mean.total_ps;
+        assert!(left < 1e-9, "{array}: {kind:?}: {left} of {} ps: {mean:?}", mean.total_ps);
+        stages.iter_mut().zip(&mean.stages_ps).for_each(|(stage, ps)| stage.1 += ps);
+    }
+    stages
+}
+
+#[test]
+fn what_an_operation_waits_for_is_told_by_stage() {
+    let job = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/15\niodepth=8\nsize=1m\nio_size=1536k\n\
+        norandommap=1\nfsync=16\n";
+    let of = |stages: &[(&str, f64)], name| stages.iter().find(|stage| stage.0 == name).unwrap().1;
+    for array in [striped(), parity(), table(4, "parity", ", out = 2")] {
+        let nvme = explained::<Array<Nvme>>(&array, job);
+        let closer = explained::<Array<HostFlash>>(&array, job);
+        for stages in [nvme, closer] {
+            assert!(of(&stages, "flush") > 0.0, "{array}: {stages:?}");
+            let own = of(&stages, "stripe wait") > 0.0 && of(&stages, "parity") > 0.0;
+            assert_eq!(own, array != striped(), "{stages:?}");
+        }
+    }
+}
+
 fn survives<I: Interface>(array: &str, seed: u64) {
     let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
     let plan = flash(array, &[]);

@@ -155,9 +155,9 @@ impl Journeys {
     }
 
     #[inline]
-    fn row_of(&self, queue: u16, command: u16) -> u32 {
+    fn row_of(&self, queue: u32, command: u16) -> u32 {
         let bits = self.0.slot_bits;
-        let (queue, slot) = (u32::from(queue), u32::from(command) & ((1 << bits) - 1));
+        let slot = u32::from(command) & ((1 << bits) - 1);
         // A slot has its turn once in so many uses, and not all slots have theirs together.
         let turn = slot + (u32::from(command) >> bits);
         if turn & self.0.sample_mask != 0 || slot >= self.0.queue_depth {
@@ -178,13 +178,17 @@ impl Row {
     fn mark(&self, stage: Stage, at: Time) {
         let last = self.last.load(Relaxed);
         if at.0 > last {
-            let (sum, bit) = (&self.sums[usize::from(stage.0)], 1 << stage.0);
-            let used = self.used.load(Relaxed);
-            let before = if used & bit == 0 { 0 } else { sum.load(Relaxed) };
-            sum.store(before + (at.0 - last), Relaxed);
-            self.used.store(used | bit, Relaxed);
+            self.add(usize::from(stage.0), at.0 - last);
             self.last.store(at.0, Relaxed);
         }
+    }
+
+    fn add(&self, stage: usize, ps: u64) {
+        let (sum, bit) = (&self.sums[stage], 1 << stage);
+        let used = self.used.load(Relaxed);
+        let before = if used & bit == 0 { 0 } else { sum.load(Relaxed) };
+        sum.store(before + ps, Relaxed);
+        self.used.store(used | bit, Relaxed);
     }
 
     /// The stages that have a sum, and their picoseconds.
@@ -206,6 +210,17 @@ impl Rt {
         }
     }
 
+    /// The same, by which the numbers of queues begin with this one, for journeys: several devices whose
+    /// queues have the same numbers share a table so.
+    pub fn queues_from(&self, first: u16) -> Rt {
+        Rt(self.0.clone(), first)
+    }
+
+    #[inline]
+    fn row_of(&self, journeys: &Journeys, queue: u16, command: u16) -> u32 {
+        journeys.row_of(u32::from(self.1) + u32::from(queue), command)
+    }
+
     #[inline]
     fn row(&self) -> Option<&Row> {
         let row = self.journey_cell().get();
@@ -219,14 +234,14 @@ impl Rt {
     /// beginning asks first.
     #[inline]
     pub fn follows(&self, queue: u16, command: u16) -> bool {
-        self.journeys().is_some_and(|journeys| journeys.row_of(queue, command) != NO_JOURNEY)
+        self.journeys().is_some_and(|all| self.row_of(all, queue, command) != NO_JOURNEY)
     }
 
     /// Begins the journey of this command, at a moment that may lie in the past (an intended
     /// arrival); the current task takes it along.
     pub fn begin_journey(&self, queue: u16, command: u16, at: Time) {
         let Some(journeys) = self.journeys() else { return };
-        let row = journeys.row_of(queue, command);
+        let row = self.row_of(journeys, queue, command);
         self.journey_cell().set(row);
         if row != NO_JOURNEY {
             journeys.0.rows[row as usize].begin(at);
@@ -237,7 +252,7 @@ impl Rt {
     #[inline]
     pub fn join_journey(&self, queue: u16, command: u16) {
         if let Some(journeys) = self.journeys() {
-            self.journey_cell().set(journeys.row_of(queue, command));
+            self.journey_cell().set(self.row_of(journeys, queue, command));
         }
     }
 
@@ -245,7 +260,7 @@ impl Rt {
     /// False, and it is let go of, if either is not followed.
     pub fn carry_journey_to(&self, queue: u16, command: u16) -> bool {
         let (from, journeys) = (self.row(), self.journeys());
-        let to = journeys.map_or(NO_JOURNEY, |journeys| journeys.row_of(queue, command));
+        let to = journeys.map_or(NO_JOURNEY, |all| self.row_of(all, queue, command));
         let (Some(from), Some(journeys)) = (from, journeys.filter(|_| to != NO_JOURNEY)) else {
             self.part_from_journey();
             return false;
@@ -313,6 +328,14 @@ impl Rt {
             let last = Time(row.last.load(Relaxed));
             row.mark(part.0, (last + part.1).min(at));
             row.mark(rest, at);
+        }
+    }
+
+    /// The time since the last mark was that of a journey with these stages, which ends now.
+    pub fn mark_parts(&self, parts: &StageSums) {
+        if let Some(row) = self.row() {
+            parts.iter().for_each(|(stage, ps)| row.add(stage, ps));
+            row.last.store(self.now().0, Relaxed);
         }
     }
 

@@ -104,9 +104,10 @@ pub(crate) struct Core {
     log: Log,
 }
 
-/// A handle to the executor, its clock, its journeys and its log. Cheap to clone.
+/// A handle to the executor, its clock, its journeys and its log, and the queue from which on journeys are
+/// counted by it. Cheap to clone.
 #[derive(Clone)]
-pub struct Rt(pub(crate) Rc<Core>);
+pub struct Rt(pub(crate) Rc<Core>, pub(crate) u16);
 
 /// Who waits: a task, and the waker of a foreign combinator inside it, if any.
 #[derive(Debug)]
@@ -138,7 +139,7 @@ impl Rt {
 
     fn new(clock: Clock, journeys: Option<Journeys>, log: Log) -> Rt {
         let main = Task { future: None, queued: false, journey: NO_JOURNEY };
-        Rt(Rc::new(Core {
+        let core = Core {
             clock,
             now: Cell::new(Time::ZERO),
             ready: RefCell::new(VecDeque::with_capacity(256)),
@@ -161,7 +162,8 @@ impl Rt {
             shuffle: RefCell::new(None),
             journeys,
             log,
-        }))
+        };
+        Rt(Rc::new(core), 0)
     }
 
     /// From here on, a ready task is picked at random instead of in order: a test that still passes

@@ -58,9 +58,9 @@ impl LiveHost {
 
     /// The same host's end of what it shares with [another](Shared::another) device: their buffers come from
     /// one place.
-    pub fn beside(&self, other: &Shared) -> LiveHost {
+    pub fn beside(&self, rt: &Rt, other: &Shared) -> LiveHost {
         let far = Far::Shared { window: other.window.clone(), gone: Rc::default() };
-        LiveHost { far, ..self.clone() }
+        LiveHost { far, rt: rt.clone(), ..self.clone() }
     }
 
     /// The device is gone: from now on its registers read all ones, as behind a dead link. Other buses than

@@ -146,14 +146,14 @@ impl SimBus {
     ///
     /// # Panics
     /// If their links cannot be [below](Link::below) a switch.
-    pub fn below_switch(rt: &Rt, spec: &SimSpec, above: SwitchSpec, devices: u32) -> Vec<SimBus> {
-        let (host, switch) = (Rc::new(HostSide::new(rt, spec)), Rc::new(Switch::new(above)));
-        let each = |number| {
-            let seed = spec.seed + u64::from(number);
+    pub fn below_switch(rts: &[Rt], spec: &SimSpec, above: SwitchSpec) -> Vec<SimBus> {
+        let (host, switch) = (Rc::new(HostSide::new(&rts[0], spec)), Rc::new(Switch::new(above)));
+        let each = |(number, rt)| {
+            let seed = spec.seed + number;
             let link = Link::below(spec.link.clone(), seed, switch.clone());
             SimBus::of(rt, spec.clone(), host.clone(), link, Some(switch.clone()))
         };
-        (0..devices).map(each).collect()
+        (0..).zip(rts).map(each).collect()
     }
 
     fn of(

@@ -9,6 +9,8 @@ use bus::{Buffer, HostPort};
 use wire::Lba;
 
 use super::desk::Asked;
+use super::journey::{Way, fold};
+use super::stripes::Held;
 use super::together::{all, many};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost};
 use crate::{BlockDevice, IoError, Kind};
@@ -25,20 +27,23 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// A task: one change after the other.
     pub async fn work(self: Rc<Self>, number: usize) {
         loop {
-            let asked = self.desk.next(number).await;
+            let (asked, journey) = self.desk.next(number).await;
+            self.rt.take_along(journey);
             let done = match &asked {
                 Asked::Write { number, lba, from, fua } => {
                     let blocks = from.bytes() as u32 / self.geometry.block_bytes;
                     let stripes = self.layout.stripes_of(lba.0, blocks.into());
-                    let _held = self.stripes.hold(&self.rt, stripes).await;
+                    let _held = self.hold(stripes).await;
                     self.write(*number, lba.0, from, *fua).await
                 }
                 Asked::Deallocate { number, lba, blocks } => {
                     let stripes = self.layout.stripes_of(lba.0, (*blocks).into());
-                    let _held = self.stripes.hold(&self.rt, stripes).await;
+                    let _held = self.hold(stripes).await;
                     Box::pin(self.deallocate(*number, lba.0, *blocks)).await
                 }
             };
+            fold(&self.rt, journey);
+            self.rt.part_from_journey();
             drop(asked);
             self.desk.answer(&self.rt, number, done);
         }
@@ -53,7 +58,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     ) -> Result<(), IoError> {
         let blocks = from.bytes() as u32 / self.geometry.block_bytes;
         let one = |segment| self.write_segment(Write { number, lba, from, fua }, segment);
-        many(self.layout.segments(lba, blocks), one).await
+        many(&self.rt, self.layout.segments(lba, blocks), one).await
     }
 
     async fn write_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
@@ -73,9 +78,10 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     async fn try_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
         let stripe = segment.stripe;
         let parity = self.layout.parity_of(stripe).expect("an array with parities");
+        let way = self.ways.begin(&self.rt);
         let sum = match self.is_out(parity, stripe) {
             true => None,
-            false => Some(self.new_parity(write, segment, parity).await?),
+            false => Some(self.new_parity(write, segment, parity, &way).await?),
         };
         let sum = sum.as_ref().map(|sum| (parity, sum.part(0, sum.bytes())));
         let data = segment.data.0..=segment.data.1;
@@ -86,7 +92,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         let one = |(member, from)| {
             self.write_or_without(Place { number: write.number, member, block }, from, write.fua)
         };
-        all(there, one).await
+        let done = all(&self.rt, there, one).await;
+        way.passed();
+        done
     }
 
     /// The caller's bytes for this chunk of a segment.
@@ -114,6 +122,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         write: Write<'_>,
         segment: Segment,
         parity: u32,
+        way: &Way<'_>,
     ) -> Result<Buffer, IoError> {
         let (layout, stripe) = (&self.layout, segment.stripe);
         let (first, last) = segment.data;
@@ -139,7 +148,10 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let of = |data: &u32| is_new(data) != by_others;
             let old = (0..layout.data()).filter(of).map(member);
             let old = old.chain((!by_others).then_some(parity));
-            done = all(old, |member| self.add_up(at(member), &sum)).await;
+            done = all(&self.rt, old, |member| self.add_up(at(member), &sum)).await;
+            if !by_others || others > 0 {
+                way.passed();
+            }
             if done.is_ok() {
                 let sum = sum.into_inner();
                 self.count(|counters| match by_others && others == 0 {
@@ -157,6 +169,13 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             }
         }
         done.map(|()| unreachable!("what could be read has been returned"))
+    }
+
+    /// Waits for stripes.
+    pub async fn hold(&self, stripes: (u64, u64)) -> Held<'_> {
+        let held = self.stripes.hold(&self.rt, stripes).await;
+        self.rt.mark(self.stripe_wait);
+        held
     }
 
     async fn spend(&self, number: usize, bytes: usize, buffers: u32) {
@@ -201,7 +220,12 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 
     /// What all members but this one add up to: what it holds, or should. Its stripe is held.
-    async fn sum_of_others(&self, at: Place, bytes: usize) -> Result<Vec<u8>, IoError> {
+    async fn sum_of_others(
+        &self,
+        at: Place,
+        bytes: usize,
+        way: &Way<'_>,
+    ) -> Result<Vec<u8>, IoError> {
         let stripe = at.block / self.layout.chunk();
         if self.out.get().is_some_and(|out| out.member != at.member && stripe >= out.rebuilt) {
             let why = "no other member of the array out";
@@ -209,8 +233,9 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         }
         let sum = RefCell::new(self.room(bytes));
         let others = (0..self.layout.members()).filter(|other| *other != at.member);
-        let done = all(others, |member| self.add_up(Place { member, ..at }, &sum)).await;
+        let done = all(&self.rt, others, |member| self.add_up(Place { member, ..at }, &sum)).await;
         let sum = sum.into_inner();
+        way.passed();
         self.spend(at.number, bytes, self.layout.members() - 1).await;
         match done {
             Ok(()) => Ok(sum),
@@ -222,8 +247,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 
     /// What a member held there, without it. Its stripe is held.
-    pub async fn recover(&self, at: Place, into: &Buffer) -> Result<(), IoError> {
-        let sum = self.sum_of_others(at, into.bytes()).await?;
+    pub async fn recover(&self, at: Place, into: &Buffer, way: &Way<'_>) -> Result<(), IoError> {
+        let sum = self.sum_of_others(at, into.bytes(), way).await?;
         into.copy_in(0, &sum);
         self.rooms.borrow_mut().push(sum);
         Ok(())
@@ -241,7 +266,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     ) -> Result<(), IoError> {
         self.judge()?;
         let at = Place { number, member, block: stripe * self.layout.chunk() };
-        let sum = self.sum_of_others(at, self.chunk_bytes()).await?;
+        let way = self.ways.begin(&self.rt);
+        let sum = self.sum_of_others(at, self.chunk_bytes(), &way).await?;
         let from = self.buffer_of(number, sum)?;
         self.disk(at).write(Lba(at.block), from, false).await.1
     }
@@ -250,7 +276,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     pub async fn resync_stripe(&self, number: usize, stripe: u64) -> Result<bool, IoError> {
         let Some(member) = self.layout.parity_of(stripe) else { return Ok(false) };
         let at = Place { number, member, block: stripe * self.layout.chunk() };
-        let sum = RefCell::new(self.sum_of_others(at, self.chunk_bytes()).await?);
+        let way = self.ways.begin(&self.rt);
+        let sum = RefCell::new(self.sum_of_others(at, self.chunk_bytes(), &way).await?);
         let right = self.buffer_of(number, sum.borrow().clone())?;
         self.add_up(at, &sum).await?;
         let wrong = sum.borrow().iter().any(|byte| *byte != 0);
@@ -297,7 +324,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                     done => done,
                 }
             };
-        all(0..self.layout.members(), one).await
+        all(&self.rt, 0..self.layout.members(), one).await
     }
 
     async fn write_zeros(&self, number: usize, mut lba: u64, end: u64) -> Result<(), IoError> {

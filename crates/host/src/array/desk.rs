@@ -9,6 +9,7 @@ use bus::Buffer;
 use runtime::{Parked, Pool, Rt, TaskId};
 use wire::Lba;
 
+use super::journey::Ways;
 use crate::IoError;
 
 /// A change.
@@ -29,6 +30,7 @@ pub struct Desk {
 struct Place {
     task: Cell<Option<TaskId>>,
     asked: RefCell<Option<Asked>>,
+    journey: Cell<u32>,
     done: Cell<Option<Result<(), IoError>>>,
     /// Who asked, and waits; none: nobody does any more.
     caller: Cell<Option<Parked>>,
@@ -50,9 +52,12 @@ impl Desk {
     }
 
     /// Hands a change to a task, as soon as one is free, and waits for its end.
-    pub async fn carry_out(&self, rt: &Rt, asked: Asked) -> Result<(), IoError> {
+    pub async fn carry_out(&self, rt: &Rt, ways: &Ways, asked: Asked) -> Result<(), IoError> {
+        let since = rt.now();
         let number = self.free.take(rt).await;
         let place = &self.places[usize::from(number)];
+        ways.begin_place(rt, number, since);
+        place.journey.set(rt.journey());
         let caller = Caller { desk: self, rt, number };
         *place.asked.borrow_mut() = Some(asked);
         rt.hand_over_to(place.task.get().expect("each place has its task"));
@@ -68,10 +73,11 @@ impl Desk {
         done
     }
 
-    /// What is asked next of the task of this place.
-    pub async fn next(&self, number: usize) -> Asked {
+    /// What is asked next of the task of this place, and its journey.
+    pub async fn next(&self, number: usize) -> (Asked, u32) {
         let place = &self.places[number];
-        poll_fn(|_| place.asked.borrow_mut().take().map_or(Poll::Pending, Poll::Ready)).await
+        let take = || place.asked.borrow_mut().take().map(|asked| (asked, place.journey.get()));
+        poll_fn(|_| take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
     /// It is done.

@@ -20,6 +20,7 @@
 
 mod change;
 mod desk;
+mod journey;
 mod layout;
 mod stripes;
 mod together;
@@ -31,17 +32,22 @@ use core::cell::{Cell, RefCell};
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::Rt;
+use runtime::{Rt, Stage};
 use wire::Lba;
 
 use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use desk::{Asked, Desk};
+pub use journey::Numbers;
+use journey::Ways;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
 use stripes::Stripes;
 use together::all;
 
 /// The cost that a port is asked for: 512 bytes of one buffer added to those of another, for a parity.
 pub const COSTS: &[&str] = &["parity"];
+
+/// The stages that an array has beside those of its members: until stripes are nobody else's, and parities.
+pub const STAGES: [&str; 2] = ["stripe wait", COSTS[0]];
 
 /// The unit of [`COSTS`], bytes.
 const PARITY_BYTES: u32 = 512;
@@ -55,6 +61,8 @@ pub struct Options {
     pub parity: bool,
     /// Writes under way at once, where there is a parity.
     pub writes: u16,
+    /// Where its own journeys are.
+    pub journeys: Numbers,
 }
 
 /// Why devices make no array.
@@ -95,6 +103,8 @@ struct Shared<P: HostPort, D> {
     failed: Cell<Option<IoError>>,
     stripes: Stripes,
     desk: Desk,
+    ways: Ways,
+    stripe_wait: Stage,
     /// Room for sums.
     rooms: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
@@ -155,6 +165,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             false => disks[0][0].deallocated(),
         };
         let rt = ports[0].rt().clone();
+        let writes = if options.parity { options.writes } else { 0 };
         let shared = Rc::new(Shared {
             parity: ports.iter().map(|port| port.cost(COSTS[0])).collect(),
             layout,
@@ -169,7 +180,9 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             out: Cell::new(None),
             failed: Cell::new(None),
             stripes: Stripes::default(),
-            desk: Desk::new(if options.parity { options.writes } else { 0 }),
+            desk: Desk::new(writes),
+            ways: Ways::new(options.journeys, writes),
+            stripe_wait: rt.stage(STAGES[0]),
             rooms: RefCell::default(),
             counters: Cell::default(),
             disks: RefCell::new(disks),
@@ -331,10 +344,11 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             }
         }
         self.judge()?;
-        let _held = self.stripes.hold(&self.rt, (stripe, stripe + 1)).await;
+        let way = self.ways.begin(&self.rt);
+        let _held = self.hold((stripe, stripe + 1)).await;
         self.count(|counters| counters.recovered += 1);
         // Seldom, and long.
-        Box::pin(self.recover(Place { number, member, block }, &into)).await
+        Box::pin(self.recover(Place { number, member, block }, &into, &way)).await
     }
 }
 
@@ -347,7 +361,7 @@ fn is_lost(kind: Kind) -> bool {
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// Lets a task change stripes.
     async fn change(&self, asked: Asked) -> Result<(), IoError> {
-        self.shared.desk.carry_out(&self.shared.rt, asked).await
+        self.shared.desk.carry_out(&self.shared.rt, &self.shared.ways, asked).await
     }
 
     async fn read_all(&self, lba: Lba, into: &Buffer) -> Result<(), IoError> {
@@ -359,7 +373,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
                 into.part(piece.from as usize * block_bytes, piece.blocks as usize * block_bytes);
             shared.read_piece(self.number, piece, part)
         };
-        let done = all(shared.layout.pieces(lba.0, blocks), part).await;
+        let done = all(&shared.rt, shared.layout.pieces(lba.0, blocks), part).await;
         done.map_err(|error| IoError { lba: Some(lba), ..error })
     }
 
@@ -368,7 +382,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         let shared = &*self.shared;
         let blocks = from.bytes() as u32 / shared.geometry.block_bytes;
         let write = |piece: Piece| shared.write_piece(self.number, piece, from, fua);
-        all(shared.layout.pieces(lba.0, blocks), write).await
+        all(&shared.rt, shared.layout.pieces(lba.0, blocks), write).await
     }
 
     async fn deallocate_striped(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
@@ -381,7 +395,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             let disk = shared.disk(Place { number, member, block: from });
             disk.deallocate(Lba(from), (to - from) as u32).await
         };
-        all(0..layout.members(), one).await
+        all(&shared.rt, 0..layout.members(), one).await
     }
 }
 
@@ -430,7 +444,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
         };
         async move {
             shared.judge()?;
-            all(0..shared.layout.members(), one).await
+            all(&shared.rt, 0..shared.layout.members(), one).await
         }
     }
 

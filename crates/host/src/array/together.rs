@@ -4,65 +4,92 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
-use core::task::Poll;
+use core::task::{Context, Poll};
 
-use runtime::beside_others;
+use runtime::{Rt, beside_others};
 
 use crate::IoError;
 
 type Done = Result<(), IoError>;
 
 /// Carries out what `work` makes of each of these, and gives the first error in their order once all have
-/// ended. One or two lie with the caller; more are boxed.
+/// ended. One or two lie with the caller; more are boxed. Each has a journey of its own; that of the last to
+/// end, for which the others were waited, is the task's afterwards.
 pub async fn all<T, F: Future<Output = Done>>(
+    rt: &Rt,
     mut of: impl Iterator<Item = T>,
     work: impl Fn(T) -> F,
 ) -> Done {
     let Some(one) = of.next() else { return Ok(()) };
     let Some(two) = of.next() else { return work(one).await };
     match of.next() {
-        None => both(one, two, work).await,
-        Some(three) => many([one, two, three].into_iter().chain(of), work).await,
+        None => both(rt, one, two, work).await,
+        Some(three) => many(rt, [one, two, three].into_iter().chain(of), work).await,
     }
 }
 
-async fn both<T, F: Future<Output = Done>>(one: T, two: T, work: impl Fn(T) -> F) -> Done {
+/// How far one of several has come that a task is about.
+struct Part {
+    journey: u32,
+    done: Option<Done>,
+}
+
+impl Part {
+    fn new(rt: &Rt) -> Part {
+        rt.part_from_journey();
+        Part { journey: rt.journey(), done: None }
+    }
+
+    /// Polls it, unless it has ended; gives its journey if it has now.
+    fn poll(
+        &mut self,
+        work: Pin<&mut impl Future<Output = Done>>,
+        rt: &Rt,
+        cx: &Context<'_>,
+    ) -> Option<u32> {
+        if self.done.is_some() {
+            return None;
+        }
+        rt.take_along(self.journey);
+        if let Poll::Ready(done) = work.poll(&mut beside_others(cx)) {
+            self.done = Some(done);
+        }
+        self.journey = rt.journey();
+        rt.part_from_journey();
+        self.done.map(|_| self.journey)
+    }
+}
+
+async fn both<T, F: Future<Output = Done>>(rt: &Rt, one: T, two: T, work: impl Fn(T) -> F) -> Done {
     let (mut one, mut two) = (pin!(work(one)), pin!(work(two)));
-    let (mut first, mut second) = (None, None);
+    let (mut first, mut second) = (Part::new(rt), Part::new(rt));
     poll_fn(|cx| {
-        if first.is_none()
-            && let Poll::Ready(done) = one.as_mut().poll(&mut beside_others(cx))
-        {
-            first = Some(done);
-        }
-        if second.is_none()
-            && let Poll::Ready(done) = two.as_mut().poll(&mut beside_others(cx))
-        {
-            second = Some(done);
-        }
-        match (first, second) {
-            (Some(first), Some(second)) => Poll::Ready(first.and(second)),
-            _ => Poll::Pending,
-        }
+        let ended = first.poll(one.as_mut(), rt, cx);
+        let ended = second.poll(two.as_mut(), rt, cx).or(ended);
+        let (Some(first), Some(second)) = (first.done, second.done) else { return Poll::Pending };
+        ended.into_iter().for_each(|journey| rt.take_along(journey));
+        Poll::Ready(first.and(second))
     })
     .await
 }
 
 /// As [`all`], each boxed: for work that is long itself.
 pub async fn many<T, F: Future<Output = Done>>(
+    rt: &Rt,
     of: impl Iterator<Item = T>,
     work: impl Fn(T) -> F,
 ) -> Done {
-    let boxed = |one| (None, Box::pin(work(one)));
-    let mut left: Vec<(Option<Done>, Pin<Box<F>>)> = of.map(boxed).collect();
+    let boxed = |one| (Part::new(rt), Box::pin(work(one)));
+    let mut parts: Vec<(Part, Pin<Box<F>>)> = of.map(boxed).collect();
     poll_fn(|cx| {
-        for (done, one) in left.iter_mut().filter(|(done, _)| done.is_none()) {
-            if let Poll::Ready(ended) = one.as_mut().poll(&mut beside_others(cx)) {
-                *done = Some(ended);
-            }
+        let mut ended = None;
+        for (part, work) in &mut parts {
+            ended = part.poll(work.as_mut(), rt, cx).or(ended);
         }
-        let done = left.iter().try_fold(Ok(()), |sum: Done, (done, _)| Some(sum.and((*done)?)));
-        done.map_or(Poll::Pending, Poll::Ready)
+        let done = parts.iter().try_fold(Ok(()), |sum: Done, (part, _)| Some(sum.and(part.done?)));
+        let Some(done) = done else { return Poll::Pending };
+        ended.into_iter().for_each(|journey| rt.take_along(journey));
+        Poll::Ready(done)
     })
     .await
 }

@@ -12,6 +12,7 @@ use ftl::Stats;
 use host::InitError;
 use host::array::{self as driver, Unfit};
 use media::contents::Backing;
+use runtime::STAGES_MAX;
 
 use super::{Driver, Interface, collections};
 use crate::medium::Store;
@@ -32,6 +33,27 @@ pub struct ArrayDriver<P: HostPort, D: Driver<P>> {
     arrays: Vec<driver::Array<P, D::Disk>>,
 }
 
+/// Stages that an array has beside its members'.
+const OWN: usize = driver::STAGES.len();
+
+/// Queue numbers for an array's own journeys, for each of its queues: changes, and parts of them.
+pub(crate) const JOURNEYS: u16 = 2;
+
+impl<I: Interface> Array<I> {
+    const ALL_STAGES: &'static [&'static str] = &{
+        let mut all = [""; STAGES_MAX];
+        let (mut number, members) = (0, I::STAGES);
+        while number < members.len() + OWN {
+            all[number] = match number < members.len() {
+                true => members[number],
+                false => driver::STAGES[number - members.len()],
+            };
+            number += 1;
+        }
+        all
+    };
+}
+
 fn array_of(plan: &Plan) -> &plan::Array {
     plan.array.as_ref().expect("checked before the world is built")
 }
@@ -45,7 +67,7 @@ pub(crate) fn of_member(plan: &Plan, number: u32) -> Plan {
 
 impl<I: Interface> Interface for Array<I> {
     const NAME: &'static str = I::NAME;
-    const STAGES: &'static [&'static str] = I::STAGES;
+    const STAGES: &'static [&'static str] = Self::ALL_STAGES.split_at(I::STAGES.len() + OWN).0;
     const DEPTH_MAX: u32 = I::DEPTH_MAX;
     const BARE: bool = I::BARE;
     const MASKS: Option<Masks> = I::MASKS;
@@ -133,6 +155,11 @@ impl<I: Interface> Interface for Array<I> {
             chunk_bytes: array.chunk_bytes,
             parity: array.parity,
             writes: (plan.host.queues * plan.host.queue_depth).min(WRITES_MAX) as u16,
+            journeys: driver::Numbers {
+                queue: (array.devices * I::journey_queues(plan.host.queues)) as u16,
+                depth: plan.host.queue_depth as u16,
+                queues: JOURNEYS * plan.host.queues as u16,
+            },
         };
         let port = ports[0].clone();
         let arrays = driver::Array::new(ports[..each].to_vec(), disks.collect(), options);

@@ -3,11 +3,11 @@
 use bus::link::Way;
 use bus::live::{LiveHost, Shared};
 use bus::sim::SimBus;
-use runtime::{Journeys, Rt, Span};
+use runtime::{Journeys, Rt, STAGES_MAX, Span};
 
-use super::{RunError, journeys, shared, sim_spec, simulated_device};
+use super::{RunError, shared, sim_spec, simulated_device};
 use crate::device::{Clock, Device, FlashSeen, Kept};
-use crate::interfaces::{Interface, of_member};
+use crate::interfaces::{Interface, JOURNEYS, of_member};
 use crate::plan::Plan;
 
 /// How long the host's own link has been busy: that above the switch, where there is one.
@@ -31,7 +31,10 @@ pub(crate) fn buses<I: Interface>(rt: &Rt, plan: &Plan) -> Vec<SimBus> {
     let spec = sim_spec::<I>(plan);
     match I::members(plan) {
         None => vec![SimBus::new(rt, spec)],
-        Some(array) => SimBus::below_switch(rt, &spec, array.above(plan), array.devices),
+        Some(array) => {
+            let rts: Vec<_> = (0..array.devices).map(|number| of::<I>(rt, plan, number)).collect();
+            SimBus::below_switch(&rts, &spec, array.above(plan))
+        }
     }
 }
 
@@ -46,9 +49,10 @@ pub(super) fn simulated_devices<I: Interface>(
 }
 
 /// The driver's ends of these, in one host.
-pub(super) fn hosts(rt: &Rt, shared: &[Shared]) -> Vec<LiveHost> {
+pub(super) fn hosts<I: Interface>(rt: &Rt, shared: &[Shared], plan: &Plan) -> Vec<LiveHost> {
     let first = shared[0].host(rt);
-    shared.iter().map(|shared| first.beside(shared)).collect()
+    let each = |(number, shared)| first.beside(&of::<I>(rt, plan, number), shared);
+    (0..).zip(shared).map(each).collect()
 }
 
 pub(super) fn live_devices<I: Interface>(
@@ -57,8 +61,9 @@ pub(super) fn live_devices<I: Interface>(
     plan: &Plan,
 ) -> Result<Vec<Device>, RunError> {
     let each = |(number, shared): (u32, &Shared)| {
+        let rt = of::<I>(rt, plan, number);
         let plan = of_member(plan, number);
-        Device::start::<I, _>(shared.device(rt), Kept::new(&plan)?, Clock::Wall, &plan)
+        Device::start::<I, _>(shared.device(&rt), Kept::new(&plan)?, Clock::Wall, &plan)
     };
     (0..).zip(shared).map(each).collect()
 }
@@ -71,7 +76,18 @@ pub(super) fn shared_with_all<I: Interface>(plan: &Plan) -> Result<Vec<Shared>, 
     Ok(std::iter::once(first.clone()).chain(others).collect())
 }
 
-/// The journeys of a world. An array has none: its members' commands have the same numbers.
-pub(super) fn followed<I: Interface>(plan: &Plan, sample_log2: u32) -> Option<Journeys> {
-    I::members(plan).is_none().then(|| journeys::<I>(plan, sample_log2))
+/// The executor as this member's bus has it: its commands' journeys are its own.
+fn of<I: Interface>(rt: &Rt, plan: &Plan, number: u32) -> Rt {
+    rt.queues_from((number * I::journey_queues(plan.host.queues)) as u16)
+}
+
+/// The journeys of a world. Those of an array's members follow one another, and behind them are its own
+/// changes of stripes.
+pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
+    let each = I::journey_queues(plan.host.queues);
+    let queues = I::members(plan)
+        .map_or(each, |array| array.devices * each + u32::from(JOURNEYS) * plan.host.queues);
+    // An interface with more does not compile.
+    const { assert!(I::STAGES.len() <= STAGES_MAX) };
+    Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
 }
