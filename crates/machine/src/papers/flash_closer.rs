@@ -12,7 +12,7 @@ const WORKERS: [u32; 4] = [1, 2, 4, 8];
 /// Up to this size the paper gives what a host core does for small accesses.
 const SMALL: u32 = 16_384;
 /// Capacity, buffers and tables are a drive's by so much.
-const SCALE: f64 = 1024.0;
+pub(super) const SCALE: f64 = 1024.0;
 
 /// Why reads do not come out as the paper has them.
 const SCATTERED: &str = "a map by 512 B scatters what is written together over pages, \
@@ -78,7 +78,7 @@ fn what_is_whose() -> Exhibit {
 }
 
 /// A row of the paper's that is judged by a shape.
-fn row(
+pub(super) fn row(
     what: &'static str,
     unit: &'static str,
     paper: f64,

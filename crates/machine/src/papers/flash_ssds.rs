@@ -7,10 +7,11 @@ use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
 use super::measure::Machine;
-use crate::interfaces::{HostFlash, Nvme};
+use crate::interfaces::{Array, HostFlash, Nvme};
+use crate::plan::Plan;
 use crate::series::{Point, TimeSeries};
 use crate::work::Work;
-use crate::world::{self, Options, RunError};
+use crate::world::{self, Options, Outcome, RunError};
 
 /// How often a run is looked at.
 const INTERVAL: Span = Span::ms(1);
@@ -120,16 +121,28 @@ pub(super) struct Ran {
     pub series: TimeSeries,
 }
 
+/// Runs this on new drives, in virtual time: one, or an array of them.
+pub(super) fn simulate(
+    ssd: Ssd,
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    match (ssd, plan.array.is_some()) {
+        (Ssd::Bridge, false) => world::simulate::<Nvme>(plan, work, options),
+        (Ssd::Closer, false) => world::simulate::<HostFlash>(plan, work, options),
+        (Ssd::Bridge, true) => world::simulate::<Array<Nvme>>(plan, work, options),
+        (Ssd::Closer, true) => world::simulate::<Array<HostFlash>>(plan, work, options),
+    }
+}
+
 /// Runs a load on a new drive, in virtual time.
 pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Ran, RunError> {
     let plan = machine.open()?;
     let work = Work::parse(Path::new("papers"), &load.job(), Mapping::default());
     let work = work.map_err(RunError::of)?;
     let options = Options { series: Some(INTERVAL), ..Options::default() };
-    let mut outcome = match ssd {
-        Ssd::Bridge => world::simulate::<Nvme>(&plan, &work, options)?,
-        Ssd::Closer => world::simulate::<HostFlash>(&plan, &work, options)?,
-    };
+    let mut outcome = simulate(ssd, &plan, &work, options)?;
     let (_, ran) = outcome.jobs.pop().expect("the load is the last");
     if ran.errors() > 0 {
         return Err(RunError(ran.messages.join("; ")));

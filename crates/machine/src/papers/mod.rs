@@ -9,6 +9,7 @@ mod adaptive;
 mod blocks;
 mod dc_express;
 mod fastpath;
+mod flash_arrays;
 mod flash_cliff;
 mod flash_closer;
 mod flash_ssds;
@@ -238,6 +239,13 @@ impl fmt::Display for Exhibit {
     }
 }
 
+/// Drives that are written several times over, and arrays of them.
+fn flash_in_minutes() -> Result<Vec<Exhibit>, RunError> {
+    let mut exhibits = flash_cliff::exhibits()?;
+    exhibits.extend(flash_arrays::exhibits()?);
+    Ok(exhibits)
+}
+
 /// The papers that there are.
 pub fn all() -> &'static [Paper] {
     &[
@@ -270,7 +278,7 @@ pub fn all() -> &'static [Paper] {
             title: "Challenges in Getting Flash Drives Closer to CPU (HotStorage 2013)",
             authors: "Jung, Kandemir",
             exhibits: flash_closer::exhibits,
-            long: Some(flash_cliff::exhibits),
+            long: Some(flash_in_minutes),
         },
         Paper {
             name: "vortex",
