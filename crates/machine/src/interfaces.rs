@@ -530,6 +530,7 @@ fn options(plan: &Plan) -> front::Options {
         queue_entries_max: device.queue_entries,
         transfer_bytes_max: device.mdts_bytes as u32,
         arbitration_burst: device.arbitration_burst,
+        controllers: 1,
         namespaces: plan.device.namespaces as u16,
         protection: plan.device.protection,
         urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),

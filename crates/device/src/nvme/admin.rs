@@ -16,6 +16,7 @@ use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
+use super::features::is_of_reservations;
 use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
@@ -52,6 +53,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
             Command::GetFeatures { fid: fid::AUTONOMOUS_POWER, select, .. } => {
                 self.get_transitions(number, &request, select).await
+            }
+            Command::SetFeatures(set) if is_of_reservations(set.fid) => {
+                self.set_reservation_feature(number, &request, set).await
+            }
+            Command::GetFeatures { fid, select, cdw11 } if is_of_reservations(fid) => {
+                self.get_reservation_feature(number, &request, (fid, select, cdw11)).await
             }
             Command::SetFeatures(set) => self.set_feature(request.nsid, set).await,
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
@@ -225,6 +232,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
             lid::COMMANDS_SUPPORTED => Ok(self.effects().as_bytes().to_vec()),
             lid::SELF_TEST => Ok(self.self_test_page()),
+            lid::RESERVATION => Ok(self.notification_page().as_bytes().to_vec()),
             lid::SANITIZE if self.has_admin(opcode::admin::SANITIZE) => {
                 Ok(self.sanitize_page().as_bytes().to_vec())
             }
@@ -315,22 +323,18 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let mut events = self.events.borrow_mut();
             let cid = events.held.pop_front().expect("not empty");
             let event = events.pending.pop_front().expect("not empty");
-            events.silent[usize::from(event.kind())] = true;
+            events.silent.push(event.log_page());
             drop(events);
             let cqe = Cqe::new(cid, Status::SUCCESS).with_result(event.into_bits());
             self.post(QueueId::ADMIN, cqe, place);
         }
     }
 
-    /// Reading a log page lets events of its kind come again.
+    /// Reading a log page lets events that lead to it come again.
     fn unsilence(&self, lid: u8) {
-        let kind = match lid {
-            lid::ERROR => 0,
-            lid::SMART_HEALTH => 1,
-            lid::CHANGED_NAMESPACES => 2,
-            lid::SANITIZE => 6,
-            _ => return,
-        };
-        self.events.borrow_mut().silent[kind] = false;
+        self.events.borrow_mut().silent.retain(|page| *page != lid);
+        if lid == lid::RESERVATION {
+            self.notification_is_read();
+        }
     }
 }

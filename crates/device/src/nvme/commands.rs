@@ -80,6 +80,10 @@ const IO: &[Row] = &[
     row(io::DATASET_MANAGEMENT, WRITES, oncs::DATASET_MANAGEMENT),
     row(io::VERIFY, PLAIN, oncs::VERIFY),
     row(io::COPY, WRITES, oncs::COPY),
+    row(io::RESERVATION_REGISTER, PLAIN, oncs::RESERVATIONS),
+    row(io::RESERVATION_REPORT, PLAIN, oncs::RESERVATIONS),
+    row(io::RESERVATION_ACQUIRE, PLAIN, oncs::RESERVATIONS),
+    row(io::RESERVATION_RELEASE, PLAIN, oncs::RESERVATIONS),
 ];
 
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {

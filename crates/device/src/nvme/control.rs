@@ -145,7 +145,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.ready.set(false);
         self.shadows.reset();
         self.reset_ends_self_test();
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             slot.cut(&self.rt, Cut::Silently);
         }
         self.until_idle(|_| true).await;
@@ -156,6 +156,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.port.store(sq_tail_doorbell(QueueId(qid), 0), 0);
             self.port.store(cq_head_doorbell(QueueId(qid), 0), 0);
         }
+        self.forget_nameless_host();
+        self.member.forget();
         *self.features.borrow_mut() = Features::new(self.options.arbitration_burst);
         *self.events.borrow_mut() = Default::default();
         self.arbiter.reset();
@@ -201,7 +203,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Cuts the commands of a queue that is being deleted, and waits until they have completed.
     pub(super) async fn drain_sq(&self, qid: QueueId) {
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             if slot.busy.get().is_some_and(|(busy, _)| busy == qid) {
                 slot.cut(&self.rt, Cut::With(Status::ABORTED_SQ_DELETION));
             }

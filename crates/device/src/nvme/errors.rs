@@ -73,7 +73,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let first = u64::from(job.sqe.cdw11.get()) << 32 | u64::from(job.sqe.cdw10.get());
         match status.kind() {
             Status::LBA_OUT_OF_RANGE => {
-                let namespace = self.namespaces.active_at(Nsid(job.sqe.nsid.get()));
+                let namespace = self.active_at(Nsid(job.sqe.nsid.get()));
                 first.max(namespace.map_or(0, |(_, namespace)| namespace.lbas()))
             }
             _ => first,

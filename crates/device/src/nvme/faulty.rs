@@ -63,7 +63,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let slot = &self.slots[usize::from(number)];
         let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
         slot.after.set(Effect { medium: None, ..slot.after.get() });
-        let Ok((_, ns)) = self.namespaces.active_at(Nsid(job.sqe.nsid.get())) else { return };
+        let Ok((_, ns)) = self.active_at(Nsid(job.sqe.nsid.get())) else { return };
         let Some(Ok(extent)) = order.lbas.map(|(lba, blocks)| ns.extent(lba, blocks)) else {
             return;
         };

@@ -117,7 +117,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         let feature = Feature::unpack(set.fid, set.cdw11)?;
         if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
-            self.namespaces.active_at(nsid)?;
+            self.active_at(nsid)?;
             if attributes(set.fid) & PER_NAMESPACE == 0 {
                 return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
             }
@@ -187,6 +187,17 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 }
 
 /// Every feature can be changed, none be saved.
-fn attributes(feature: u8) -> u32 {
-    if feature == fid::ERROR_RECOVERY { CHANGEABLE | PER_NAMESPACE } else { CHANGEABLE }
+pub(super) fn attributes(feature: u8) -> u32 {
+    match feature {
+        fid::ERROR_RECOVERY | fid::RESERVATION_NOTIFICATION_MASK | fid::RESERVATION_PERSISTENCE => {
+            CHANGEABLE | PER_NAMESPACE
+        }
+        _ => CHANGEABLE,
+    }
+}
+
+/// Those that have to do with reservations, which are not kept here.
+pub(super) fn is_of_reservations(feature: u8) -> bool {
+    [fid::HOST_IDENTIFIER, fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE]
+        .contains(&feature)
 }

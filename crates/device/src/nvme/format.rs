@@ -9,6 +9,7 @@ use wire::nvme::status::Status;
 use super::Controller;
 use super::data::of_media;
 use super::namespace::{Door, Layout, Namespace, Place};
+use super::reservations::Touch;
 use super::self_test::Ended;
 use crate::faults::Hook;
 
@@ -20,7 +21,7 @@ struct Formatting<'a>(&'a Place);
 
 impl Drop for Formatting<'_> {
     fn drop(&mut self) {
-        self.0.door.set(Door::Open);
+        self.0.open();
     }
 }
 
@@ -30,11 +31,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// reset in the middle leaves some blocks erased and others not, and the format as it was.
     pub(super) async fn format_nvm(&self, nsid: Nsid, format: FormatNvm) -> Result<u32, Status> {
         let all: Vec<Nsid> = match nsid {
-            Nsid::BROADCAST => self.namespaces.active().collect(),
+            Nsid::BROADCAST => self.active().collect(),
             one => vec![one],
         };
         for nsid in &all {
-            self.namespaces.active_at(*nsid)?;
+            let (place, _) = self.active_at(*nsid)?;
+            if place.door.get() == Door::Reserved {
+                self.pass(place, Touch::Writes)?;
+            }
         }
         // MSET: metadata have a buffer of their own (MC).
         if format.metadata_inline {
@@ -47,7 +51,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         self.end_self_test(Ended::ByFormat, |of| of == Nsid::BROADCAST || all.contains(&of));
         for nsid in all {
-            let (place, namespace) = self.namespaces.active_at(nsid)?;
+            let (place, namespace) = self.active_at(nsid)?;
             self.format_one(place, namespace, layout).await?;
         }
         Ok(0)
@@ -59,7 +63,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         namespace: Namespace,
         layout: Layout,
     ) -> Result<(), Status> {
-        if place.door.get() != Door::Open {
+        if !place.door.get().is_settled() {
             return Err(place.door.get().refusal().unwrap_or(Status::INVALID_FIELD));
         }
         place.door.set(Door::Formatting);

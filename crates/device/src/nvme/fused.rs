@@ -15,6 +15,7 @@ use wire::nvme::status::Status;
 use wire::{CommandId, QueueId};
 
 use super::Controller;
+use super::reservations::Touch;
 use super::slot::{Cut, Job, Slot};
 use crate::faults::Hook;
 
@@ -185,7 +186,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if !same {
             return Err((invalid, invalid));
         }
-        let ns = self.enter(number, first.nsid).map_err(|status| (status, failed))?;
+        let enter = |touch| self.enter(number, first.nsid, || touch);
+        let ns = enter(Touch::Reads).map_err(|status| (status, failed))?;
+        enter(Touch::Writes).map_err(|status| (failed, status))?;
         if compare.blocks > BLOCKS_MAX {
             return Err((Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr(), failed));
         }
@@ -200,7 +203,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// A command is going to write here: returns when nobody is to be alone in these blocks.
     #[inline]
     pub(super) async fn claim(&self, number: u16, at: Extent) {
-        if self.alone.commands.get() > 0 {
+        if self.members.alone.commands.get() > 0 {
             self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at)))
                 .await;
         }
@@ -211,16 +214,18 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     async fn be_alone(&self, number: u16, at: Extent) {
         self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at))).await;
         self.slots[usize::from(number)].alone.set(Some(at));
-        self.alone.commands.set(self.alone.commands.get() + 1);
+        self.members.alone.commands.set(self.members.alone.commands.get() + 1);
         self.until_others(number, |slot| !slot.writing.get().is_some_and(|of| overlap(of, at)))
             .await;
     }
 
-    /// Waits until this can be said of all slots but one. What can change it is that a command ends.
+    /// Waits until this can be said of all slots but one, those of other controllers too. What can change
+    /// it is that a command ends.
     async fn until_others(&self, number: u16, holds: impl Fn(&Slot) -> bool) {
         loop {
             let version = self.quiet.version();
-            if (0..).zip(&self.slots).all(|(other, slot)| other == number || holds(slot)) {
+            let own = &self.slots[usize::from(number)];
+            if self.members.every_slot(|slot| std::ptr::eq(slot, own) || holds(slot)) {
                 return;
             }
             self.quiet.changed(&self.rt, version).await;
@@ -232,7 +237,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) fn unclaim(&self, slot: &Slot) {
         slot.writing.set(None);
         if slot.alone.take().is_some() {
-            self.alone.commands.set(self.alone.commands.get() - 1);
+            self.members.alone.commands.set(self.members.alone.commands.get() - 1);
         }
     }
 }

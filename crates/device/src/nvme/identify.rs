@@ -6,18 +6,19 @@ use wire::Nsid;
 use wire::nvme::admin::Identify;
 use wire::nvme::identify::{
     IDENTIFY_BYTES, IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList,
-    ascii_padded, cns, csi, lpa, oncs, sgls, vwc,
+    ascii_padded, cmic, cns, csi, ctratt, lpa, oncs, sgls, vwc,
 };
 use wire::nvme::opcode;
 use wire::nvme::registers::VERSION_1_4;
+use wire::nvme::reservation::rescap;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::namespace::{Metadata, Namespace};
 use super::sanitize::CAPABILITIES;
 use super::{
-    ABORTS_MAX, CONTROLLER_ID, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX,
-    NAMESPACES_MAX, UNCORRECTABLE_BYTES_MAX,
+    ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, NAMESPACES_MAX,
+    UNCORRECTABLE_BYTES_MAX,
 };
 use crate::faults::Hook;
 
@@ -62,7 +63,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             // Of one that is not attached, or not there, both are all zeros.
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
                 let there = match ask.cns {
-                    cns::NAMESPACE => self.namespaces.active_at(nsid),
+                    cns::NAMESPACE => self.active_at(nsid),
                     _ => self.namespaces.allocated_at(nsid),
                 };
                 match there {
@@ -82,28 +83,33 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                     cns::ALLOCATED_NAMESPACES => {
                         NamespaceList::after(nsid, self.namespaces.allocated())
                     }
-                    _ => NamespaceList::after(nsid, self.namespaces.active()),
+                    _ => NamespaceList::after(nsid, self.active()),
                 };
                 page.copy_from_slice(list.as_bytes());
             }
             cns::NAMESPACE_DESCRIPTORS => {
-                let (_, ns) = self.namespaces.active_at(nsid)?;
+                let (_, ns) = self.active_at(nsid)?;
                 let eui64 = Some(eui64(ns));
                 let descriptors =
                     IdDescriptors { eui64, csi: Some(csi::NVM), ..Default::default() };
                 *page = descriptors.to_bytes();
             }
             cns::COMMAND_SET_NAMESPACE => {
-                self.namespaces.active_at(nsid)?;
+                self.active_at(nsid)?;
                 nvm()?;
             }
-            // 5.17.2.12 and 5.17.2.13: the only controller, if its number is not below the one given.
+            // 5.17.2.12 and 5.17.2.13: those whose numbers are not below the one given.
             cns::CONTROLLERS_OF_NAMESPACE | cns::CONTROLLERS => {
-                let attached =
-                    ask.cns == cns::CONTROLLERS || self.namespaces.allocated_at(nsid)?.1.attached;
-                if attached && ask.cntid <= CONTROLLER_ID {
-                    page[0] = 1;
-                    page[2..4].copy_from_slice(&CONTROLLER_ID.to_le_bytes());
+                let of = match ask.cns {
+                    cns::CONTROLLERS => u8::MAX,
+                    _ => self.namespaces.allocated_at(nsid)?.1.attached,
+                };
+                for member in self.members.all() {
+                    if member.id >= ask.cntid && member.bit() & of != 0 {
+                        page[0] += 1;
+                        let at = 2 * usize::from(page[0]);
+                        page[at..at + 2].copy_from_slice(&member.id.to_le_bytes());
+                    }
                 }
             }
             cns::COMMAND_SET_CONTROLLER => {
@@ -124,7 +130,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.mn = ascii_padded(MODEL).expect("ASCII");
         c.fr = ascii_padded(FIRMWARE).expect("ASCII");
         c.mdts = (self.options.transfer_bytes_max / 4096).ilog2() as u8;
-        c.cntlid = CONTROLLER_ID.into();
+        c.cntlid = self.member.id.into();
+        if !self.members.is_alone() {
+            c.cmic = cmic::SEVERAL_PORTS | cmic::SEVERAL_CONTROLLERS;
+        }
+        c.ctratt = ctratt::LONG_HOST_IDENTIFIERS.into();
         c.ver = VERSION_1_4.into();
         c.cntrltype = 1;
         c.acl = ABORTS_MAX - 1;
@@ -135,8 +145,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         let (admin, io) = self.optional_commands();
         c.oacs = admin.into();
-        // An extended self-test takes a minute, the least that can be said; there is one at a time.
-        (c.edstt, c.dsto) = (1.into(), 1);
+        // An extended self-test takes a minute, the least that can be said; there is one at a time, of each
+        // controller.
+        (c.edstt, c.dsto) = (1.into(), self.members.is_alone().into());
         let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.media.block_bytes());
         c.tnvmcap = bytes(self.media.blocks()).into();
         c.unvmcap = bytes(self.namespaces.unallocated()).into();
@@ -172,6 +183,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let mut n = IdentifyNamespace::new_zeroed();
         let blocks = ns.lbas();
         (n.nsze, n.ncap, n.nuse) = (blocks.into(), blocks.into(), blocks.into());
+        n.nmic = u8::from(!self.members.is_alone() && !ns.private);
+        n.rescap = rescap::KINDS | rescap::IGNORE_KEY_1_3;
+        if self.keeps_a_label() {
+            n.rescap |= rescap::PERSIST;
+        }
         n.dlfeat = DEALLOCATED_IS_ZERO | WRITE_ZEROES_DEALLOCATES;
         let (one, all) = self.copy_blocks_max(ns);
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);

@@ -11,6 +11,7 @@ use wire::nvme::status::Status;
 
 use super::data::{of_dma, of_media, part_of};
 use super::namespace::{Door, Namespace};
+use super::reservations::Touch;
 use super::{Controller, PIECE_BYTES};
 use crate::faults::Hook;
 use crate::lent::Lent;
@@ -27,7 +28,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if request.command == Command::Flush && request.nsid == Nsid::BROADCAST {
             return (self.flush_all().await.err().unwrap_or(Status::SUCCESS), 0);
         }
-        let ns = match self.enter(number, request.nsid) {
+        let ns = match self.enter(number, request.nsid, || Touch::of(&request.command)) {
             Ok(namespace) => namespace,
             // 8.21: of I/O commands that one alone is not aborted.
             Err(Status::SANITIZE_IN_PROGRESS) if request.command == Command::Flush => {
@@ -57,6 +58,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                     Err((status, range)) => (status, range),
                 };
             }
+            Command::ReservationRegister(_)
+            | Command::ReservationReport(_)
+            | Command::ReservationAcquire(_)
+            | Command::ReservationRelease(_) => {
+                let done = Box::pin(self.reservation(number, request)).await;
+                done.map_err(Status::with_dnr)
+            }
         };
         (done.err().unwrap_or(Status::SUCCESS), 0)
     }
@@ -64,18 +72,26 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// A Flush of every namespace.
     async fn flush_all(&self) -> Result<(), Status> {
         match self.namespaces.sanitizing.door().refusal() {
-            None => self.flush().await.map_err(of_media),
+            None => {
+                self.pass_all()?;
+                self.flush().await.map_err(of_media)
+            }
             Some(Status::SANITIZE_IN_PROGRESS) => Ok(()),
             Some(status) => Err(status),
         }
     }
 
-    /// The namespace that a command is about, if it may be.
+    /// The namespace that a command is about, if it may do this to it.
     #[inline]
-    pub(super) fn enter(&self, number: u16, nsid: Nsid) -> Result<Namespace, Status> {
-        let (place, namespace) = self.namespaces.active_at(nsid).map_err(Status::with_dnr)?;
+    pub(super) fn enter(
+        &self,
+        number: u16,
+        nsid: Nsid,
+        touch: impl FnOnce() -> Touch,
+    ) -> Result<Namespace, Status> {
+        let (place, namespace) = self.active_at(nsid).map_err(Status::with_dnr)?;
         if place.door.get() != Door::Open {
-            return Err(place.door.get().refusal().unwrap_or(Status::INVALID_FIELD));
+            self.pass(place, touch())?;
         }
         self.slots[usize::from(number)].io_namespace.set(Some(nsid));
         Ok(namespace)

@@ -24,8 +24,8 @@ pub const UNCORRECTABLE_BYTES_MAX: u32 = 64 * 1024;
 pub const ERROR_LOG_ENTRIES: usize = 64;
 /// The highest number of a namespace (NN), and the most that there can be.
 pub const NAMESPACES_MAX: u32 = 16;
-/// The controller's number in its subsystem (CNTLID).
-pub const CONTROLLER_ID: u16 = 1;
+/// The most controllers of a subsystem; they are numbered from 1 (CNTLID).
+pub const CONTROLLERS_MAX: u16 = 8;
 /// Interrupt vectors offered.
 pub const VECTORS: u16 = 64;
 /// Zero degrees Celsius, in kelvins.
@@ -36,6 +36,8 @@ const _: () = {
     assert!(ABORTS_MAX as u16 <= ADMIN_SLOTS);
     assert!(COPY_RANGES_MAX as usize * size_of::<wire::nvme::ranges::CopyRange>() == 4096);
     assert!(ERROR_LOG_ENTRIES * size_of::<wire::nvme::log::ErrorInformation>() == 4096);
+    // Controllers of a namespace are bits of a byte.
+    assert!(CONTROLLERS_MAX as u32 <= u8::BITS);
     // A piece is whole blocks of every format.
     assert!(PIECE_BYTES.is_multiple_of(4096));
 };

@@ -9,11 +9,12 @@ use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
+use super::Controller;
 use super::data::of_dma;
 use super::namespace::{Door, Namespace, Place};
+use super::reservations::Touch;
 use super::self_test::Ended;
 use super::slot::Cut;
-use super::{CONTROLLER_ID, Controller};
 use crate::faults::Hook;
 use crate::lent::Lent;
 
@@ -41,7 +42,7 @@ impl<'a> Hidden<'a> {
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
         self.place.namespace.set(self.before);
-        self.place.door.set(Door::Open);
+        self.place.open();
     }
 }
 
@@ -63,14 +64,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(Status::INVALID_FORMAT);
         }
         let layout = self.namespaces.layout_of(wanted.flbas, wanted.dps)?;
-        if lbas == 0 || capacity > lbas || wanted.nmic != 0 {
+        // NMIC: where there is one controller, nothing is shared.
+        let shared = wanted.nmic == 1 && !self.members.is_alone();
+        if lbas == 0 || capacity > lbas || (wanted.nmic != 0 && !shared) {
             return Err(Status::INVALID_FIELD);
         }
         if capacity < lbas {
             return Err(Status::THIN_PROVISIONING_NOT_SUPPORTED);
         }
         let (nsid, place) = self.namespaces.free()?;
-        let namespace = self.namespaces.lay(lbas, layout)?;
+        let namespace = self.namespaces.lay(lbas, layout, !shared)?;
         let hidden = Hidden::hide(place);
         // From here on its place is taken, and nobody sees it.
         place.namespace.set(Some(namespace));
@@ -91,15 +94,20 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let (place, namespace) = self.namespaces.allocated_at(nsid)?;
             self.must_be_open(place)?;
             let hidden = Hidden::hide(place);
-            self.drain_namespace(nsid).await;
+            self.drain_namespace(nsid, u8::MAX).await;
+            let reservations = place.reservations.take();
             hidden.becomes(None);
-            self.keep_or(|| place.namespace.set(Some(namespace)))?;
+            self.keep_or(|| {
+                place.namespace.set(Some(namespace));
+                place.reservations.replace(reservations);
+                place.open();
+            })?;
         }
         Ok(0)
     }
 
-    /// Attaches a namespace to this controller, or detaches it: commands that are under way in it complete
-    /// first, as aborted.
+    /// Attaches a namespace to controllers, or detaches it from them: their commands that are under way in it
+    /// complete first, as aborted.
     pub(super) async fn attach_namespace(
         &self,
         number: u16,
@@ -108,25 +116,30 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<u32, Status> {
         let (place, namespace) = self.namespaces.allocated_at(request.nsid)?;
         let data = self.brought(number, request).await?;
-        self.judge_controllers(&data[..])?;
+        let named = self.named_controllers(&data[..])?;
         self.must_be_open(place)?;
-        match (namespace.attached, attach) {
-            (true, true) => return Err(Status::NAMESPACE_ALREADY_ATTACHED),
-            (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED),
-            _ => {}
+        let there = self.members.all().iter().fold(0, |bits, member| bits | member.bit());
+        let attached =
+            if attach { namespace.attached | named } else { namespace.attached & !named };
+        if attach && namespace.attached & named != 0 {
+            return Err(Status::NAMESPACE_ALREADY_ATTACHED);
+        }
+        if !attach && namespace.attached & named != named {
+            return Err(Status::NAMESPACE_NOT_ATTACHED);
+        }
+        if namespace.private && (attached & there).count_ones() > 1 {
+            return Err(Status::NAMESPACE_IS_PRIVATE);
         }
         let hidden = Hidden::hide(place);
-        self.drain_namespace(request.nsid).await;
-        hidden.becomes(Some(Namespace { attached: attach, ..namespace }));
+        self.drain_namespace(request.nsid, named).await;
+        hidden.becomes(Some(Namespace { attached, ..namespace }));
         self.keep_or(|| place.namespace.set(Some(namespace)))?;
         Ok(0)
     }
 
+    /// That nothing is going on behind a door, and that no other host's reservation keeps this one out.
     fn must_be_open(&self, place: &Place) -> Result<(), Status> {
-        match place.door.get() {
-            Door::Open => Ok(()),
-            shut => Err(shut.refusal().unwrap_or(Status::INVALID_FIELD)),
-        }
+        self.pass(place, Touch::Writes)
     }
 
     /// Keeps the namespaces as they are now, or undoes what was done.
@@ -150,27 +163,27 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(data)
     }
 
-    /// A list of controllers (NVMe base 2.0, 4.4.1): this one, which is the only one there is.
-    fn judge_controllers(&self, list: &[u8]) -> Result<(), Status> {
+    /// A list of controllers (NVMe base 2.0, 4.4.1): of those that there are, by rising number.
+    fn named_controllers(&self, list: &[u8]) -> Result<u8, Status> {
         let mut numbers = list.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
         let count = usize::from(numbers.next().expect("a list has a count"));
-        let sense = count == 1 && numbers.next() == Some(CONTROLLER_ID);
-        if sense { Ok(()) } else { Err(Status::CONTROLLER_LIST_INVALID) }
+        let listed: Vec<u16> = numbers.take(count).collect();
+        let all = self.members.all();
+        let there = |id: &u16| all.iter().any(|member| member.id == *id);
+        let rises = listed.windows(2).all(|two| two[0] < two[1]);
+        if listed.is_empty() || listed.len() < count || !rises || !listed.iter().all(there) {
+            return Err(Status::CONTROLLER_LIST_INVALID);
+        }
+        Ok(listed.iter().fold(0, |bits, id| bits | 1 << (id - 1)))
     }
 
-    /// Cuts the commands that are under way in a namespace, and waits until they have completed.
-    async fn drain_namespace(&self, nsid: Nsid) {
+    /// Cuts the commands of these controllers that are under way in a namespace, and waits until they have
+    /// completed.
+    async fn drain_namespace(&self, nsid: Nsid, of: u8) {
         self.end_self_test(Ended::ByRemoval, |of| of == Nsid::BROADCAST || of == nsid);
         let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
-        for slot in self.slots.iter().filter(|slot| inside(slot)) {
-            slot.cut(&self.rt, Cut::With(Status::ABORT_REQUESTED));
-        }
-        loop {
-            let version = self.quiet.version();
-            if !self.slots.iter().any(|slot| inside(slot) && !slot.completing.get()) {
-                return;
-            }
-            self.quiet.changed(&self.rt, version).await;
-        }
+        let why = Cut::With(Status::ABORT_REQUESTED);
+        let members = &self.members;
+        members.drain(&self.rt, why, |member, slot| member.bit() & of != 0 && inside(slot)).await;
     }
 }

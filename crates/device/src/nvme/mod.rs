@@ -32,10 +32,13 @@ mod power;
 mod protect;
 mod queue;
 mod ranges;
+mod reservations;
+mod reserve;
 mod sanitize;
 mod self_test;
 mod shadow;
 mod slot;
+mod subsystem;
 mod uncorrectable;
 
 use std::cell::{Cell, RefCell};
@@ -48,22 +51,24 @@ use runtime::{Pool, Rt, Signal, Stage};
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::pi::Kind;
 use wire::nvme::registers::{Cc, Csts};
-use wire::{CommandId, QueueId};
+use wire::nvme::status::Status;
+use wire::{CommandId, Nsid, QueueId};
 
 use crate::faults::{Hook, Perfect};
 use arbitrate::Arbiter;
 use errors::ErrorLog;
 use features::Features;
-use fused::Alone;
 use interrupt::Coalescing;
 pub use limits::*;
-use namespace::Namespaces;
+use namespace::{Namespace, Namespaces, Place};
 use power::Power;
 pub use power::{POWER_STATES_MAX, PowerState};
 use queue::{Cq, Sq};
 use self_test::SelfTests;
 use shadow::Shadows;
 use slot::Slot;
+pub use subsystem::Subsystem;
+use subsystem::{Member, Members};
 
 /// What the plan decides about a controller.
 #[derive(Clone, Debug)]
@@ -88,6 +93,8 @@ pub struct Options {
     /// Under weighted round robin, commands of the urgent class that may go while others wait, before one of
     /// those does; none: all of them, as NVMe has it. At least 1.
     pub urgent_burst_max: Option<u32>,
+    /// Controllers that the subsystem is to have: 1 to [`CONTROLLERS_MAX`].
+    pub controllers: u16,
     /// Namespaces that a medium is divided into which says nothing of any: 1 to [`NAMESPACES_MAX`].
     pub namespaces: u16,
     /// What protects the blocks of those, if the medium keeps metadata; none: they have none.
@@ -111,6 +118,7 @@ impl Default for Options {
             transfer_bytes_max: 1 << 20,
             arbitration_burst: None,
             urgent_burst_max: None,
+            controllers: 1,
             namespaces: 1,
             protection: None,
             relaxed_ordering: false,
@@ -140,7 +148,11 @@ pub struct Controller<P, M, H = Perfect> {
     port: P,
     media: Rc<M>,
     hook: H,
-    namespaces: Namespaces,
+    namespaces: Rc<Namespaces>,
+    members: Rc<Members>,
+    /// What the others see of this one, and its bit in a set of controllers.
+    member: Rc<Member>,
+    bit: u8,
     options: Options,
     /// CSTS. The register shows it; the host may write there what it likes.
     csts: Cell<Csts>,
@@ -150,7 +162,7 @@ pub struct Controller<P, M, H = Perfect> {
     sqs: RefCell<Vec<Option<Sq>>>,
     cqs: RefCell<Vec<Option<Cq>>>,
     arbiter: Arbiter,
-    slots: Vec<Slot>,
+    slots: Rc<[Slot]>,
     idle: Pool<u16>,
     idle_admin: Pool<u16>,
     /// Whoever holds it watches the registers.
@@ -160,8 +172,8 @@ pub struct Controller<P, M, H = Perfect> {
     control_written: Signal,
     /// All submission queues have smaller numbers.
     sqs_end: Cell<u16>,
-    /// A slot has become idle.
-    quiet: Signal,
+    /// A slot has become idle, of this controller or another.
+    quiet: Rc<Signal>,
     features: RefCell<Features>,
     events: RefCell<Events>,
     coalescing: Coalescing,
@@ -171,7 +183,6 @@ pub struct Controller<P, M, H = Perfect> {
     power: Power,
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
-    alone: Alone,
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
@@ -183,15 +194,14 @@ struct Events {
     held: VecDeque<CommandId>,
     /// What has happened and has not been told.
     pending: VecDeque<AsyncEvent>,
-    /// Kinds that were told, and are silent until their log page is read.
-    silent: [bool; 8],
+    /// Log pages that the host was led to: events that lead there are silent until it has read them.
+    silent: Vec<u8>,
 }
 
 impl Events {
-    /// Notes that something has happened, unless the host knows of its kind already.
+    /// Notes that something has happened, unless the host is to look there already.
     fn note(&mut self, event: AsyncEvent) {
-        let silent = self.silent[usize::from(event.kind())];
-        if !silent && !self.pending.contains(&event) {
+        if !self.silent.contains(&event.log_page()) && !self.pending.contains(&event) {
             self.pending.push_back(event);
         }
     }
@@ -225,8 +235,18 @@ struct Costs {
     post: Cost,
 }
 
+/// What a controller has of its subsystem.
+struct Shared<M> {
+    media: Rc<M>,
+    namespaces: Rc<Namespaces>,
+    members: Rc<Members>,
+    quiet: Rc<Signal>,
+    member: Rc<Member>,
+}
+
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Starts a controller on this port, over this medium. It is disabled; the host enables it.
+    /// Starts a controller on this port, over this medium, the only one of its subsystem. It is disabled; the
+    /// host enables it.
     ///
     /// # Panics
     /// If the options make no sense: the plan's check comes first.
@@ -241,6 +261,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// # Panics
     /// As [`start`](Controller::start).
     pub fn start_with(port: P, media: Rc<M>, options: Options, hook: H) -> Rc<Self> {
+        let alone = Options { controllers: 1, ..options };
+        Subsystem::new(media, &alone).start_controller(port, alone, hook)
+    }
+
+    /// As [`Subsystem::start_controller`].
+    fn start_in(port: P, options: Options, hook: H, shared: Shared<M>) -> Rc<Self> {
+        let Shared { media, namespaces, members, quiet, member } = shared;
         assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
         assert!(options.io_queues > 0, "at least one pair of I/O queues");
         assert!(options.urgent_burst_max != Some(0), "the urgent class has its turn");
@@ -263,14 +290,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             sqs: RefCell::new((0..queues).map(|_| None).collect()),
             cqs: RefCell::new((0..queues).map(|_| None).collect()),
             arbiter: Arbiter::default(),
-            slots: (0..all).map(|_| Slot::default()).collect(),
+            slots: member.slots.clone(),
             idle: Pool::new((ADMIN_SLOTS..all).rev()),
             idle_admin: Pool::new((0..ADMIN_SLOTS).rev()),
             watch: Pool::new([Watch]),
             cc_noticed: Cell::new(0),
             control_written: Signal::default(),
             sqs_end: Cell::new(1),
-            quiet: Signal::default(),
+            quiet,
             features: RefCell::new(Features::new(options.arbitration_burst)),
             events: RefCell::default(),
             coalescing: Coalescing::default(),
@@ -279,7 +306,6 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self_tests: SelfTests::default(),
             power: Power::default(),
             firsts: Cell::new(0),
-            alone: Alone::default(),
             shadows: Shadows::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
@@ -295,7 +321,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
             rt,
             port,
-            namespaces: Namespaces::of(&*media, options.namespaces, options.protection),
+            namespaces,
+            bit: member.bit(),
+            members,
+            member,
             media,
             hook,
             options,
@@ -319,12 +348,24 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.rt.spawn(self.clone().run_self_tests());
         self.rt.spawn(self.clone().run_sanitizes());
         self.rt.spawn(self.clone().look_at_shadows());
+        self.rt.spawn(self.clone().tell_of_others());
         if self.may_idle() {
             self.rt.spawn(self.clone().follow_transitions());
         }
         if self.hook.is_on() {
             self.rt.spawn(self.clone().stop_when_fatal());
         }
+    }
+
+    /// A namespace that commands to this controller may be about: see [`Namespaces::active_at`].
+    #[inline]
+    fn active_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
+        self.namespaces.active_at(nsid, self.bit)
+    }
+
+    /// Those that it has attached, by rising number.
+    fn active(&self) -> impl Iterator<Item = Nsid> + '_ {
+        self.namespaces.active(self.bit)
     }
 
     /// Something happened that the host may want to know: tells it, if it has asked.

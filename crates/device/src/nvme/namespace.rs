@@ -1,7 +1,7 @@
 //! The namespaces: where each lies on the medium, which formats its blocks can have, and what outlasts the
 //! controller of that.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use media::{Extent, Media, MediaError};
 use wire::Nsid;
@@ -11,6 +11,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromZeros;
 
 use super::NAMESPACES_MAX;
+use super::reservations::{self, Reservations};
 use super::sanitize::{self, Sanitizing};
 use super::uncorrectable::{self, Marks};
 
@@ -21,17 +22,19 @@ const LARGE_LOG2: u8 = 12;
 const MARK_1: [u8; 5] = *b"DBNS\x01";
 
 /// How it keeps several: a mark, a version, how many were ever made, how many there are, and each; then which
-/// blocks are marked as uncorrectable.
+/// blocks are marked as uncorrectable, how the last Sanitize stands, and reservations that are to last.
 const MARK_2: [u8; 5] = *b"DBNS\x02";
 
-/// Of each: number, block's length as a power of two, whether it is attached, metadata; its serial number,
-/// first block and length.
+/// Of each: number, block's length as a power of two, which controllers have it attached, metadata and
+/// whether one controller alone may have it; its serial number, first block and length.
 const KEPT_BYTES: usize = 24;
 
 const _: () = {
     let namespaces = MARK_2.len() + 5 + KEPT_BYTES * NAMESPACES_MAX as usize;
     let marks = 1 + uncorrectable::KEPT_BYTES * uncorrectable::WINDOWS_MAX;
-    assert!(namespaces + marks + sanitize::KEPT_BYTES <= media::contents::LABEL_BYTES_MAX);
+    let reservations = 1 + (1 + reservations::KEPT_BYTES) * NAMESPACES_MAX as usize;
+    let all = namespaces + marks + sanitize::KEPT_BYTES + reservations;
+    assert!(all <= media::contents::LABEL_BYTES_MAX);
 };
 
 /// A namespace.
@@ -42,8 +45,10 @@ pub(super) struct Namespace {
     pub blocks: u64,
     /// Blocks of the medium in one of its own, as a power of two.
     pub shift: u8,
-    /// Whether the controller has it attached.
-    pub attached: bool,
+    /// Which controllers have it attached, bit by bit.
+    pub attached: u8,
+    /// Whether one controller alone may have it.
+    pub private: bool,
     /// Which of those that were ever made it is.
     pub serial: u32,
     /// What lies beside each block.
@@ -76,6 +81,9 @@ impl Metadata {
 
 /// How a label has it: zero for none, else bit 7, and DPS below.
 const HAS_METADATA: u8 = 1 << 7;
+
+/// Beside it, in the same byte: one controller alone may have the namespace.
+const IS_PRIVATE: u8 = 1 << 6;
 
 fn metadata_byte(metadata: Option<Metadata>) -> u8 {
     metadata.map_or(0, |metadata| HAS_METADATA | metadata.dps())
@@ -129,17 +137,24 @@ pub(super) enum Door {
     Sanitizing,
     /// Everything was, and that has failed.
     Spoilt,
+    /// Some host holds a reservation: who may do what is to be looked up.
+    Reserved,
 }
 
 impl Door {
     /// What whoever comes to it is told; none: it is open, or there is nothing to be seen behind it.
     pub fn refusal(self) -> Option<Status> {
         match self {
-            Door::Open | Door::Hidden => None,
+            Door::Open | Door::Hidden | Door::Reserved => None,
             Door::Formatting => Some(Status::FORMAT_IN_PROGRESS),
             Door::Sanitizing => Some(Status::SANITIZE_IN_PROGRESS),
             Door::Spoilt => Some(Status::SANITIZE_FAILED),
         }
+    }
+
+    /// Whether nothing is going on behind it.
+    pub fn is_settled(self) -> bool {
+        matches!(self, Door::Open | Door::Reserved)
     }
 }
 
@@ -148,6 +163,7 @@ impl Door {
 pub(super) struct Place {
     pub namespace: Cell<Option<Namespace>>,
     pub door: Cell<Door>,
+    pub reservations: RefCell<Reservations>,
 }
 
 impl Place {
@@ -156,8 +172,22 @@ impl Place {
         self.namespace.get().filter(|_| self.door.get() != Door::Hidden)
     }
 
-    fn attached(&self) -> Option<Namespace> {
-        self.allocated().filter(|namespace| namespace.attached)
+    /// What was going on behind the door is over.
+    pub fn open(&self) {
+        let reserved = self.reservations.borrow().is_held();
+        self.door.set(if reserved { Door::Reserved } else { Door::Open });
+    }
+
+    /// A reservation has come or gone: so it stands, unless something is going on.
+    pub fn settle(&self) {
+        if self.door.get().is_settled() {
+            self.open();
+        }
+    }
+
+    #[inline]
+    fn attached(&self, to: u8) -> Option<Namespace> {
+        self.allocated().filter(|namespace| namespace.attached & to != 0)
     }
 }
 
@@ -211,8 +241,15 @@ impl Namespaces {
         let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
         for (number, place) in (0..into).zip(&self.places) {
             let (start, serial) = (number * each, number as u32);
-            let whole =
-                Namespace { start, blocks: each, shift: 0, attached: true, serial, metadata };
+            let whole = Namespace {
+                start,
+                blocks: each,
+                shift: 0,
+                attached: u8::MAX,
+                private: false,
+                serial,
+                metadata,
+            };
             place.namespace.set(Some(whole));
         }
         self.made.set(into as u32);
@@ -279,9 +316,10 @@ impl Namespaces {
         (1..).map(Nsid).zip(&self.places)
     }
 
-    /// Those that the controller has attached, by rising number.
-    pub fn active(&self) -> impl Iterator<Item = Nsid> + '_ {
-        self.numbered().filter(|(_, place)| place.attached().is_some()).map(|(nsid, _)| nsid)
+    /// Those that this controller has attached, by rising number.
+    pub fn active(&self, to: u8) -> impl Iterator<Item = Nsid> + '_ {
+        let attached = move |(_, place): &(Nsid, &Place)| place.attached(to).is_some();
+        self.numbered().filter(attached).map(|(nsid, _)| nsid)
     }
 
     /// Those that there are.
@@ -289,12 +327,12 @@ impl Namespaces {
         self.numbered().filter(|(_, place)| place.allocated().is_some()).map(|(nsid, _)| nsid)
     }
 
-    /// One that commands may be about (NVMe base 2.0, 3.2.1: of a number that there can't be the status is
-    /// another than of one where no namespace is attached).
+    /// One that commands to this controller may be about (NVMe base 2.0, 3.2.1: of a number that there can't
+    /// be the status is another than of one where no namespace is attached).
     #[inline]
-    pub fn active_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
+    pub fn active_at(&self, nsid: Nsid, to: u8) -> Result<(&Place, Namespace), Status> {
         let place = self.place(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        Ok((place, place.attached().ok_or(Status::INVALID_FIELD)?))
+        Ok((place, place.attached(to).ok_or(Status::INVALID_FIELD)?))
     }
 
     /// One that there is, attached or not.
@@ -310,7 +348,7 @@ impl Namespaces {
     }
 
     /// A new namespace of so many blocks of its own, where there is room; it is not there yet.
-    pub fn lay(&self, lbas: u64, layout: Layout) -> Result<Namespace, Status> {
+    pub fn lay(&self, lbas: u64, layout: Layout, private: bool) -> Result<Namespace, Status> {
         let Layout { shift, metadata } = layout;
         let full = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
         let blocks = lbas.checked_mul(1 << shift).ok_or(full)?;
@@ -327,7 +365,8 @@ impl Namespaces {
             if begin.checked_sub(start).is_some_and(|gap| gap >= blocks) {
                 let serial = self.made.get();
                 self.made.set(serial.wrapping_add(1));
-                return Ok(Namespace { start, blocks, shift, attached: false, serial, metadata });
+                let attached = 0;
+                return Ok(Namespace { start, blocks, shift, attached, private, serial, metadata });
             }
             start = end.next_multiple_of(self.align());
         }
@@ -336,7 +375,7 @@ impl Namespaces {
 
     /// That none of them is being formatted, made or deleted.
     pub fn must_be_settled(&self) -> Result<(), Status> {
-        match self.places.iter().map(|place| place.door.get()).find(|door| *door != Door::Open) {
+        match self.places.iter().map(|place| place.door.get()).find(|door| !door.is_settled()) {
             None | Some(Door::Spoilt) => Ok(()),
             Some(door) => Err(door.refusal().unwrap_or(Status::COMMAND_SEQUENCE_ERROR)),
         }
@@ -344,7 +383,10 @@ impl Namespaces {
 
     /// All doors are as sanitizing wants them.
     pub fn shut_doors(&self) {
-        self.places.iter().for_each(|place| place.door.set(self.sanitizing.door()));
+        match self.sanitizing.door() {
+            Door::Open => self.places.iter().for_each(Place::open),
+            shut => self.places.iter().for_each(|place| place.door.set(shut)),
+        }
     }
 
     /// Blocks of the medium that no namespace has.
@@ -360,15 +402,16 @@ impl Namespaces {
         label.push(self.allocated().count() as u8);
         for (nsid, place) in self.numbered() {
             let Some(namespace) = place.allocated() else { continue };
-            let Namespace { start, blocks, shift, attached, serial, metadata } = namespace;
-            let beside = metadata_byte(metadata);
-            label.extend([nsid.0 as u8, self.own_log2 + shift, attached.into(), beside]);
+            let Namespace { start, blocks, shift, attached, private, serial, metadata } = namespace;
+            let beside = metadata_byte(metadata) | if private { IS_PRIVATE } else { 0 };
+            label.extend([nsid.0 as u8, self.own_log2 + shift, attached, beside]);
             label.extend(serial.to_le_bytes());
             label.extend(start.to_le_bytes());
             label.extend(blocks.to_le_bytes());
         }
         self.marks.store(&mut label);
         self.sanitizing.store(&mut label);
+        self.store_reservations(&mut label);
         media.set_label(&label)
     }
 
@@ -397,10 +440,28 @@ impl Namespaces {
             kept.push((number, namespace));
         }
         let rest = self.marks.recall(&rest[usize::from(*count) * KEPT_BYTES..], self.blocks)?;
-        self.sanitizing.recall(rest)?;
+        let rest = self.sanitizing.recall(rest)?;
+        let reservations = recall_reservations(rest)?;
         kept.into_iter().for_each(|(at, one)| self.places[at].namespace.set(Some(one)));
+        for (at, one) in reservations {
+            if self.places[at].namespace.get().is_some() {
+                self.places[at].reservations.replace(one);
+            }
+        }
         self.made.set(u32::from_le_bytes(*made));
         Some(())
+    }
+
+    /// How many namespaces have reservations that are to last, and each with its number.
+    fn store_reservations(&self, label: &mut Vec<u8>) {
+        let lasts = |place: &Place| place.reservations.borrow().persists;
+        let all =
+            || self.numbered().filter(|(_, place)| place.allocated().is_some() && lasts(place));
+        label.push(all().count() as u8);
+        for (nsid, place) in all() {
+            label.push(nsid.0 as u8);
+            place.reservations.borrow().store(label);
+        }
     }
 
     fn shift_of_log2(&self, log2: u8) -> Option<u8> {
@@ -418,11 +479,29 @@ impl Namespaces {
             start,
             blocks,
             shift: self.shift_of_log2(bytes[1])?,
-            attached: bytes[2] == 1,
+            attached: bytes[2],
+            private: bytes[3] & IS_PRIVATE != 0,
             serial: u32::from_le_bytes(bytes[4..8].try_into().expect("four")),
-            metadata: metadata_of_byte(bytes[3])?,
+            metadata: metadata_of_byte(bytes[3] & !IS_PRIVATE)?,
         };
         let sense = sense && (self.beside || namespace.metadata.is_none());
         (sense && number < self.places.len()).then_some((number, namespace))
     }
+}
+
+/// The reverse of what stores them, each with its place. A label from before there were any has nothing here.
+fn recall_reservations(label: &[u8]) -> Option<Vec<(usize, Reservations)>> {
+    let mut all = Vec::new();
+    let Some((count, mut rest)) = label.split_first() else { return Some(all) };
+    for _ in 0..*count {
+        let (number, record) = rest.split_first()?;
+        let at = usize::from(*number).checked_sub(1)?;
+        let (one, behind) = Reservations::recall(record)?;
+        if at >= NAMESPACES_MAX as usize {
+            return None;
+        }
+        all.push((at, one));
+        rest = behind;
+    }
+    rest.is_empty().then_some(all)
 }

@@ -76,12 +76,13 @@ impl Sanitizing {
         label.extend([passes, self.clean.get().into()]);
     }
 
-    /// The reverse, if it makes sense. A label from before there was Sanitize has nothing here.
-    pub fn recall(&self, label: &[u8]) -> Option<()> {
-        let Some((&[stands, a, b, c, d, e, f, g, h, passes, clean], [])) =
+    /// The reverse, if it makes sense; what follows in the label. One from before there was Sanitize has
+    /// nothing here.
+    pub fn recall<'a>(&self, label: &'a [u8]) -> Option<&'a [u8]> {
+        let Some((&[stands, a, b, c, d, e, f, g, h, passes, clean], rest)) =
             label.split_first_chunk::<KEPT_BYTES>()
         else {
-            return label.is_empty().then_some(());
+            return label.is_empty().then_some(label);
         };
         let stands = match stands {
             0 => Stands::Never,
@@ -98,7 +99,7 @@ impl Sanitizing {
         }
         self.record.set(Record { stands, what, passes });
         self.clean.set(clean == 1 && stands == Stands::Done);
-        Some(())
+        Some(rest)
     }
 
     /// What commands find at the namespaces.
@@ -140,10 +141,14 @@ fn offers(action: SanitizeAction) -> bool {
 /// What the controller still does while one is under way, or after one has failed.
 fn is_allowed(command: &Command) -> bool {
     match command {
-        Command::GetLogPage(ask) => {
-            [lid::ERROR, lid::SMART_HEALTH, lid::CHANGED_NAMESPACES, lid::SANITIZE]
-                .contains(&ask.lid)
-        }
+        Command::GetLogPage(ask) => [
+            lid::ERROR,
+            lid::SMART_HEALTH,
+            lid::CHANGED_NAMESPACES,
+            lid::RESERVATION,
+            lid::SANITIZE,
+        ]
+        .contains(&ask.lid),
         // It has more to say itself.
         Command::Sanitize(_) => true,
         Command::Abort { .. }
@@ -196,6 +201,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             _ => {}
         }
         self.namespaces.must_be_settled()?;
+        self.pass_all()?;
         self.end_self_test(Ended::BySanitize, |_| true);
         self.sanitizing().clean.set(false);
         self.sanitizing().progress.set(0);
@@ -220,7 +226,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         loop {
             let version = self.sanitizing().changed.version();
             let Record { stands, what, .. } = self.sanitizing().record.get();
-            if stands != Stands::UnderWay {
+            if stands != Stands::UnderWay || !self.members.is_first(&self.member) {
                 self.sanitizing().changed.changed(&self.rt, version).await;
                 continue;
             }
@@ -237,25 +243,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 self.namespaces.shut_doors();
             }
             self.rt.log("device", "sanitized", stands as u64, 0);
-            self.event(AsyncEvent::SANITIZED);
+            self.members.all().iter().for_each(|one| one.tell(&self.rt, AsyncEvent::SANITIZED));
         }
     }
 
     /// Cuts the I/O commands that have passed the doors, and waits until none of them can do any more.
     async fn drain_io(&self) {
-        let inside = |slot: &super::Slot| {
-            slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN) && !slot.completing.get()
-        };
-        for slot in self.slots.iter().filter(|slot| inside(slot)) {
-            slot.cut(&self.rt, Cut::With(Status::SANITIZE_IN_PROGRESS));
-        }
-        loop {
-            let version = self.quiet.version();
-            if !self.slots.iter().any(inside) {
-                return;
-            }
-            self.quiet.changed(&self.rt, version).await;
-        }
+        let inside =
+            |slot: &super::Slot| slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN);
+        let why = Cut::With(Status::SANITIZE_IN_PROGRESS);
+        self.members.drain(&self.rt, why, |_, slot| inside(slot) && !slot.completing.get()).await;
     }
 
     async fn cleanse(&self, what: Sanitize) -> Result<(), Status> {

@@ -92,7 +92,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Ok(0);
         }
         if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
-            self.namespaces.active_at(nsid)?;
+            self.active_at(nsid)?;
         }
         if self.self_tests.running.get().is_some() {
             return Err(Status::SELF_TEST_IN_PROGRESS);
@@ -163,14 +163,14 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     async fn examine(&self, running: Running) -> (Ended, Option<Fault>) {
         let namespaces: Vec<Nsid> = match running.nsid {
             Nsid::NONE => Vec::new(),
-            Nsid::BROADCAST => self.namespaces.active().collect(),
+            Nsid::BROADCAST => self.active().collect(),
             one => vec![one],
         };
         let pieces = if running.test == SelfTest::Short { SHORT_PIECES } else { EXTENDED_PIECES };
         let all = (pieces * namespaces.len() as u64).max(1);
         for (number, nsid) in (0..).zip(namespaces) {
             for piece in 0..pieces {
-                let Ok((_, ns)) = self.namespaces.active_at(nsid) else { break };
+                let Ok((_, ns)) = self.active_at(nsid) else { break };
                 let blocks = u64::from(PIECE_BYTES / self.media.block_bytes()).min(ns.blocks);
                 let first = (ns.blocks - blocks) / pieces.max(2).saturating_sub(1) * piece;
                 let at = Extent { block: ns.start + first, blocks: blocks as u32 };

@@ -49,6 +49,7 @@ fn the_controller() {
             | oncs::WRITE_UNCORRECTABLE
             | oncs::DATASET_MANAGEMENT
             | oncs::WRITE_ZEROES
+            | oncs::RESERVATIONS
             | oncs::VERIFY
             | oncs::COPY;
         assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);

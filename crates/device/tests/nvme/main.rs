@@ -25,6 +25,8 @@ mod prps;
 mod queues;
 mod ranges;
 mod registers;
+mod reservation_model;
+mod reservations;
 mod resets;
 mod sanitizes;
 mod self_tests;

@@ -33,7 +33,7 @@ pub const STAMP_BYTES: usize = 8;
 pub const METADATA_BYTES: usize = 8;
 
 /// The longest label.
-pub const LABEL_BYTES_MAX: usize = 4096;
+pub const LABEL_BYTES_MAX: usize = 12 << 10;
 
 /// The largest capacity: 1 PiB, above any SSD, and small enough that the pointers made with the
 /// contents stay below 64 MiB and every offset fits a file offset.

@@ -36,7 +36,8 @@ impl AsyncEvent {
     /// What Identify says of a namespace has changed.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: AsyncEvent =
         AsyncEvent::of(2, 0, lid::CHANGED_NAMESPACES);
-
+    /// There is a notification about a reservation.
+    pub const RESERVATION: AsyncEvent = AsyncEvent::of(6, 0, lid::RESERVATION);
     /// A Sanitize has ended, well or not.
     pub const SANITIZED: AsyncEvent = AsyncEvent::of(6, 1, lid::SANITIZE);
 

@@ -5,6 +5,7 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::reservation::{HostIdentifier, NotificationMask, PersistThroughPowerLoss};
 use super::status::Status;
 
 /// Feature identifiers.
@@ -31,6 +32,12 @@ pub mod fid {
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     /// To which power states the controller goes by itself; the data are an [`super::ApstTable`].
     pub const AUTONOMOUS_POWER: u8 = 0x0c;
+    /// Who the host is; the data are eight or sixteen bytes.
+    pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Which notices about reservations are not wanted.
+    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+    /// Whether registrations outlast a loss of power.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// A feature's value that makes sense.
@@ -58,10 +65,16 @@ pub enum Feature {
     AsyncEventConfig(AsyncEventConfig),
     /// [`fid::AUTONOMOUS_POWER`].
     AutonomousPower(AutonomousPower),
+    /// [`fid::HOST_IDENTIFIER`].
+    HostIdentifier(HostIdentifier),
+    /// [`fid::RESERVATION_NOTIFICATION_MASK`].
+    ReservationNotificationMask(NotificationMask),
+    /// [`fid::RESERVATION_PERSISTENCE`].
+    ReservationPersistence(PersistThroughPowerLoss),
 }
 
 macro_rules! feature_packing {
-    ($($fid:ident $feature:ident;)+) => {
+    ($($fid:ident $feature:ident $value:ident;)+) => {
         impl Feature {
             /// Makes sense of a value a host wants to set.
             ///
@@ -69,7 +82,7 @@ macro_rules! feature_packing {
             /// Invalid Field for a feature not known here, or a value that the feature forbids.
             pub fn unpack(feature: u8, cdw11: u32) -> Result<Feature, Status> {
                 let value = match feature {
-                    $(fid::$fid => Feature::$feature($feature::from_bits(cdw11)),)+
+                    $(fid::$fid => Feature::$feature($value::from_bits(cdw11)),)+
                     _ => return Err(Status::INVALID_FIELD),
                 };
                 if value.is_legal() { Ok(value) } else { Err(Status::INVALID_FIELD) }
@@ -89,17 +102,20 @@ macro_rules! feature_packing {
 }
 
 feature_packing! {
-    ARBITRATION Arbitration;
-    POWER_MANAGEMENT PowerManagement;
-    TEMPERATURE_THRESHOLD TemperatureThreshold;
-    ERROR_RECOVERY ErrorRecovery;
-    VOLATILE_WRITE_CACHE VolatileWriteCache;
-    NUMBER_OF_QUEUES NumberOfQueues;
-    INTERRUPT_COALESCING InterruptCoalescing;
-    INTERRUPT_VECTOR_CONFIG InterruptVectorConfig;
-    WRITE_ATOMICITY WriteAtomicity;
-    ASYNC_EVENT_CONFIG AsyncEventConfig;
-    AUTONOMOUS_POWER AutonomousPower;
+    ARBITRATION Arbitration Arbitration;
+    POWER_MANAGEMENT PowerManagement PowerManagement;
+    TEMPERATURE_THRESHOLD TemperatureThreshold TemperatureThreshold;
+    ERROR_RECOVERY ErrorRecovery ErrorRecovery;
+    VOLATILE_WRITE_CACHE VolatileWriteCache VolatileWriteCache;
+    NUMBER_OF_QUEUES NumberOfQueues NumberOfQueues;
+    INTERRUPT_COALESCING InterruptCoalescing InterruptCoalescing;
+    INTERRUPT_VECTOR_CONFIG InterruptVectorConfig InterruptVectorConfig;
+    WRITE_ATOMICITY WriteAtomicity WriteAtomicity;
+    ASYNC_EVENT_CONFIG AsyncEventConfig AsyncEventConfig;
+    AUTONOMOUS_POWER AutonomousPower AutonomousPower;
+    HOST_IDENTIFIER HostIdentifier HostIdentifier;
+    RESERVATION_NOTIFICATION_MASK ReservationNotificationMask NotificationMask;
+    RESERVATION_PERSISTENCE ReservationPersistence PersistThroughPowerLoss;
 }
 
 impl Feature {
@@ -378,7 +394,7 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_FIELD),
             }
         }
-        assert_eq!(known, 11);
+        assert_eq!(known, 14);
     }
 
     #[test]

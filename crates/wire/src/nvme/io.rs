@@ -8,6 +8,7 @@ use bitfield_struct::bitfield;
 use super::entry::{self, DataPointer, Sqe};
 use super::opcode::io as opcode;
 use super::pi::Protection;
+use super::reservation::{Acquire, Register, Release, Report};
 use super::status::Status;
 use crate::{BusAddr, CommandId, Lba, Nsid};
 
@@ -35,6 +36,14 @@ pub enum Command {
     DatasetManagement(DatasetManagement),
     /// 3.2.2: blocks from ranges that the data name ([`super::ranges::CopyRange`]) to one place.
     Copy(CopyTo),
+    /// NVMe base 2.0, 7.3: a key becomes the host's, or is no longer.
+    ReservationRegister(Register),
+    /// NVMe base 2.0, 7.5: who has registered, and who holds the reservation.
+    ReservationReport(Report),
+    /// NVMe base 2.0, 7.2: others are kept out.
+    ReservationAcquire(Acquire),
+    /// NVMe base 2.0, 7.4: others are let in.
+    ReservationRelease(Release),
 }
 
 /// Which blocks are to read as zeros.
@@ -227,8 +236,8 @@ impl CopyTo {
 /// patterns (DSM). Whether the namespace and the blocks exist is left to the controller.
 ///
 /// # Errors
-/// Invalid Opcode for a command not known here; Invalid Field for a fused one, or one whose metadata is
-/// described by a scatter gather list.
+/// Invalid Opcode for a command not known here; Invalid Field for a fused one, one whose metadata is
+/// described by a scatter gather list, or reserved values of a reservation command.
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
     let command = match sqe.opcode {
         opcode::FLUSH => Command::Flush,
@@ -246,6 +255,10 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
             deallocate: DsmDword11::from_bits(sqe.cdw11.get()).ad(),
         }),
         opcode::COPY => Command::Copy(CopyTo::parse(sqe)),
+        opcode::RESERVATION_REGISTER => Command::ReservationRegister(Register::parse(sqe)?),
+        opcode::RESERVATION_REPORT => Command::ReservationReport(Report::parse(sqe)),
+        opcode::RESERVATION_ACQUIRE => Command::ReservationAcquire(Acquire::parse(sqe)?),
+        opcode::RESERVATION_RELEASE => Command::ReservationRelease(Release::parse(sqe)?),
         _ => return Err(Status::INVALID_OPCODE),
     };
     sqe.finish_io(command)
@@ -276,6 +289,10 @@ impl Request {
                 sqe.cdw11 = DsmDword11::new().with_ad(dsm.deallocate).into_bits().into();
             }
             Command::Copy(copy) => copy.store(&mut sqe),
+            Command::ReservationRegister(register) => register.store(&mut sqe),
+            Command::ReservationReport(report) => report.store(&mut sqe),
+            Command::ReservationAcquire(acquire) => acquire.store(&mut sqe),
+            Command::ReservationRelease(release) => release.store(&mut sqe),
         }
         sqe
     }
@@ -294,6 +311,10 @@ impl Command {
             Command::WriteZeroes(_) => opcode::WRITE_ZEROES,
             Command::DatasetManagement(_) => opcode::DATASET_MANAGEMENT,
             Command::Copy(_) => opcode::COPY,
+            Command::ReservationRegister(_) => opcode::RESERVATION_REGISTER,
+            Command::ReservationReport(_) => opcode::RESERVATION_REPORT,
+            Command::ReservationAcquire(_) => opcode::RESERVATION_ACQUIRE,
+            Command::ReservationRelease(_) => opcode::RESERVATION_RELEASE,
         }
     }
 }
@@ -524,10 +545,15 @@ mod tests {
             opcode::WRITE_ZEROES,
             opcode::DATASET_MANAGEMENT,
             opcode::COPY,
+            opcode::RESERVATION_REGISTER,
+            opcode::RESERVATION_REPORT,
+            opcode::RESERVATION_ACQUIRE,
+            opcode::RESERVATION_RELEASE,
         ];
         for opcode in 0..=u8::MAX {
             let known = all.contains(&opcode);
-            let parsed = parse(&Sqe { opcode, ..Sqe::default() });
+            // RTYPE of 1, which is legal in every command.
+            let parsed = parse(&Sqe { opcode, cdw10: 0x100.into(), ..Sqe::default() });
             assert_eq!(parsed.is_ok(), known, "opcode {opcode:#x}");
             assert!(known || parsed == Err(Status::INVALID_OPCODE));
         }

@@ -21,6 +21,8 @@ pub mod lid {
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// [`super::SelfTestLog`].
     pub const SELF_TEST: u8 = 0x06;
+    /// [`super::super::reservation::Notification`].
+    pub const RESERVATION: u8 = 0x80;
     /// [`super::SanitizeStatus`].
     pub const SANITIZE: u8 = 0x81;
 }

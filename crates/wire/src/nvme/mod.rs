@@ -12,6 +12,7 @@ pub mod pi;
 pub mod prp;
 pub mod ranges;
 pub mod registers;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 

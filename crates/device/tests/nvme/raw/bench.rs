@@ -30,6 +30,8 @@ pub struct Bench {
     pub fails_after: Cell<Option<(u32, MediaError)>>,
     /// Whether it keeps anything beside the blocks.
     pub labelled: Cell<bool>,
+    /// Whether nothing can be kept there.
+    pub label_fails: Cell<bool>,
     /// Whether it keeps metadata.
     pub metadata: Cell<bool>,
     /// Who says whether a write was asked for.
@@ -63,6 +65,7 @@ impl Bench {
             fails: Cell::new(None),
             fails_after: Cell::new(None),
             labelled: Cell::new(true),
+            label_fails: Cell::new(false),
             metadata: Cell::new(false),
             witness: RefCell::default(),
             written: RefCell::default(),
@@ -205,6 +208,9 @@ impl Media for Bench {
     }
 
     fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        if self.label_fails.get() {
+            return Err(MediaError::WriteFault);
+        }
         let done = self.contents.borrow_mut().set_label(label);
         done.map_err(|_| MediaError::WriteFault)
     }

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod choice;
 pub mod script;
+pub mod several;
 pub mod watch;
 pub mod world;
 

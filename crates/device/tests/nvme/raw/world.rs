@@ -68,7 +68,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    fn spec(&self) -> SimSpec {
+    pub fn spec(&self) -> SimSpec {
         let cost = |name, span| NamedCost { name, span };
         SimSpec {
             link: LinkSpec {
@@ -114,6 +114,7 @@ impl Setup {
             queue_entries_max: choice.of(&[2, 16, 256, 4096, 65_536]),
             transfer_bytes_max: choice.of(&[4096, 64 << 10, 1 << 20, 4 << 20]),
             arbitration_burst: choice.of(&[None, Some(1), Some(4)]),
+            controllers: 1,
             namespaces: 1,
             protection: None,
             urgent_burst_max: choice.of(&[None, Some(1), Some(5)]),

@@ -268,6 +268,20 @@ impl PowerState {
     }
 }
 
+/// Bits of [`IdentifyController::cmic`].
+pub mod cmic {
+    /// The subsystem has, or may have, more than one port.
+    pub const SEVERAL_PORTS: u8 = 1 << 0;
+    /// The subsystem has, or may have, more than one controller.
+    pub const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+}
+
+/// Bits of [`IdentifyController::ctratt`].
+pub mod ctratt {
+    /// Host identifiers may have 16 bytes.
+    pub const LONG_HOST_IDENTIFIERS: u32 = 1 << 0;
+}
+
 /// Bits of [`IdentifyController::oacs`].
 pub mod oacs {
     /// Security Send and Receive.

@@ -1,0 +1,370 @@
+//! The commands about reservations (NVMe base 2.0, 7.2 to 7.5), the features and the log page that go with
+//! them, and what other commands find where there is a reservation.
+
+use bus::{Carry, DevicePort};
+use media::Media;
+use wire::Nsid;
+use wire::nvme::admin::{Request, Select, SetFeatures};
+use wire::nvme::features::fid;
+use wire::nvme::io::Command;
+use wire::nvme::reservation::{
+    AcquireKeys, NO_CONTROLLER, Notification, NotificationMask, PersistThroughPowerLoss,
+    Persistence, RegisterKeys, RegisteredController, RegisteredControllerExtended, Report,
+    ReservationStatus, StatusExtended,
+};
+use wire::nvme::sgl::Flow;
+use wire::nvme::status::Status;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::data::of_dma;
+use super::namespace::{Door, Place};
+use super::reservations::{Host, Reservations, Told, Touch};
+use super::slot::Cut;
+use super::{Controller, features};
+use crate::faults::Hook;
+use crate::lent::Lent;
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// Whether a door that is not open lets this host through, for this.
+    #[cold]
+    pub(super) fn pass(&self, place: &Place, touch: Touch) -> Result<(), Status> {
+        match place.door.get() {
+            Door::Open => Ok(()),
+            Door::Reserved if place.reservations.borrow().permit(self.member.host.get(), touch) => {
+                Ok(())
+            }
+            Door::Reserved => Err(Status::RESERVATION_CONFLICT.with_dnr()),
+            shut => Err(shut.refusal().unwrap_or(Status::INVALID_FIELD)),
+        }
+    }
+
+    /// That this host may write everywhere: what a command has to find that is about all namespaces.
+    pub(super) fn pass_all(&self) -> Result<(), Status> {
+        let all: Vec<Nsid> = self.namespaces.allocated().collect();
+        let places = all.into_iter().filter_map(|nsid| self.namespaces.place(nsid));
+        let reserved = |place: &&Place| place.door.get() == Door::Reserved;
+        places.filter(reserved).try_for_each(|place| self.pass(place, Touch::Writes))
+    }
+
+    /// A command about a namespace's reservations.
+    pub(super) async fn reservation(
+        &self,
+        number: u16,
+        request: &wire::nvme::io::Request,
+    ) -> Result<(), Status> {
+        let host = self.member.host.get();
+        let nsid = request.nsid;
+        let told = match &request.command {
+            Command::ReservationReport(report) => {
+                return self.report(number, request, *report).await;
+            }
+            Command::ReservationRegister(how) => {
+                if how.persistence == Persistence::Kept && !self.keeps_a_label() {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let keys: RegisterKeys = self.keys(number, request).await?;
+                self.change(nsid, |state| state.register(host, *how, keys))?
+            }
+            Command::ReservationAcquire(how) => {
+                let keys: AcquireKeys = self.keys(number, request).await?;
+                self.change(nsid, |state| state.acquire(host, *how, keys))?
+            }
+            Command::ReservationRelease(how) => {
+                let key: U64 = self.keys(number, request).await?;
+                self.change(nsid, |state| state.release(host, *how, key.get()))?
+            }
+            _ => return Err(Status::INVALID_OPCODE),
+        };
+        self.tell_hosts(nsid, &told);
+        if !told.aborted.is_empty() {
+            let of = |host: Host| told.aborted.contains(&host);
+            let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);
+            let why = Cut::With(Status::ABORTED_PREEMPT);
+            let members = &self.members;
+            members
+                .drain(&self.rt, why, |member, slot| of(member.host.get()) && inside(slot))
+                .await;
+        }
+        Ok(())
+    }
+
+    /// The keys that a command brings along.
+    async fn keys<K: FromBytes + IntoBytes + KnownLayout + Immutable + FromZeros>(
+        &self,
+        number: u16,
+        request: &wire::nvme::io::Request,
+    ) -> Result<K, Status> {
+        let mut keys = K::new_zeroed();
+        self.locate(number, &request.data, size_of::<K>() as u32, Flow::FromHost).await?;
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        self.port.read(&from, keys.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        Ok(keys)
+    }
+
+    /// Changes what is kept of a namespace's reservations. If that cannot be made to last, all is as before.
+    fn change(
+        &self,
+        nsid: Nsid,
+        change: impl FnOnce(&mut Reservations) -> Result<Told, Status>,
+    ) -> Result<Told, Status> {
+        // It may have gone while the keys were under way.
+        let (place, _) = self.active_at(nsid)?;
+        let before = place.reservations.borrow().clone();
+        let told = change(&mut place.reservations.borrow_mut())?;
+        let lasts = before.persists || place.reservations.borrow().persists;
+        if lasts && let Err(error) = self.namespaces.keep(&*self.media) {
+            place.reservations.replace(before);
+            return Err(self.failed(error));
+        }
+        place.settle();
+        Ok(told)
+    }
+
+    /// Who is to be told is, by each controller that it is behind and that has the namespace attached.
+    fn tell_hosts(&self, nsid: Nsid, told: &Told) {
+        let Ok((place, namespace)) = self.namespaces.allocated_at(nsid) else { return };
+        let mask = place.reservations.borrow().mask;
+        for (host, notice) in told.notices.iter().filter(|(_, notice)| !mask.hides(*notice)) {
+            for member in self.members.all() {
+                if member.host.get() == *host && namespace.attached & member.bit() != 0 {
+                    member.notify(&self.rt, *notice, nsid);
+                }
+            }
+        }
+    }
+
+    async fn report(
+        &self,
+        number: u16,
+        request: &wire::nvme::io::Request,
+        ask: Report,
+    ) -> Result<(), Status> {
+        match (self.member.host.get(), ask.extended) {
+            (Host::Short(_), true) | (Host::Long(_), false) => {
+                return Err(Status::HOST_ID_INCONSISTENT_FORMAT);
+            }
+            _ => {}
+        }
+        if ask.bytes > u64::from(self.options.transfer_bytes_max) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let mut page = {
+            let (place, _) = self.active_at(request.nsid)?;
+            self.report_page(&place.reservations.borrow(), ask.extended)
+        };
+        page.resize(ask.bytes as usize, 0);
+        self.answer(number, request.data, &page).await
+    }
+
+    /// How things stand: an entry for each controller that a registrant is behind, and one for each
+    /// registrant that is behind none.
+    fn report_page(&self, state: &Reservations, extended: bool) -> Vec<u8> {
+        let (mut entries, mut controllers) = (Vec::new(), 0_u16);
+        for one in state.registrants() {
+            let members = self.members.all().into_iter();
+            let behind = members.filter(|member| member.host.get() == one.host);
+            let mut ids: Vec<u16> = behind.map(|member| member.id).collect();
+            if ids.is_empty() {
+                ids.push(NO_CONTROLLER);
+            }
+            for id in ids {
+                controllers += 1;
+                let status = u8::from(state.is_holder(one.host));
+                entries.extend(entry(id, status, one.host, one.key, extended));
+            }
+        }
+        let mut head = ReservationStatus::new_zeroed();
+        head.generation = state.generation.into();
+        head.rtype = state.kind().map_or(0, |kind| kind as u8);
+        head.controllers = controllers.into();
+        head.persists = state.persists.into();
+        let mut page = if extended {
+            StatusExtended { status: head, ..Default::default() }.as_bytes().to_vec()
+        } else {
+            head.as_bytes().to_vec()
+        };
+        page.extend(entries);
+        page
+    }
+
+    /// A feature that has to do with reservations is set.
+    pub(super) async fn set_reservation_feature(
+        &self,
+        number: u16,
+        request: &Request,
+        set: SetFeatures,
+    ) -> Result<u32, Status> {
+        if set.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        if set.fid == fid::HOST_IDENTIFIER {
+            return self.set_host(number, request, set.cdw11 & 1 != 0).await;
+        }
+        let mask = NotificationMask::from_bits(set.cdw11);
+        let persists = PersistThroughPowerLoss::from_bits(set.cdw11).ptpl();
+        let is_mask = set.fid == fid::RESERVATION_NOTIFICATION_MASK;
+        if !is_mask && persists && !self.keeps_a_label() {
+            return Err(Status::INVALID_FIELD);
+        }
+        let all: Vec<Nsid> = match request.nsid {
+            Nsid::BROADCAST => self.active().collect(),
+            one => vec![one],
+        };
+        for nsid in all {
+            self.active_at(nsid)?;
+            self.change(nsid, |state| {
+                if is_mask {
+                    state.mask = mask;
+                } else {
+                    state.persists = persists;
+                }
+                Ok(Told::default())
+            })?;
+        }
+        Ok(0)
+    }
+
+    /// Who the host is. It says so once, before it is another after a reset.
+    async fn set_host(&self, number: u16, request: &Request, long: bool) -> Result<u32, Status> {
+        let host = if long {
+            let id: [u8; 16] = self.identifier(number, request).await?;
+            if id == [0; 16] {
+                return Err(Status::INVALID_FIELD);
+            }
+            Host::Long(id)
+        } else {
+            match u64::from_le_bytes(self.identifier(number, request).await?) {
+                0 => Host::Nameless(self.member.id),
+                id => Host::Short(id),
+            }
+        };
+        let others = self.members.all().into_iter().map(|member| member.host.get());
+        let differs = |other: Host| {
+            matches!(
+                (other, host),
+                (Host::Short(_), Host::Long(_)) | (Host::Long(_), Host::Short(_))
+            )
+        };
+        match self.member.host.get() {
+            now if now == host => return Ok(0),
+            Host::Nameless(_) => {}
+            _ => return Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+        if others.into_iter().any(differs) {
+            return Err(Status::HOST_ID_INCONSISTENT_FORMAT);
+        }
+        self.forget_nameless_host();
+        self.member.host.set(host);
+        Ok(0)
+    }
+
+    async fn identifier<const N: usize>(
+        &self,
+        number: u16,
+        request: &Request,
+    ) -> Result<[u8; N], Status> {
+        let mut id = [0; N];
+        self.locate(number, &request.data, N as u32, Flow::FromHost).await?;
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        self.port.read(&from, &mut id, Carry::All).await.map_err(of_dma)?;
+        Ok(id)
+    }
+
+    /// A host without a name is another after a reset, and when it has said who it is: what it had
+    /// registered is nobody's.
+    pub(super) fn forget_nameless_host(&self) {
+        let host = Host::Nameless(self.member.id);
+        let all: Vec<Nsid> = self.namespaces.allocated().collect();
+        for nsid in all {
+            let Ok((place, _)) = self.namespaces.allocated_at(nsid) else { continue };
+            let told = place.reservations.borrow_mut().forget(host);
+            if let Some(told) = told {
+                // Nothing of it was made to last.
+                place.settle();
+                self.tell_hosts(nsid, &told);
+            }
+        }
+    }
+
+    /// The reverse of [`set_reservation_feature`](Self::set_reservation_feature).
+    pub(super) async fn get_reservation_feature(
+        &self,
+        number: u16,
+        request: &Request,
+        (feature, select, cdw11): (u8, Select, u32),
+    ) -> Result<u32, Status> {
+        if select == Select::Supported {
+            return Ok(features::attributes(feature));
+        }
+        let current = select == Select::Current;
+        if feature == fid::HOST_IDENTIFIER {
+            let host = Some(self.member.host.get()).filter(|_| current);
+            let host = match (host, cdw11 & 1 != 0) {
+                (Some(Host::Short(id)), false) => id.to_le_bytes().to_vec(),
+                (Some(Host::Long(id)), true) => id.to_vec(),
+                (Some(Host::Short(_) | Host::Long(_)), _) => {
+                    return Err(Status::HOST_ID_INCONSISTENT_FORMAT);
+                }
+                (Some(Host::Nameless(_)) | None, long) => vec![0; if long { 16 } else { 8 }],
+            };
+            self.answer(number, request.data, &host).await?;
+            return Ok(0);
+        }
+        if request.nsid == Nsid::BROADCAST {
+            return Err(Status::INVALID_FIELD);
+        }
+        let (place, _) = self.active_at(request.nsid)?;
+        let state = place.reservations.borrow();
+        Ok(match feature {
+            _ if !current => 0,
+            fid::RESERVATION_NOTIFICATION_MASK => state.mask.into_bits(),
+            _ => state.persists.into(),
+        })
+    }
+
+    /// The log page, and whether it had been kept for the host.
+    pub(super) fn notification_page(&self) -> Notification {
+        self.member.notification()
+    }
+
+    /// It has been read: if there are others, the host is told of them.
+    pub(super) fn notification_is_read(&self) {
+        if self.member.drop_notification() {
+            self.event(wire::nvme::event::AsyncEvent::RESERVATION);
+        }
+    }
+
+    /// The life of whoever tells the host what others have done.
+    pub(super) async fn tell_of_others(self: std::rc::Rc<Self>) {
+        loop {
+            let version = self.member.posted.version();
+            for event in self.member.take_events() {
+                self.event(event);
+            }
+            self.member.posted.changed(&self.rt, version).await;
+        }
+    }
+}
+
+fn entry(controller: u16, status: u8, host: Host, key: u64, extended: bool) -> Vec<u8> {
+    let (controller, key) = (controller.into(), key.into());
+    if extended {
+        let host = match host {
+            Host::Nameless(_) => [0; 16],
+            Host::Short(id) => u128::from(id).to_le_bytes(),
+            Host::Long(id) => id,
+        };
+        let entry =
+            RegisteredControllerExtended { controller, status, key, host, ..Default::default() };
+        return entry.as_bytes().to_vec();
+    }
+    let host = match host {
+        Host::Nameless(_) => 0,
+        Host::Short(id) => id,
+        Host::Long(id) => u128::from_le_bytes(id) as u64,
+    };
+    let entry =
+        RegisteredController { controller, status, key, host: host.into(), ..Default::default() };
+    entry.as_bytes().to_vec()
+}
