@@ -3,10 +3,11 @@
 //! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
 //! first, [`dcx`] stands beside it, [`block`] alone; [`pages`] has no medium but bare chips. [`faults`]
 //! says what goes wrong on purpose. [`flash`] is what a translation layer runs on, [`drive`] the medium that
-//! comes of both, and [`bridge`] several of them as one.
+//! comes of both, [`bridge`] several of them as one, and [`collections`] what a host may lead of it.
 
 pub mod block;
 pub mod bridge;
+pub mod collections;
 pub mod dcx;
 pub mod drive;
 pub mod faults;

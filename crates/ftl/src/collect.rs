@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
+use crate::named::PATIENCE;
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
 use crate::policy::{self, Candidate, Stream};
@@ -40,9 +41,16 @@ pub(crate) enum Step {
 impl<P: Pages> Inner<P> {
     /// The task that copies.
     pub async fn collector(self: Rc<Self>) {
+        // Until then it waits for whoever leads it.
+        let mut until = None;
         loop {
             let seen = self.collect.version();
             let step = self.state.borrow_mut().next_step();
+            if self.state.borrow_mut().judge_named() {
+                self.named.notify(&self.rt);
+            }
+            let awaited = self.state.borrow().awaits_leader();
+            until = until.filter(|_| awaited).or(awaited.then(|| self.rt.now() + PATIENCE));
             match step {
                 Step::Read => self.gather().await,
                 Step::Row => self.copy_row(),
@@ -54,7 +62,10 @@ impl<P: Pages> Inner<P> {
                 Step::Resolve => self.resolve().await,
                 Step::Wait if self.close_idle() => {}
                 Step::Wait if self.state.borrow_mut().gives_up() => self.worn_out(),
-                Step::Wait => self.collect.changed(&self.rt, seen).await,
+                Step::Wait => match until {
+                    None => self.collect.changed(&self.rt, seen).await,
+                    Some(until) => self.await_leader(seen, until).await,
+                },
             }
         }
     }
@@ -222,6 +233,9 @@ impl State {
     }
 
     fn next_step(&mut self) -> Step {
+        if let Some(leader) = &mut self.leader {
+            leader.awaited = false;
+        }
         if self.has_lost_trial() {
             return Step::Cancel;
         }
@@ -289,6 +303,7 @@ impl State {
         let collection = &self.collection;
         self.blocked
             && !self.granted
+            && !self.awaits_leader()
             && self.trial.is_none()
             && !collection.drained.iter().any(|at| self.is_empty(*at))
             && (!has_row || (collection.victim.is_none() && collection.drained.is_empty()))
@@ -310,6 +325,7 @@ impl State {
         let most = self.options.lanes.max(1);
         let lanes = if self.blocked { most } else { self.space().lanes(most) };
         // What is in danger, and what is begun for that, goes on slowly in any case.
+        let lanes = lanes.max(self.named_rows().min(most));
         lanes.max(u32::from(self.supers.refreshing > 0 || self.trial.is_some()))
     }
 
@@ -331,7 +347,13 @@ impl State {
         let found = if let Some(at) = urgent {
             self.counters.refreshed += 1;
             at
+        } else if let Some(at) = self.take_named() {
+            self.counters.named += 1;
+            at
         } else if space.left < space.start || self.blocked {
+            if self.leaves_it_to_the_leader() {
+                return false;
+            }
             let last = self.free() <= 1;
             let keep = self.keep_units().filter(|_| last);
             let fitting = keep.and_then(|keep| self.find_victim(keep));

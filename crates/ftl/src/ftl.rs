@@ -41,6 +41,8 @@ pub(crate) struct Inner<P> {
     pub landed: Signal,
     /// The collector may have something to do.
     pub collect: Signal,
+    /// A superblock that somebody named has been gone over, or will not be.
+    pub named: Signal,
     /// Nothing can be written any more.
     pub worn: Signal,
     /// Lists of parts that nobody uses.
@@ -84,6 +86,7 @@ impl<P: Pages> Inner<P> {
             dies: (0..layout.shape.dies).map(|_| Signal::default()).collect(),
             landed: Signal::default(),
             collect: Signal::default(),
+            named: Signal::default(),
             worn: Signal::default(),
             mapped: Signal::default(),
             spare_parts: RefCell::default(),

@@ -15,6 +15,7 @@ mod ftl;
 mod layout;
 mod map;
 mod mount;
+mod named;
 mod options;
 mod pages;
 mod parts;
@@ -32,6 +33,7 @@ mod write;
 pub use asleep::Asleep;
 pub use blame::STAGES;
 pub use ftl::Ftl;
+pub use named::NotCollected;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
     Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,

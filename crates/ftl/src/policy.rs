@@ -143,6 +143,10 @@ pub enum Lead {
     Held,
     /// Sooner, by so many superblocks' worth of space.
     Early(u32),
+    /// At any time over superblocks that somebody names ([`Ftl::collect`](crate::Ftl::collect)), who is told
+    /// when less space than so many units is left. By itself as [`Held`](Lead::Held), if who leads is silent
+    /// when the host waits.
+    Named(u64),
 }
 
 /// Space that can still be written, in units, and what of it must be left.

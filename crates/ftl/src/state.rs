@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::close::Closing;
 use crate::layout::{Layout, NONE, Spot};
 use crate::map::Map;
+use crate::named::{Leader, Named};
 use crate::options::{ENTRY_BYTES, Options, Space};
 use crate::pages::{Header, LOST, META, Pages, Unit};
 use crate::policy;
@@ -164,6 +165,10 @@ pub(crate) struct State {
     /// The host has been refused a row, or a superblock.
     pub blocked: bool,
     pub collection: Collection,
+    /// What somebody outside wants collected.
+    pub named: Option<Named>,
+    /// Who leads the collector, if somebody outside does.
+    pub leader: Option<Leader>,
     /// The keep is being written.
     pub trial: Option<Trial>,
     /// The host may write a row though it would have to wait: the collector can do nothing.
@@ -207,6 +212,8 @@ impl State {
             chunks_waiting: 0,
             blocked: false,
             collection: Collection::default(),
+            named: None,
+            leader: None,
             trial: None,
             granted: false,
             rootless: false,
@@ -300,8 +307,12 @@ impl State {
         let one = u64::from(self.layout.super_units);
         self.space.start = match lead {
             policy::Lead::Own => own.start,
-            policy::Lead::Held => own.hold,
+            policy::Lead::Held | policy::Lead::Named(_) => own.hold,
             policy::Lead::Early(superblocks) => own.start + u64::from(superblocks) * one,
+        };
+        self.leader = match lead {
+            policy::Lead::Named(below) => Some(Leader::new(below)),
+            _ => None,
         };
     }
 

@@ -27,6 +27,8 @@ pub struct Counters {
     pub refreshed: u64,
     /// How many were chosen to even out wear.
     pub levelled: u64,
+    /// Of those collected, how many somebody outside named.
+    pub named: u64,
     /// Superblocks erased.
     pub erased: u64,
     /// Blocks that have failed and are not used any more.
@@ -94,6 +96,7 @@ impl Counters {
             collected: self.collected + other.collected,
             refreshed: self.refreshed + other.refreshed,
             levelled: self.levelled + other.levelled,
+            named: self.named + other.named,
             erased: self.erased + other.erased,
             retired: self.retired + other.retired,
             lost_units: self.lost_units + other.lost_units,

@@ -406,7 +406,7 @@ impl State {
     /// Whether the collector should look.
     fn wants_collector(&self) -> bool {
         let space = self.space();
-        self.blocked || space.left < space.start
+        self.blocked || space.left < space.start || self.must_tell()
     }
 
     /// What the collector has copied has arrived.

@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use common::oracle::{Oracle, part};
 use common::{Fake, Medium, SMALL, TINY};
-use ftl::{Cache, Ftl, Mistakes, Options, Shape, space};
+use ftl::policy::Lead;
+use ftl::{Cache, Ftl, Mistakes, NotCollected, Options, Shape, space};
 use runtime::{Dice, Either, Log, Rt, Span, Time, race};
 
 const CLIENTS: u32 = 3;
@@ -20,6 +21,8 @@ struct Drive {
     oracle: Oracle,
     options: Options,
     seed: u64,
+    /// Somebody outside leads the collector.
+    led: bool,
 }
 
 impl Drive {
@@ -27,7 +30,7 @@ impl Drive {
         let medium = Medium::new(shape, seed);
         medium.borrow_mut().protected = options.cache == Cache::Protected;
         let medium = medium.borrow().clone();
-        Drive { medium, oracle: Oracle::new(options.units), options, seed }
+        Drive { medium, oracle: Oracle::new(options.units), options, seed, led: false }
     }
 
     /// One life, until the power fails or every client has done so many things. Returns when anything
@@ -43,6 +46,9 @@ impl Drive {
                 .await
                 .map_err(|error| format!("mount: {error}"))?;
             settle(&ftl, &oracle).await?;
+            if self.led {
+                rt.spawn(lead(rt.clone(), ftl.clone(), self.seed ^ life));
+            }
             let left = Rc::new(RefCell::new(CLIENTS));
             for client in 0..CLIENTS {
                 let seed = self.seed ^ life << 8 ^ u64::from(client) << 56;
@@ -72,6 +78,30 @@ impl Drive {
         self.medium = medium.borrow().clone();
         self.oracle = oracle.borrow().clone();
         done.map(|()| self.medium.moments.clone())
+    }
+}
+
+/// Leads the collector as nobody should: names good superblocks and bad ones, old and new, as fast as it
+/// likes, turns away from what it has named, and falls silent.
+async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
+    let mut dice = Dice::for_part(seed, "lead");
+    loop {
+        let below = dice.below(4 * u64::from(ftl.superblock_units()));
+        ftl.lead(if dice.chance(1, 8) { Lead::Own } else { Lead::Named(below) });
+        let superblock = dice.below(u64::from(ftl.superblocks()) + 1) as u32;
+        let erases = match ftl.candidate(superblock) {
+            Some(one) if dice.chance(7, 8) => one.erases,
+            _ => dice.below(4) as u32,
+        };
+        let rows = dice.below(5) as u32;
+        let patience = rt.sleep(Span::us(dice.below(9_000)));
+        match race(ftl.collect(superblock, erases, rows), patience).await {
+            Either::First(Err(NotCollected::Number { superblocks })) => {
+                assert_eq!(superblocks, superblock, "the others are there");
+            }
+            Either::First(_) | Either::Second(()) => {}
+        }
+        rt.sleep(Span::us(dice.below(2_000))).await;
     }
 }
 
@@ -141,7 +171,11 @@ impl Client {
 /// Lives of random length on one drive, each ended by a power cut. `Err`: what was lost.
 fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
     let shape = if options.map_cache.is_some() { CACHED } else { SMALL };
-    let mut drive = Drive::new(shape, options.clone(), seed);
+    run(Drive::new(shape, options.clone(), seed), cuts, faults)
+}
+
+fn run(mut drive: Drive, cuts: u64, faults: u64) -> Result<(), String> {
+    let (options, seed) = (drive.options.clone(), drive.seed);
     drive.medium.program_fails = faults;
     drive.medium.erase_fails = faults;
     let mut dice = Dice::for_part(seed, "cuts");
@@ -180,6 +214,21 @@ fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
         for cache in [Cache::Volatile, Cache::Protected] {
             campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
         }
+    }
+}
+
+#[test]
+fn nothing_flushed_is_lost_whatever_somebody_outside_names() {
+    for seed in 0..heavy(1, 40) {
+        for (cache, faults) in [(Cache::Volatile, 0), (Cache::Protected, 300), (Cache::Through, 0)]
+        {
+            let options = if faults > 0 { spacious(cache) } else { options(cache) };
+            let drive = Drive { led: true, ..Drive::new(SMALL, options, 400 + seed) };
+            run(drive, heavy(25, 100), faults).unwrap();
+        }
+        let options = with_cached_map(Cache::Volatile);
+        let drive = Drive { led: true, ..Drive::new(CACHED, options, 500 + seed) };
+        run(drive, heavy(25, 100), 0).unwrap();
     }
 }
 

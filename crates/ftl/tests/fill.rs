@@ -5,8 +5,8 @@ mod common;
 use common::lean::Lean;
 use common::oracle::Oracle;
 use common::{Fake, Medium, SMALL};
-use ftl::policy::{Choice, Lead, Limits};
-use ftl::{Cache, Error, Ftl, Options, Page, Shape, space};
+use ftl::policy::{self, Choice, Lead, Limits};
+use ftl::{Cache, Error, Ftl, NotCollected, Options, Page, Shape, space};
 use runtime::{Dice, Log, Rt, Span};
 
 /// Fills and overwrites a drive `times` over, and checks all it holds.
@@ -79,6 +79,63 @@ fn a_collector_begins_when_it_is_told_and_whatever_it_is_told_nothing_is_lost() 
         });
     }
     assert!(began.is_sorted() && began[0] < 0 && began[3] > 0, "{began:?}");
+}
+
+/// By the same policy, from outside: as good a choice, of counts that have just been read. And by nobody.
+#[test]
+fn a_collector_that_is_led_does_what_it_would_do_by_itself() {
+    let amplification = |led: Option<bool>| {
+        let rt = Rt::simulated(None, Log::Off);
+        let options =
+            Options { units: Options::units_for(&SMALL, 150, 2, 0), ..Options::new(&SMALL) };
+        let (mut dice, mut oracle) = (Dice::for_part(5, "script"), Oracle::new(options.units));
+        let done = rt.block_on(async {
+            let medium = Medium::new(SMALL, 3);
+            let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &options).await.unwrap();
+            if led.is_some() {
+                ftl.lead(Lead::Named(ftl.space().start));
+            }
+            if led == Some(true) {
+                rt.spawn(lead(rt.clone(), ftl.clone()));
+            }
+            for _ in 0..8 * options.units {
+                let unit = dice.below(options.units.into()) as u32;
+                ftl.write(u64::from(unit) * 2, &oracle.write(unit, 0, 2)).await.unwrap();
+            }
+            for unit in 0..options.units {
+                oracle.check(&ftl, unit).await.unwrap();
+            }
+            ftl.stats().counters
+        });
+        rt.drop_tasks();
+        let named = if led == Some(true) { done.collected / 2..=done.collected } else { 0..=0 };
+        assert!(named.contains(&done.named), "{led:?}: {done:?}");
+        done.write_amplification_per_mille().expect("something was written")
+    };
+    let (own, led, silent) =
+        (amplification(None), amplification(Some(true)), amplification(Some(false)));
+    assert!(led.abs_diff(own) * 20 < own, "within 5 %: {own} by itself, {led} led");
+    assert!(silent.abs_diff(own) * 10 < own, "{own} by itself, {silent} where nobody names");
+}
+
+/// Greedy, one superblock after the other, as long as space is short.
+async fn lead(rt: Rt, ftl: Ftl<Fake>) {
+    let mut dice = Dice::for_part(1, "nothing is drawn");
+    loop {
+        ftl.short().await;
+        let candidates = (0..ftl.superblocks()).map(|superblock| ftl.candidate(superblock));
+        let chosen = policy::victim(Choice::Greedy, candidates, &mut dice);
+        let superblock = chosen.expect("something gains") as u32;
+        let one = ftl.candidate(superblock).expect("as it was");
+        match ftl.collect(superblock, one.erases, ftl.lanes()).await {
+            Ok(valid) => assert!(valid <= one.valid, "{valid} of {one:?}"),
+            // It has begun by itself, or nothing but the keep is left to move this to.
+            Err(why) => {
+                assert_eq!(why, NotCollected::Changed);
+                rt.sleep(Span::us(100)).await;
+            }
+        }
+    }
 }
 
 #[test]

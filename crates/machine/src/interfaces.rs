@@ -7,6 +7,7 @@ mod collections;
 mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
+mod host_collector;
 mod host_flash;
 mod scsi;
 mod stages;
@@ -39,6 +40,7 @@ pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
 #[cfg(feature = "rtl")]
 pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
+pub use host_collector::{HostCollector, HostCollectorDriver};
 pub use host_flash::{HostFlash, HostFlashDriver};
 pub use scsi::{Scsi, ScsiDriver, spread_options};
 
@@ -162,6 +164,11 @@ pub trait Driver<P: HostPort> {
     /// What flash software of the driver's own has done, if it has any.
     fn software(&self) -> Option<Stats> {
         None
+    }
+
+    /// Host memory that it takes beside what the device can reach, bytes.
+    fn memory_bytes(&self) -> u64 {
+        self.software().map_or(0, |software| software.memory_bytes)
     }
 }
 

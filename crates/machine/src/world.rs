@@ -506,8 +506,7 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
         let memory = port(0).arena().clone();
         let look = || {
             let software = driver.software();
-            let own = software.map_or(0, |software| software.memory_bytes);
-            let memory_bytes = memory.used_bytes() as u64 + own;
+            let memory_bytes = memory.used_bytes() as u64 + driver.memory_bytes();
             let counters = software.map(|software| software.counters);
             let mut look = Look { software: counters, memory_bytes, cores: None };
             beside(&mut look);

@@ -139,6 +139,11 @@ impl<M> Faulty<M> {
         Faulty { rt: rt.clone(), medium, harm, wait: rt.stage("media wait") }
     }
 
+    /// The medium itself.
+    pub fn medium(&self) -> &Rc<M> {
+        &self.medium
+    }
+
     async fn unstuck(&self) {
         loop {
             match self.harm.stuck_until.get() {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use wire::nvme::admin::{self, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, SetFeatures};
+use wire::nvme::collect::Collect;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io::{
     self, Access, BLOCKS_MAX, CopyTo, DatasetManagement, RANGES_MAX, WriteZeroes,
@@ -117,6 +118,9 @@ fn admin_command() -> impl Strategy<Value = admin::Command> {
             cdw11
         }),
         Just(Command::AsyncEventRequest),
+        any::<(u32, u32, u32)>().prop_map(|(superblock, erases, rows)| {
+            Command::Collect(Collect { superblock, erases, rows })
+        }),
         (0..64_u8, 0..8_u8, 0..8_u8, any::<(bool, bool)>()).prop_map(
             |(format, protection, erase, (metadata_inline, protection_first))| {
                 let (inline, first) = (metadata_inline, protection_first);

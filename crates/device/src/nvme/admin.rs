@@ -71,6 +71,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::DeleteNamespace => self.delete_namespace(request.nsid).await,
             Command::AttachNamespace => self.attach_namespace(number, &request, true).await,
             Command::DetachNamespace => self.attach_namespace(number, &request, false).await,
+            Command::Collect(what) => self.collect(what).await,
         };
         match done {
             Ok(result) => Outcome::Done(Status::SUCCESS, result),
@@ -236,6 +237,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             lid::SANITIZE if self.has_admin(opcode::admin::SANITIZE) => {
                 Ok(self.sanitize_page().as_bytes().to_vec())
             }
+            lid::SUPERBLOCKS => self.superblocks_page(),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }
@@ -335,6 +337,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.events.borrow_mut().silent.retain(|page| *page != lid);
         if lid == lid::RESERVATION {
             self.notification_is_read();
+        }
+        if lid == lid::SUPERBLOCKS {
+            self.tell_of_space_again();
         }
     }
 }

@@ -19,6 +19,8 @@ enum Needs {
     Overwrites,
     /// No more doorbells than a page has words.
     FewDoorbells,
+    /// Flash whose collector a host may lead.
+    Collections,
 }
 
 /// A command of this controller.
@@ -68,6 +70,7 @@ const ADMIN: &[Row] = &[
     },
     row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
     Row { opcode: admin::SANITIZE, effects: FORMATS_ALL, bit: 0, needs: Needs::Overwrites },
+    Row { opcode: admin::COLLECT, effects: PLAIN, bit: 0, needs: Needs::Collections },
 ];
 
 const IO: &[Row] = &[
@@ -98,6 +101,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Needs::Label => self.keeps_a_label(),
             Needs::Overwrites => self.keeps_a_label() && self.media.overwrites(),
             Needs::FewDoorbells => self.doorbells_fit_a_page(),
+            Needs::Collections => self.offers_collections(),
         }
     }
 

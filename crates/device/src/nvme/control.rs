@@ -163,6 +163,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.arbiter.reset();
         self.coalescing.reset();
         self.power.reset();
+        self.take_lead_back();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
         self.set_status(Csts::new());

@@ -30,6 +30,9 @@ pub(super) struct Features {
 const PLAIN: [u8; 4] =
     [fid::ERROR_RECOVERY, fid::INTERRUPT_COALESCING, fid::WRITE_ATOMICITY, fid::ASYNC_EVENT_CONFIG];
 
+/// Features whose default is not kept here.
+const SAID_ABOVE: [u8; 3] = [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::HOST_COLLECTION];
+
 /// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
 const COMPOSITE: u8 = 0;
 const ALL_SENSORS: u8 = 15;
@@ -128,6 +131,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if let Feature::NumberOfQueues(_) = feature {
             return self.grant_queues();
         }
+        if let Feature::HostCollection(to) = feature {
+            return self.set_lead(to);
+        }
         self.features.borrow_mut().set(feature)?;
         if let Feature::InterruptCoalescing(limits) = feature {
             // Whoever waits by the limits that were waits no longer.
@@ -167,18 +173,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let current = match feature {
             fid::NUMBER_OF_QUEUES => self.queues_offered(),
             fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
-            // What holds unless it is set is state 0.
+            fid::HOST_COLLECTION if select == Select::Current => self.lead()?.into_bits(),
+            // What holds unless it is set is state 0, and that nobody leads.
+            fid::HOST_COLLECTION => self.lead().map(|_| 0)?,
             fid::POWER_MANAGEMENT => 0,
             _ => self.features.borrow().get(feature, cdw11)?,
         };
         match select {
             Select::Current => Ok(current),
             Select::Supported => Ok(attributes(feature)),
-            Select::Default | Select::Saved
-                if [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT].contains(&feature) =>
-            {
-                Ok(current)
-            }
+            Select::Default | Select::Saved if SAID_ABOVE.contains(&feature) => Ok(current),
             Select::Default | Select::Saved => {
                 Features::new(self.options.arbitration_burst).get(feature, cdw11)
             }

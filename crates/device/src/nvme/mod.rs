@@ -12,6 +12,7 @@
 
 mod admin;
 mod arbitrate;
+mod collect;
 mod commands;
 mod complete;
 mod control;
@@ -56,6 +57,7 @@ use wire::{CommandId, Nsid, QueueId};
 
 use crate::faults::{Hook, Perfect};
 use arbitrate::Arbiter;
+use collect::Led;
 use errors::ErrorLog;
 use features::Features;
 use interrupt::Coalescing;
@@ -183,6 +185,7 @@ pub struct Controller<P, M, H = Perfect> {
     power: Power,
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
+    led: Led,
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
@@ -204,6 +207,11 @@ impl Events {
         if !self.silent.contains(&event.log_page()) && !self.pending.contains(&event) {
             self.pending.push_back(event);
         }
+    }
+
+    /// Whether the host was told of such an event and has not read its page, or is about to be told.
+    fn knows_of(&self, event: AsyncEvent) -> bool {
+        self.silent.contains(&event.log_page()) || self.pending.contains(&event)
     }
 }
 
@@ -306,6 +314,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self_tests: SelfTests::default(),
             power: Power::default(),
             firsts: Cell::new(0),
+            led: Led::default(),
             shadows: Shadows::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),

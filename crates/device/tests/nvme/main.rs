@@ -7,6 +7,7 @@ mod raw;
 
 mod aborts;
 mod arbitration;
+mod collects;
 mod commands;
 mod compares;
 mod completions;

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
-use runtime::Span;
+use runtime::{Signal, Span};
 use wire::nvme::admin;
 use wire::nvme::event::AsyncEvent;
+use wire::nvme::log::lid;
 
 use super::controller::Core;
 use crate::InitError;
@@ -24,6 +25,8 @@ const EVENT_PAUSE: Span = Span::ms(1);
 pub(super) struct Events {
     last: RefCell<VecDeque<AsyncEvent>>,
     count: Cell<u64>,
+    /// Space of flash whose collector the host leads is short, or there was a reset.
+    pub space: Signal,
 }
 
 impl Events {
@@ -52,12 +55,17 @@ pub(super) async fn listen<P: HostPort>(core: Rc<Core<P>>) {
                 let event = AsyncEvent::from_bits(cqe.dw0.get());
                 core.events.note(event);
                 core.rt().log("host", "event", u64::from(cqe.dw0.get()), 0);
-                // A page that can't be read keeps its events to itself; there is nothing to do.
-                core.admin.read_log(event.log_page()).await.ok();
+                if event.log_page() == lid::SUPERBLOCKS {
+                    // Whoever collects reads it.
+                    core.events.space.notify(core.rt());
+                } else {
+                    // A page that can't be read keeps its events to itself; there is nothing to do.
+                    core.admin.read_log(event.log_page()).await.ok();
+                }
                 core.rt().sleep(EVENT_PAUSE).await;
             }
             // The next round waits until the controller is back.
-            Err(InitError::Reset { .. }) => {}
+            Err(InitError::Reset { .. }) => core.events.space.notify(core.rt()),
             Err(error) => {
                 let status = match error {
                     InitError::Refused { status, .. } => u64::from(status.bits()),

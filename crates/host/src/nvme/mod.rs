@@ -15,6 +15,7 @@
 
 mod admin;
 mod bar;
+mod collector;
 mod controller;
 mod deadline;
 mod events;
@@ -33,6 +34,7 @@ mod slots;
 mod spread;
 mod supervisor;
 
+pub use collector::{COLLECTOR_COSTS, Collector, CollectorCounts, CollectorOptions};
 pub use controller::{Controller, Identity};
 pub use granted::{Grant, Granted, Rings};
 pub use lent::Lent;

@@ -72,11 +72,18 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
             InterfaceName::Block => one_thread::<Block>(typed, reads),
             InterfaceName::Fastpath => one_thread::<Fastpath>(typed, reads),
             InterfaceName::HostFlash => one_thread::<HostFlash>(typed, reads),
+            InterfaceName::HostCollector => Err(only_without_collector()),
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl => Err(super::only_simulated()),
         },
         None => table(typed),
     }
+}
+
+/// What is measured here has no collector that could be led.
+fn only_without_collector() -> String {
+    "interface host-collector: found a medium without a collector, expected --interface nvme: reads and \
+     writes are the same".to_owned()
 }
 
 /// Each interface in the same row's conditions, right after the other.
@@ -215,6 +222,7 @@ impl Way {
             Way::Threads(InterfaceName::HostFlash) => {
                 world::live_in_threads::<HostFlash>(plan, work, options)
             }
+            Way::Threads(InterfaceName::HostCollector) => return Err(only_without_collector()),
             #[cfg(feature = "rtl")]
             Way::Threads(InterfaceName::FastpathRtl) => return Err(super::only_simulated()),
             Way::VfioUser => {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
-use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
 use crate::plan::{self, Plan};
 use crate::serve;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -115,6 +115,8 @@ enum InterfaceName {
     Fastpath,
     /// Physical pages, with the flash software on the host
     HostFlash,
+    /// NVM Express, with the flash software's collector led by the host
+    HostCollector,
     /// The same as fastpath with the engine in hardware, clock by clock: simulated runs alone
     #[cfg(feature = "rtl")]
     FastpathRtl,
@@ -128,6 +130,7 @@ impl InterfaceName {
             InterfaceName::Block => Block::NAME,
             InterfaceName::Fastpath => Fastpath::NAME,
             InterfaceName::HostFlash => HostFlash::NAME,
+            InterfaceName::HostCollector => HostCollector::NAME,
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl => FastpathRtl::NAME,
         }
@@ -224,6 +227,7 @@ fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, S
         InterfaceName::Block => serve_as::<Block>(plan, doors),
         InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors),
         InterfaceName::HostFlash => serve_as::<HostFlash>(plan, doors),
+        InterfaceName::HostCollector => serve_as::<HostCollector>(plan, doors),
         #[cfg(feature = "rtl")]
         InterfaceName::FastpathRtl => Err(only_simulated()),
     }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::interfaces::{Array, Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
 use crate::plan::Plan;
 use crate::power_cuts::{self, Campaign, Survived};
 use clap::Args;
@@ -41,6 +41,7 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
         InterfaceName::Block => cut::<Block>(typed, &plan),
         InterfaceName::Fastpath => cut::<Fastpath>(typed, &plan),
         InterfaceName::HostFlash => cut::<HostFlash>(typed, &plan),
+        InterfaceName::HostCollector => cut::<HostCollector>(typed, &plan),
         #[cfg(feature = "rtl")]
         InterfaceName::FastpathRtl => cut::<crate::interfaces::FastpathRtl>(typed, &plan),
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::device::FlashSeen;
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
-use crate::interfaces::{Array, Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
 use crate::plan::Plan;
 use crate::plan::units::parse_span;
 use crate::series::TimeSeries;
@@ -327,6 +327,7 @@ impl Once<'_> {
             InterfaceName::Block => self.run_on::<Block>(log),
             InterfaceName::Fastpath => self.run_on::<Fastpath>(log),
             InterfaceName::HostFlash => self.run_on::<HostFlash>(log),
+            InterfaceName::HostCollector => self.run_on::<HostCollector>(log),
             #[cfg(feature = "rtl")]
             InterfaceName::FastpathRtl if self.simulated => self.run_on::<FastpathRtl>(log),
             #[cfg(feature = "rtl")]

@@ -20,6 +20,7 @@ mod array;
 mod block;
 mod bridge;
 mod built_in;
+mod collector;
 mod dcx;
 mod device;
 mod disks;
@@ -53,6 +54,7 @@ pub use array::{Array, Collections};
 pub use block::{Block, BlockSizing};
 pub use bridge::BridgeOf;
 pub use built_in::built_in;
+pub use collector::LedCollector;
 pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};
 use document::{Document, TEXT_MAX};
@@ -100,6 +102,8 @@ pub struct Plan {
     pub fastpath: Option<Fastpath>,
     /// How its flash software works on the host, if it can.
     pub pages: Option<PageAccess>,
+    /// How its host leads the device's collector, if it can.
+    pub collector: Option<LedCollector>,
     /// How several such devices are one, if they are.
     pub array: Option<Array>,
     /// How it is run.
@@ -226,6 +230,7 @@ impl Plan {
         host_costs.extend(self.fastpath.iter().flat_map(|fastpath| fastpath.costs.iter().cloned()));
         host_costs.extend(self.array.iter().flat_map(|array| array.costs.iter().cloned()));
         host_costs.extend(self.pages.iter().flat_map(|pages| pages.costs.iter().cloned()));
+        host_costs.extend(self.collector.iter().flat_map(|by| by.costs.iter().cloned()));
         SimSpec {
             link: self.link.clone(),
             memory_base: self.host.memory_base,
@@ -286,6 +291,8 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
     let gives_pages = root.has("pages");
     let pages = if gives_pages { root.table("pages").and_then(pages::read) } else { None };
+    let leads = root.has("collector");
+    let collector = if leads { root.table("collector").and_then(collector::read) } else { None };
     let is_array = root.has("array");
     let block_bytes = medium.as_ref().map(|medium| medium.contents.block_bytes.into());
     let array = if is_array {
@@ -320,6 +327,7 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         power: if has_power { Some(power?) } else { None },
         fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
         pages: if gives_pages { Some(pages?) } else { None },
+        collector: if leads { Some(collector?) } else { None },
         array: if is_array { Some(array?) } else { None },
         run: run?,
         faults: faults?,

@@ -41,6 +41,9 @@ impl AsyncEvent {
     /// A Sanitize has ended, well or not.
     pub const SANITIZED: AsyncEvent = AsyncEvent::of(6, 1, lid::SANITIZE);
 
+    /// Of our own: less space is left than whoever names superblocks wanted to be told of.
+    pub const SPACE_SHORT: AsyncEvent = AsyncEvent::of(7, 0, lid::SUPERBLOCKS);
+
     const fn of(kind: u8, info: u8, log_page: u8) -> AsyncEvent {
         AsyncEvent::new().with_kind(kind).with_info(info).with_log_page(log_page)
     }

@@ -5,6 +5,7 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::collect::HostCollection;
 use super::reservation::{HostIdentifier, NotificationMask, PersistThroughPowerLoss};
 use super::status::Status;
 
@@ -38,6 +39,8 @@ pub mod fid {
     pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
     /// Whether registrations outlast a loss of power.
     pub const RESERVATION_PERSISTENCE: u8 = 0x83;
+    /// Of our own: who says what the collector of flash goes over.
+    pub const HOST_COLLECTION: u8 = 0xc0;
 }
 
 /// A feature's value that makes sense.
@@ -71,6 +74,8 @@ pub enum Feature {
     ReservationNotificationMask(NotificationMask),
     /// [`fid::RESERVATION_PERSISTENCE`].
     ReservationPersistence(PersistThroughPowerLoss),
+    /// [`fid::HOST_COLLECTION`].
+    HostCollection(HostCollection),
 }
 
 macro_rules! feature_packing {
@@ -116,6 +121,7 @@ feature_packing! {
     HOST_IDENTIFIER HostIdentifier HostIdentifier;
     RESERVATION_NOTIFICATION_MASK ReservationNotificationMask NotificationMask;
     RESERVATION_PERSISTENCE ReservationPersistence PersistThroughPowerLoss;
+    HOST_COLLECTION HostCollection HostCollection;
 }
 
 impl Feature {
@@ -394,7 +400,7 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_FIELD),
             }
         }
-        assert_eq!(known, 14);
+        assert_eq!(known, 15);
     }
 
     #[test]

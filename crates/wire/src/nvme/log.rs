@@ -25,6 +25,8 @@ pub mod lid {
     pub const RESERVATION: u8 = 0x80;
     /// [`super::SanitizeStatus`].
     pub const SANITIZE: u8 = 0x81;
+    /// Of our own: [`crate::nvme::collect::Survey`], and the superblocks behind it.
+    pub const SUPERBLOCKS: u8 = 0xc0;
 }
 
 /// One error (5.16.1.2).

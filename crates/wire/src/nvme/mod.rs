@@ -1,6 +1,7 @@
 //! NVM Express: registers, queue entries, commands, and the structures they move.
 
 pub mod admin;
+pub mod collect;
 pub mod entry;
 pub mod event;
 pub mod features;

@@ -38,6 +38,7 @@ pub mod admin {
         0x81 SECURITY_SEND "Security Send";
         0x82 SECURITY_RECEIVE "Security Receive";
         0x84 SANITIZE "Sanitize";
+        0xc0 COLLECT "Collect Superblock (vendor specific)";
     }
 }
 

@@ -8,6 +8,7 @@ use media::contents::{Backing, Keep, Spec};
 use media::{Contents, Extent, Head, Media, MediaError, Metadata};
 use runtime::{Rt, Signal, Span, Time};
 
+use super::flash::Flash;
 use super::watch::Witness;
 
 /// The medium.
@@ -42,6 +43,8 @@ pub struct Bench {
     pub deallocated: RefCell<Vec<Extent>>,
     /// What has been read, in order.
     pub read: RefCell<Vec<Extent>>,
+    /// What a host may lead of it, where the controller offers that.
+    pub flash: Rc<Flash>,
 }
 
 impl Bench {
@@ -71,6 +74,7 @@ impl Bench {
             written: RefCell::default(),
             deallocated: RefCell::default(),
             read: RefCell::default(),
+            flash: Rc::new(Flash::new(rt)),
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod choice;
+pub mod flash;
 pub mod script;
 pub mod several;
 pub mod watch;

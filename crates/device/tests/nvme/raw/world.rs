@@ -27,6 +27,8 @@ pub struct Setup {
     pub label: Option<Vec<u8>>,
     /// Whether it keeps metadata beside each block.
     pub metadata: bool,
+    /// Whether a host may lead the collector of flash below.
+    pub led: bool,
     /// Whether the medium is sanitized, so that any block may be written.
     pub sanitizes: bool,
     pub memory_base: BusAddr,
@@ -53,6 +55,7 @@ impl Default for Setup {
             block_bytes: 512,
             label: Some(Vec::new()),
             metadata: false,
+            led: false,
             sanitizes: false,
             memory_base: BusAddr(0x1_0000_0000),
             memory_bytes: 4 << 20,
@@ -166,7 +169,10 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
     witness.sanitizes.set(setup.sanitizes);
     medium.witness.replace(Some(witness.clone()));
     let watched = Watched { port, witness: witness.clone() };
-    Controller::start(watched, medium.clone(), setup.options.clone());
+    let controller = Controller::start(watched, medium.clone(), setup.options.clone());
+    if setup.led {
+        controller.offer_collections(medium.flash.clone());
+    }
     (medium, witness)
 }
 

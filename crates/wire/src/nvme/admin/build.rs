@@ -5,6 +5,7 @@ use super::{
     Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Sanitize, Select,
     SelfTest, SetFeatures,
 };
+use crate::nvme::collect::Collect;
 use crate::nvme::entry::{DataPointer, Sqe};
 use crate::nvme::identify::csi;
 use crate::{BusAddr, CommandId, Nsid, QueueId};
@@ -103,6 +104,27 @@ pub fn identify(cid: CommandId, nsid: Nsid, cns: u8, data: DataPointer) -> Sqe {
 pub fn get_log_page(cid: CommandId, lid: u8, bytes: u64, data: DataPointer) -> Sqe {
     let get = GetLogPage { lid, lsp: 0, lsi: 0, retain_event: false, bytes, offset: 0, csi: 0 };
     Request { cid, nsid: Nsid::BROADCAST, data, command: Command::GetLogPage(get) }.to_sqe()
+}
+
+/// Get `bytes` from `offset` on of the log page `lid` of the whole controller; `retain` leaves its event as it
+/// is.
+///
+/// # Panics
+/// If either is not a multiple of 4, or `bytes` not from 4 to 2^34.
+pub fn get_log_part(
+    cid: CommandId,
+    lid: u8,
+    (offset, bytes): (u64, u64),
+    retain: bool,
+    data: DataPointer,
+) -> Sqe {
+    let get = GetLogPage { lid, lsp: 0, lsi: 0, retain_event: retain, bytes, offset, csi: 0 };
+    Request { cid, nsid: Nsid::BROADCAST, data, command: Command::GetLogPage(get) }.to_sqe()
+}
+
+/// Go over a superblock of flash; the completion has how many of its units were valid.
+pub fn collect(cid: CommandId, what: Collect) -> Sqe {
+    plain(cid, Command::Collect(what))
 }
 
 /// Abort the command `victim` of the queue `sqid`.

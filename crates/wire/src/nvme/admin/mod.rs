@@ -1,5 +1,6 @@
 //! Admin commands: what a host asks of the controller itself (NVMe base 2.0, 5).
 
+use super::collect::Collect;
 use super::entry::{self, Sqe};
 use super::opcode::admin as opcode;
 use super::status::Status;
@@ -10,9 +11,9 @@ mod dwords;
 mod sanitize;
 
 pub use build::{
-    abort, async_event_request, attach_namespace, create_cq, create_namespace, create_sq,
+    abort, async_event_request, attach_namespace, collect, create_cq, create_namespace, create_sq,
     delete_cq, delete_namespace, delete_sq, doorbell_buffers, format_nvm, get_feature,
-    get_log_page, identify, sanitize, self_test, set_feature,
+    get_log_page, get_log_part, identify, sanitize, self_test, set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
 pub use sanitize::{Sanitize, SanitizeAction};
@@ -82,6 +83,8 @@ pub enum Command {
     AttachNamespace,
     /// 5.22, SEL 1: from the controllers that the data list.
     DetachNamespace,
+    /// Of our own: goes over a superblock of flash.
+    Collect(Collect),
 }
 
 /// STC: which self-test is to be begun, or whether the one that runs is to end.
@@ -260,6 +263,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
             1 => Command::DetachNamespace,
             _ => return Err(Status::INVALID_FIELD),
         },
+        opcode::COLLECT => Command::Collect(Collect::parse(sqe)),
         _ => return Err(Status::INVALID_OPCODE),
     };
     sqe.finish(command)
@@ -296,6 +300,7 @@ impl Request {
             Command::SelfTest(test) => sqe.cdw10 = (*test as u32).into(),
             Command::CreateNamespace { csi } => sqe.cdw11 = (u32::from(*csi) << 24).into(),
             Command::AttachNamespace => {}
+            Command::Collect(collect) => collect.store(&mut sqe),
             Command::DeleteNamespace | Command::DetachNamespace => sqe.cdw10 = 1.into(),
         }
         sqe
@@ -324,6 +329,7 @@ impl Command {
                 opcode::NAMESPACE_MANAGEMENT
             }
             Command::AttachNamespace | Command::DetachNamespace => opcode::NAMESPACE_ATTACHMENT,
+            Command::Collect(_) => opcode::COLLECT,
         }
     }
 }
@@ -347,6 +353,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 16);
+        assert_eq!(known, 17);
     }
 }

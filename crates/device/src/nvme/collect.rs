@@ -1,0 +1,140 @@
+//! The host leads the collector of the flash below: the log page of superblocks, the command that names one,
+//! the feature that says who leads, and the event that space is short (`wire::nvme::collect`).
+//!
+//! A host that means harm can name what it likes: a number that there is not is refused, and a superblock
+//! that is not what it was, open, or being collected is refused by the flash software, which alone copies and
+//! erases. Nothing is read to the host but counts. One that leads and falls silent is not waited for: where
+//! writes would wait the software collects by itself. A reset takes the lead from the host.
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+
+use bus::DevicePort;
+use ftl::NotCollected;
+use ftl::policy::Lead;
+use media::Media;
+use runtime::{Either, Signal, race};
+use wire::nvme::collect::{Collect, HostCollection, SuperblockRow, Survey};
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::status::Status;
+use zerocopy::IntoBytes;
+
+use super::Controller;
+use crate::collections::Collections;
+use crate::faults::Hook;
+
+/// Whose collector it is.
+#[derive(Default)]
+pub(super) struct Led {
+    collections: OnceCell<Rc<dyn Collections>>,
+    /// The host leads, and is told below so many units; 0: it does not.
+    below: Cell<u32>,
+    /// Who leads, or whether the host may be told anew, has changed.
+    changed: Signal,
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// From now on a host may lead this collector, which is that of the controller's medium.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn offer_collections(self: &Rc<Self>, collections: Rc<dyn Collections>) {
+        assert!(self.led.collections.set(collections).is_ok(), "one collector");
+        self.rt.spawn(self.clone().tell_of_space());
+    }
+
+    pub(super) fn offers_collections(&self) -> bool {
+        self.led.collections.get().is_some()
+    }
+
+    fn collections(&self) -> Result<&Rc<dyn Collections>, Status> {
+        self.led.collections.get().ok_or(Status::INVALID_FIELD)
+    }
+
+    /// The log page: space, and each superblock.
+    pub(super) fn superblocks_page(&self) -> Result<Vec<u8>, Status> {
+        let collections = self.led.collections.get().ok_or(Status::INVALID_LOG_PAGE)?;
+        let survey = collections.survey().ok_or(Status::INTERNAL_ERROR)?;
+        let header = Survey {
+            left: survey.space.left.into(),
+            hold: survey.space.hold.into(),
+            start: survey.space.start.into(),
+            superblocks: survey.superblocks.into(),
+            superblock_units: survey.superblock_units.into(),
+            lanes: survey.lanes.into(),
+            reserved: [0; 28],
+        };
+        let mut page = header.as_bytes().to_vec();
+        for superblock in 0..survey.superblocks {
+            let row = match collections.candidate(superblock) {
+                Some(one) => SuperblockRow {
+                    valid: one.valid.into(),
+                    units: one.units.into(),
+                    erases: one.erases.into(),
+                    age: u32::try_from(one.age).unwrap_or(u32::MAX).into(),
+                },
+                None => SuperblockRow::default(),
+            };
+            page.extend(row.as_bytes());
+        }
+        Ok(page)
+    }
+
+    /// Names a superblock, and waits until it has been gone over.
+    pub(super) async fn collect(&self, what: Collect) -> Result<u32, Status> {
+        let Collect { superblock, erases, rows } = what;
+        let collected = self.collections()?.collect(superblock, erases, rows).await;
+        collected.map_err(|why| match why {
+            NotCollected::Number { .. } => Status::INVALID_FIELD,
+            NotCollected::WornOut => Status::INTERNAL_ERROR,
+            _ => Status::COMMAND_SEQUENCE_ERROR,
+        })
+    }
+
+    /// Who leads from now on.
+    pub(super) fn set_lead(&self, to: HostCollection) -> Result<u32, Status> {
+        let lead = match to.below() {
+            0 => Lead::Own,
+            below => Lead::Named(below.into()),
+        };
+        self.collections()?.lead(lead);
+        self.led.below.set(to.below());
+        self.led.changed.notify(&self.rt);
+        Ok(0)
+    }
+
+    pub(super) fn lead(&self) -> Result<HostCollection, Status> {
+        self.collections()?;
+        Ok(HostCollection::new().with_below(self.led.below.get()))
+    }
+
+    /// The controller has been switched off: nobody leads its collector but itself.
+    pub(super) fn take_lead_back(&self) {
+        if self.led.below.get() > 0 {
+            // It is there, as somebody has led it.
+            let _ = self.set_lead(HostCollection::new());
+        }
+    }
+
+    /// The host has read the page: it may be told anew.
+    pub(super) fn tell_of_space_again(&self) {
+        self.led.changed.notify(&self.rt);
+    }
+
+    /// Tells the host that space is short, once until it has read the page.
+    async fn tell_of_space(self: Rc<Self>) {
+        let Ok(collections) = self.collections() else { return };
+        loop {
+            let seen = self.led.changed.version();
+            let changed = self.led.changed.changed(&self.rt, seen);
+            let knows = self.events.borrow().knows_of(AsyncEvent::SPACE_SHORT);
+            if self.led.below.get() == 0 || knows {
+                changed.await;
+                continue;
+            }
+            if let Either::First(()) = race(collections.short(), changed).await {
+                self.event(AsyncEvent::SPACE_SHORT);
+            }
+        }
+    }
+}

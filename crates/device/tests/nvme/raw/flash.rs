@@ -1,0 +1,99 @@
+//! Flash below a bench: as much of it as a host sees that leads its collector.
+
+use std::cell::{Cell, RefCell};
+
+use device::collections::{Collections, Later, Survey};
+use ftl::NotCollected;
+use ftl::policy::{Candidate, Lead, Space};
+use runtime::{Rt, Signal};
+
+/// How many superblocks there are.
+pub const SUPERBLOCKS: u32 = 300;
+
+/// Flash that does as it is told.
+pub struct Flash {
+    rt: Rt,
+    pub left: Cell<u64>,
+    pub led: Cell<Lead>,
+    /// What was named: superblock, erases, rows.
+    pub named: RefCell<Vec<(u32, u32, u32)>>,
+    /// What becomes of it; none: it is not ready yet.
+    pub ends: Cell<Option<Result<u32, NotCollected>>>,
+    changed: Signal,
+}
+
+impl Flash {
+    pub fn new(rt: &Rt) -> Flash {
+        Flash {
+            rt: rt.clone(),
+            left: Cell::new(1000),
+            led: Cell::new(Lead::Own),
+            named: RefCell::default(),
+            ends: Cell::new(None),
+            changed: Signal::default(),
+        }
+    }
+
+    /// So much is left from now on.
+    pub fn leave(&self, left: u64) {
+        self.left.set(left);
+        self.changed.notify(&self.rt);
+    }
+
+    /// What is named ends so from now on.
+    pub fn end(&self, ends: Result<u32, NotCollected>) {
+        self.ends.set(Some(ends));
+        self.changed.notify(&self.rt);
+    }
+}
+
+impl Collections for Flash {
+    fn survey(&self) -> Option<Survey> {
+        let space = Space { left: self.left.get(), hold: 200, start: 250 };
+        Some(Survey { space, superblocks: SUPERBLOCKS, superblock_units: 100, lanes: 7 })
+    }
+
+    fn candidate(&self, superblock: u32) -> Option<Candidate> {
+        (superblock != 1).then_some(Candidate {
+            valid: superblock,
+            units: 400,
+            age: 1 << (superblock % 40),
+            erases: 5,
+        })
+    }
+
+    fn lead(&self, lead: Lead) {
+        self.led.set(lead);
+        self.changed.notify(&self.rt);
+    }
+
+    fn short(&self) -> Later<'_, ()> {
+        Box::pin(async {
+            loop {
+                let seen = self.changed.version();
+                if matches!(self.led.get(), Lead::Named(below) if self.left.get() < below) {
+                    return;
+                }
+                self.changed.changed(&self.rt, seen).await;
+            }
+        })
+    }
+
+    fn collect(
+        &self,
+        superblock: u32,
+        erases: u32,
+        rows: u32,
+    ) -> Later<'_, Result<u32, NotCollected>> {
+        Box::pin(async move {
+            self.named.borrow_mut().push((superblock, erases, rows));
+            loop {
+                let seen = self.changed.version();
+                if let Some(ends) = self.ends.get() {
+                    return ends;
+                }
+                self.changed.changed(&self.rt, seen).await;
+            }
+        })
+    }
+}
