@@ -106,8 +106,8 @@ pub fn get_log_page(cid: CommandId, lid: u8, bytes: u64, data: DataPointer) -> S
     Request { cid, nsid: Nsid::BROADCAST, data, command: Command::GetLogPage(get) }.to_sqe()
 }
 
-/// Get `bytes` from `offset` on of the log page `lid` of the whole controller; `retain` leaves its event as it
-/// is.
+/// Get `bytes` from `offset` on of the log page `lid` of the whole controller; `retain` leaves its event
+/// as it is.
 ///
 /// # Panics
 /// If either is not a multiple of 4, or `bytes` not from 4 to 2^34.
