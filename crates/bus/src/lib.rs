@@ -224,6 +224,12 @@ pub trait HostPort: Clone + 'static {
     /// Waits until the count of this vector's interrupts differs from `seen`, and returns it.
     fn on_interrupt(&self, vector: u16, seen: u32) -> impl Future<Output = u32>;
 
+    /// A timer has woken the caller, who slept instead of waiting for memory: spends what that takes of its
+    /// core. Nothing in the live world: there waking itself costs.
+    fn woken(&self) -> impl Future<Output = ()> {
+        core::future::ready(())
+    }
+
     /// The order in which a device's writes become visible here.
     fn arrival(&self) -> Arrival;
 

@@ -50,7 +50,8 @@ fn timed_out(result: Result<(), IoError>) -> bool {
 fn a_completion_may_come_at_any_moment_around_the_abort() {
     // More finely where there is time for it.
     let steps: u64 = if std::env::var_os("DOORBELL_HEAVY").is_some() { 1000 } else { 40 };
-    for completion in [Completion::Polled, Completion::Interrupt { vector: 1 }] {
+    for completion in [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }]
+    {
         let (mut in_time, mut late, mut aborted) = (0, 0, 0);
         // About the deadline, while the abort is under way, and about its end, 100 us later.
         let about =

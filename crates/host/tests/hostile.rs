@@ -130,8 +130,9 @@ fn sprayed(seed: u64) -> u64 {
     world.fake.lenient.set(true);
     let mut dice = Dice::for_part(seed, "sprayer");
     world.rt.block_on(async {
-        let completion = match seed % 2 {
+        let completion = match seed % 3 {
             0 => Completion::Polled,
+            1 => Completion::Hybrid,
             _ => Completion::Interrupt { vector: 1 },
         };
         let small = QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() };

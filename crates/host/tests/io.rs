@@ -17,7 +17,7 @@ use wire::nvme::io::Command;
 use wire::nvme::status::Status;
 
 fn all_ways() -> impl Iterator<Item = QueueOptions> {
-    let completions = [Completion::Polled, Completion::Interrupt { vector: 3 }];
+    let completions = [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }];
     let doorbells = [Doorbell::Each, Doorbell::Batched];
     completions.into_iter().flat_map(move |completion| {
         doorbells.into_iter().map(move |doorbell| QueueOptions {
@@ -315,7 +315,8 @@ fn the_blocking_face_cuts_what_is_too_long() {
 
 #[test]
 fn a_journey_adds_up_and_names_its_waits() {
-    for completion in [Completion::Polled, Completion::Interrupt { vector: 1 }] {
+    for completion in [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }]
+    {
         let journeys = Journeys::new(2, 8, 0, STAGES);
         let names = journeys.names();
         let setup = Setup { journeys: Some(journeys), ..Setup::default() };
@@ -338,7 +339,7 @@ fn a_journey_adds_up_and_names_its_waits() {
                     assert_eq!(stage("submit"), Span::ns(90));
                     assert_eq!(stage("complete"), Span::ns(60));
                     let switch = match completion {
-                        Completion::Polled => Span::ZERO,
+                        Completion::Polled | Completion::Hybrid => Span::ZERO,
                         Completion::Interrupt { .. } => Span::ns(1200),
                     };
                     assert_eq!(stage("context switch"), switch);

@@ -38,7 +38,7 @@ fn beside_a_controller(f: impl FnOnce(&Rt, &Shared)) {
         scope.spawn(|| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
             let io = |n: u64, _: &_| Answer::After(Span::us(n * 7 % 50));
-            let traits = Traits { io: Box::new(io), ..Traits::default() };
+            let traits = Traits { io: Box::new(io), queues: 6, ..Traits::default() };
             let _fake = Fake::start(shared.device(&rt), traits);
             there.store(true, Ordering::Release);
             rt.block_on(async {
@@ -62,9 +62,10 @@ fn blocks_cross_threads_in_every_way() {
     beside_a_controller(|rt, shared| {
         rt.block_on(async {
             let host = shared.host(rt);
-            let options = Options { queues: 4, ..Options::default() };
+            let options = Options { queues: 6, ..Options::default() };
             let controller = Controller::start(host, options).await.unwrap();
-            let completions = [Completion::Polled, Completion::Interrupt { vector: 3 }];
+            let completions =
+                [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }];
             for completion in completions {
                 for doorbell in [Doorbell::Each, Doorbell::Batched] {
                     let depth = 8;
@@ -151,7 +152,9 @@ fn another_thread_has_a_queue_of_its_own() {
             rt.block_on(async {
                 let options = Options { queues: 2, ..Options::default() };
                 let controller = Controller::start(shared.host(rt), options).await.unwrap();
-                for completion in [Completion::Polled, Completion::Interrupt { vector: 3 }] {
+                for completion in
+                    [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }]
+                {
                     let options = QueueOptions { depth: 8, completion, ..QueueOptions::default() };
                     let grant = controller.grant(options).await.unwrap();
                     to_there.send(Some(grant)).unwrap();

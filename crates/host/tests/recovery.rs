@@ -253,8 +253,9 @@ fn resets_under_load_lose_nothing() {
         let setup = Setup { shuffle: Some(seed), ..Setup::default() };
         let world = World::with(traits, setup);
         world.rt.block_on(async {
-            let completion = match seed % 2 {
+            let completion = match seed % 3 {
                 0 => Completion::Polled,
+                1 => Completion::Hybrid,
                 _ => Completion::Interrupt { vector: 5 },
             };
             let options = Options { retries: 100, ..Options::default() };

@@ -30,7 +30,7 @@ use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use crate::function;
 use crate::medium::{Footing, Store};
-use crate::plan::{self, BlockSizing, Completion, DcxTags, Doorbell, MediumKind, Plan};
+use crate::plan::{self, BlockSizing, DcxTags, Doorbell, MediumKind, Plan};
 use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
 
 pub use array::{Array, ArrayDriver};
@@ -273,6 +273,7 @@ impl Interface for Dcx {
     type Driver<P: HostPort> = DcxDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
+        plan.must_not_nap(Dcx::NAME)?;
         match plan.dcx {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -386,6 +387,7 @@ impl Interface for Block {
     type Driver<P: HostPort> = BlockDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
+        plan.must_not_nap(Block::NAME)?;
         match plan.block {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -412,10 +414,7 @@ impl Interface for Block {
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
         let options = block_driver::Options {
             depth: plan.host.queue_depth,
-            completion: match plan.host.completion {
-                Completion::Polled => driver::Completion::Polled,
-                Completion::Interrupt => driver::Completion::Interrupt { vector: 0 },
-            },
+            completion: plan.host.completion.by(0),
             sizing: match block_of(plan).sizing {
                 BlockSizing::Fixed(size, linger) => block_driver::Sizing::fixed(size, linger),
                 BlockSizing::Adaptive => block_driver::Sizing::adaptive(),
@@ -508,11 +507,8 @@ fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::Queue
     let dcx = dcx_of(plan);
     dcx_driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
-        completion: match plan.host.completion {
-            Completion::Polled => driver::Completion::Polled,
-            // Behind those of the admin queue and NVMe's queues.
-            Completion::Interrupt => driver::Completion::Interrupt { vector: queues + 1 + number },
-        },
+        // Behind those of the admin queue and NVMe's queues.
+        completion: plan.host.completion.by(queues + 1 + number),
         tags: match dcx.tags {
             DcxTags::Random(bits) => dcx_driver::Tags::Random { bits, seed: plan.run.seed },
             DcxTags::Device(_) => dcx_driver::Tags::Device { seed: plan.run.seed },
@@ -556,6 +552,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         shadow_doorbells: plan.host.shadow_doorbells,
         sgl: plan.host.sgl,
         power_saving: plan.power.as_ref().and_then(|power| power.saving),
+        admin_completion: plan.host.completion.by(0),
         ..driver::Options::default()
     }
 }
@@ -563,11 +560,8 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
 fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
-        completion: match plan.host.completion {
-            Completion::Polled => driver::Completion::Polled,
-            // Vector 0 is the admin queue's.
-            Completion::Interrupt => driver::Completion::Interrupt { vector: number + 1 },
-        },
+        // Vector 0 is the admin queue's.
+        completion: plan.host.completion.by(number + 1),
         doorbell: match plan.host.doorbell {
             Doorbell::Each => driver::Doorbell::Each,
             Doorbell::Batched => driver::Doorbell::Batched,

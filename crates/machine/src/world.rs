@@ -1,38 +1,38 @@
 //! Worlds: a device and a host, put together from a plan, in virtual time or live.
 
 mod groups;
+mod live;
 mod members;
+mod processor;
 
 use std::cell::Cell;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use bus::HostPort;
 use bus::link::Way;
-use bus::live::{self, LiveHost, Shared};
 use bus::sim::{SimBus, SimHost, SimSpec};
-use bus::vfio;
-use bus::vfio_user::{self, Sharing};
-use runtime::{Dice, Either, Log, Rt, STD_CLOCK, Span, race};
+use runtime::{Dice, Either, Log, Rt, Span, race};
 use workload::job::Job;
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
 use crate::engine::{Hold, Ran};
 use crate::interfaces::{Driver, Interface};
 use crate::pci;
-use crate::plan::{Completion, Plan};
+use crate::plan::Plan;
 use crate::series::{Look, Recorder, TimeSeries};
 use crate::tape::Tape;
 use crate::work::Work;
 use groups::{Watched, run_groups};
+pub use live::{
+    live_in_one_thread, live_in_threads, live_over_socket, live_over_vfio, live_over_vfio_user,
+};
+pub(crate) use live::{shared, until};
 pub(crate) use members::{buses, flash_of, journeys};
-use members::{hosts, link_busy, live_devices, shared_with_all, simulated_devices, tlps};
+use members::{link_busy, simulated_devices, tlps};
 
-/// How long a live world may take to stop, once it was asked to.
-const STOP_POLL: Span = Span::ms(2);
 /// Operations that end between resets that one asks for.
 const BETWEEN_RESETS: u64 = 64;
 /// Operations that may end before a reset does that is due. Counted, so that resets come under the work on a
@@ -70,6 +70,7 @@ impl Options {
 }
 
 /// What a run gave.
+#[derive(Default)]
 pub struct Outcome {
     /// What each job has seen, its clones together.
     pub jobs: Vec<(Job, Ran)>,
@@ -81,6 +82,9 @@ pub struct Outcome {
     pub timed_events: Option<u64>,
     /// How busy the link was each way, up first, and each core; none live.
     pub busy: Option<Busy>,
+    /// What the host's thread had of a processor, from the first command to the last; none in virtual time,
+    /// and where the system does not say.
+    pub host_thread: Option<Span>,
     /// How often each fault of the plan has struck; nothing, where the device is in another process.
     pub faults: Vec<(String, u64)>,
     /// What the flash has done, if there is any and the device is not in another process.
@@ -92,9 +96,8 @@ pub struct Outcome {
 impl Outcome {
     /// Of a live run.
     pub(crate) fn of(told: Told) -> Outcome {
-        let Told { jobs, notes, resets, software: _, series } = told;
-        let (faults, flash) = (Vec::new(), None);
-        Outcome { jobs, notes, resets, timed_events: None, busy: None, faults, flash, series }
+        let Told { jobs, notes, resets, software: _, series, host_thread } = told;
+        Outcome { jobs, notes, resets, host_thread, series, ..Outcome::default() }
     }
 
     /// With what its device has to tell.
@@ -116,8 +119,10 @@ pub struct Busy {
     pub down: Span,
     /// TLPs that went each way, up first.
     pub tlps: (u64, u64),
-    /// Each host core.
+    /// Each host core, at work.
     pub cores: Vec<Span>,
+    /// Each host core, looking at memory in vain.
+    pub polling: Vec<Span>,
 }
 
 /// Why a run did not come to its end. Prints what, and what was expected.
@@ -160,6 +165,7 @@ pub fn simulate<I: Interface>(
         down: link_busy(&buses[0], Way::Down),
         tlps: (tlps(&buses, Way::Up), tlps(&buses, Way::Down)),
         cores: busy(),
+        polling: (0..plan.host.cores).map(|core| buses[0].core_polling(core)).collect(),
     };
     let timed_events = rt.timed_events();
     let tale = Tale::of(&devices);
@@ -268,202 +274,6 @@ pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
     spec
 }
 
-/// Runs work live with both ends on this thread, in turns: nobody waits for another core, so that what is
-/// counted or measured is the program's own work.
-pub fn live_in_one_thread<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-) -> Result<Outcome, RunError> {
-    let shared = shared_with_all::<I>(plan)?;
-    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
-    let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
-    let devices = live_devices::<I>(&rt, &shared, plan)?;
-    let hosts = hosts::<I>(&rt, &shared, plan);
-    if let Some(faults) = devices[0].faults().cloned() {
-        let (rt, host) = (rt.clone(), hosts[0].clone());
-        rt.clone().spawn(async move {
-            faults.link_down(&rt).await;
-            host.mark_gone();
-        });
-    }
-    let beside = |look: &mut Look| look_at(&devices, look);
-    let port = |member: usize, _| hosts[member].clone();
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, &port, &beside));
-    let tale = Tale::of(&devices);
-    leave(devices, plan)?;
-    ran.map(|told| Outcome::beside(told, tale))
-}
-
-pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
-    device::check::<I>(plan)?;
-    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    Shared::between_threads(bytes, base, I::register_bytes(plan))
-        .map(|shared| shared.with_masks(I::MASKS))
-        .map_err(|error| RunError(format!("memory for host and device: {error}")))
-}
-
-/// Runs work live: the device on a thread of its own, the host on this one.
-pub fn live_in_threads<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-) -> Result<Outcome, RunError> {
-    let shared = shared_with_all::<I>(plan)?;
-    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
-    let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    std::thread::scope(|scope| {
-        let (device_shared, device_journeys) = (shared.clone(), journeys.clone());
-        let (device_stop, device_started) = (stop.clone(), started.clone());
-        let device = std::thread::Builder::new().name("device".into());
-        let device = device.spawn_scoped(scope, move || {
-            let rt = Rt::live(&STD_CLOCK, device_journeys, Log::Off);
-            let devices = live_devices::<I>(&rt, &device_shared, plan)?;
-            device_started.store(true, Ordering::Release);
-            let is_over = || device_stop.load(Ordering::Acquire) || devices[0].is_down();
-            rt.block_on(until(&rt, is_over));
-            let tale = Tale::of(&devices);
-            leave(devices, plan)?;
-            Ok(tale)
-        });
-        let device =
-            device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
-        let rt = Rt::live(&STD_CLOCK, journeys, options.live_log());
-        let hosts = hosts::<I>(&rt, &shared, plan);
-        let device_died = || device.is_finished();
-        let watched = hosts.clone();
-        let ran = rt.block_on(async {
-            let watch = async {
-                until(&rt, device_died).await;
-                watched.iter().for_each(LiveHost::mark_gone);
-                core::future::pending::<()>().await;
-            };
-            let run = async {
-                // A device that failed to start says why when it is joined.
-                until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
-                let port = |member: usize, _| hosts[member].clone();
-                drive::<I, _>(&rt, plan, work, &options, &port, &|_| ()).await
-            };
-            match race(run, watch).await {
-                Either::First(ran) => ran,
-                Either::Second(()) => unreachable!("the watch never ends"),
-            }
-        });
-        rt.drop_tasks();
-        stop.store(true, Ordering::Release);
-        let tale = match device.join() {
-            Ok(tale) => tale?,
-            Err(_) => return Err(RunError("the device's thread has panicked".into())),
-        };
-        ran.map(|told| Outcome::beside(told, tale))
-    })
-}
-
-/// Runs work live against a device in another process, which listens at a socket.
-pub fn live_over_socket<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-    socket: &Path,
-) -> Result<Outcome, RunError> {
-    I::check(plan).map_err(RunError)?;
-    let (shared, mut client) =
-        live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
-            .map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
-        let host = shared.with_masks(I::MASKS).host(rt);
-        let watched = host.clone();
-        let is_gone = move || {
-            let gone = client.is_gone();
-            if gone {
-                watched.mark_gone();
-            }
-            gone
-        };
-        (host, Box::new(is_gone))
-    })
-}
-
-/// Runs work live against the vfio-user server that listens at a socket.
-pub fn live_over_vfio_user<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-    socket: &Path,
-) -> Result<Outcome, RunError> {
-    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
-    let connection = connection.map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
-        let host = connection.host(rt);
-        let watched = host.clone();
-        (host, Box::new(move || watched.is_gone()))
-    })
-}
-
-/// Runs work live over a bus to another process: its host's end, and whether the device is gone, which
-/// is asked now and then.
-fn over_bus<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-    bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
-) -> Result<Outcome, RunError> {
-    // The device's marks are in the other process: the breakdown shows its part as one.
-    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
-    let options = Options { contents_unknown: true, ..options };
-    let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
-    let (host, mut is_gone) = bus(&rt);
-    let ran = rt.block_on(async {
-        let watch = async {
-            until(&rt, &mut is_gone).await;
-            core::future::pending::<()>().await;
-        };
-        let ports = |_, _| host.clone();
-        let run = drive::<I, _>(&rt, plan, work, &options, &ports, &|_| ());
-        match race(run, watch).await {
-            Either::First(ran) => ran,
-            Either::Second(()) => unreachable!("the watch never ends"),
-        }
-    });
-    rt.drop_tasks();
-    ran.map(Outcome::of)
-}
-
-/// Runs work live on a PCI function that Linux's VFIO has, by its address.
-pub fn live_over_vfio<I: Interface>(
-    plan: &Plan,
-    work: &Work,
-    options: Options,
-    address: &str,
-) -> Result<Outcome, RunError> {
-    let Some(ours) = I::function(plan) else {
-        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
-    };
-    let wanted = vfio::Wanted {
-        class: ours.identity.class,
-        memory_bytes: plan.host.memory_bytes as usize,
-        memory_base: plan.host.memory_base,
-        vectors: match plan.host.completion {
-            Completion::Polled => 0,
-            // One for each queue, and the first for the admin queue.
-            Completion::Interrupt => queues(plan, work) as u16 + 1,
-        },
-    };
-    let function = vfio::Function::open(address, &wanted).map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
-        let host = function.host(rt);
-        let watched = host.clone();
-        (host, Box::new(move || watched.is_gone()))
-    })
-}
-
-pub(crate) async fn until(rt: &Rt, mut done: impl FnMut() -> bool) {
-    while !done() {
-        rt.sleep(STOP_POLL).await;
-    }
-}
-
 /// I/O queues that a host makes: no more than can be in use.
 fn queues(plan: &Plan, work: &Work) -> usize {
     work.clones_at_once().min(plan.host.queues as usize)
@@ -478,6 +288,8 @@ pub(crate) struct Told {
     /// What flash software on the host has done.
     software: Option<ftl::Stats>,
     series: Option<TimeSeries>,
+    /// What the host's thread had of a processor.
+    host_thread: Option<Span>,
 }
 
 /// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by

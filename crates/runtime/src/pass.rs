@@ -25,7 +25,7 @@ const LOOKS_ALONE: u32 = 16;
 const LUCK_OF_A_PASS: u32 = 256;
 
 /// Looks in a row that find nothing, before the clock says how to pass idle time.
-const LOOKS_UNTIL_IDLE: u32 = 1_000;
+pub(crate) const LOOKS_UNTIL_IDLE: u32 = 1_000;
 
 /// How far a pass has come.
 pub(crate) struct Pass {
@@ -117,15 +117,20 @@ impl Rt {
         let progress = self.0.progress.replace(false) || !self.0.ready.borrow().is_empty();
         let mut pass = self.0.pass.borrow_mut();
         pass.idle = if progress { 0 } else { pass.idle.saturating_add(self.looks()) };
+        // Without somebody to ask, only a timer can make anything happen.
+        let deaf =
+            pass.again.is_empty() && pass.patient.is_empty() && self.0.ready.borrow().is_empty();
         // A timer armed since the clock was last read may be near.
-        let read = pass.until_clock_read == 0 || self.0.next_timer.get() < pass.next_timer;
+        let read = deaf || pass.until_clock_read == 0 || self.0.next_timer.get() < pass.next_timer;
         let idle = pass.idle;
         drop(pass);
         if read {
             self.read_clock(clock);
         }
-        if idle >= LOOKS_UNTIL_IDLE {
-            clock.idle(idle, self.0.next_timer.get());
+        match deaf {
+            true if self.0.ready.borrow().is_empty() => clock.nap(self.0.next_timer.get()),
+            false if idle >= LOOKS_UNTIL_IDLE => clock.idle(idle, self.0.next_timer.get()),
+            _ => {}
         }
         let mut pass = self.0.pass.borrow_mut();
         pass.gather();

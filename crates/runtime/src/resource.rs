@@ -100,6 +100,16 @@ impl Processor {
         self.state.borrow().busy
     }
 
+    /// What was spent on it until now: of who runs, the part of the span that is over.
+    pub fn spent(&self, now: Time) -> Span {
+        let state = self.state.borrow();
+        let rest = match (state.running, state.turn) {
+            (Some(_), Some((_, turn))) => turn.end.since(now),
+            _ => Span::ZERO,
+        };
+        Span(state.busy.0 - rest.0)
+    }
+
     /// Spends `span` of the core's time; returns when it was spent. A span of zero waits for nobody.
     pub fn spend<'a>(&'a self, rt: &'a Rt, span: Span, urgency: Urgency) -> Spend<'a> {
         Spend { processor: self, rt, span, urgency, ticket: None, done: false }

@@ -24,7 +24,7 @@ use core::task::{Context, Poll, Waker};
 use crate::dice::Dice;
 use crate::journey::{Journeys, NO_JOURNEY};
 use crate::log::{Entry, Log};
-use crate::pass::Pass;
+use crate::pass::{LOOKS_UNTIL_IDLE, Pass};
 use crate::sleep::{Sleep, straight};
 use crate::time::{Span, Time};
 use crate::timers::{Timer, Timers};
@@ -36,6 +36,11 @@ pub trait WallClock {
     /// Called after `looks` looks in a row that found nothing, a thousand or more: spin, yield or sleep,
     /// but not past `until`.
     fn idle(&self, looks: u32, until: Time);
+    /// Called where nobody waits for memory: nothing can happen in this world before `until`. May return
+    /// earlier, and must not later than a millisecond from now.
+    fn nap(&self, until: Time) {
+        self.idle(LOOKS_UNTIL_IDLE, until);
+    }
 }
 
 pub(crate) enum Clock {

@@ -46,6 +46,9 @@ const YIELDS: u32 = 400_000;
 /// Sleeps grow from the first to the second: what a wake-up may cost in latency.
 const SLEEP_MIN: Span = Span::us(20);
 const SLEEP_MAX: Span = Span::ms(1);
+/// A sleep ends about so much too late: Linux gives a thread's timers 50 us of slack (prctl(2),
+/// PR_SET_TIMERSLACK), and waking takes a while.
+const SLEEP_LATE: Span = Span::us(80);
 
 impl WallClock for StdClock {
     #[inline]
@@ -77,6 +80,17 @@ impl WallClock for StdClock {
             let growth = u64::from((looks - SPINS - YIELDS) / 64 + 1);
             let sleep = (SLEEP_MIN * growth).min(SLEEP_MAX).min(until.since(self.now()));
             std::thread::sleep(Duration::from_nanos(sleep.as_ns()));
+        }
+    }
+
+    /// Sleeps until shortly before, and spins from there.
+    fn nap(&self, until: Time) {
+        let left = until.since(self.now());
+        if left > SLEEP_LATE {
+            let sleep = Span(left.0 - SLEEP_LATE.0).min(SLEEP_MAX);
+            std::thread::sleep(Duration::from_nanos(sleep.as_ns()));
+        } else {
+            std::hint::spin_loop();
         }
     }
 }

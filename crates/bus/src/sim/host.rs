@@ -89,7 +89,7 @@ impl HostPort for SimHost {
             return found;
         }
         let since = bus.rt.now();
-        let mut watching = Watching { bus, slot: None };
+        let mut watching = Watching::begin(bus, self.core);
         let found = poll_fn(|cx| match check() {
             Some(found) => Poll::Ready(found),
             None => {
@@ -121,6 +121,14 @@ impl HostPort for SimHost {
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(bus.stages.interrupt, turn.end);
         count.get()
+    }
+
+    /// A timer's interrupt takes the core as any does.
+    async fn woken(&self) {
+        let bus = &self.bus;
+        self.noticed.set(bus.rt.now());
+        let core = &bus.host.cores[self.core as usize];
+        core.spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
     }
 
     /// Where nothing is relaxed, or nothing is ever held up, postings land in the order in which they
@@ -159,13 +167,19 @@ impl HostPort for SimHost {
     }
 }
 
-/// A place in the list of those who wait for memory, given up when dropped.
+/// A place in the list of those who wait for memory, given up when dropped. The core looks meanwhile.
 struct Watching<'a> {
     bus: &'a Bus,
+    core: u32,
     slot: Option<usize>,
 }
 
-impl Watching<'_> {
+impl<'a> Watching<'a> {
+    fn begin(bus: &'a Bus, core: u32) -> Watching<'a> {
+        bus.host.vigils[core as usize].begin(bus.rt.now(), &bus.host.cores[core as usize]);
+        Watching { bus, core, slot: None }
+    }
+
     fn watch(&mut self, at: BusAddr, bytes: u32, cx: &core::task::Context<'_>) {
         match self.slot {
             None => self.slot = Some(self.bus.host.watch(at, bytes, self.bus.rt.park(cx))),
@@ -182,8 +196,10 @@ impl Watching<'_> {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
+        let (host, core) = (&self.bus.host, self.core as usize);
+        host.vigils[core].end(self.bus.rt.now(), &host.cores[core]);
         if let Some(slot) = self.slot {
-            self.bus.host.watches.borrow_mut()[slot] = None;
+            host.watches.borrow_mut()[slot] = None;
         }
     }
 }

@@ -4,6 +4,7 @@ mod device;
 mod host;
 mod landing;
 mod seat;
+mod vigil;
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -21,6 +22,7 @@ pub use device::SimDevice;
 pub use host::{INTERRUPTS_AT, SimHost};
 use landing::Landings;
 use seat::Seat;
+use vigil::Vigil;
 
 /// The stages that this bus marks, beside one for each named cost.
 pub const STAGES: &[&str] = &[
@@ -88,6 +90,8 @@ struct HostSide {
     arena: Arena,
     watches: RefCell<Vec<Option<Watch>>>,
     cores: Vec<Processor>,
+    /// How long each core has looked at memory in vain.
+    vigils: Vec<Vigil>,
     costs: Vec<(NamedCost, Stage)>,
 }
 
@@ -226,6 +230,13 @@ impl SimBus {
         self.0.host.cores[core as usize].busy()
     }
 
+    /// How long this host core has done nothing but look at memory in which nothing changed: what polling
+    /// costs beside its [work](Self::core_busy).
+    pub fn core_polling(&self, core: u32) -> Span {
+        let core = core as usize;
+        self.0.host.vigils[core].in_vain(self.0.rt.now(), &self.0.host.cores[core])
+    }
+
     /// The device is this function of a hierarchy from now on: reached where bridges and its own registers
     /// let it be, reaching memory where they let it, sending the messages that its vectors have. Accesses to
     /// configuration space and to the vectors take no time.
@@ -283,6 +294,7 @@ impl HostSide {
             memory,
             watches: RefCell::default(),
             cores: (0..spec.cores).map(|_| Processor::default()).collect(),
+            vigils: (0..spec.cores).map(|_| Vigil::default()).collect(),
             costs: staged(rt, &spec.host_costs),
         }
     }

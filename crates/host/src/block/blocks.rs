@@ -57,7 +57,7 @@ async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> W
     }
     let news = async {
         match ring.options.completion {
-            Completion::Polled => {
+            Completion::Polled | Completion::Hybrid => {
                 let (at, bytes) = ring.place();
                 let check = || (ring.has_news() || ring.is_dead()).then_some(());
                 ring.port.on_memory(at, bytes, check).await;

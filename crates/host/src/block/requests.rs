@@ -42,7 +42,7 @@ impl<P: HostPort> Disk<P> {
         Disk {
             submit: port.cost("submit"),
             context_switch: match ring.options.completion {
-                Completion::Polled => None,
+                Completion::Polled | Completion::Hybrid => None,
                 Completion::Interrupt { .. } => Some(port.cost("context switch")),
             },
             slot_wait: port.rt().stage("slot wait"),

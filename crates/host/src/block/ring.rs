@@ -167,7 +167,7 @@ impl<P: HostPort> Ring<P> {
                 announce: rt.stage("announce"),
                 completion: rt.stage("completion"),
                 noticing: rt.stage(match spec.options.completion {
-                    Completion::Polled => "poll",
+                    Completion::Polled | Completion::Hybrid => "poll",
                     Completion::Interrupt { .. } => "interrupt",
                 }),
                 order: rt.stage("order wait"),

@@ -24,7 +24,7 @@ impl<P: HostPort> Ring<P> {
         self.port.write32(RING, at as u32);
         self.port.write32(RING + 4, (at >> 32) as u32);
         let vector = match self.options.completion {
-            Completion::Polled => None,
+            Completion::Polled | Completion::Hybrid => None,
             Completion::Interrupt { vector } => Some(vector),
         };
         let shape = Shape::new()

@@ -136,7 +136,7 @@ impl<P: HostPort> Pair<P> {
             stages: Stages {
                 arrival: port.rt().stage("arrival"),
                 noticing: port.rt().stage(match options.completion {
-                    Completion::Polled => "poll",
+                    Completion::Polled | Completion::Hybrid => "poll",
                     Completion::Interrupt { .. } => "interrupt",
                 }),
             },
@@ -271,7 +271,7 @@ impl<P: HostPort> Pair<P> {
             self.port.write32(register + 4, (at.0 >> 32) as u32);
         }
         let vector = match self.options.completion {
-            Completion::Polled => None,
+            Completion::Polled | Completion::Hybrid => None,
             Completion::Interrupt { vector } => Some(vector),
         };
         let packet_log2 = self.tagger.packet_bytes().map_or(0, |bytes| bytes.ilog2() as u8);
@@ -402,7 +402,7 @@ async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
         let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
         while pair.state.get() == State::Open {
             let noticed = match pair.options.completion {
-                Completion::Polled => race(&mut turned, on_news(&pair)).await,
+                Completion::Polled | Completion::Hybrid => race(&mut turned, on_news(&pair)).await,
                 Completion::Interrupt { vector } => {
                     match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {
                         Either::First(()) => Either::First(()),

@@ -61,7 +61,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                 submit: port.cost("submit"),
                 complete: port.cost("complete"),
                 context_switch: match pair.options.completion {
-                    Completion::Polled => None,
+                    Completion::Polled | Completion::Hybrid => None,
                     Completion::Interrupt { .. } => Some(port.cost("context switch")),
                 },
             },

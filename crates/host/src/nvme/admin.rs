@@ -259,7 +259,7 @@ impl<P: HostPort> Admin<P> {
     pub async fn create(&self, pair: &Pair<P>, priority: Priority) -> Result<(), InitError> {
         let qid = pair.qid();
         let (vector, irq_enabled) = match pair.completion() {
-            Completion::Polled => (0, false),
+            Completion::Polled | Completion::Hybrid => (0, false),
             Completion::Interrupt { vector } => (vector, true),
         };
         let size = pair.cq.entries();

@@ -130,7 +130,7 @@ impl<P: HostPort> Granted<P> {
         pair.expose();
         let qid = pair.qid();
         let (vector, irq_enabled) = match pair.completion() {
-            Completion::Polled => (0, false),
+            Completion::Polled | Completion::Hybrid => (0, false),
             Completion::Interrupt { vector } => (vector, true),
         };
         let size = pair.cq.entries();
@@ -185,7 +185,7 @@ impl<P: HostPort> Mine<P> {
         if pair.port().read32(registers::CSTS).await == u32::MAX {
             return false;
         }
-        if pair.slots.tick() && pair.completion() != Completion::Polled && pair.drain() > 0 {
+        if pair.slots.tick() && pair.is_interrupted() && pair.drain() > 0 {
             pair.count(|counters| counters.lost_interrupts += 1);
         }
         let mut hopeless = false;

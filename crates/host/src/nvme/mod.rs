@@ -23,6 +23,7 @@ mod granted;
 mod health;
 mod lent;
 mod lists;
+mod naps;
 mod pair;
 mod policy;
 mod power;
@@ -168,6 +169,10 @@ impl Default for QueueOptions {
 pub enum Completion {
     /// The driver watches the queue's memory.
     Polled,
+    /// It sleeps for half the time that commands of the kind have taken, and watches then; with nothing in
+    /// flight it sleeps until there is. Of interfaces beside NVMe only those that use its queues do so; the
+    /// others watch.
+    Hybrid,
     /// The device signals this vector.
     Interrupt {
         /// The MSI-X vector.

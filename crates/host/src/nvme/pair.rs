@@ -3,14 +3,15 @@
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 
-use bus::HostPort;
+use bus::{Cost, HostPort};
 use runtime::{Either, Rt, Signal, Stage, race};
-use wire::QueueId;
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::registers;
+use wire::{CommandId, QueueId};
 
 use super::health::Health;
 use super::lists::PrpLists;
+use super::naps::{Look, Naps, class};
 use super::ring::{CompletionRing, SubmissionRing};
 use super::shadow::Shadows;
 use super::slots::Slots;
@@ -47,6 +48,8 @@ pub(super) struct Pair<P: HostPort> {
     pub cq: CompletionRing,
     pub lists: PrpLists,
     completion: Completion,
+    /// When to look, where completions are polled for in part, and what waking costs.
+    naps: Option<(Naps, Cost)>,
     doorbell: Doorbell,
     sq_doorbell: u32,
     cq_doorbell: u32,
@@ -127,6 +130,8 @@ impl<P: HostPort> Pair<P> {
             untold: Cell::new(0),
             lists,
             completion: spec.completion,
+            naps: (spec.completion == Completion::Hybrid)
+                .then(|| (Naps::new(spec.depth), port.cost("context switch"))),
             doorbell: spec.doorbell,
             sq_doorbell,
             cq_doorbell,
@@ -144,7 +149,7 @@ impl<P: HostPort> Pair<P> {
             stages: Stages {
                 completion: port.rt().stage("completion"),
                 noticing: port.rt().stage(match spec.completion {
-                    Completion::Polled => "poll",
+                    Completion::Polled | Completion::Hybrid => "poll",
                     Completion::Interrupt { .. } => "interrupt",
                 }),
             },
@@ -178,6 +183,11 @@ impl<P: HostPort> Pair<P> {
         self.completion
     }
 
+    /// Whether interrupts tell of its completions, and may be lost.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.completion, Completion::Interrupt { .. })
+    }
+
     /// The device is about to learn where the memory lies.
     pub fn expose(&self) {
         self.exposed.set(true);
@@ -202,6 +212,9 @@ impl<P: HostPort> Pair<P> {
         assert!(!self.open.get(), "a pair is closed before it is cleared");
         self.exposed.set(false);
         self.slots.abandon(self.rt());
+        if let Some((naps, _)) = &self.naps {
+            naps.clear();
+        }
         self.sq.clear();
         self.cq.clear();
         self.rung.set(0);
@@ -253,6 +266,12 @@ impl<P: HostPort> Pair<P> {
         assert!(self.open.get(), "commands go to a device that works");
         self.sq.push(sqe);
         self.count(|counters| counters.submissions += 1);
+        if let Some((naps, _)) = &self.naps {
+            let slot = self.slots.index(CommandId(sqe.cid.get()));
+            if naps.begin(slot, class(self.qid, sqe), self.rt().now()) {
+                naps.woken.notify(self.rt());
+            }
+        }
         match self.doorbell {
             Doorbell::Each => self.ring(),
             Doorbell::Batched => self.dirty.notify(self.rt()),
@@ -330,6 +349,9 @@ impl<P: HostPort> Pair<P> {
         match self.slots.deliver(self.rt(), cqe, self.qid, self.sq.entries()) {
             Ok(owner) => {
                 self.count(|counters| counters.completions += 1);
+                if let Some((naps, _)) = &self.naps {
+                    naps.end(self.slots.index(cqe.id()), self.rt().now());
+                }
                 self.mark_noticed(cqe);
                 if let Some(owner) = owner {
                     self.rt().hand_over(owner);
@@ -382,6 +404,7 @@ async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
         while pair.open.get() {
             let noticed = match pair.completion {
                 Completion::Polled => race(&mut turned, on_completion(&pair)).await,
+                Completion::Hybrid => race(&mut turned, on_completion_or_nap(&pair)).await,
                 Completion::Interrupt { vector } => {
                     match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {
                         Either::First(()) => Either::First(()),
@@ -420,6 +443,28 @@ async fn on_completion<P: HostPort>(pair: &Pair<P>) -> Noticed {
         }
     };
     pair.port.on_memory(at, bytes, check).await
+}
+
+/// The same, with naps before it is expected. It may not have come: then it is to be asked again.
+async fn on_completion_or_nap<P: HostPort>(pair: &Pair<P>) -> Noticed {
+    let (naps, waking) = pair.naps.as_ref().expect("a hybrid pair has them");
+    let rt = pair.rt();
+    let woken = naps.woken.changed(rt, naps.woken.version());
+    match naps.next(rt.now()) {
+        Look::Idle => woken.await,
+        Look::Now(until) => {
+            if let Either::First(noticed) = race(on_completion(pair), rt.sleep_until(until)).await {
+                return noticed;
+            }
+        }
+        Look::After(at) => {
+            if let Either::Second(()) = race(woken, rt.sleep_until(at)).await {
+                pair.port.woken().await;
+                pair.port.spend(*waking).await;
+            }
+        }
+    }
+    if pair.port.is_gone() { Noticed::Gone } else { Noticed::Completions }
 }
 
 /// Rings once for all commands that were queued since it was last this task's turn.

@@ -84,7 +84,7 @@ impl<P: HostPort> Queue<P> {
     ) -> Queue<P> {
         let port = pair.port().clone();
         let context_switch = match pair.completion() {
-            Completion::Polled => None,
+            Completion::Polled | Completion::Hybrid => None,
             Completion::Interrupt { .. } => Some(port.cost("context switch")),
         };
         let rt = port.rt();

@@ -150,7 +150,7 @@ impl Slots {
     }
 
     /// The slot that a command's number names, which may not be there.
-    fn index(&self, cid: CommandId) -> u16 {
+    pub fn index(&self, cid: CommandId) -> u16 {
         cid.0 & ((1 << self.bits) - 1)
     }
 

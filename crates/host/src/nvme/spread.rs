@@ -60,7 +60,7 @@ impl<P: HostPort> Spread<P> {
         let mut queues = Vec::new();
         for number in 0..shape.queues {
             let completion = match options.each.completion {
-                Completion::Polled => Completion::Polled,
+                kind @ (Completion::Polled | Completion::Hybrid) => kind,
                 // Vector 0 is the admin queue's.
                 Completion::Interrupt { .. } => Completion::Interrupt { vector: number + 1 },
             };

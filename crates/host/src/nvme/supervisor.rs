@@ -15,7 +15,7 @@ use super::controller::{Core, set_up};
 use super::health::State;
 use super::pair::Pair;
 use super::queue::Queue;
-use super::{Completion, REGISTER_POLL, TICKS_PER_TIMEOUT};
+use super::{REGISTER_POLL, TICKS_PER_TIMEOUT};
 use crate::InitError;
 
 /// The shortest interval between two looks at the commands in flight.
@@ -94,7 +94,7 @@ impl<P: HostPort> Core<P> {
             let pair = &queue.pair;
             let waiting = pair.slots.tick();
             // An interrupt may have been lost; its completion is there all the same.
-            if waiting && pair.completion() != Completion::Polled && pair.drain() > 0 {
+            if waiting && pair.is_interrupted() && pair.drain() > 0 {
                 pair.count(|counters| counters.lost_interrupts += 1);
                 self.rt().log("host", "lost-interrupt", u64::from(pair.qid().0), 0);
             }

@@ -87,7 +87,7 @@ impl<P: HostPort> Endpoint<P> {
             stages: Stages {
                 completion: rt.stage("completion"),
                 noticing: rt.stage(match completion {
-                    Completion::Polled => "poll",
+                    Completion::Polled | Completion::Hybrid => "poll",
                     Completion::Interrupt { .. } => "interrupt",
                 }),
             },
@@ -227,7 +227,7 @@ impl<P: HostPort> Endpoint<P> {
             let gone = remote.gone.changed(rt, 0);
             let come = async {
                 match self.completion {
-                    Completion::Polled => self.on_answer().await,
+                    Completion::Polled | Completion::Hybrid => self.on_answer().await,
                     Completion::Interrupt { vector } => {
                         interrupts = port.on_interrupt(vector, interrupts).await;
                     }

@@ -145,7 +145,7 @@ impl<P: HostPort> Driver<P> {
         let mut endpoints = Vec::new();
         for number in 0..count {
             let completion = match options.completion {
-                Completion::Polled => Completion::Polled,
+                kind @ (Completion::Polled | Completion::Hybrid) => kind,
                 Completion::Interrupt { .. } => Completion::Interrupt { vector: number as u16 },
             };
             endpoints.push(Endpoint::new(&ports[0], number, options.depth, completion)?);

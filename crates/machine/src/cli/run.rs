@@ -14,8 +14,8 @@ use crate::device::FlashSeen;
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
 use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
-use crate::plan::Plan;
 use crate::plan::units::parse_span;
+use crate::plan::{Completion, Plan};
 use crate::series::TimeSeries;
 use crate::tape::Tape;
 use crate::work::Work;
@@ -440,6 +440,9 @@ impl Once<'_> {
         if !good && self.simulated {
             eprintln!("to repeat: doorbell replay {file} {}", self.again);
         }
+        if self.plan.host.completion == Completion::Hybrid {
+            awake(outcome).iter().for_each(|line| println!("note: {line}"));
+        }
         print!("{}", self.jobs(outcome));
         if let Some(live) = self.work.recorded.as_ref().filter(|_| self.simulated) {
             recorded::tell(live, outcome, self.register_writes.get());
@@ -471,6 +474,7 @@ impl Once<'_> {
                 "link_up_ps": busy.up.0,
                 "link_down_ps": busy.down.0,
                 "cores_ps": busy.cores.iter().map(|core| core.0).collect::<Vec<_>>(),
+                "polling_ps": busy.polling.iter().map(|core| core.0).collect::<Vec<_>>(),
             })
         });
         Report {
@@ -482,6 +486,7 @@ impl Once<'_> {
                 "interface": self.interface.word(),
                 "timed_events": outcome.timed_events,
                 "busy": busy,
+                "host_thread_ps": outcome.host_thread.map(|took| took.0),
                 "flash": outcome.flash.as_ref().map(flash),
                 "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
             }),
@@ -494,6 +499,21 @@ impl Once<'_> {
             ..self.jobs(&outcome)
         }
     }
+}
+
+/// What a host that sleeps before it looks has had of its processors.
+fn awake(outcome: &Outcome) -> Option<String> {
+    if let Some(busy) = &outcome.busy {
+        let share = |cores: &[Span]| {
+            let sum = cores.iter().map(|core| core.0 as f64).sum::<f64>();
+            100.0 * sum / (busy.of.0.max(1) as f64 * cores.len() as f64)
+        };
+        let (work, polling) = (share(&busy.cores), share(&busy.polling));
+        return Some(format!("host cores: {work:.2} % work, {polling:.2} % polling"));
+    }
+    let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed.0).sum::<u64>().max(1);
+    let ms = outcome.host_thread?.0 as f64 * 1e3 / elapsed as f64;
+    Some(format!("host thread: {ms:.0} ms of a processor in a second"))
 }
 
 /// What flash has done, for programs.

@@ -14,7 +14,7 @@ use super::stages::{ASKED, COMMAND, joined};
 use super::{Collector, Driver, Interface};
 use crate::device::software;
 use crate::medium::Store;
-use crate::plan::{Completion, Flash, PageAccess, Plan};
+use crate::plan::{Flash, PageAccess, Plan};
 
 /// Physical pages over the bus; map, write buffer and collector on the host.
 pub struct HostFlash;
@@ -30,6 +30,7 @@ impl Interface for HostFlash {
     type Driver<P: HostPort> = HostFlashDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
+        plan.must_not_nap(HostFlash::NAME)?;
         let origin = &plan.origin;
         let Some(pages) = &plan.pages else {
             return Err(format!(
@@ -162,10 +163,7 @@ fn options(plan: &Plan, pages: &PageAccess, flash: &Flash) -> driver::Options {
         depth: pages.queue_depth as u16,
         operations: (plan.host.queues * plan.host.queue_depth).min(1024) as u16,
         transfer_bytes_max: plan.device.mdts_bytes as u32,
-        completion: match plan.host.completion {
-            Completion::Polled => driver::Completion::Polled,
-            Completion::Interrupt => driver::Completion::Interrupt { vector: 0 },
-        },
+        completion: plan.host.completion.by(0),
         read_memory: pages.read_memory,
         through_host: pages.through_host,
         timeout: plan.host.timeout,

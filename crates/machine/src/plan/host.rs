@@ -1,10 +1,11 @@
 //! The table `[host]`: memory, cores, how the driver works and what its software costs.
 
-use ::host::nvme::{Policy, Sgl};
+use ::host::nvme::{self, Policy, Sgl};
 use bus::sim::NamedCost;
 use runtime::Span;
 use wire::BusAddr;
 
+use super::Plan;
 use super::fields::{Fields, Reader, Source::Due, Source::Welcome};
 
 /// What software may cost on a host core, by the names under which drivers spend it. A plan gives
@@ -34,7 +35,7 @@ pub struct Host {
     pub completion: Completion,
     /// One turn of a polling loop.
     pub poll: Span,
-    /// Taking an interrupt, from its arrival to the driver's handler.
+    /// Taking an interrupt, from its arrival to the driver's handler: a device's, or a timer's.
     pub interrupt: Span,
     /// Completions that share an interrupt, and how long one waits for others, where they do.
     pub coalescing: Option<(u32, Span)>,
@@ -87,8 +88,38 @@ pub struct Sharing {
 pub enum Completion {
     /// It looks, again and again.
     Polled,
+    /// It sleeps until a completion is to be expected, and looks then.
+    Hybrid,
     /// It is interrupted.
     Interrupt,
+}
+
+impl Completion {
+    /// The driver's word for it; `vector` is that of its interrupts, where it has some.
+    pub fn by(self, vector: u16) -> nvme::Completion {
+        match self {
+            Completion::Polled => nvme::Completion::Polled,
+            Completion::Hybrid => nvme::Completion::Hybrid,
+            Completion::Interrupt => nvme::Completion::Interrupt { vector },
+        }
+    }
+}
+
+impl Plan {
+    /// For an interface whose driver looks for answers otherwise than NVMe's queues do.
+    ///
+    /// # Errors
+    /// The host is to sleep before it looks.
+    pub(crate) fn must_not_nap(&self, interface: &str) -> Result<(), String> {
+        match self.host.completion {
+            Completion::Polled | Completion::Interrupt => Ok(()),
+            Completion::Hybrid => Err(format!(
+                "{}: interface {interface}: host.completion: found \"hybrid\", expected \"polled\" or \
+                 \"interrupt\": only drivers on NVMe's queues sleep before they look",
+                self.origin
+            )),
+        }
+    }
 }
 
 /// When a driver rings the doorbell.
@@ -114,7 +145,11 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     let cores = fields.number("cores", Welcome, 1..=64);
     let completion = fields.choice(
         "completion",
-        &[("polled", Completion::Polled), ("interrupt", Completion::Interrupt)],
+        &[
+            ("polled", Completion::Polled),
+            ("hybrid", Completion::Hybrid),
+            ("interrupt", Completion::Interrupt),
+        ],
     );
     let poll = fields.cost("poll");
     let interrupt = fields.cost("interrupt");

@@ -72,6 +72,7 @@ impl Plan {
         let host = &self.host;
         let completion = match host.completion {
             Completion::Polled => "polled",
+            Completion::Hybrid => "hybrid",
             Completion::Interrupt => "interrupt",
         };
         let doorbell = match host.doorbell {

@@ -1,0 +1,82 @@
+//! How long a core looks at memory in vain.
+
+use core::cell::Cell;
+
+use runtime::{Processor, Span, Time};
+
+/// One core's looking: the time in which somebody there waits for memory and nobody works. It is told of the
+/// ends of waits and costs no event; a loop that looks is not simulated turn by turn.
+#[derive(Default)]
+pub(super) struct Vigil {
+    /// Those who wait for memory on this core.
+    waits: Cell<u32>,
+    /// When the first of them began, and what the core had done by then.
+    since: Cell<(Time, Span)>,
+    in_vain: Cell<Span>,
+}
+
+impl Vigil {
+    /// Somebody begins to wait.
+    pub fn begin(&self, now: Time, core: &Processor) {
+        if self.waits.replace(self.waits.get() + 1) == 0 {
+            self.since.set((now, core.spent(now)));
+        }
+    }
+
+    /// Somebody waits no more.
+    pub fn end(&self, now: Time, core: &Processor) {
+        if self.waits.get() == 1 {
+            self.in_vain.set(self.in_vain(now, core));
+        }
+        self.waits.set(self.waits.get() - 1);
+    }
+
+    /// The sum until now.
+    pub fn in_vain(&self, now: Time, core: &Processor) -> Span {
+        if self.waits.get() == 0 {
+            return self.in_vain.get();
+        }
+        let (since, spent) = self.since.get();
+        let working = Span(core.spent(now).0 - spent.0);
+        Span(self.in_vain.get().0 + now.since(since).0.saturating_sub(working.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::{Log, Rt, Urgency};
+
+    #[test]
+    fn what_several_wait_for_counts_once_and_work_not_at_all() {
+        let rt = Rt::simulated(None, Log::Off);
+        let (vigil, core) = (Vigil::default(), Processor::default());
+        rt.block_on(async {
+            vigil.begin(rt.now(), &core);
+            rt.sleep(Span::us(10)).await;
+            vigil.begin(rt.now(), &core);
+            core.spend(&rt, Span::us(4), Urgency::Task).await;
+            vigil.end(rt.now(), &core);
+            rt.sleep(Span::us(5)).await;
+            assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(15));
+            vigil.end(rt.now(), &core);
+            rt.sleep(Span::us(7)).await;
+        });
+        assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(15));
+    }
+
+    #[test]
+    fn of_work_under_way_the_part_that_is_over_is_work() {
+        let rt = Rt::simulated(None, Log::Off);
+        let (vigil, core) = (Vigil::default(), std::rc::Rc::new(Processor::default()));
+        let (there, world) = (core.clone(), rt.clone());
+        rt.spawn(async move { drop(there.spend(&world, Span::us(10), Urgency::Task).await) });
+        rt.block_on(async {
+            rt.sleep(Span::us(3)).await;
+            vigil.begin(rt.now(), &core);
+            rt.sleep(Span::us(9)).await;
+            vigil.end(rt.now(), &core);
+        });
+        assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(2));
+    }
+}
