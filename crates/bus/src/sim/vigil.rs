@@ -70,7 +70,9 @@ mod tests {
         let rt = Rt::simulated(None, Log::Off);
         let (vigil, core) = (Vigil::default(), std::rc::Rc::new(Processor::default()));
         let (there, world) = (core.clone(), rt.clone());
-        rt.spawn(async move { drop(there.spend(&world, Span::us(10), Urgency::Task).await) });
+        rt.spawn(async move {
+            there.spend(&world, Span::us(10), Urgency::Task).await;
+        });
         rt.block_on(async {
             rt.sleep(Span::us(3)).await;
             vigil.begin(rt.now(), &core);
