@@ -1,5 +1,5 @@
-//! Hybrid polling: verified in both worlds and under resets, idle where there is nothing to do; and the table of
-//! `docs/polling.md`, which is what simulated hosts do. `DOORBELL_BLESS=1` writes it anew.
+//! Hybrid polling: verified in both worlds and under resets, idle where there is nothing to do; and the table
+//! of `docs/polling.md`, which is what simulated hosts do. `DOORBELL_BLESS=1` writes it anew.
 
 mod common;
 
@@ -110,8 +110,8 @@ fn line(plan: &Plan, filled: (Span, Span), load: &str) -> String {
 #[test]
 fn the_table_is_what_simulated_hosts_do() {
     let mut table = String::from(
-        "| medium | reads of 4 KiB | completions | p50, us | p99, us | reads a second | core's work, us a read | \
-         its polling, us a read |\n|---|---|---|---:|---:|---:|---:|---:|\n",
+        "| medium | reads of 4 KiB | completions | p50, us | p99, us | reads a second | \
+         core's work, us a read | its polling, us a read |\n|---|---|---|---:|---:|---:|---:|---:|\n",
     );
     for (name, medium) in MEDIA {
         let hosts = ["polled", "hybrid", "interrupt"].map(|completion| {
