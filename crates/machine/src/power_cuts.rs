@@ -161,6 +161,8 @@ struct Epoch<'a> {
     kept: Vec<Kept>,
     /// How often it was switched on.
     lives: u64,
+    /// Of an array with a journal: the life from which on a member is missing, every other time, and which.
+    lost: Option<(u64, u32)>,
     survived: Survived,
 }
 
@@ -169,8 +171,15 @@ impl Epoch<'_> {
         let contents = &plan.medium.contents;
         // At least: an array's are a little fewer.
         let blocks = contents.capacity_bytes / u64::from(contents.block_bytes) * kept.len() as u64;
+        let mut lost = Dice::for_part(seed, &format!("lost in epoch {epoch}"));
+        let array = plan.array.as_ref().filter(|array| array.journal.is_some());
+        let array = array.filter(|array| array.out.is_none());
         Epoch {
             plan,
+            lost: array.map(|array| {
+                let lives = if lost.chance(1, 2) { 3 } else { EPOCH };
+                (lost.below(lives), lost.below(array.devices.into()) as u32)
+            }),
             dice: Dice::for_part(seed, &format!("epoch {epoch}")),
             ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
             stamps: Stamps::new(seed),
@@ -191,11 +200,23 @@ impl Epoch<'_> {
         })
     }
 
+    /// The plan of this life. A member that is lost is missing at first, and then there again with what it
+    /// had: nobody may believe it.
+    fn plan_of_life(&self) -> Plan {
+        let mut plan = self.plan.clone();
+        if let (Some(array), Some((from, member))) = (&mut plan.array, self.lost) {
+            let is_missing = self.lives >= from && (self.lives - from).is_multiple_of(2);
+            array.out = is_missing.then_some(member);
+        }
+        plan
+    }
+
     fn live_once<I: Interface>(&mut self, last: bool) -> Result<(), String> {
         let rt = Rt::simulated(None, Log::Off);
-        let buses = world::buses::<I>(&rt, self.plan);
+        let plan = &self.plan_of_life();
+        let buses = world::buses::<I>(&rt, plan);
         let start = |((number, bus), kept): ((u32, &SimBus), Kept)| {
-            let plan = of_member(self.plan, number);
+            let plan = of_member(plan, number);
             Device::start::<I, _>(bus.device(), kept, Clock::Virtual, &plan)
         };
         let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
@@ -220,9 +241,9 @@ impl Epoch<'_> {
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
-                pci::bring_up::<I>(&buses, self.plan).await.map_err(|error| error.0)?;
+                pci::bring_up::<I>(&buses, plan).await.map_err(|error| error.0)?;
                 let ports = buses.iter().map(|bus| bus.host(0)).collect();
-                let driver = I::connect(ports, self.plan).await;
+                let driver = I::connect(ports, plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
                 driver.recover().await?;
                 work.check(&driver.disk_without(work_seed), whole).await?;

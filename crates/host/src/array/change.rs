@@ -9,7 +9,9 @@ use bus::{Buffer, HostPort};
 use wire::Lba;
 
 use super::desk::Asked;
+use super::journal::{Journal, Part};
 use super::journey::{Way, fold};
+use super::record::Change;
 use super::stripes::Held;
 use super::together::{all, many};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost};
@@ -89,12 +91,24 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             data.map(|data| (self.layout.member_of(stripe, data), self.part(write, segment, data)));
         let there = data.chain(sum).filter(|(member, _)| !self.is_out(*member, stripe));
         let block = stripe * self.layout.chunk() + segment.offset;
-        let one = |(member, from)| {
-            self.write_or_without(Place { number: write.number, member, block }, from, write.fua)
+        let number = write.number;
+        let one = |fua| {
+            move |(member, from)| self.write_or_without(Place { number, member, block }, from, fua)
         };
-        let done = all(&self.rt, there, one).await;
+        let Some(journal) = &self.journal else {
+            let done = all(&self.rt, there, one(write.fua)).await;
+            way.passed();
+            return done;
+        };
+        let parts: Vec<Part> = there.map(|(member, from)| (member, Some(from))).collect();
+        let change = Change::Write { block, blocks: segment.blocks };
+        let slot = self.note(journal, number, change, &parts, &way).await?;
+        let parts = parts.into_iter().filter_map(|(member, from)| Some((member, from?)));
+        let parts = parts.filter(|(member, _)| !self.is_out(*member, stripe));
+        // It is durable where it was noted.
+        let done = all(&self.rt, parts, one(false)).await;
         way.passed();
-        done
+        self.is_home(journal, slot, done)
     }
 
     /// The caller's bytes for this chunk of a segment.
@@ -106,8 +120,27 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         write.from.part((begin - write.lba) as usize * block, segment.blocks as usize * block)
     }
 
+    /// A change has come to its end. One that has not can't be left where its stripe goes on without it.
+    fn is_home(
+        &self,
+        journal: &Journal,
+        slot: u32,
+        done: Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        if let Err(error) = done {
+            self.failed.set(self.failed.get().or(Some(error)));
+        }
+        journal.is_home(&self.rt, slot);
+        done
+    }
+
     /// Writes; a member that fails is out, and what it was to hold is in what the others do.
-    async fn write_or_without(&self, at: Place, from: Buffer, fua: bool) -> Result<(), IoError> {
+    pub async fn write_or_without(
+        &self,
+        at: Place,
+        from: Buffer,
+        fua: bool,
+    ) -> Result<(), IoError> {
         match self.disk(at).write(Lba(at.block), from, fua).await {
             (_, Err(error)) if does_not_write(error.kind) => {
                 if self.goes_on_without(at.member, error) { Ok(()) } else { Err(error) }
@@ -178,7 +211,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         held
     }
 
-    async fn spend(&self, number: usize, bytes: usize, buffers: u32) {
+    pub async fn spend(&self, number: usize, bytes: usize, buffers: u32) {
         let units = (bytes as u32).div_ceil(PARITY_BYTES) * buffers;
         self.ports[number].spend_times(self.parity[number], units).await;
     }
@@ -190,7 +223,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         room
     }
 
-    fn buffer(&self, number: usize, bytes: usize) -> Result<Buffer, IoError> {
+    pub fn buffer(&self, number: usize, bytes: usize) -> Result<Buffer, IoError> {
         let buffer = self.ports[number].arena().buffer(bytes);
         buffer.map_err(|_| IoError::of(Kind::OutOfMemory, None))
     }
@@ -324,7 +357,20 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                     done => done,
                 }
             };
-        all(&self.rt, 0..self.layout.members(), one).await
+        let Some(journal) = &self.journal else {
+            return all(&self.rt, 0..self.layout.members(), one).await;
+        };
+        let there = (0..self.layout.members()).filter(|member| !self.is_out(*member, first));
+        let parts: Vec<Part> = there.map(|member| (member, None)).collect();
+        let change =
+            Change::Deallocate { block: first * chunk, blocks: ((last - first) * chunk) as u32 };
+        let way = self.ways.begin(&self.rt);
+        let slot = self.note(journal, number, change, &parts, &way).await?;
+        let parts = parts.into_iter().map(|(member, _)| member);
+        let parts = parts.filter(|member| !self.is_out(*member, first));
+        let done = all(&self.rt, parts, one).await;
+        way.passed();
+        self.is_home(journal, slot, done)
     }
 
     async fn write_zeros(&self, number: usize, mut lba: u64, end: u64) -> Result<(), IoError> {

@@ -15,13 +15,16 @@
 //!
 //! *The write hole.* Each member loses what is under way by itself, so a power cut may leave a parity that
 //! is not its data's. With all members there nobody reads it, and [`Array::resync`] makes it right. A member
-//! that is lost before that takes blocks with it that nobody wrote. Which member is out is not written down
-//! either: one that comes back must be rebuilt.
+//! that is lost before that takes blocks with it that nobody wrote. With a journal (`journal.rs`) that cannot
+//! be, and who is out is written down; without one a member that comes back must be rebuilt.
 
 mod change;
 mod desk;
+mod journal;
 mod journey;
 mod layout;
+mod record;
+mod start;
 mod stripes;
 mod together;
 
@@ -37,17 +40,20 @@ use wire::Lba;
 
 use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use desk::{Asked, Desk};
+use journal::Journal;
 pub use journey::Numbers;
 use journey::Ways;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
+use record::{Region, Superblock};
 use stripes::Stripes;
 use together::all;
 
 /// The cost that a port is asked for: 512 bytes of one buffer added to those of another, for a parity.
 pub const COSTS: &[&str] = &["parity"];
 
-/// The stages that an array has beside those of its members: until stripes are nobody else's, and parities.
-pub const STAGES: [&str; 2] = ["stripe wait", COSTS[0]];
+/// The stages that an array has beside those of its members: until stripes are nobody else's, until the
+/// journal has room, and parities.
+pub const STAGES: [&str; 3] = ["stripe wait", "journal wait", COSTS[0]];
 
 /// The unit of [`COSTS`], bytes.
 const PARITY_BYTES: u32 = 512;
@@ -61,6 +67,9 @@ pub struct Options {
     pub parity: bool,
     /// Writes under way at once, where there is a parity.
     pub writes: u16,
+    /// Entries of its journal, where there is a parity; none: the write hole is open, and who is out is not
+    /// kept.
+    pub journal: u32,
     /// Where its own journeys are.
     pub journeys: Numbers,
 }
@@ -102,9 +111,11 @@ struct Shared<P: HostPort, D> {
     /// Who has failed beside it: with both out, nothing can be believed.
     failed: Cell<Option<IoError>>,
     stripes: Stripes,
+    journal: Option<Journal>,
     desk: Desk,
     ways: Ways,
     stripe_wait: Stage,
+    journal_wait: Stage,
     /// Room for sums.
     rooms: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
@@ -155,7 +166,18 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
         judge(&disks, first, &options)?;
         let (members, chunk) = (disks.len() as u32, options.chunk_bytes / first.block_bytes);
         let least = all().map(|geometry| geometry.blocks).min().unwrap_or(0);
-        let layout = Layout::new(members, chunk.into(), options.parity, least);
+        let entries = if options.parity { options.journal } else { 0 };
+        let kept = if entries > 0 { Region::blocks(entries, chunk.into()) } else { 0 };
+        let layout = Layout::new(members, chunk.into(), options.parity, least.saturating_sub(kept));
+        if layout.stripes() == 0 {
+            let expected = "one behind which there is room for the journal";
+            return Err(Unfit { what: "stripes", found: 0, expected });
+        }
+        let new = |entries| {
+            let superblock = Superblock::new(members, chunk.into());
+            Journal::new(Region::behind(&layout), entries, superblock)
+        };
+        let journal = (entries > 0).then(|| new(entries));
         let transfer = all().map(|geometry| geometry.transfer_bytes_max).min().unwrap_or(0);
         let zeros = disks.iter().all(|disks| disks[0].deallocated() == Deallocated::Zeros);
         let deallocated = match options.parity {
@@ -180,9 +202,11 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             out: Cell::new(None),
             failed: Cell::new(None),
             stripes: Stripes::default(),
+            journal,
             desk: Desk::new(writes),
             ways: Ways::new(options.journeys, writes),
             stripe_wait: rt.stage(STAGES[0]),
+            journal_wait: rt.stage(STAGES[1]),
             rooms: RefCell::default(),
             counters: Cell::default(),
             disks: RefCell::new(disks),
@@ -210,6 +234,15 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// The member that is out, if one is.
     pub fn out(&self) -> Option<u32> {
         self.shared.out.get().map(|out| out.member)
+    }
+
+    /// Before anything else is asked of an array with a journal: finds out who is out, beside a member that
+    /// is known to be missing, and carries out again the changes that may have been cut off. Gives how many.
+    ///
+    /// # Errors
+    /// More than one member is out, or has failed.
+    pub async fn start(&self, missing: Option<u32>) -> Result<u64, Unfit> {
+        self.shared.start(self.number, missing).await
     }
 
     /// A member is out from now on, as if it had failed.
@@ -244,8 +277,14 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             shared.rebuild_stripe(self.number, member, stripe).await?;
             shared.out.set(Some(Out { member, rebuilt: stripe + 1 }));
         }
+        let Some(journal) = &shared.journal else {
+            shared.out.set(None);
+            return Ok(());
+        };
+        // What it holds outlives a power cut before anybody believes it.
+        shared.flush_members(self.number).await?;
         shared.out.set(None);
-        Ok(())
+        shared.settle(journal, self.number).await
     }
 
     /// Looks at all stripes, and makes their parity what it has to be: after members have lost their power.
@@ -287,6 +326,11 @@ fn judge<D: BlockDevice>(
         let most = u64::from(geometry.transfer_bytes_max);
         if chunk == 0 || !chunk.is_multiple_of(geometry.block_bytes.into()) || chunk > most {
             return unfit("bytes of a chunk", chunk, "whole blocks, one command's at most");
+        }
+        let entry = chunk + u64::from(geometry.block_bytes);
+        if options.parity && options.journal > 0 && entry > most {
+            let expected = "with a block beside it, one command's at most: there is a journal";
+            return unfit("bytes of a chunk", chunk, expected);
         }
     }
     Ok(())
@@ -429,22 +473,10 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         let (shared, number) = (&*self.shared, self.number);
-        let one = move |member| async move {
-            let out = Some(Out { member, rebuilt: 0 });
-            if shared.out.get() == out {
-                return Ok(());
-            }
-            let done = shared.disk(Place { number, member, block: 0 }).flush().await;
-            match done {
-                Err(error) if is_lost(error.kind) && shared.goes_on_without(member, error) => {
-                    Ok(())
-                }
-                done => done,
-            }
-        };
         async move {
             shared.judge()?;
-            all(&shared.rt, 0..shared.layout.members(), one).await
+            // What has been acknowledged is in the journal.
+            if shared.journal.is_some() { Ok(()) } else { shared.flush_members(number).await }
         }
     }
 

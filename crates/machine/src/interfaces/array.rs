@@ -108,6 +108,12 @@ impl<I: Interface> Interface for Array<I> {
             let expected = format!("at most device.mdts, which is {most}");
             return Err(format!("{origin}: array.chunk: expected {expected}"));
         }
+        let beside = array.chunk_bytes + plan.medium.contents.block_bytes;
+        if array.journal.is_some() && u64::from(beside) > plan.device.mdts_bytes {
+            let expected =
+                "less than device.mdts by a block: an entry of array.journal is one command";
+            return refuse("array.chunk", expected);
+        }
         Ok(())
     }
 
@@ -155,6 +161,7 @@ impl<I: Interface> Interface for Array<I> {
             chunk_bytes: array.chunk_bytes,
             parity: array.parity,
             writes: (plan.host.queues * plan.host.queue_depth).min(WRITES_MAX) as u16,
+            journal: array.journal.unwrap_or(0),
             journeys: driver::Numbers {
                 queue: (array.devices * I::journey_queues(plan.host.queues)) as u16,
                 depth: plan.host.queue_depth as u16,
@@ -168,8 +175,12 @@ impl<I: Interface> Interface for Array<I> {
         if let Some(collectors) = collectors {
             collections::start(port.rt(), collectors, array.collections);
         }
-        if let Some(out) = array.out {
-            arrays[0].take_out(out);
+        match array.out {
+            missing if array.journal.is_some() => {
+                arrays[0].start(missing).await.map_err(unfit)?;
+            }
+            Some(out) => arrays[0].take_out(out),
+            None => (),
         }
         Ok(ArrayDriver { members, port, options, arrays })
     }
@@ -208,14 +219,17 @@ impl<P: HostPort, D: Driver<P>> Driver<P> for ArrayDriver<P, D> {
         Ok(())
     }
 
-    /// Parities that the members have lost with their power.
+    /// Parities that the members have lost with their power; with a journal there are none.
     async fn recover(&self) -> Result<u64, String> {
+        if self.options.journal > 0 {
+            return Ok(0);
+        }
         self.arrays[0].resync().await.map_err(|error| error.to_string())
     }
 
     /// Every other time all members are there.
     fn disk_without(&self, lost: u64) -> Self::Disk {
-        if !self.options.parity || lost.is_multiple_of(2) {
+        if !self.options.parity || lost.is_multiple_of(2) || self.arrays[0].out().is_some() {
             return self.disk(0);
         }
         let disks = self.members.iter().map(|member| vec![member.disk(0)]).collect();

@@ -38,6 +38,8 @@ pub struct Array {
     pub collections: Collections,
     /// A member that is out from the beginning.
     pub out: Option<u32>,
+    /// Entries of the journal that closes the write hole; none: it is open.
+    pub journal: Option<u32>,
     /// What it costs.
     pub costs: Vec<NamedCost>,
 }
@@ -48,6 +50,9 @@ impl Array {
         SwitchSpec { generation: plan.link.generation, lanes: self.lanes }
     }
 }
+
+/// The most entries of a journal.
+const JOURNAL_MAX: u64 = 1024;
 
 /// Reads the table, for blocks of so many bytes.
 pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array> {
@@ -67,6 +72,9 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
     let has_out = fields.has("out");
     let most = devices.unwrap_or(1).saturating_sub(1);
     let out = if has_out { fields.number("out", Welcome, 0..=most) } else { None };
+    let has_journal = fields.has("journal");
+    let journal =
+        if has_journal { fields.number("journal", Welcome, 1..=JOURNAL_MAX) } else { None };
     let costs = costs(&fields, COSTS);
     if parity == Some(true) && devices.is_some_and(|devices| devices < 3) {
         let found = devices.unwrap_or(0).to_string();
@@ -74,6 +82,9 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
     }
     if has_out && parity == Some(false) {
         fields.error("out", "a member", "none: array.layout is striped, and nobody can be spared");
+    }
+    if has_journal && parity == Some(false) {
+        fields.error("journal", "one", "none: array.layout is striped, and has no write hole");
     }
     fields.done();
     Some(Array {
@@ -83,6 +94,7 @@ pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array
         lanes: lanes? as u8,
         collections: collections?,
         out: if has_out { Some(out? as u32) } else { None },
+        journal: if has_journal { Some(journal? as u32) } else { None },
         costs: costs?,
     })
 }
@@ -92,7 +104,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "{ devices = 4, layout = \"parity\", chunk = \"8 KiB\", lanes = 4, \
-        collections = \"in turn\", costs = { parity = \"30 ns\" }, out = 3 }";
+        collections = \"in turn\", costs = { parity = \"30 ns\" }, out = 3, journal = 16 }";
 
     fn open(table: &str) -> Result<Plan, String> {
         Plan::open("small-flash", &[("array", table)]).map_err(|errors| errors.to_string())
@@ -102,7 +114,8 @@ mod tests {
     fn an_array_is_read_as_it_is_written() {
         let array = open(GOOD).expect("a plan").array.expect("an array");
         assert_eq!((array.devices, array.parity, array.chunk_bytes), (4, true, 8192));
-        assert_eq!((array.lanes, array.collections, array.out), (4, Collections::InTurn, Some(3)));
+        assert_eq!((array.lanes, array.collections), (4, Collections::InTurn));
+        assert_eq!((array.out, array.journal), (Some(3), Some(16)));
     }
 
     #[test]
@@ -123,6 +136,17 @@ mod tests {
                 "striped\"",
                 "array.out: found a member, expected none: array.layout is striped, and \
                 nobody can be spared",
+            ),
+            (
+                "parity\"",
+                "striped\"",
+                "array.journal: found one, expected none: array.layout is striped, and has no \
+                write hole",
+            ),
+            (
+                "journal = 16",
+                "journal = 0",
+                "array.journal: found 0, expected a whole number from 1 to 1024",
             ),
             ("out = 3", "out = 4", "array.out: found 4, expected a whole number from 0 to 3"),
             (

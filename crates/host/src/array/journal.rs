@@ -1,0 +1,322 @@
+//! The journal of an array with a parity: what a change is about to write is noted on the members that it
+//! will write to, and is there whatever happens, before the first of them is written.
+//!
+//! ```text
+//!   stripe held ─► each part, with a head, behind the stripes of its member: FUA ─► who is out, if news
+//!               ─► the parts where they belong ─► acknowledged … later: flush, superblocks: places free
+//! ```
+//!
+//! *Why it closes the write hole.* At a start an entry counts if all its parts are there but that of a
+//! member which is out. If one is missing, nothing of it has been written where it belongs: the stripe is as
+//! it was before. If all are there, they are written again: then what is left of the stripe adds up, so the
+//! chunk of the member that is out is what it was, or, if the entry was about it, the new one. Entries of a
+//! stripe are in order, as it is held from the first note to the last write. An entry that is left out by
+//! then has been flushed where it belongs, and so have all of its stripe before it; superblocks that say so
+//! are durable before a place is used again.
+//!
+//! *Who is out* is in the superblocks of all others before anything is written without it. So a member that
+//! comes back is not believed: at a start the newest superblock counts, which at least one of any n - 1
+//! members has.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+
+use bus::{Buffer, HostPort};
+use runtime::{Rt, Signal};
+
+use super::journey::Way;
+use super::record::{Change, Head, Region, Superblock, sum};
+use super::together::all;
+use super::{Out, Place, Shared, is_lost};
+use crate::{BlockDevice, IoError, Kind};
+
+/// Bits of a sequence number below those of the life.
+const LIFE_SHIFT: u32 = 40;
+
+/// What a member has of a change: nothing where blocks are given back.
+pub type Part = (u32, Option<Buffer>);
+
+/// Places for entries, and what is in them.
+pub struct Journal {
+    pub region: Region,
+    pub state: RefCell<State>,
+    /// A place is free, an entry is where it belongs, or superblocks have been written.
+    moved: Signal,
+    recording: Cell<bool>,
+}
+
+pub struct State {
+    pub free: Vec<u32>,
+    used: Vec<Used>,
+    pub next: u64,
+    /// The newest that all members have which are there.
+    pub superblock: Superblock,
+}
+
+#[derive(Clone, Copy)]
+struct Used {
+    slot: u32,
+    sequence: u64,
+    /// Its parts have been written where they belong.
+    home: bool,
+}
+
+/// Superblocks are written by one at a time.
+struct Recording<'a>(&'a Journal, &'a Rt);
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        self.0.recording.set(false);
+        self.0.moved.notify(self.1);
+    }
+}
+
+impl Journal {
+    pub fn new(region: Region, entries: u32, superblock: Superblock) -> Journal {
+        let free = (0..entries).rev().collect();
+        let state = State { free, used: Vec::new(), next: 0, superblock };
+        Journal {
+            region,
+            state: RefCell::new(state),
+            moved: Signal::default(),
+            recording: Cell::new(false),
+        }
+    }
+
+    fn record<'a>(&'a self, rt: &'a Rt) -> Option<Recording<'a>> {
+        (!self.recording.replace(true)).then(|| Recording(self, rt))
+    }
+
+    /// From this superblock on.
+    pub fn begin(&self, superblock: Superblock) {
+        let mut state = self.state.borrow_mut();
+        state.next = superblock.tail;
+        state.superblock = superblock;
+    }
+
+    /// The superblock of another life behind this one, in which no entry is left.
+    pub fn next_life(&self) {
+        let mut state = self.state.borrow_mut();
+        state.superblock.life += 1;
+        state.superblock.tail = state.superblock.life << LIFE_SHIFT;
+        state.next = state.superblock.tail;
+    }
+
+    /// Somebody's entry has been written where it belongs.
+    pub fn is_home(&self, rt: &Rt, slot: u32) {
+        let mut state = self.state.borrow_mut();
+        let used = state.used.iter_mut().find(|used| used.slot == slot);
+        used.expect("a place that is used").home = true;
+        drop(state);
+        self.moved.notify(rt);
+    }
+
+    /// Nothing of it has been written where it belongs, nor will be.
+    fn give_back(&self, rt: &Rt, slot: u32) {
+        let mut state = self.state.borrow_mut();
+        state.used.retain(|used| used.slot != slot);
+        state.free.push(slot);
+        drop(state);
+        self.moved.notify(rt);
+    }
+
+    fn take(&self) -> Option<Used> {
+        let mut state = self.state.borrow_mut();
+        let used = Used { slot: state.free.pop()?, sequence: state.next, home: false };
+        state.next += 1;
+        state.used.push(used);
+        Some(used)
+    }
+
+    /// Whether a flush would free a place: the oldest entry is where it belongs.
+    fn can_be_freed(&self) -> bool {
+        let state = self.state.borrow();
+        state.used.iter().min_by_key(|used| used.sequence).is_some_and(|oldest| oldest.home)
+    }
+}
+
+impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
+    fn out_member(&self) -> Option<u32> {
+        self.out.get().map(|out| out.member)
+    }
+
+    /// Notes a change; it may be begun then. Gives its place.
+    pub async fn note(
+        &self,
+        journal: &Journal,
+        number: usize,
+        change: Change,
+        parts: &[Part],
+        way: &Way<'_>,
+    ) -> Result<u32, IoError> {
+        let used = self.place(journal, number, way).await?;
+        self.rt.mark(self.journal_wait);
+        let noted = self.note_at(journal, number, used, change, parts).await;
+        if noted.is_err() {
+            journal.give_back(&self.rt, used.slot);
+        }
+        way.passed();
+        noted.map(|()| used.slot)
+    }
+
+    /// A place for an entry; if there is none, members are flushed so that there is.
+    async fn place(
+        &self,
+        journal: &Journal,
+        number: usize,
+        way: &Way<'_>,
+    ) -> Result<Used, IoError> {
+        loop {
+            self.judge()?;
+            if let Some(used) = journal.take() {
+                return Ok(used);
+            }
+            let seen = journal.moved.version();
+            match journal.can_be_freed().then(|| journal.record(&self.rt)).flatten() {
+                Some(recording) => {
+                    self.free_places(journal, number, &recording, way).await?;
+                }
+                None => {
+                    journal.moved.changed(&self.rt, seen).await;
+                    self.rt.mark(self.journal_wait);
+                }
+            }
+        }
+    }
+
+    async fn note_at(
+        &self,
+        journal: &Journal,
+        number: usize,
+        used: Used,
+        change: Change,
+        parts: &[Part],
+    ) -> Result<(), IoError> {
+        let block = self.geometry.block_bytes as usize;
+        let members = parts.iter().fold(0, |members, (member, _)| members | 1 << member);
+        let mut heads = Vec::with_capacity(parts.len());
+        for (member, data) in parts {
+            let bytes = data.as_ref().map_or(0, Buffer::bytes);
+            let mut image = vec![0; block + bytes];
+            if let Some(data) = data {
+                data.copy_out(0, &mut image[block..]);
+            }
+            let sum = sum(&image[block..]);
+            let head = Head { sequence: used.sequence, parts: members, change, sum };
+            head.write(&mut image[..block]);
+            let from = self.buffer(number, image.len())?;
+            from.copy_in(0, &image);
+            heads.push((*member, from));
+        }
+        // Each byte is read and written once more.
+        let bytes = heads.iter().map(|(_, from)| from.bytes()).sum();
+        self.spend(number, bytes, 1).await;
+        let at = journal.region.entry(used.slot);
+        let one =
+            |(member, from)| self.write_or_without(Place { number, member, block: at }, from, true);
+        all(&self.rt, heads.into_iter(), one).await?;
+        self.settle(journal, number).await
+    }
+
+    /// Who is out is in the superblocks of all others.
+    pub async fn settle(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
+        while self.out_member() != journal.state.borrow().superblock.out {
+            self.judge()?;
+            let seen = journal.moved.version();
+            match journal.record(&self.rt) {
+                Some(recording) => self.record(journal, number, &recording, |_| ()).await?,
+                None => {
+                    journal.moved.changed(&self.rt, seen).await;
+                    self.rt.mark(self.journal_wait);
+                }
+            }
+        }
+        self.judge()
+    }
+
+    /// Writes superblocks: what they say holds from then on, whatever happens.
+    async fn record(
+        &self,
+        journal: &Journal,
+        number: usize,
+        _: &Recording<'_>,
+        change: impl Fn(&mut Superblock),
+    ) -> Result<(), IoError> {
+        loop {
+            let mut next = journal.state.borrow().superblock;
+            next.turn += 1;
+            next.out = self.out_member();
+            change(&mut next);
+            let mut parts = Vec::with_capacity(self.layout.members() as usize);
+            for member in (0..self.layout.members()).filter(|member| Some(*member) != next.out) {
+                let mut image = vec![0; self.geometry.block_bytes as usize];
+                Superblock { member, ..next }.write(&mut image);
+                let from = self.buffer(number, image.len())?;
+                from.copy_in(0, &image);
+                parts.push((member, from));
+            }
+            let block = journal.region.superblock(next.turn);
+            let one =
+                |(member, from)| self.write_or_without(Place { number, member, block }, from, true);
+            all(&self.rt, parts.into_iter(), one).await?;
+            self.judge()?;
+            journal.state.borrow_mut().superblock = next;
+            if self.out_member() == next.out {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Flushes what is where it belongs, and says so in superblocks, so that its places can be used again.
+    async fn free_places(
+        &self,
+        journal: &Journal,
+        number: usize,
+        recording: &Recording<'_>,
+        way: &Way<'_>,
+    ) -> Result<(), IoError> {
+        let used = journal.state.borrow().used.clone();
+        let home = |sequence| used.iter().any(|used| used.home && used.sequence == sequence);
+        self.flush_members(number).await?;
+        way.passed();
+        let tail = {
+            let state = journal.state.borrow();
+            let open = state.used.iter().map(|used| used.sequence).filter(|one| !home(*one));
+            open.min().unwrap_or(state.next)
+        };
+        self.record(journal, number, recording, |superblock| superblock.tail = tail).await?;
+        way.passed();
+        let mut state = journal.state.borrow_mut();
+        let State { free, used, .. } = &mut *state;
+        free.extend(used.iter().filter(|used| used.sequence < tail).map(|used| used.slot));
+        used.retain(|used| used.sequence >= tail);
+        Ok(())
+    }
+
+    /// Flushes all members that are not out; one that fails is.
+    pub async fn flush_members(&self, number: usize) -> Result<(), IoError> {
+        let one = |member| async move {
+            if self.out.get() == Some(Out { member, rebuilt: 0 }) {
+                return Ok(());
+            }
+            match self.disk(Place { number, member, block: 0 }).flush().await {
+                Err(error) if is_lost(error.kind) && self.goes_on_without(member, error) => Ok(()),
+                done => done,
+            }
+        };
+        all(&self.rt, 0..self.layout.members(), one).await?;
+        self.judge()
+    }
+
+    /// New superblocks, of another life; the first time twice, as who has none is another device later.
+    pub async fn begin_life(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
+        journal.next_life();
+        let recording = journal.record(&self.rt).ok_or(IoError::of(Kind::Closed, None))?;
+        self.record(journal, number, &recording, |_| ()).await?;
+        if !journal.state.borrow().superblock.formed {
+            self.record(journal, number, &recording, |superblock| superblock.formed = true).await?;
+        }
+        Ok(())
+    }
+}

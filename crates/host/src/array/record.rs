@@ -1,0 +1,226 @@
+//! What an array with a journal keeps at the end of each member, as bytes: pure.
+//!
+//! ```text
+//!   blocks of the array │ superblock │ superblock │ entry 0: head, chunk │ entry 1: head, chunk │ …
+//! ```
+//!
+//! All is words of 64 bits, the least significant byte first, the last of them a sum of those before.
+
+use super::Layout;
+
+/// Blocks of superblocks: they are written in turn.
+const SUPERBLOCKS: u64 = 2;
+/// First words, as what they are is told by them.
+const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
+const HEAD: u64 = u64::from_le_bytes(*b"dbentry1");
+/// Words of a record, its sum included; a block has at least as many.
+const WORDS: usize = 16;
+/// Nobody.
+const NONE: u64 = u64::MAX;
+
+/// Where a member keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    begin: u64,
+    chunk: u64,
+}
+
+impl Region {
+    /// Blocks of it for so many entries.
+    pub fn blocks(entries: u32, chunk: u64) -> u64 {
+        SUPERBLOCKS + u64::from(entries) * (1 + chunk)
+    }
+
+    /// Behind the stripes of this layout.
+    pub fn behind(layout: &Layout) -> Region {
+        Region { begin: layout.stripes() * layout.chunk(), chunk: layout.chunk() }
+    }
+
+    /// The superblock of this version, and of every other one.
+    pub fn superblock(&self, turn: u64) -> u64 {
+        self.begin + turn % SUPERBLOCKS
+    }
+
+    /// The head of an entry; its blocks follow.
+    pub fn entry(&self, slot: u32) -> u64 {
+        self.begin + SUPERBLOCKS + u64::from(slot) * (1 + self.chunk)
+    }
+}
+
+/// What a member knows of its array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// How often the array was started: what was written in one life is told from what was in others.
+    pub life: u64,
+    /// Of that life, the number of this version.
+    pub turn: u64,
+    /// All members have had a superblock once: who has none is another device.
+    pub formed: bool,
+    /// Its number, of so many, with so many blocks of a chunk.
+    pub member: u32,
+    /// Members.
+    pub members: u32,
+    /// Blocks of a chunk.
+    pub chunk: u64,
+    /// Who is out.
+    pub out: Option<u32>,
+    /// The entries before this one are where they belong.
+    pub tail: u64,
+}
+
+impl Superblock {
+    /// Of an array that was never started.
+    pub fn new(members: u32, chunk: u64) -> Superblock {
+        let (life, turn, formed, out) = (0, 0, false, None);
+        Superblock { life, turn, formed, member: 0, members, chunk, out, tail: 0 }
+    }
+
+    /// Which of two is newer.
+    pub fn version(&self) -> (u64, u64) {
+        (self.life, self.turn)
+    }
+
+    /// As the bytes of a block.
+    pub fn write(&self, block: &mut [u8]) {
+        let out = self.out.map_or(NONE, u64::from);
+        let (member, members) = (self.member.into(), self.members.into());
+        let formed = u64::from(self.formed);
+        let words = [self.life, self.turn, formed, member, members, self.chunk, out, self.tail];
+        write(SUPERBLOCK, &words, block);
+    }
+
+    /// What a block says, if it is a superblock.
+    pub fn read(block: &[u8]) -> Option<Superblock> {
+        let [life, turn, formed, member, members, chunk, out, tail, ..] = read(SUPERBLOCK, block)?;
+        let out = if out == NONE { None } else { Some(u32::try_from(out).ok()?) };
+        Some(Superblock {
+            life,
+            turn,
+            formed: formed != 0,
+            member: u32::try_from(member).ok()?,
+            members: u32::try_from(members).ok()?,
+            chunk,
+            out,
+            tail,
+        })
+    }
+}
+
+/// What a change does to members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// So many blocks from this one on are those behind the head.
+    Write {
+        /// The first of them.
+        block: u64,
+        /// How many.
+        blocks: u32,
+    },
+    /// Blocks are given back.
+    Deallocate {
+        /// The first of them.
+        block: u64,
+        /// How many.
+        blocks: u32,
+    },
+}
+
+/// The head of a member's part of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Entries of one stripe are in this order.
+    pub sequence: u64,
+    /// A bit for each member that has a part.
+    pub parts: u32,
+    /// What is done.
+    pub change: Change,
+    /// The [`sum`] of the blocks behind it.
+    pub sum: u64,
+}
+
+impl Head {
+    /// As the bytes of a block.
+    pub fn write(&self, bytes: &mut [u8]) {
+        let (kind, block, blocks) = match self.change {
+            Change::Write { block, blocks } => (0, block, blocks),
+            Change::Deallocate { block, blocks } => (1, block, blocks),
+        };
+        let words = [self.sequence, self.parts.into(), kind, block, blocks.into(), self.sum, 0, 0];
+        write(HEAD, &words, bytes);
+    }
+
+    /// What a block says, if it is a head.
+    pub fn read(bytes: &[u8]) -> Option<Head> {
+        let [sequence, parts, kind, block, blocks, sum, ..] = read(HEAD, bytes)?;
+        let blocks = u32::try_from(blocks).ok()?;
+        let change = match kind {
+            0 => Change::Write { block, blocks },
+            1 => Change::Deallocate { block, blocks },
+            _ => return None,
+        };
+        Some(Head { sequence, parts: u32::try_from(parts).ok()?, change, sum })
+    }
+}
+
+fn write(what: u64, words: &[u64; 8], block: &mut [u8]) {
+    block.fill(0);
+    for (word, to) in [what].iter().chain(words).zip(block.chunks_exact_mut(8)) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    let sum = sum(&block[..8 * (WORDS - 1)]);
+    block[8 * (WORDS - 1)..8 * WORDS].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn read(what: u64, block: &[u8]) -> Option<[u64; 8]> {
+    let word = |number: usize| {
+        let bytes = block[8 * number..][..8].try_into().expect("eight bytes");
+        u64::from_le_bytes(bytes)
+    };
+    let right = word(0) == what && word(WORDS - 1) == sum(&block[..8 * (WORDS - 1)]);
+    right.then(|| core::array::from_fn(|number| word(1 + number)))
+}
+
+/// Tells bytes from others, and those that were half written from whole ones: whole words, not against
+/// anybody's intent.
+pub fn sum(bytes: &[u8]) -> u64 {
+    let mut sum = bytes.len() as u64;
+    for word in bytes.chunks(8) {
+        let mut whole = [0; 8];
+        whole[..word.len()].copy_from_slice(word);
+        // An odd multiplier, that of splitmix64, and a turn, so that no word is lost and their order counts.
+        sum = (sum ^ u64::from_le_bytes(whole)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else_is() {
+        let superblock = Superblock {
+            life: 3,
+            turn: 7,
+            formed: true,
+            member: 2,
+            members: 5,
+            chunk: 16,
+            out: Some(4),
+            tail: 99,
+        };
+        let change = Change::Write { block: 8, blocks: 3 };
+        let head = Head { sequence: 12, parts: 0b1011, change, sum: 77 };
+        let (mut one, mut two) = ([1; 512], [1; 512]);
+        superblock.write(&mut one);
+        head.write(&mut two);
+        assert_eq!((Superblock::read(&one), Superblock::read(&two)), (Some(superblock), None));
+        assert_eq!((Head::read(&two), Head::read(&one)), (Some(head), None));
+        for bit in 0..8 * 8 * WORDS {
+            let mut torn = one;
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Superblock::read(&torn), None, "bit {bit}");
+        }
+        assert_eq!((Superblock::read(&[0; 512]), Head::read(&[0; 512])), (None, None));
+    }
+}
