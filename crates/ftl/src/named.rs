@@ -102,11 +102,11 @@ impl<P: Pages> Ftl<P> {
     }
 
     /// What could be collected of a superblock now. None: it is erased, open, being collected, or holds parts
-    /// of a map that is cached; or there is none of this number.
+    /// of a map that is cached; nothing is gained by it; it can't be moved into the space that is left; or
+    /// there is none of this number.
     pub fn candidate(&self, superblock: u32) -> Option<Candidate> {
-        let state = self.0.state.borrow();
         let exists = superblock < self.0.layout.shape.blocks;
-        exists.then(|| state.supers.candidate(superblock, state.next_sequence)).flatten()
+        exists.then(|| self.0.state.borrow().nameable(superblock)).flatten()
     }
 
     /// Space that is left, and what has to be; and when the collector begins if nobody else leads it.
@@ -218,9 +218,7 @@ impl State {
     /// The superblock that was named becomes the collector's, if it may.
     pub fn take_named(&mut self) -> Option<u32> {
         let named = self.named.filter(|named| named.stage == Stage::Waits)?;
-        let candidate = self.supers.candidate(named.superblock, self.next_sequence);
-        let same = candidate.filter(|one| one.erases == named.erases && one.gains());
-        let taken = same.filter(|one| self.free() >= 2 || self.fits_keep(one));
+        let taken = self.nameable(named.superblock).filter(|one| one.erases == named.erases);
         let stage =
             taken.map_or(Stage::Ended(Err(NotCollected::Changed)), |one| Stage::Begun(one.valid));
         self.named = Some(Named { stage, ..named });
@@ -228,6 +226,13 @@ impl State {
             leader.silent = false;
         }
         taken.map(|_| named.superblock)
+    }
+
+    /// A superblock that may be collected now because somebody names it.
+    fn nameable(&self, superblock: u32) -> Option<Candidate> {
+        let candidate = self.supers.candidate(superblock, self.next_sequence);
+        let gaining = candidate.filter(Candidate::gains);
+        gaining.filter(|one| self.free() >= 2 || self.fits_keep(one))
     }
 
     /// Whether it may be collected where nothing but the keep is left to move it to.
