@@ -255,13 +255,19 @@ impl Memory {
     pub fn prefetch(&self, at: BusAddr, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Ok(start) = self.place(at, bytes) {
-            use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
             let skew = start.addr() % LINE;
             for line in (0..bytes + skew).step_by(LINE) {
+                let line = start.wrapping_sub(skew).wrapping_add(line);
+                // The compiler's own prefetch becomes one for reading where it does not know the processor,
+                // and the line would still be shared. Processors that lack this one take it for nothing.
                 // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
                 unsafe {
-                    _mm_prefetch::<_MM_HINT_ET0>(start.wrapping_sub(skew).wrapping_add(line).cast())
-                };
+                    core::arch::asm!(
+                        "prefetchw [{}]",
+                        in(reg) line,
+                        options(nostack, preserves_flags),
+                    );
+                }
             }
         }
     }

@@ -75,6 +75,12 @@ impl Task {
     }
 }
 
+/// A word that is never loaded together with its neighbours. Two words that were stored one by one, and are
+/// loaded at once, are not taken from the store buffer: the load waits until both stores have left it, in
+/// their order. Live, what stands before them is a doorbell, whose line another core has to give up first.
+#[repr(align(16))]
+pub(crate) struct ByItself<T>(pub Cell<T>);
+
 pub(crate) struct Core {
     pub clock: Clock,
     /// The moment now, in virtual time.
@@ -91,10 +97,10 @@ pub(crate) struct Core {
     pub looks: Cell<u32>,
     /// See [`Rt::goes_on`].
     pub luck: Cell<u32>,
-    pub current: Cell<TaskId>,
+    pub current: ByItself<TaskId>,
     /// A task is being polled from inside another: see [`Rt::hand_over`].
     handed_over: Cell<bool>,
-    journey: Cell<u32>,
+    journey: ByItself<u32>,
     pub timed_events: Cell<u64>,
     /// Whoever waits for this one is woken before the next.
     pub watched_event: Cell<u64>,
@@ -155,9 +161,9 @@ impl Rt {
             next_timer: Cell::new(Time::NEVER),
             looks: Cell::new(1),
             luck: Cell::new(0),
-            current: Cell::new(OUTSIDE),
+            current: ByItself(Cell::new(OUTSIDE)),
             handed_over: Cell::new(false),
-            journey: Cell::new(NO_JOURNEY),
+            journey: ByItself(Cell::new(NO_JOURNEY)),
             timed_events: Cell::new(0),
             watched_event: Cell::new(u64::MAX),
             event_watcher: Cell::new(OUTSIDE),
@@ -200,7 +206,7 @@ impl Rt {
                 return Poll::Ready(());
             }
             self.0.watched_event.set(events);
-            self.0.event_watcher.set(self.0.current.get());
+            self.0.event_watcher.set(self.0.current.0.get());
             Poll::Pending
         })
         .await;
@@ -245,7 +251,7 @@ impl Rt {
     #[inline]
     pub fn park(&self, cx: &Context<'_>) -> Parked {
         let foreign = if self.is_ours(cx) { None } else { Some(cx.waker().clone()) };
-        Parked { task: self.0.current.get(), foreign }
+        Parked { task: self.0.current.0.get(), foreign }
     }
 
     #[inline]
@@ -308,7 +314,7 @@ impl Rt {
         if !self.is_ours(cx) {
             cx.waker().wake_by_ref();
         }
-        let id = self.0.current.get();
+        let id = self.0.current.0.get();
         if self.queue(id) {
             self.0.pass.borrow_mut().again(id, patient);
         }
@@ -438,13 +444,13 @@ impl Rt {
         let mut tasks = self.0.tasks.borrow_mut();
         let main = &mut tasks[MAIN.0 as usize];
         main.queued = false;
-        self.0.current.set(MAIN);
-        self.0.journey.replace(main.journey)
+        self.0.current.0.set(MAIN);
+        self.0.journey.0.replace(main.journey)
     }
 
     fn leave_main(&self, journey_before: u32) {
-        self.0.current.set(OUTSIDE);
-        let journey = self.0.journey.replace(journey_before);
+        self.0.current.0.set(OUTSIDE);
+        let journey = self.0.journey.0.replace(journey_before);
         self.0.tasks.borrow_mut()[MAIN.0 as usize].journey = journey;
     }
 
@@ -455,12 +461,12 @@ impl Rt {
             let task = &mut tasks[slot];
             task.queued = false;
             let Some(future) = task.future.take() else { return };
-            (future, self.0.journey.replace(task.journey))
+            (future, self.0.journey.0.replace(task.journey))
         };
-        let caller = self.0.current.replace(id);
+        let caller = self.0.current.0.replace(id);
         let poll = future.as_mut().poll(&mut Context::from_waker(self.0.straight));
-        self.0.current.set(caller);
-        let journey = self.0.journey.replace(journey_before);
+        self.0.current.0.set(caller);
+        let journey = self.0.journey.0.replace(journey_before);
         if poll.is_pending() {
             let mut tasks = self.0.tasks.borrow_mut();
             let task = &mut tasks[slot];
@@ -520,7 +526,7 @@ impl Rt {
     }
 
     pub(crate) fn journey_cell(&self) -> &Cell<u32> {
-        &self.0.journey
+        &self.0.journey.0
     }
 
     /// Drops every task: what a power cut does to the software.

@@ -65,7 +65,7 @@ impl Rt {
     fn arm_here(&self, at: Time, cx: &Context<'_>) -> Timer {
         if self.is_ours(cx) {
             self.note_timer(at);
-            return self.0.timers.borrow_mut().arm_task(at, self.0.current.get());
+            return self.0.timers.borrow_mut().arm_task(at, self.0.current.0.get());
         }
         self.arm(at, self.park(cx))
     }

@@ -2,6 +2,7 @@
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
+use core::pin::pin;
 
 use bus::{Cost, HostPort};
 use runtime::{Either, Rt, Signal, Stage, race};
@@ -403,7 +404,8 @@ async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
         let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
         while pair.open.get() {
             let noticed = match pair.completion {
-                Completion::Polled => race(&mut turned, on_completion(&pair)).await,
+                // Pinned where it is made: live, to move what was stored just now takes long.
+                Completion::Polled => race(&mut turned, pin!(on_completion(&pair))).await,
                 Completion::Hybrid => race(&mut turned, on_completion_or_nap(&pair)).await,
                 Completion::Interrupt { vector } => {
                     match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {

@@ -40,11 +40,15 @@ impl SubmissionRing {
     }
 
     /// Stores an entry. The number of command slots is one less than that of entries, so there is
-    /// room.
+    /// room. The next entry's line, which the device has read, is asked for meanwhile: a store that had to
+    /// wait for it would hold up all stores behind it, and whoever loads what they have stored.
     pub fn push(&self, sqe: &Sqe) {
         let tail = self.tail.get();
         self.memory.copy_in(tail as usize * SQE_BYTES, sqe.as_bytes());
-        self.tail.set(if tail + 1 == self.entries { 0 } else { tail + 1 });
+        let next = if tail + 1 == self.entries { 0 } else { tail + 1 };
+        self.tail.set(next);
+        let at = BusAddr(self.at().0 + u64::from(next) * SQE_BYTES as u64);
+        self.memory.memory().prefetch(at, SQE_BYTES);
     }
 
     /// What the doorbell is to be told.
