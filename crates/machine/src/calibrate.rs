@@ -18,6 +18,9 @@ const COUNTED: &str = include_str!("../../../tools/instructions.golden");
 /// Callgrind counts a string move as one instruction for each byte, and so many are moved by what is counted.
 const MOVED: u64 = 512;
 
+/// Bytes of a copy that is measured, and that `device.copy` of a plan speaks of.
+const COPY_BYTES: u64 = 4096;
+
 /// What was measured of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Primitives {
@@ -59,7 +62,7 @@ impl Primitives {
             round_trip,
             line_alone,
             line_of_many,
-            copy: measure::beside_busy(|| measure::copy(4096, samples)),
+            copy: measure::beside_busy(|| measure::copy(COPY_BYTES as usize, samples)),
             look: measure::beside_busy(|| measure::look(samples)).map_err(RunError::of)?,
             simulated_read: measure::beside_busy(|| {
                 measure::simulated_read(samples.div_ceil(100))
@@ -96,35 +99,68 @@ impl Ways {
 /// The plan's text, with a mark for each value that is measured.
 const TEMPLATE: &str = include_str!("calibrated.toml");
 
+/// What a read takes of the time of each thread, wherever it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// The host's, to the doorbell.
+    pub submit: Span,
+    /// The host's, from the completion on: code, and a quarter of a line that the device has written.
+    pub complete: Span,
+    /// The host's, for whoever asks for reads.
+    pub engine: Span,
+    /// The device's, without the copy: code, and a line that the host has written.
+    pub device: Span,
+    /// The device's, for moving 4 KiB.
+    pub copy: Span,
+}
+
+impl Shares {
+    /// By what was measured and what was counted.
+    pub fn new(of: &Primitives, ways: &Ways) -> Shares {
+        let code = |way: u64| Span(of.simulated_read.0 * way / ways.simulated_read);
+        Shares {
+            submit: code(ways.submit),
+            complete: code(ways.complete) + of.line_of_many / 4,
+            engine: code(ways.engine),
+            device: code(ways.device) + of.line_of_many,
+            copy: of.copy,
+        }
+    }
+
+    /// All that a read takes of the host's thread.
+    pub fn host(&self) -> Span {
+        self.submit + self.complete + self.engine
+    }
+
+    /// All that a read of so many bytes takes of the device's thread.
+    pub fn device(&self, bytes: u64) -> Span {
+        self.device + Span(self.copy.0 * bytes / COPY_BYTES)
+    }
+}
+
 /// The text of a plan in which a read takes what these say.
 pub fn plan(of: &Primitives, ways: &Ways) -> String {
-    let code = |way: u64| Span(of.simulated_read.0 * way / ways.simulated_read);
+    let shares = Shares::new(of, ways);
     let pace = format!("at {} for {}", of.simulated_read, ways.simulated_read);
     let counted = |way: u64| format!("{way} instructions {pace}");
-    let entry = of.line_of_many;
-    let answer = of.line_of_many / 4;
     let values = [
         ("@latency", of.round_trip / 2, "half of a round trip between two cores".to_owned()),
         (
             "@host_read",
-            of.line_alone.saturating_sub(entry),
+            of.line_alone.saturating_sub(of.line_of_many),
             "a line of another core alone, less one of many".to_owned(),
         ),
         ("@device_read", of.line_alone, "a line of another core alone".to_owned()),
         ("@poll", of.look, "a look of a task that waits alone".to_owned()),
-        ("@submit", code(ways.submit), counted(ways.submit)),
+        ("@submit", shares.submit, counted(ways.submit)),
         (
             "@complete",
-            code(ways.complete) + answer,
+            shares.complete,
             format!("{}, and a quarter of a line of many", counted(ways.complete)),
         ),
-        ("@benchmark", code(ways.engine), counted(ways.engine)),
-        (
-            "@parse",
-            code(ways.device) + entry,
-            format!("{}, and a line of many", counted(ways.device)),
-        ),
-        ("@copy", of.copy, "a copy of 4 KiB, all near".to_owned()),
+        ("@benchmark", shares.engine, counted(ways.engine)),
+        ("@parse", shares.device, format!("{}, and a line of many", counted(ways.device))),
+        ("@copy", shares.copy, "a copy of 4 KiB, all near".to_owned()),
     ];
     values.iter().fold(TEMPLATE.to_owned(), |text, (mark, span, source)| {
         let value = span_text(*span);
@@ -139,6 +175,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::work::Work;
     use crate::world::{Options, simulate};
+    use bus::sim::NamedCost;
 
     fn machine() -> Primitives {
         Primitives {
@@ -169,6 +206,20 @@ mod tests {
         let measured = plan.sources.iter().filter(|s| s.source.starts_with("measured: "));
         assert_eq!(measured.count(), 9);
         assert!(plan.link.coherent && plan.device.copy == Some(Span::ns(90)));
+    }
+
+    /// Both threads' shares are what the plan says of them.
+    #[test]
+    fn the_shares_are_those_of_the_plan() {
+        let shares = Shares::new(&machine(), &WAYS);
+        let plan = Plan::parse(&plan(&machine(), &WAYS), "calibrated").expect("a plan");
+        let of = |costs: &[NamedCost], name: &str| {
+            costs.iter().find(|cost| cost.name == name).expect("a cost of the plan").span
+        };
+        let host = ["submit", "complete", "benchmark"].map(|name| of(&plan.host.costs, name));
+        assert_eq!(host.iter().fold(Span::ZERO, |sum, cost| sum + *cost), shares.host());
+        let copy = plan.device.copy.expect("the device copies") / 2;
+        assert_eq!(of(&plan.device.costs, "parse") + copy, shares.device(2048));
     }
 
     /// Each measure counts as often as a lone read meets it.

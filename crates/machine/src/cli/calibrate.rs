@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::calibrate::{Primitives, Ways, plan};
+use crate::calibrate::{Primitives, Shares, Ways, plan};
 use crate::interfaces::Nvme;
 use crate::plan::Plan;
 use crate::work::Work;
@@ -34,13 +34,7 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
     let of = Primitives::measured(typed.samples as usize)
         .map_err(|error| format!("measuring: {error}"))?;
     let ways = Ways::kept();
-    println!("measured, with no live command for storage:");
-    println!("  core-to-core round trip           {}", of.round_trip);
-    println!("  a line of the other core's, alone {}", of.line_alone);
-    println!("  the same, one of many             {}", of.line_of_many);
-    println!("  a copy of 4 KiB, all near         {}", of.copy);
-    println!("  a look at memory                  {}", of.look);
-    println!("  a read in virtual time            {}", of.simulated_read);
+    print(&of, &Shares::new(&of, &ways));
     let text = plan(&of, &ways);
     let name = typed.out.as_deref().unwrap_or(Path::new("calibrated")).display().to_string();
     if let Some(path) = &typed.out {
@@ -49,7 +43,10 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
     }
     let plan = Plan::parse(&text, &name).map_err(|errors| errors.to_string())?;
     println!("random reads over 1 MiB by nvme, p50, in virtual time and live:");
-    println!("{:>6} {:>6} {:>11} {:>11} {:>7}", "bytes", "depth", "predicted", "measured", "ratio");
+    println!(
+        "{:>6} {:>6} {:>11} {:>11} {:>7} {:>12}",
+        "bytes", "depth", "predicted", "measured", "ratio", "unexplained"
+    );
     for bytes in [512, 4096] {
         for depth in [1, 32] {
             let row = Row { bytes, depth };
@@ -58,14 +55,40 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
             let measured = p50(live)?;
             let ratio = predicted.0 as f64 / measured.0 as f64;
             let far = if (ratio - 1.0).abs() > WITHIN { "  far" } else { "" };
+            let left = difference(measured, predicted);
             let (predicted, measured) = (predicted.to_string(), measured.to_string());
-            println!("{bytes:>6} {depth:>6} {predicted:>11} {measured:>11} {ratio:>7.2}{far}");
+            println!(
+                "{bytes:>6} {depth:>6} {predicted:>11} {measured:>11} {ratio:>7.2} {left:>12}{far}"
+            );
         }
     }
-    println!(
-        "what is left of a ratio is unexplained: nothing was adjusted to what was measured live"
-    );
+    println!("nothing was adjusted to what was measured live");
     Ok(true)
+}
+
+/// What was measured, and what follows from it for each thread.
+fn print(of: &Primitives, shares: &Shares) {
+    println!("measured, with no live command for storage:");
+    println!("  core-to-core round trip           {}", of.round_trip);
+    println!("  a line of the other core's, alone {}", of.line_alone);
+    println!("  the same, one of many             {}", of.line_of_many);
+    println!("  a copy of 4 KiB, all near         {}", of.copy);
+    println!("  a look at memory                  {}", of.look);
+    println!("  a read in virtual time            {}", of.simulated_read);
+    let Shares { submit, complete, engine, device, copy } = shares;
+    println!("so a read takes of each thread's time, whatever is in flight:");
+    println!(
+        "  the host {}: to the doorbell {submit}, from the completion on {complete},",
+        shares.host()
+    );
+    println!("    who asks for reads {engine}");
+    println!("  the device {}, and for each 4 KiB {copy}", device);
+}
+
+/// By how much this is more than that, or less.
+fn difference(this: Span, that: Span) -> String {
+    let (more, less) = (this.saturating_sub(that), that.saturating_sub(this));
+    if less == Span::ZERO { more.to_string() } else { format!("-{less}") }
 }
 
 fn options() -> Options {
