@@ -13,7 +13,7 @@ use media::nand::{Nand, Spec};
 use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::{Rt, Span};
 
-use crate::interfaces::Interface;
+use crate::interfaces::{Interface, Shared};
 use crate::medium::Medium;
 use crate::plan::{Flash, MediumPace, Plan, Start};
 use crate::precondition;
@@ -250,29 +250,69 @@ impl Device {
         plan: &Plan,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
-        let (medium, dies) = match kept {
+        let kept = match kept {
             Kept::Flash(kept) if I::BARE => return Device::bare::<I, P>(port, *kept, clock, plan),
-            Kept::Flash(kept) if plan.medium.bridge.is_some() => bridged(&rt, *kept, clock, plan)?,
-            Kept::Blocks(contents) => (of_blocks(&rt, contents, clock, plan)?, Vec::new()),
-            Kept::Flash(kept) => {
-                let flash = flash_of(plan);
-                let KeptFlash { remains, label, asleep, others: _ } = *kept;
-                let chips = chips(&rt, flash, remains, is_modelled(clock, plan))?;
-                let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
-                let on = chips.clone();
-                let drive = match asleep {
-                    None => Drive::start(&rt, on, software, keep, label),
-                    Some(asleep) => Drive::wake(&rt, on, software, keep, label, asleep),
-                };
-                (Medium::Flash { drive, chips: chips.clone() }, vec![chips])
-            }
+            kept => kept,
         };
+        let (medium, dies) = Device::medium(&rt, kept, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         tell_of_dies(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(medium.clone()), faults.harm.clone()));
         I::start(port, store, plan, &faults);
         let faults = (!plan.faults.is_empty()).then_some(faults);
         Ok(Device { ground: Ground::Medium(medium), faults, rt })
+    }
+
+    /// One with this medium for several hosts, so many at most; none of its controllers is there yet.
+    ///
+    /// # Errors
+    /// The medium can't be used as the plan says, or the plan or the interface is of one host.
+    pub(crate) fn share<I: Interface>(
+        rt: &Rt,
+        kept: Kept,
+        plan: &Plan,
+        hosts: u16,
+    ) -> Result<(Device, Shared), RunError> {
+        let (medium, _) = Device::medium(rt, kept, Clock::Wall, plan)?;
+        let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
+        let store = Rc::new(Faulty::new(rt, Rc::new(medium.clone()), harm));
+        let Some(shared) = I::share(store, plan, hosts) else {
+            return Err(RunError(format!("interface {}: several hosts can't share one", I::NAME)));
+        };
+        Ok((Device { ground: Ground::Medium(medium), faults: None, rt: rt.clone() }, shared))
+    }
+
+    /// Makes what is in its buffers durable, as far as that goes.
+    pub(crate) async fn flush(&self) {
+        // What can't be made durable is lost, as it would be in any SSD.
+        if let Ground::Medium(medium) = &self.ground {
+            let _ = media::Media::flush(medium).await;
+        }
+    }
+
+    /// What it stands on, and the chips whose dies may fall ill.
+    fn medium(
+        rt: &Rt,
+        kept: Kept,
+        clock: Clock,
+        plan: &Plan,
+    ) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
+        Ok(match kept {
+            Kept::Flash(kept) if plan.medium.bridge.is_some() => bridged(rt, *kept, clock, plan)?,
+            Kept::Blocks(contents) => (of_blocks(rt, contents, clock, plan)?, Vec::new()),
+            Kept::Flash(kept) => {
+                let flash = flash_of(plan);
+                let KeptFlash { remains, label, asleep, others: _ } = *kept;
+                let chips = chips(rt, flash, remains, is_modelled(clock, plan))?;
+                let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
+                let on = chips.clone();
+                let drive = match asleep {
+                    None => Drive::start(rt, on, software, keep, label),
+                    Some(asleep) => Drive::wake(rt, on, software, keep, label, asleep),
+                };
+                (Medium::Flash { drive, chips: chips.clone() }, vec![chips])
+            }
+        })
     }
 
     /// Bare flash: its software is the host's, and so is what it may have known of it.

@@ -104,6 +104,12 @@ pub trait Interface: 'static {
     /// Starts the device's end.
     fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>);
 
+    /// What several of its devices share that stand on one medium; none: there is one on each.
+    fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
+        let _ = (store, plan, devices);
+        None
+    }
+
     /// Whether its device has bare flash, and the flash software is its driver's.
     const BARE: bool = false;
 
@@ -123,6 +129,23 @@ pub trait Interface: 'static {
         ports: Vec<P>,
         plan: &Plan,
     ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
+}
+
+/// An SSD with several NVMe controllers, each for a host of its own.
+pub struct Shared {
+    subsystem: front::Subsystem<Footing>,
+    options: front::Options,
+}
+
+/// One of these controllers.
+pub(crate) type OneOf<P> = Rc<front::Controller<P, Footing, Rc<Faults>>>;
+
+impl Shared {
+    /// Starts the controller of this number, from 1 on.
+    pub(crate) fn start<P: DevicePort>(&self, number: u16, port: P) -> OneOf<P> {
+        let faults = Faults::start(port.rt(), &[], 0);
+        self.subsystem.start_controller(number, port, self.options.clone(), faults)
+    }
 }
 
 /// A driver that runs.
@@ -201,6 +224,12 @@ impl Interface for Nvme {
     fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
         let medium = Rc::new(Footing::Plain(store));
         front::Controller::start_with(port, medium, options(plan), faults.clone());
+    }
+
+    fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
+        let options = front::Options { controllers: devices, ..options(plan) };
+        let subsystem = front::Subsystem::new(Rc::new(Footing::Plain(store)), &options);
+        Some(Shared { subsystem, options })
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {

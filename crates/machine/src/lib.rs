@@ -36,6 +36,7 @@ pub mod power_cuts;
 mod precondition;
 pub mod series;
 pub mod serve;
+pub mod serve_shared;
 pub mod tape;
 pub mod work;
 pub mod world;

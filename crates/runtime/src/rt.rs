@@ -529,6 +529,16 @@ impl Rt {
         &self.0.journey.0
     }
 
+    /// Drops one task, which must not have ended by itself: its number may be another's by then. One that is
+    /// being polled goes on.
+    pub fn end(&self, id: TaskId) {
+        let future = self.0.tasks.borrow_mut()[id.0 as usize].future.take();
+        // Dropping may wake other tasks, so nothing is borrowed here.
+        if future.map(drop).is_some() {
+            self.0.free.borrow_mut().push(id);
+        }
+    }
+
     /// Drops every task: what a power cut does to the software.
     pub fn drop_tasks(&self) {
         let tasks = core::mem::take(&mut *self.0.tasks.borrow_mut());

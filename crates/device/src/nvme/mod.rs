@@ -48,7 +48,7 @@ use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use media::Media;
-use runtime::{Pool, Rt, Signal, Stage};
+use runtime::{Pool, Rt, Signal, Stage, TaskId};
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::pi::Kind;
 use wire::nvme::registers::{Cc, Csts};
@@ -189,6 +189,8 @@ pub struct Controller<P, M, H = Perfect> {
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
+    /// All of its tasks, none of which ends by itself.
+    tasks: RefCell<Vec<TaskId>>,
 }
 
 #[derive(Default)]
@@ -270,7 +272,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// As [`start`](Controller::start).
     pub fn start_with(port: P, media: Rc<M>, options: Options, hook: H) -> Rc<Self> {
         let alone = Options { controllers: 1, ..options };
-        Subsystem::new(media, &alone).start_controller(port, alone, hook)
+        Subsystem::new(media, &alone).start_controller(1, port, alone, hook)
     }
 
     /// As [`Subsystem::start_controller`].
@@ -328,6 +330,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 queue_full: rt.stage("completion queue full"),
             },
             costs: Costs { parse: port.cost("parse"), post: port.cost("post completion") },
+            tasks: RefCell::default(),
             rt,
             port,
             namespaces,
@@ -346,24 +349,42 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Starts its tasks.
     fn begin(self: &Rc<Self>) {
         for slot in 0..self.slots.len() as u16 {
-            let task = self.rt.spawn(self.clone().work(slot));
+            let task = self.spawn(self.clone().work(slot));
             self.slots[usize::from(slot)].bind(task);
         }
         for _ in 0..self.options.fetchers {
-            self.rt.spawn(self.clone().fetch());
+            self.spawn(self.clone().fetch());
         }
-        self.rt.spawn(self.clone().control());
-        self.rt.spawn(self.clone().tell_late());
-        self.rt.spawn(self.clone().run_self_tests());
-        self.rt.spawn(self.clone().run_sanitizes());
-        self.rt.spawn(self.clone().look_at_shadows());
-        self.rt.spawn(self.clone().tell_of_others());
+        self.spawn(self.clone().control());
+        self.spawn(self.clone().tell_late());
+        self.spawn(self.clone().run_self_tests());
+        self.spawn(self.clone().run_sanitizes());
+        self.spawn(self.clone().look_at_shadows());
+        self.spawn(self.clone().tell_of_others());
         if self.may_idle() {
-            self.rt.spawn(self.clone().follow_transitions());
+            self.spawn(self.clone().follow_transitions());
         }
         if self.hook.is_on() {
-            self.rt.spawn(self.clone().stop_when_fatal());
+            self.spawn(self.clone().stop_when_fatal());
         }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) -> TaskId {
+        let id = self.rt.spawn(task);
+        self.tasks.borrow_mut().push(id);
+        id
+    }
+
+    /// Ends it where it stands, as a function-level reset does: nothing of it reaches its host any more, and
+    /// its place in the subsystem is free. Not to be called by a task of its own.
+    pub fn stop(&self) {
+        self.tasks.take().into_iter().for_each(|task| self.rt.end(task));
+        self.slots.iter().for_each(|slot| self.unclaim(slot));
+        self.forget_nameless_host();
+        self.members.leave(&self.member);
+        // Whoever waited for one of its commands waits no longer, and somebody else looks after a Sanitize.
+        self.quiet.notify(&self.rt);
+        self.namespaces.sanitizing.changed.notify(&self.rt);
     }
 
     /// A namespace that commands to this controller may be about: see [`Namespaces::active_at`].

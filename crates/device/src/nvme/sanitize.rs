@@ -62,7 +62,7 @@ pub(super) struct Sanitizing {
     clean: Cell<bool>,
     /// How much of it is done, in 65,536ths.
     progress: Cell<u16>,
-    changed: Signal,
+    pub changed: Signal,
 }
 
 impl Sanitizing {

@@ -155,10 +155,10 @@ impl Members {
         self.all.borrow().first().is_some_and(|first| Rc::ptr_eq(first, member))
     }
 
-    fn join(&self, slots: u16) -> Rc<Member> {
+    fn join(&self, id: u16, slots: u16) -> Rc<Member> {
         let mut all = self.all.borrow_mut();
-        assert!(all.len() < usize::from(self.most), "at most {} controllers", self.most);
-        let id = all.len() as u16 + 1;
+        assert!((1..=self.most).contains(&id), "controllers 1 to {}", self.most);
+        assert!(all.iter().all(|other| other.id != id), "there is a controller {id}");
         let member = Rc::new(Member {
             id,
             slots: (0..slots).map(|_| Slot::default()).collect(),
@@ -166,8 +166,14 @@ impl Members {
             inbox: RefCell::default(),
             posted: Signal::default(),
         });
-        all.push(member.clone());
+        let place = all.partition_point(|other| other.id < id);
+        all.insert(place, member.clone());
         member
+    }
+
+    /// It is no longer one of them.
+    pub fn leave(&self, member: &Rc<Member>) {
+        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, member));
     }
 }
 
@@ -189,17 +195,19 @@ impl<M: Media> Subsystem<M> {
         Subsystem { media, namespaces: Rc::new(namespaces), members: Rc::new(members) }
     }
 
-    /// Starts one more controller, on this port, with faults of its own. It is disabled; its host enables it.
+    /// Starts the controller of this number, from 1 on, on this port, with faults of its own. It is disabled;
+    /// its host enables it. All ports are of one executor.
     ///
     /// # Panics
-    /// As [`new`](Self::new), and if there are as many as there may be, or the port is of another executor.
+    /// As [`new`](Self::new), and if there is one of this number, or there can't be.
     pub fn start_controller<P: DevicePort, H: Hook>(
         &self,
+        id: u16,
         port: P,
         options: Options,
         hook: H,
     ) -> Rc<Controller<P, M, H>> {
-        let member = self.members.join(options.slots + ADMIN_SLOTS);
+        let member = self.members.join(id, options.slots + ADMIN_SLOTS);
         let shared = super::Shared {
             media: self.media.clone(),
             namespaces: self.namespaces.clone(),

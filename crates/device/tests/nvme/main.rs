@@ -33,4 +33,5 @@ mod sanitizes;
 mod self_tests;
 mod sgls;
 mod shadows;
+mod subsystems;
 mod uncorrectable;

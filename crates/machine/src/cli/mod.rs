@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use crate::interfaces::FastpathRtl;
 use crate::interfaces::{Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
 use crate::plan::{self, Plan};
-use crate::serve;
+use crate::{serve, serve_shared};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
@@ -45,6 +45,9 @@ enum Command {
         plan: String,
         #[command(flatten)]
         doors: Doors,
+        /// One SSD behind all vfio-user sockets, a controller for each: hosts that share what it holds
+        #[arg(long, requires = "vfio_user")]
+        shared: bool,
         /// Which host interface
         #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
         interface: InterfaceName,
@@ -195,8 +198,8 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Run(typed) => run::run(&typed),
         Command::Replay(typed) => run::replay(&typed),
         Command::Compare(typed) => compare::compare(&typed),
-        Command::Serve { plan, doors, interface, sets } => {
-            serve(&sets.open(&plan)?, &doors, interface)
+        Command::Serve { plan, doors, shared, interface, sets } => {
+            serve(&sets.open(&plan)?, &doors, shared, interface)
         }
         Command::Check { plans, sets } => check(&plans, &sets),
         Command::Plans => {
@@ -220,14 +223,19 @@ fn perform(command: Command) -> Result<bool, String> {
     }
 }
 
-fn serve(plan: &Plan, doors: &Doors, interface: InterfaceName) -> Result<bool, String> {
+fn serve(
+    plan: &Plan,
+    doors: &Doors,
+    shared: bool,
+    interface: InterfaceName,
+) -> Result<bool, String> {
     match interface {
-        InterfaceName::Nvme => serve_as::<Nvme>(plan, doors),
-        InterfaceName::Dcx => serve_as::<Dcx>(plan, doors),
-        InterfaceName::Block => serve_as::<Block>(plan, doors),
-        InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors),
-        InterfaceName::HostFlash => serve_as::<HostFlash>(plan, doors),
-        InterfaceName::HostCollector => serve_as::<HostCollector>(plan, doors),
+        InterfaceName::Nvme => serve_as::<Nvme>(plan, doors, shared),
+        InterfaceName::Dcx => serve_as::<Dcx>(plan, doors, shared),
+        InterfaceName::Block => serve_as::<Block>(plan, doors, shared),
+        InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors, shared),
+        InterfaceName::HostFlash => serve_as::<HostFlash>(plan, doors, shared),
+        InterfaceName::HostCollector => serve_as::<HostCollector>(plan, doors, shared),
         #[cfg(feature = "rtl")]
         InterfaceName::FastpathRtl => Err(only_simulated()),
     }
@@ -239,13 +247,14 @@ fn only_simulated() -> String {
     "interface fastpath-rtl: found a live world, expected doorbell run --world sim".to_string()
 }
 
-fn serve_as<I: Interface>(plan: &Plan, doors: &Doors) -> Result<bool, String> {
+fn serve_as<I: Interface>(plan: &Plan, doors: &Doors, shared: bool) -> Result<bool, String> {
     // Whether anybody listens to what is said here does not matter to those who are served.
     let say = |socket: &Path, what: &str| {
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", socket.display());
     };
     let served = match &doors.shm {
         Some(socket) => serve::over_shared_memory::<I>(plan, socket, |what| say(socket, what)),
+        None if shared => serve_shared::to_all::<I>(plan, &doors.vfio_user, say),
         None => serve::over_vfio_user::<I>(plan, &doors.vfio_user, say),
     };
     served.map_err(|error| error.to_string())?;

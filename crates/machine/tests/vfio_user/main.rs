@@ -14,6 +14,7 @@ mod messages;
 mod nvme;
 mod raw;
 mod serving;
+mod sharing;
 mod work;
 
 /// A number from the environment, or this one.

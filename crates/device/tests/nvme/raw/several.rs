@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use bus::sim::{SimBus, SimHost};
+use bus::sim::{SimBus, SimDevice, SimHost};
 use device::faults::Perfect;
-use device::nvme::Subsystem;
+use device::nvme::{Controller, Subsystem};
 use media::Media;
 use runtime::{Dice, Log, Rt, Span};
 use wire::Nsid;
@@ -37,6 +37,8 @@ pub struct Several {
     pub rt: Rt,
     pub medium: Rc<Bench>,
     pub hosts: Vec<Party>,
+    /// The controllers, in the same order.
+    pub controllers: Vec<Rc<Controller<SimDevice, Bench>>>,
 }
 
 /// Runs a test with so many hosts, whose controllers are up.
@@ -53,9 +55,10 @@ pub fn with_hosts<T>(hosts: usize, setup: Setup, test: impl AsyncFnOnce(Several)
     let options = device::nvme::Options { controllers: hosts as u16, ..setup.options.clone() };
     let subsystem = Subsystem::new(medium.clone(), &options);
     let buses: Vec<SimBus> = (0..hosts).map(|_| SimBus::new(&rt, setup.spec())).collect();
-    for bus in &buses {
-        subsystem.start_controller(bus.device(), options.clone(), Perfect);
-    }
+    let start = |(id, bus): (u16, &SimBus)| {
+        subsystem.start_controller(id, bus.device(), options.clone(), Perfect)
+    };
+    let controllers = (1..).zip(&buses).map(start).collect();
     let result = rt.block_on(async {
         let mut all = Vec::new();
         for bus in &buses {
@@ -64,7 +67,7 @@ pub fn with_hosts<T>(hosts: usize, setup: Setup, test: impl AsyncFnOnce(Several)
             let at = raw.place(8192, 4096);
             all.push(Party { raw, pair, at });
         }
-        test(Several { rt: rt.clone(), medium, hosts: all }).await
+        test(Several { rt: rt.clone(), medium, hosts: all, controllers }).await
     });
     rt.drop_tasks();
     result
