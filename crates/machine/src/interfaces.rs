@@ -10,6 +10,7 @@ mod fastpath_rtl;
 mod host_collector;
 mod host_flash;
 mod scsi;
+mod shared;
 mod stages;
 
 use std::future::Future;
@@ -43,6 +44,7 @@ pub use fastpath_rtl::{FastpathRtl, FastpathRtlDriver};
 pub use host_collector::{HostCollector, HostCollectorDriver};
 pub use host_flash::{HostFlash, HostFlashDriver};
 pub use scsi::{Scsi, ScsiDriver, spread_options};
+pub use shared::Shared;
 
 /// One host interface, both ends of it.
 pub trait Interface: 'static {
@@ -131,23 +133,6 @@ pub trait Interface: 'static {
     ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
 }
 
-/// An SSD with several NVMe controllers, each for a host of its own.
-pub struct Shared {
-    subsystem: front::Subsystem<Footing>,
-    options: front::Options,
-}
-
-/// One of these controllers.
-pub(crate) type OneOf<P> = Rc<front::Controller<P, Footing, Rc<Faults>>>;
-
-impl Shared {
-    /// Starts the controller of this number, from 1 on.
-    pub(crate) fn start<P: DevicePort>(&self, number: u16, port: P) -> OneOf<P> {
-        let faults = Faults::start(port.rt(), &[], 0);
-        self.subsystem.start_controller(number, port, self.options.clone(), faults)
-    }
-}
-
 /// A driver that runs.
 pub trait Driver<P: HostPort> {
     /// What a caller reads and writes.
@@ -227,9 +212,7 @@ impl Interface for Nvme {
     }
 
     fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
-        let options = front::Options { controllers: devices, ..options(plan) };
-        let subsystem = front::Subsystem::new(Rc::new(Footing::Plain(store)), &options);
-        Some(Shared { subsystem, options })
+        Some(Shared::new(store, plan, devices))
     }
 
     async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {

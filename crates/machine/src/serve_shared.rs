@@ -17,8 +17,9 @@ use crate::world::{RunError, until};
 /// A client's end, and the number of its socket, from 1 on.
 type Come = (u16, DeviceEnd);
 
-/// Serves the controllers of one SSD, one behind each socket, to one vfio-user client after another. Contents,
-/// reservations and all that is the SSD's live as long as the server, and contents longer in a file.
+/// Serves the controllers of one SSD, one behind each socket, to one vfio-user client after another.
+/// Contents, reservations and all that is the SSD's live as long as the server, and contents longer in a
+/// file.
 ///
 /// # Errors
 /// If there is no listening at one of the sockets, or no medium; if there are too many sockets, the interface

@@ -158,8 +158,8 @@ fn begin_exchange(party: &mut Party, old: u64, new: u64) {
     party.pair.sq = sq;
 }
 
-/// 5.24: a Sanitize shuts out all hosts, goes on when the controller that began it is stopped, and all are told
-/// of its end.
+/// 5.24: a Sanitize shuts out all hosts, goes on when the controller that began it is stopped, and all are
+/// told of its end.
 #[test]
 fn a_sanitize_is_the_subsystems() {
     with_hosts(3, small(), async |mut w: Several| {
