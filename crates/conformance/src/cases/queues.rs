@@ -170,10 +170,9 @@ async fn bursts_up_to_the_brim(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-async fn full_completion_queue_waits(b: &mut Bench) -> Verdict {
-    let mut pair = small_pair(b, 16, 4).await?;
-    let mut cids = burst(b, &mut pair, 12);
-    // Three places are filled and looked at; nobody says that they were consumed.
+/// Waits until the three places of a completion queue of four are filled, and looks at what is there: nobody
+/// says that it was consumed.
+async fn look_at_three(b: &mut Bench, pair: &mut Pair, cids: &mut BTreeSet<u16>) -> Verdict {
     for _ in 0..3 {
         let Some(cqe) = b.peek(&pair.cq, Span::s(5)).await else {
             return crate::verdict::Stop::failed("fewer than three completions in a queue of four");
@@ -181,6 +180,13 @@ async fn full_completion_queue_waits(b: &mut Bench) -> Verdict {
         hold!(cids.remove(&cqe.id().0), "a completion of {:?}", cqe.id());
         b.take(&mut pair.cq);
     }
+    Ok(())
+}
+
+async fn full_completion_queue_waits(b: &mut Bench) -> Verdict {
+    let mut pair = small_pair(b, 16, 4).await?;
+    let mut cids = burst(b, &mut pair, 12);
+    look_at_three(b, &mut pair, &mut cids).await?;
     b.nothing(&pair.cq, "a completion in a queue that is full").await?;
     let csts = b.csts().await;
     hold!(csts.rdy() && !csts.cfs(), "CSTS is {csts:?} with a full completion queue");
@@ -190,11 +196,12 @@ async fn full_completion_queue_waits(b: &mut Bench) -> Verdict {
 
 async fn full_completion_queue_is_not_overwritten(b: &mut Bench) -> Verdict {
     let mut pair = small_pair(b, 16, 4).await?;
-    let cids = burst(b, &mut pair, 15);
-    b.pause(Span::ms(5)).await;
+    let mut cids = burst(b, &mut pair, 15);
+    look_at_three(b, &mut pair, &mut cids).await?;
     let first = b.bytes(pair.cq.at, 3 * 16);
     b.pause(Span::ms(5)).await;
     hold!(b.bytes(pair.cq.at, 3 * 16) == first, "a completion was overwritten");
+    b.ring_head(&pair.cq);
     collect(b, &mut pair, cids).await
 }
 
