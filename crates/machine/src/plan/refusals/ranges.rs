@@ -264,7 +264,8 @@ fn the_hosts_queues_have_their_ranges() {
         (
             "completion",
             "completion = \"irq\"",
-            "p.toml:36:14: host.completion: found \"irq\", expected \"polled\" or \"interrupt\"",
+            "p.toml:36:14: host.completion: found \"irq\", \
+             expected \"polled\" or \"hybrid\" or \"interrupt\"",
         ),
         (
             "queue_depth",
