@@ -243,9 +243,9 @@ fn a_label_that_is_none_is_named() {
     let scratch = Scratch::new("no-label");
     let path = scratch.join("disk.img");
     drop(open(&path).unwrap());
-    fs::write(scratch.join("disk.img.label"), [7; 5000]).unwrap();
+    fs::write(scratch.join("disk.img.label"), [7; 13_000]).unwrap();
     let error = open(&path).unwrap_err().to_string();
-    assert!(error.contains("disk.img.label") && error.contains("more than 4096 bytes"), "{error}");
+    assert!(error.contains("disk.img.label") && error.contains("more than 12288 bytes"), "{error}");
     fs::remove_file(scratch.join("disk.img.label")).unwrap();
     fs::create_dir(scratch.join("disk.img.label")).unwrap();
     let error = open(&path).unwrap_err().to_string();
