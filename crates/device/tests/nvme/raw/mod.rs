@@ -22,7 +22,7 @@ use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::features::{NumberOfQueues, fid};
 use wire::nvme::prp;
 use wire::nvme::registers::{
-    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, cq_head_doorbell, sq_tail_doorbell,
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, VS, cq_head_doorbell, sq_tail_doorbell,
 };
 use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Nsid, QueueId};
@@ -185,6 +185,17 @@ impl<H: HostPort> Raw<H> {
             }
             let waited = self.rt.now().since(begin);
             assert!(waited <= patience, "{what}: CSTS is {csts:?} after {waited}, CAP.TO");
+            self.rt.sleep(Span::us(1)).await;
+        }
+    }
+
+    /// Waits until the controller has looked at its registers: it undoes what is written into one that can
+    /// only be read. What takes a minute never does.
+    pub async fn until_it_looks(&self) {
+        let end = self.rt.now() + Span::s(60);
+        self.set(VS, 0);
+        while self.reg(VS).await == 0 {
+            assert!(self.rt.now() < end, "the controller does not look at its registers");
             self.rt.sleep(Span::us(1)).await;
         }
     }
