@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bus::live;
-use bus::vfio_user::{self, DeviceEnd, Ended, Function, Sharing, Why};
+use bus::vfio_user::{self, DeviceEnd, Ended, Function, Session, Sharing, Why};
 use media::contents::Backing;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
@@ -112,6 +112,34 @@ pub fn over_vfio_user<I: Interface>(
     Err(RunError("every socket's thread has ended".into()))
 }
 
+/// The next client that can be spoken with.
+pub(crate) fn next_client(
+    server: &vfio_user::Server,
+    function: &Function,
+    say: &impl Fn(&str),
+) -> Session {
+    loop {
+        say("waiting for a client");
+        match server.accept(function) {
+            Ok(session) => {
+                say("a client has connected");
+                return session;
+            }
+            // A bad client is its own fault; the next may be better.
+            Err(error) => say(&error.to_string()),
+        }
+    }
+}
+
+/// Says how a client's time ended.
+pub(crate) fn tell_end(ended: Ended, say: &impl Fn(&str)) {
+    match ended {
+        Ended::Gone => say("the client has gone"),
+        Ended::LetGo(why) => say(&format!("the client was let go: {why}")),
+        Ended::Device => say("the device has ended"),
+    }
+}
+
 /// One client after another. While there is none, nothing runs.
 fn serve_socket<I: Interface>(
     plan: &Plan,
@@ -121,27 +149,14 @@ fn serve_socket<I: Interface>(
     say: impl Fn(&str),
 ) {
     loop {
-        say("waiting for a client");
-        let mut session = match server.accept(function) {
-            Ok(session) => session,
-            Err(error) => {
-                // A bad client is its own fault; the next may be better.
-                say(&error.to_string());
-                continue;
-            }
-        };
-        say("a client has connected");
+        let mut session = next_client(server, function, &say);
         let end = session.device_end();
         let (left, ended) = std::thread::scope(|scope| {
             let device = scope.spawn(move || device::<I>(plan, end, kept));
             let ended = session.run(server);
             (device.join(), ended)
         });
-        match ended {
-            Ended::Gone => say("the client has gone"),
-            Ended::LetGo(why) => say(&format!("the client was let go: {why}")),
-            Ended::Device => say("the device has ended"),
-        }
+        tell_end(ended, &say);
         match left {
             Ok(Ok(left)) => kept = left,
             Ok(Err(error)) => return say(&error.to_string()),

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ::device::nvme::CONTROLLERS_MAX;
-use bus::vfio_user::{self, DeviceEnd, Ended, Function, Why};
+use bus::vfio_user::{self, DeviceEnd, Function, Why};
 use runtime::{Log, Rt, STD_CLOCK};
 
 use crate::device::{self, Device, Kept};
 use crate::interfaces::{Interface, Shared};
 use crate::plan::Plan;
+use crate::serve::{next_client, tell_end};
 use crate::world::{RunError, until};
 
-/// A client's end, and the number of its socket, from 1 on.
-type Come = (u16, DeviceEnd);
+/// A client's end, the number of its socket, from 1 on, and what is dropped when its controller has gone.
+type Come = (u16, DeviceEnd, Sender<()>);
 
 /// Serves the controllers of one SSD, one behind each socket, to one vfio-user client after another.
 /// Contents, reservations and all that is the SSD's live as long as the server, and contents longer in a
@@ -72,24 +73,14 @@ fn attend(
     say: impl Fn(&str),
 ) {
     loop {
-        say("waiting for a client");
-        let mut session = match server.accept(function) {
-            Ok(session) => session,
-            Err(error) => {
-                // A bad client is its own fault; the next may be better.
-                say(&error.to_string());
-                continue;
-            }
-        };
-        say("a client has connected");
-        if give.send((number, session.device_end())).is_err() {
+        let mut session = next_client(server, function, &say);
+        let (stays, left) = channel();
+        if give.send((number, session.device_end(), stays)).is_err() {
             return say("the device has ended: nobody is served here any more");
         }
-        match session.run(server) {
-            Ended::Gone => say("the client has gone"),
-            Ended::LetGo(why) => say(&format!("the client was let go: {why}")),
-            Ended::Device => say("the device has ended"),
-        }
+        tell_end(session.run(server), &say);
+        // Its controller is to be gone before the next client's takes the place.
+        let _ = left.recv();
     }
 }
 
@@ -97,13 +88,14 @@ fn attend(
 fn run(rt: Rt, device: Device, shared: Shared, come: Receiver<Come>) {
     let (device, shared) = (Rc::new(device), Rc::new(shared));
     let clients = Rc::new(Cell::new(0_u32));
-    let serve = |(number, end): Come| {
+    let serve = |(number, end, stays): Come| {
         clients.set(clients.get() + 1);
         let (rt, clients) = (rt.clone(), clients.clone());
         let (device, shared) = (device.clone(), shared.clone());
         rt.clone().spawn(async move {
             client(&rt, number, end, &device, &shared).await;
             clients.set(clients.get() - 1);
+            drop(stays);
         });
     };
     while let Ok(first) = come.recv() {

@@ -118,18 +118,25 @@ fn loops() -> impl Strategy<Value = Loop> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(1), ..ProptestConfig::default() })]
 
+    /// Of ten thousand loops one had less than 98 %: of twenty-four at most one may, and not much less.
     #[test]
-    fn gathering_is_as_good_as_the_best_fixed_size(of in loops()) {
-        let (size, best) = of.best_fixed(2_000);
-        let ran = of.run(Sizing::gathering(), 2_000).expect("they come back");
-        let percent = 100.0 * best / ran.pace;
-        // Nearly always it is 98; of ten thousand loops one had less.
-        prop_assert!(percent >= 90.0, "{percent:.1} % of blocks of {size}");
-        let bound = of.back.of(of.callers) + of.own * 2 + of.own / 8;
-        prop_assert!(ran.held <= bound, "a block was kept back for {}", ran.held);
-        prop_assert!(of.callers > 1 || ran.held == Span::ZERO, "a lone caller waited");
+    fn gathering_is_as_good_as_the_best_fixed_size(all in prop::collection::vec(loops(), 24)) {
+        let mut less = std::vec::Vec::new();
+        for of in all {
+            let (size, best) = of.best_fixed(2_000);
+            let ran = of.run(Sizing::gathering(), 2_000).expect("they come back");
+            let percent = 100.0 * best / ran.pace;
+            prop_assert!(percent >= 90.0, "{of:?}: {percent:.1} % of blocks of {size}");
+            if percent < 98.0 {
+                less.push((percent, of));
+            }
+            let bound = of.back.of(of.callers) + of.own * 2 + of.own / 8;
+            prop_assert!(ran.held <= bound, "{of:?}: a block was kept back for {}", ran.held);
+            prop_assert!(of.callers > 1 || ran.held == Span::ZERO, "a lone caller waited");
+        }
+        prop_assert!(less.len() <= 1, "{less:?}");
     }
 }
 
