@@ -14,6 +14,7 @@ mod protection;
 mod queues;
 mod ranges;
 mod registers;
+mod reservations;
 mod resets;
 mod sanitizes;
 mod self_tests;
@@ -43,4 +44,5 @@ pub(crate) const ALL: &[&[Section]] = &[
     self_tests::SECTIONS,
     sanitizes::SECTIONS,
     power::SECTIONS,
+    reservations::SECTIONS,
 ];
