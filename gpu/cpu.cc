@@ -1,0 +1,76 @@
+// The controller in a thread.
+#include "launch.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <sched.h>
+#include <sys/mman.h>
+#include <thread>
+#include <time.h>
+
+uint64_t nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+namespace {
+
+// Turns without work after which others may have the processor.
+constexpr uint32_t SPINS = 2000;
+
+class Thread : public Place {
+  public:
+    ~Thread() override {
+        stop();
+        if (blocks != nullptr) munmap(blocks, bytes);
+    }
+
+    std::string name() const override { return "a thread of this processor"; }
+
+    uint8_t *medium(uint64_t wanted) override {
+        void *mapped = mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped == MAP_FAILED) fail("no memory for the medium");
+        blocks = static_cast<uint8_t *>(mapped);
+        bytes = wanted;
+        return blocks;
+    }
+
+    uint8_t *map(uint8_t *memory, uint64_t) override { return memory; }
+    void unmap(uint8_t *) override {}
+
+    void start(const World &world) override {
+        stopping = false;
+        started = false;
+        controller = std::thread([this, world] { run(world); });
+        while (!started.load(std::memory_order_acquire)) sched_yield();
+    }
+
+    void stop() override {
+        stopping.store(true, std::memory_order_release);
+        if (controller.joinable()) controller.join();
+    }
+
+    bool has_failed() override { return false; }
+
+  private:
+    std::thread controller;
+    std::atomic<bool> stopping{false}, started{false};
+    uint8_t *blocks = nullptr;
+    uint64_t bytes = 0;
+
+    void run(const World &world) {
+        Endpoint endpoint{};
+        endpoint.publish(world);
+        started.store(true, std::memory_order_release);
+        for (uint32_t idle = 0; !stopping.load(std::memory_order_acquire);) {
+            idle = endpoint.turn(world) ? 0 : idle + 1;
+            if (idle >= SPINS) sched_yield();
+        }
+    }
+};
+
+} // namespace
+
+std::unique_ptr<Place> make_place() { return std::make_unique<Thread>(); }
