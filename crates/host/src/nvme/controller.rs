@@ -14,6 +14,7 @@ use wire::nvme::pi::Kind as Guard;
 use wire::{Nsid, QueueId};
 
 use super::admin::Admin;
+use super::commands::Abilities;
 use super::events::{self, Events};
 use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
@@ -53,6 +54,11 @@ impl Identity {
                 expected: "0: blocks without protection information, of which these commands know nothing",
             }),
         }
+    }
+
+    /// What the namespace's blocks may be asked for beside reads and writes.
+    pub(super) fn abilities(&self) -> Abilities {
+        Abilities::of(&self.controller, &self.namespace, &self.geometry)
     }
 
     /// What blocks read as that were deallocated (NVM command set 1.0, 4.1.5.1: DLFEAT).
@@ -203,7 +209,8 @@ impl<P: HostPort> Controller<P> {
         let geometry = geometry(controller, &namespace, &options)?;
         let protection = protection(&namespace)?;
         let deallocated = deallocated(controller, &namespace);
-        Ok(Rc::new(queue.facing(nsid, geometry, deallocated, protection)))
+        let abilities = Abilities::of(controller, &namespace, &geometry);
+        Ok(Rc::new(queue.facing(nsid, geometry, deallocated, protection, abilities)))
     }
 
     /// The namespaces that are active now, at most 1024.
@@ -285,6 +292,7 @@ impl<P: HostPort> Core<P> {
             retries: self.options.retries,
             sgl: self.sgl(),
             protection: self.identity.protection,
+            abilities: self.identity.abilities(),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Where a command's data lies, as the command says it: a scatter gather list of one descriptor, or PRPs, and
-//! memory of each slot for a list of them, or for the range of a Dataset Management.
+//! memory of each slot for a list of them, or for the range of a Dataset Management or a Copy.
 
 use bus::{Arena, Buffer, OutOfMemory};
 use wire::BusAddr;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::prp;
-use wire::nvme::ranges::DsmRange;
+use wire::nvme::ranges::CopyRange;
 use wire::nvme::sgl::Descriptor;
-use zerocopy::IntoBytes;
+use zerocopy::{Immutable, IntoBytes};
 
 use super::{PAGE_BYTES, Sgl};
 
@@ -48,7 +48,7 @@ impl PrpLists {
     }
 
     /// A list of one range, in the slot's memory.
-    pub fn range(&self, slot: u16, range: &DsmRange) -> DataPointer {
+    pub fn range(&self, slot: u16, range: &(impl IntoBytes + Immutable)) -> DataPointer {
         let offset = usize::from(slot) * self.bytes_each;
         self.memory.copy_in(offset, range.as_bytes());
         DataPointer::Prp { prp1: BusAddr(self.memory.at().0 + offset as u64), prp2: BusAddr(0) }
@@ -69,11 +69,11 @@ fn is_short(buffer: &Buffer) -> bool {
 
 /// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its
 /// page, or whole pages. Counts the largest transfer that begins in the middle of a page. A range of Dataset
-/// Management fits too.
+/// Management or Copy fits too.
 fn list_bytes(transfer_bytes_max: u32) -> usize {
     let entries = prp::list_entries(PAGE_BYTES - 4, u64::from(transfer_bytes_max), PAGE_BYTES);
     let bytes = (entries * prp::ENTRY_BYTES).next_power_of_two();
-    let bytes = bytes.max(size_of::<DsmRange>() as u64);
+    let bytes = bytes.max(size_of::<CopyRange>() as u64);
     if bytes <= PAGE_BYTES {
         bytes as usize
     } else {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_list_has_room_for_the_longest_transfer_wherever_it_begins() {
-        assert_eq!(list_bytes(4096), 16);
+        assert_eq!(list_bytes(4096), 32);
         assert_eq!(list_bytes(128 << 10), 256);
         assert_eq!(list_bytes(1 << 20), 2048);
         assert_eq!(list_bytes(2 << 20), 4096);

@@ -16,6 +16,7 @@
 mod admin;
 mod bar;
 mod collector;
+mod commands;
 mod controller;
 mod deadline;
 mod events;

@@ -13,6 +13,7 @@ use wire::nvme::ranges::DsmRange;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
 use super::admin::was_aborted;
+use super::commands::Abilities;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
 use super::share::{Held, Issuer, Share, Shared};
@@ -33,6 +34,7 @@ pub struct Queue<P: HostPort> {
     geometry: Geometry,
     deallocated: Deallocated,
     protection: Option<Guard>,
+    pub(super) abilities: Abilities,
     retries: u32,
     costs: Costs,
     stages: Stages,
@@ -49,6 +51,8 @@ pub(super) struct Facts {
     pub sgl: Sgl,
     /// What protects the namespace's blocks.
     pub protection: Option<Guard>,
+    /// What else there is beside reads and writes.
+    pub abilities: Abilities,
 }
 
 #[derive(Clone, Copy)]
@@ -97,6 +101,7 @@ impl<P: HostPort> Queue<P> {
             geometry: facts.geometry,
             deallocated: facts.deallocated,
             protection: facts.protection,
+            abilities: facts.abilities,
             retries: facts.retries,
             costs: Costs {
                 submit: port.cost("submit"),
@@ -128,6 +133,7 @@ impl<P: HostPort> Queue<P> {
             retries: self.retries,
             deallocated: self.deallocated,
             protection: self.protection,
+            abilities: self.abilities,
             costs: self.costs,
             stages: self.stages,
         })
@@ -140,6 +146,7 @@ impl<P: HostPort> Queue<P> {
         geometry: Geometry,
         deallocated: Deallocated,
         protection: Option<Guard>,
+        abilities: Abilities,
     ) -> Queue<P> {
         Queue {
             pair: self.pair.clone(),
@@ -151,6 +158,7 @@ impl<P: HostPort> Queue<P> {
             geometry,
             deallocated,
             protection,
+            abilities,
             retries: self.retries,
             costs: self.costs,
             stages: self.stages,
@@ -203,15 +211,26 @@ impl<P: HostPort> Queue<P> {
         (slot.release().expect("kept since this call"), result)
     }
 
+    /// Whether blocks have protection information.
+    pub(super) fn is_protected(&self) -> bool {
+        self.protection.is_some()
+    }
+
     /// Where blocks are protected: the controller makes protection information at a write, and checks it and
     /// takes it away at a read. Its reference tags are the blocks' numbers, whatever its type; of type 3,
     /// whose are not compared, they are the first block's.
     #[inline]
     pub(super) fn protected(&self, sqe: Sqe, lba: Lba) -> Sqe {
+        self.guarded(sqe, lba, true)
+    }
+
+    /// The same, or, unless the controller is to `act`, that it only checks.
+    #[inline]
+    pub(super) fn guarded(&self, sqe: Sqe, lba: Lba, act: bool) -> Sqe {
         let Some(kind) = self.protection else { return sqe };
         let reference = kind != Guard::Three;
         let checks = Checks { guard: true, application: false, reference };
-        let says = Protection { act: true, checks, reference: lba.0 as u32, ..Protection::NONE };
+        let says = Protection { act, checks, reference: lba.0 as u32, ..Protection::NONE };
         io::protected(sqe, says)
     }
 

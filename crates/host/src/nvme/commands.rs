@@ -1,0 +1,185 @@
+//! What an SSD does with blocks by itself, without moving them to the host: zeros, comparisons, checks,
+//! copies and marks (NVM command set 1.0, 3.2.1, 3.2.2 and 3.2.6 to 3.2.8).
+//!
+//! What takes many blocks goes in pieces, one after the other, and an error names the first block of the
+//! piece that failed: those before it are done.
+
+use bus::{Buffer, HostPort};
+use wire::nvme::entry::Sqe;
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oncs};
+use wire::nvme::io::{self, BLOCKS_MAX};
+use wire::nvme::ranges::CopyRange;
+use wire::nvme::status::Status;
+use wire::{CommandId, Lba};
+
+use super::queue::Queue;
+use crate::{BlockDevice, Geometry, IoError, Kind};
+
+/// Which of these commands there are, and how many blocks each takes at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    oncs: u16,
+    /// As many as a transfer may have (MDTS): of commands without a transfer a controller may take more, and
+    /// need not.
+    blocks_max: u32,
+    /// Of one range of a Copy; 0: the namespace says nothing of copies.
+    copied_max: u32,
+}
+
+impl Abilities {
+    /// What Identify says of them.
+    pub fn of(
+        controller: &IdentifyController,
+        namespace: &IdentifyNamespace,
+        geometry: &Geometry,
+    ) -> Abilities {
+        let most = controller.transfer_bytes_max(super::PAGE_BYTES).unwrap_or(u64::MAX);
+        let blocks_max = (most / u64::from(geometry.block_bytes)).clamp(1, u64::from(BLOCKS_MAX));
+        let copied_max = u32::from(namespace.mssrl.get()).min(namespace.mcl.get());
+        Abilities { oncs: controller.oncs.get(), blocks_max: blocks_max as u32, copied_max }
+    }
+
+    fn need(&self, bit: u16, lba: Lba, what: &'static str) -> Result<(), IoError> {
+        if self.oncs & bit == 0 {
+            return Err(IoError::refused(Kind::Unsupported, lba, what));
+        }
+        Ok(())
+    }
+}
+
+impl<P: HostPort> Queue<P> {
+    /// Makes `blocks` blocks from `lba` on read as zeros. If the device `may_deallocate` them, they need not
+    /// take space from then on. Durable as a write is, after a flush.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`]: a controller without Write Zeroes.
+    pub async fn write_zeroes(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        may_deallocate: bool,
+    ) -> Result<(), IoError> {
+        let what = "a controller with Write Zeroes (ONCS)";
+        self.abilities.need(oncs::WRITE_ZEROES, lba, what)?;
+        self.in_pieces(lba, blocks, |cid, lba, blocks| {
+            let sqe = io::write_zeroes(cid, self.nsid(), lba, blocks, false, may_deallocate);
+            self.protected(sqe, lba)
+        })
+        .await
+    }
+
+    /// Whether the blocks from `lba` on hold what is in this buffer, which is judged as that of a read is.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`]: a controller without Compare, or protected blocks, whose protection information
+    /// the host would have to bring along.
+    pub async fn compare(&self, lba: Lba, with: Buffer) -> (Buffer, Result<bool, IoError>) {
+        let what = "a controller with Compare (ONCS)";
+        let able = self.abilities.need(oncs::COMPARE, lba, what).and_then(|()| self.plain(lba));
+        let blocks = match able.and_then(|()| self.judge(lba, &with)) {
+            Ok(blocks) => blocks,
+            Err(error) => return (with, Err(error)),
+        };
+        let (slot, held) = self.slot().await;
+        let data = self.pair.lists.describe(slot.index(), &with);
+        slot.keep(with);
+        let build = |cid| io::compare(cid, self.nsid(), lba, blocks, data);
+        let equal = match self.run(&slot, held, Some(lba), build).await {
+            Ok(()) => Ok(true),
+            Err(error) if is_miscompare(&error) => Ok(false),
+            Err(error) => Err(error),
+        };
+        (slot.release().expect("kept since this call"), equal)
+    }
+
+    /// Has the device read `blocks` blocks from `lba` on, and check them as it would for the host.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`]: a controller without Verify. [`Kind::MediaFailed`]: a block that cannot be
+    /// read.
+    pub async fn verify(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        self.abilities.need(oncs::VERIFY, lba, "a controller with Verify (ONCS)")?;
+        self.in_pieces(lba, blocks, |cid, lba, blocks| {
+            self.guarded(io::verify(cid, self.nsid(), lba, blocks), lba, false)
+        })
+        .await
+    }
+
+    /// Marks `blocks` blocks from `lba` on as unreadable, until they are written: how software above is shown
+    /// what a failing medium does.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`]: a controller without Write Uncorrectable.
+    pub async fn write_uncorrectable(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
+        let what = "a controller with Write Uncorrectable (ONCS)";
+        self.abilities.need(oncs::WRITE_UNCORRECTABLE, lba, what)?;
+        self.in_pieces(lba, blocks, |cid, lba, blocks| {
+            io::write_uncorrectable(cid, self.nsid(), lba, blocks)
+        })
+        .await
+    }
+
+    /// Copies `blocks` blocks from `from` on to those from `to` on, inside the device.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`]: a controller without Copy, or protected blocks. [`Kind::Refused`]: the two
+    /// overlap.
+    pub async fn copy(&self, from: Lba, blocks: u32, to: Lba) -> Result<(), IoError> {
+        self.abilities.need(oncs::COPY, from, "a controller with Copy (ONCS)")?;
+        let most = self.abilities.copied_max.min(BLOCKS_MAX);
+        let refuse = |kind, why| Err(IoError::refused(kind, from, why));
+        if most == 0 {
+            return refuse(
+                Kind::Unsupported,
+                "a namespace that takes a range to copy (MSSRL, MCL)",
+            );
+        }
+        self.plain(from)?;
+        self.geometry().judge_range(from, blocks.into())?;
+        self.geometry().judge_range(to, blocks.into())?;
+        if from.0.abs_diff(to.0) < u64::from(blocks) {
+            return refuse(Kind::Refused, "a source and a destination that do not overlap");
+        }
+        for (done, now) in pieces(blocks, most) {
+            let (from, to) = (Lba(from.0 + done), Lba(to.0 + done));
+            let (slot, held) = self.slot().await;
+            let range = CopyRange::new(from, now);
+            let data = self.pair.lists.range(slot.index(), &range);
+            let build = |cid| io::copy(cid, self.nsid(), to, 1, data);
+            self.run(&slot, held, Some(from), build).await?;
+        }
+        Ok(())
+    }
+
+    fn plain(&self, lba: Lba) -> Result<(), IoError> {
+        if self.is_protected() {
+            let why = "blocks without protection information";
+            return Err(IoError::refused(Kind::Unsupported, lba, why));
+        }
+        Ok(())
+    }
+
+    async fn in_pieces(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        build: impl Fn(CommandId, Lba, u32) -> Sqe,
+    ) -> Result<(), IoError> {
+        self.geometry().judge_range(lba, blocks.into())?;
+        for (done, now) in pieces(blocks, self.abilities.blocks_max) {
+            let lba = Lba(lba.0 + done);
+            let (slot, held) = self.slot().await;
+            self.run(&slot, held, Some(lba), |cid| build(cid, lba, now)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How far each piece is from the first block, and how many blocks it has.
+fn pieces(blocks: u32, most: u32) -> impl Iterator<Item = (u64, u32)> {
+    (0..blocks).step_by(most as usize).map(move |done| (done.into(), most.min(blocks - done)))
+}
+
+fn is_miscompare(error: &IoError) -> bool {
+    error.status.is_some_and(|status| status.kind() == Status::COMPARE_FAILURE)
+}
