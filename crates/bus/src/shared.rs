@@ -445,7 +445,13 @@ unsafe fn copy_out_portably(shared: *mut u8, to: *mut u8, bytes: usize) {
             let value = AtomicU64::from_ptr(shared.add(8 * word).cast()).load(Ordering::Relaxed);
             to.add(8 * word).cast::<u64>().write_unaligned(value);
         }
-        for byte in 8 * words..bytes {
+        let mut done = 8 * words;
+        if bytes - done >= 4 && shared.addr().is_multiple_of(4) {
+            let value = AtomicU32::from_ptr(shared.add(done).cast()).load(Ordering::Relaxed);
+            to.add(done).cast::<u32>().write_unaligned(value);
+            done += 4;
+        }
+        for byte in done..bytes {
             to.add(byte).write(AtomicU8::from_ptr(shared.add(byte)).load(Ordering::Relaxed));
         }
     }
@@ -463,7 +469,13 @@ unsafe fn copy_in_portably(from: *const u8, shared: *mut u8, bytes: usize) {
             let value = from.add(8 * word).cast::<u64>().read_unaligned();
             AtomicU64::from_ptr(shared.add(8 * word).cast()).store(value, Ordering::Relaxed);
         }
-        for byte in 8 * words..bytes {
+        let mut done = 8 * words;
+        if bytes - done >= 4 && shared.addr().is_multiple_of(4) {
+            let value = from.add(done).cast::<u32>().read_unaligned();
+            AtomicU32::from_ptr(shared.add(done).cast()).store(value, Ordering::Relaxed);
+            done += 4;
+        }
+        for byte in done..bytes {
             let value = from.add(byte).read();
             AtomicU8::from_ptr(shared.add(byte)).store(value, Ordering::Relaxed);
         }

@@ -75,6 +75,13 @@ macro_rules! hand_on {
                 }
             }
 
+            #[inline]
+            fn is_immediate(&self) -> bool {
+                match self {
+                    $($pattern => $medium.is_immediate(),)+
+                }
+            }
+
             async fn read(&self, at: Extent) -> Result<Time, MediaError> {
                 match self {
                     $($pattern => $medium.read(at).await,)+
@@ -87,6 +94,7 @@ macro_rules! hand_on {
                 }
             }
 
+            #[inline]
             fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
                 match self {
                     $($pattern => $medium.runs(at, put),)+

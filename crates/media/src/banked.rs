@@ -160,6 +160,7 @@ impl Banked {
         self.rt.mark(self.waits.service);
     }
 
+    #[inline]
     fn check(&self, at: Extent) -> Result<u64, MediaError> {
         let inside = at.blocks > 0
             && at.block <= self.blocks
@@ -221,6 +222,11 @@ impl Media for Banked {
         }
     }
 
+    #[inline]
+    fn is_immediate(&self) -> bool {
+        matches!(self.pace, Pace::Immediate)
+    }
+
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.check(at)?;
         Ok(self.read_time(self.rows(at)).await)
@@ -236,7 +242,7 @@ impl Media for Banked {
         let offset = self.check(at)?;
         let bytes = at.blocks * self.block_bytes;
         let contents = self.contents.borrow();
-        contents.runs(offset, bytes, &mut |o, run| put(o, run)).map_err(|_| MediaError::Unreadable)
+        contents.runs(offset, bytes, &mut { put }).map_err(|_| MediaError::Unreadable)
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {

@@ -93,7 +93,14 @@ impl Harm {
         self.stuck_until.set(self.stuck_until.get().max(until));
     }
 
+    /// Whether any bit has turned over: on most media none ever does.
+    #[inline]
+    fn has_turned(&self) -> bool {
+        !self.turned.borrow().is_empty()
+    }
+
     /// Whether it ever stuck: most never do, and have nothing to wait for.
+    #[inline]
     fn has_stuck(&self) -> bool {
         self.stuck_until.get() > Time::ZERO
     }
@@ -112,9 +119,6 @@ impl Harm {
     /// The bits that have turned over in these blocks, as of the whole.
     fn of(&self, at: Extent, block_bytes: u32) -> Vec<Flip> {
         let turned = self.turned.borrow();
-        if turned.is_empty() {
-            return Vec::new();
-        }
         let end = at.block.saturating_add(at.blocks.into());
         let of_block = |(block, flips): (&u64, &Vec<Flip>)| {
             let before = (block - at.block) as u32 * block_bytes;
@@ -173,6 +177,11 @@ impl<M: Media> Media for Faulty<M> {
         self.medium.ready().await;
     }
 
+    #[inline]
+    fn is_immediate(&self) -> bool {
+        !self.harm.has_stuck() && self.medium.is_immediate()
+    }
+
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         if self.harm.has_stuck() {
             self.unstuck().await;
@@ -187,11 +196,12 @@ impl<M: Media> Media for Faulty<M> {
         self.medium.read_head(at, bytes).await
     }
 
+    #[inline]
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
-        let flips = self.harm.of(at, self.block_bytes());
-        if flips.is_empty() {
+        if !self.harm.has_turned() {
             return self.medium.runs(at, put);
         }
+        let flips = self.harm.of(at, self.block_bytes());
         flipped(&flips, |lent| self.medium.runs(at, lent), put)
     }
 

@@ -98,6 +98,12 @@ pub trait Media: 'static {
     /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
     fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;
 
+    /// Whether reaching blocks takes no time now. [`read`](Media::read) would return at once then, with zero
+    /// for all blocks that there are, and who goes on to [`runs`](Media::runs) need not ask it.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
     /// As [`read`](Media::read), for the first `bytes` bytes of them alone, where the medium can reach
     /// less than a block.
     fn read_head(&self, at: Extent, bytes: u32) -> impl Future<Output = Result<Time, MediaError>> {

@@ -337,6 +337,10 @@ impl<M: Media> Media for Tagged<M> {
         self.media.ready().await;
     }
 
+    fn is_immediate(&self) -> bool {
+        self.media.is_immediate()
+    }
+
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.media.read(at).await
     }

@@ -258,7 +258,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     fn health(&self) -> SmartHealth {
         let mut health = SmartHealth::new_zeroed();
-        let (c, block) = (&self.counters, u64::from(self.media.block_bytes()));
+        let (c, block) = (&self.counters, u64::from(self.block_bytes));
         // Data units are a thousand blocks of 512 bytes, rounded up.
         let units = |blocks: u64| u128::from((blocks * block).div_ceil(512_000));
         health.temperature = (KELVIN + 40).into();

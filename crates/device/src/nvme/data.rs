@@ -42,6 +42,14 @@ pub(super) fn of_media(error: MediaError) -> Status {
     }
 }
 
+/// What is yet to be read of where a command's data lie.
+pub(super) enum Lists {
+    /// A walk that has come to a list, and the run of pages that it was in.
+    Prp(PrpWalk, Coalesce),
+    /// A scatter gather list, from its first descriptor on.
+    Sgl(Descriptor),
+}
+
 /// Blocks of the medium, as something that the bus can copy from.
 pub(super) struct Blocks<'a, M> {
     pub media: &'a M,
@@ -95,7 +103,7 @@ fn discarded_before(discarded: &[Range<u32>], at: u32) -> u32 {
 }
 
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
-    /// Where a command's data lie in host memory, into the slot's list. Lists are read, once.
+    /// Where a command's data lie in host memory, into the slot's list.
     pub(super) async fn locate(
         &self,
         number: u16,
@@ -103,17 +111,55 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         bytes: u32,
         flow: Flow,
     ) -> Result<(), Status> {
+        match self.locate_named(number, data, bytes)? {
+            Some(lists) => self.locate_listed(number, lists, bytes, flow).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same, as far as the command itself names the places: of most all. Gives what is left to read.
+    #[inline]
+    pub(super) fn locate_named(
+        &self,
+        number: u16,
+        data: &DataPointer,
+        bytes: u32,
+    ) -> Result<Option<Lists>, Status> {
         let slot = &self.slots[usize::from(number)];
-        slot.segments.borrow_mut().clear();
+        let mut segments = slot.segments.borrow_mut();
+        segments.clear();
         slot.discarded.borrow_mut().clear();
-        let (prp1, prp2) = match data {
-            DataPointer::Prp { prp1, prp2 } => (*prp1, *prp2),
-            DataPointer::Sgl(first) => return self.locate_sgl(slot, first, bytes, flow).await,
+        let (prp1, prp2) = match *data {
+            DataPointer::Prp { prp1, prp2 } => (prp1, prp2),
+            DataPointer::Sgl(first) => return Ok(Some(Lists::Sgl(first))),
         };
         let page_bytes = self.settings.get().page_bytes();
         let mut walk =
             PrpWalk::new(prp1, prp2, u64::from(bytes), page_bytes).map_err(Status::with_dnr)?;
         let mut joined = Coalesce::default();
+        while let Some(step) = walk.step() {
+            match step {
+                Step::Segment(segment) => segments.extend(joined.push(segment).map(of_wire)),
+                Step::NeedList { .. } => return Ok(Some(Lists::Prp(walk, joined))),
+            }
+        }
+        segments.extend(joined.finish().map(of_wire));
+        Ok(None)
+    }
+
+    /// What lists name, each of which is read once.
+    pub(super) async fn locate_listed(
+        &self,
+        number: u16,
+        lists: Lists,
+        bytes: u32,
+        flow: Flow,
+    ) -> Result<(), Status> {
+        let slot = &self.slots[usize::from(number)];
+        let (mut walk, mut joined) = match lists {
+            Lists::Prp(walk, joined) => (walk, joined),
+            Lists::Sgl(first) => return self.locate_sgl(slot, &first, bytes, flow).await,
+        };
         let take = |segment: Option<prp::Segment>| {
             slot.segments.borrow_mut().extend(segment.map(of_wire));
         };
@@ -208,6 +254,23 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         Ok(())
     }
 
+    /// Where so many bytes of a command's data from `offset` on lie, of `all` that it has. All of them lie
+    /// where it lies itself; a part is noted beside that.
+    #[inline]
+    pub(super) fn part<'a>(
+        &self,
+        slot: &'a Slot,
+        (offset, bytes): (u32, u32),
+        all: u32,
+    ) -> Lent<'a, Segment> {
+        if bytes == all {
+            return Lent::from(&slot.segments);
+        }
+        let mut part = Lent::from(&slot.part);
+        part_of(&slot.segments.borrow(), offset, bytes, &mut part);
+        part
+    }
+
     /// How data go to the host.
     pub(super) fn posting(&self) -> Posting {
         Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT }
@@ -215,7 +278,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Which bytes of written data are worth moving.
     pub(super) fn carry(&self) -> Carry {
-        match self.media.head() {
+        match self.head {
             None => Carry::All,
             Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
         }

@@ -67,7 +67,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let Some(Ok(extent)) = order.lbas.map(|(lba, blocks)| ns.extent(lba, blocks)) else {
             return;
         };
-        let (block_bytes, head) = (self.media.block_bytes(), self.media.head());
+        let (block_bytes, head) = (self.block_bytes, self.head);
         let flip = Flip::drawn(draw, extent.blocks, block_bytes, head);
         let block = extent.block + u64::from(flip.byte / block_bytes);
         self.hook.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
@@ -77,7 +77,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// one of theirs.
     fn spoiled(&self, number: u16, of: Extent, piece: Extent) -> Option<Flip> {
         let draw = self.hook.spoiled(number)?;
-        let (block_bytes, head) = (self.media.block_bytes(), self.media.head());
+        let (block_bytes, head) = (self.block_bytes, self.head);
         let flip = Flip::drawn(draw, of.blocks, block_bytes, head);
         let before = (piece.block - of.block) as u32 * block_bytes;
         let here = flip.byte.checked_sub(before).filter(|byte| *byte < piece.blocks * block_bytes);
@@ -89,6 +89,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     /// Blocks on their way to the host: part of a read of the blocks `of`.
+    #[inline]
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Sent<'_, M> {
         let flip = if self.hook.is_on() { self.spoiled(number, of, at) } else { None };
         Sent { blocks: Blocks { media: &*self.media, at }, flip }

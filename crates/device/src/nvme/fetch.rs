@@ -15,7 +15,6 @@ use zerocopy::FromBytes;
 
 use super::fused::{ALONE, Fused};
 use super::queue::Burst;
-use super::slot::Job;
 use super::{Controller, QueueKind};
 use crate::faults::Hook;
 
@@ -113,7 +112,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             firsts.extend(self.first_before(burst.qid));
         }
         for bytes in bytes.chunks_exact(ENTRY) {
-            let sqe = Sqe::read_from_bytes(bytes).expect("an entry's length");
+            let sqe = Sqe::ref_from_bytes(bytes).expect("an entry's length");
             let cid = sqe.cid.get();
             self.rt.join_journey(burst.qid.0, cid);
             if self.rt.is_followed() {
@@ -124,12 +123,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
             let pairs = burst.qid != QueueId::ADMIN;
             if pairs && (sqe.flags.fuse() != ALONE || !firsts.is_empty()) {
-                self.fuse(burst.qid, sqe, &mut firsts, slots);
+                self.fuse(burst.qid, *sqe, &mut firsts, slots);
                 continue;
             }
             let slot = slots.pop().expect("a slot for every entry");
-            let job = Job { qid: burst.qid, sqe, fused: Fused::Alone };
-            self.slots[usize::from(slot)].give(&self.rt, job);
+            self.slots[usize::from(slot)].give(&self.rt, burst.qid, sqe, Fused::Alone);
         }
         if !firsts.is_empty() {
             self.leave_firsts(burst.qid, &mut firsts, slots);

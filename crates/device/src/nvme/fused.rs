@@ -87,7 +87,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
         };
         slot.halves.borrow_mut().append(firsts);
-        slot.give(&self.rt, Job { qid, sqe, fused });
+        slot.give(&self.rt, qid, &sqe, fused);
     }
 
     /// A burst is over, and some firsts have no second. Both halves of a pair are told of by one doorbell: if
@@ -103,7 +103,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let Some(sqe) = firsts.pop() else { return };
         let slot = &self.slots[usize::from(slots.pop().expect("that of the last first"))];
         slot.halves.borrow_mut().append(firsts);
-        slot.give(&self.rt, Job { qid, sqe, fused: Fused::Half });
+        slot.give(&self.rt, qid, &sqe, Fused::Half);
     }
 
     /// The first that the last burst of this queue ended with.

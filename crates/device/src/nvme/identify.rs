@@ -148,7 +148,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         // An extended self-test takes a minute, the least that can be said; there is one at a time, of each
         // controller.
         (c.edstt, c.dsto) = (1.into(), self.members.is_alone().into());
-        let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.media.block_bytes());
+        let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.block_bytes);
         c.tnvmcap = bytes(self.media.blocks()).into();
         c.unvmcap = bytes(self.namespaces.unallocated()).into();
         c.wctemp = 343.into();
@@ -192,7 +192,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let (one, all) = self.copy_blocks_max(ns);
         (n.mssrl, n.mcl, n.msrc) = (one.into(), all.into(), COPY_RANGES_MAX as u8 - 1);
         n.eui64 = eui64(ns);
-        n.nvmcap = (u128::from(ns.blocks) * u128::from(self.media.block_bytes())).into();
+        n.nvmcap = (u128::from(ns.blocks) * u128::from(self.block_bytes)).into();
         let formats = self.namespaces.formats();
         (n.nlbaf, n.flbas) = (formats.len() as u8 - 1, self.namespaces.format_of(ns));
         (n.mc, n.dpc) = self.metadata_capabilities();

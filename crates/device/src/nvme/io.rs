@@ -9,7 +9,7 @@ use wire::nvme::io::{self, Access, Command};
 use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 
-use super::data::{of_dma, of_media, part_of};
+use super::data::{of_dma, of_media};
 use super::namespace::{Door, Namespace};
 use super::reservations::Touch;
 use super::{Controller, PIECE_BYTES};
@@ -107,26 +107,29 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
-        self.locate(number, data, bytes, Flow::ToHost).await?;
+        if let Some(lists) = self.locate_named(number, data, bytes)? {
+            self.locate_listed(number, lists, bytes, Flow::ToHost).await?;
+        }
         if access.fua {
             // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
-        let mut to = Lent::from(&slot.part);
-        let posting = self.posting();
         let whole = slot.discarded.borrow().is_empty();
         for (offset, at) in self.pieces(extent) {
-            let bytes = at.blocks * self.media.block_bytes();
-            part_of(&slot.segments.borrow(), offset, bytes, &mut to);
+            let piece = (offset, at.blocks * self.block_bytes);
             self.must_be_readable(at)?;
-            let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
+            let ready = match self.media.is_immediate() {
+                true => Time::ZERO,
+                false => self.media.read(at).await.map_err(|error| self.failed(error))?,
+            };
             let blocks = self.sent(number, extent, at);
             if !whole {
-                Box::pin(self.write_around(number, (offset, bytes), &blocks, ready)).await?;
+                Box::pin(self.write_around(number, piece, &blocks, ready)).await?;
                 continue;
             }
-            self.port.write(&to, &blocks, posting, ready).await.map_err(of_dma)?;
+            let to = self.part(slot, piece, bytes);
+            self.port.write(&to, &blocks, self.posting(), ready).await.map_err(of_dma)?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
         Ok(())
@@ -144,17 +147,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Box::pin(self.write_guarded(number, ns, access, data)).await;
         }
         let (bytes, extent) = self.judge(ns, access)?;
-        self.locate(number, data, bytes, Flow::FromHost).await?;
+        if let Some(lists) = self.locate_named(number, data, bytes)? {
+            self.locate_listed(number, lists, bytes, Flow::FromHost).await?;
+        }
         self.claim(number, extent).await;
         self.soil()?;
         let slot = &self.slots[usize::from(number)];
-        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let mut buffer = Lent::from(&slot.data);
         let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
         buffer.resize(room, 0);
         for (offset, at) in self.pieces(extent) {
-            let bytes = at.blocks * self.media.block_bytes();
-            part_of(&slot.segments.borrow(), offset, bytes, &mut from);
-            let into = &mut buffer[..bytes as usize];
+            let piece_bytes = at.blocks * self.block_bytes;
+            let from = self.part(slot, (offset, piece_bytes), bytes);
+            let into = &mut buffer[..piece_bytes as usize];
             self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
             self.carried(number, extent, at, into);
@@ -202,13 +207,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
+        let mut buffer = Lent::from(&slot.data);
         let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
         buffer.resize(room, 0);
         for (offset, at) in self.pieces(extent) {
-            let bytes = at.blocks * self.media.block_bytes();
-            part_of(&slot.segments.borrow(), offset, bytes, &mut from);
-            let given = &mut buffer[..bytes as usize];
+            let piece_bytes = at.blocks * self.block_bytes;
+            let from = self.part(slot, (offset, piece_bytes), bytes);
+            let given = &mut buffer[..piece_bytes as usize];
             self.port.read(&from, given, self.carry()).await.map_err(of_dma)?;
             self.rt.mark(self.stages.transfer);
             self.sensed(at).await?;
@@ -241,7 +246,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Whether the medium holds these bytes there. What it does not lend reads as zeros.
     fn holds(&self, at: Extent, given: &[u8]) -> Result<bool, Status> {
-        let whole = self.media.head().is_none();
+        let whole = self.head.is_none();
         let (mut equal, mut seen) = (true, 0);
         let zeros = |part: &[u8]| !whole || part.iter().all(|byte| *byte == 0);
         let lent = self.media.runs(at, &mut |offset, run| {
@@ -255,9 +260,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// The length of an access in bytes and its place, if the namespace has its blocks and one command
     /// may move them.
+    #[inline]
     pub(super) fn judge(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
-        let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
+        let bytes = u64::from(extent.blocks) * u64::from(self.block_bytes);
         if bytes > u64::from(self.options.transfer_bytes_max) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
@@ -265,13 +271,15 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     /// Blocks in pieces: the offset in their data, and the blocks.
+    #[inline]
     pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M, H> {
-        let block_bytes = self.media.block_bytes();
-        let most = PIECE_BYTES / block_bytes;
-        (0..of.blocks.div_ceil(most)).map(move |piece| {
-            let first = piece * most;
-            let blocks = most.min(of.blocks - first);
-            (first * block_bytes, Extent { block: of.block + u64::from(first), blocks })
+        let (block_bytes, most) = (self.block_bytes, PIECE_BYTES >> self.block_bytes.ilog2());
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let (first, blocks) = (done, most.min(of.blocks - done));
+            done += blocks;
+            let at = Extent { block: of.block + u64::from(first), blocks };
+            (blocks > 0).then_some((first * block_bytes, at))
         })
     }
 
@@ -280,6 +288,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         of_media(error)
     }
 
+    #[inline]
     pub(super) fn count(
         &self,
         commands: &std::cell::Cell<u64>,

@@ -47,7 +47,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
-use media::Media;
+use media::{Head, Media};
 use runtime::{Pool, Rt, Signal, Stage, TaskId};
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::pi::Kind;
@@ -130,6 +130,19 @@ impl Default for Options {
 }
 
 impl Options {
+    /// What a plan's check has found already.
+    fn must_make_sense(&self) {
+        assert!(self.slots > 0 && self.fetchers > 0 && self.fetch_max > 0);
+        assert!(self.io_queues > 0, "at least one pair of I/O queues");
+        assert!(self.urgent_burst_max != Some(0), "the urgent class has its turn");
+        assert!((1..=NAMESPACES_MAX).contains(&u32::from(self.namespaces)), "1 to 16 namespaces");
+        let states = &self.power_states;
+        assert!(states.len() <= POWER_STATES_MAX && !states.first().is_some_and(|one| one.idle));
+        assert!(self.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
+        assert!(self.transfer_bytes_max.is_power_of_two() && self.transfer_bytes_max >= 4096);
+        assert!((2..=65_536).contains(&self.queue_entries_max));
+    }
+
     /// The register window that the controller needs, bytes.
     pub fn register_bytes(&self) -> u32 {
         let doorbells = 8 * (u32::from(self.io_queues) + 1);
@@ -149,6 +162,9 @@ pub struct Controller<P, M, H = Perfect> {
     rt: Rt,
     port: P,
     media: Rc<M>,
+    /// Of the medium: bytes of a block, and what of each is kept.
+    block_bytes: u32,
+    head: Option<Head>,
     hook: H,
     namespaces: Rc<Namespaces>,
     members: Rc<Members>,
@@ -278,18 +294,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// As [`Subsystem::start_controller`].
     fn start_in(port: P, options: Options, hook: H, shared: Shared<M>) -> Rc<Self> {
         let Shared { media, namespaces, members, quiet, member } = shared;
-        assert!(options.slots > 0 && options.fetchers > 0 && options.fetch_max > 0);
-        assert!(options.io_queues > 0, "at least one pair of I/O queues");
-        assert!(options.urgent_burst_max != Some(0), "the urgent class has its turn");
-        assert!(
-            (1..=NAMESPACES_MAX).contains(&u32::from(options.namespaces)),
-            "1 to 16 namespaces"
-        );
-        let states = &options.power_states;
-        assert!(states.len() <= POWER_STATES_MAX && !states.first().is_some_and(|one| one.idle));
-        assert!(options.slots <= SLOTS_MAX, "at most {SLOTS_MAX} slots");
-        assert!(options.transfer_bytes_max.is_power_of_two() && options.transfer_bytes_max >= 4096);
-        assert!((2..=65_536).contains(&options.queue_entries_max));
+        options.must_make_sense();
         let rt = port.rt().clone();
         let queues = usize::from(options.io_queues) + 1;
         let all = options.slots + ADMIN_SLOTS;
@@ -337,6 +342,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             bit: member.bit(),
             members,
             member,
+            block_bytes: media.block_bytes(),
+            head: media.head(),
             media,
             hook,
             options,

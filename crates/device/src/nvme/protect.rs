@@ -92,7 +92,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             says.judge(kind, lba).map_err(Status::with_dnr)?;
         }
         let moves = metadata.kind.is_none() || !says.act;
-        let lba_bytes = (self.media.block_bytes() as usize) << ns.shift;
+        let lba_bytes = (self.block_bytes as usize) << ns.shift;
         Ok(Some(Guarded { kind: metadata.kind, says, moves, lba_bytes }))
     }
 
@@ -127,7 +127,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         tuples: &mut [u8],
     ) -> Result<(), Status> {
         data.clear();
-        data.resize((at.blocks * self.media.block_bytes()) as usize, 0);
+        data.resize((at.blocks * self.block_bytes) as usize, 0);
         let lent = self.media.runs(at, &mut |offset, run| {
             data[offset as usize..][..run.len()].copy_from_slice(run);
         });
@@ -150,7 +150,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         tuples: &mut Vec<u8>,
     ) -> Result<u32, Status> {
         self.sensed(at).await?;
-        let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+        let piece_bytes = (at.blocks * self.block_bytes) as usize;
         let (first, part) = guarded.part(offset, piece_bytes);
         tuples.clear();
         tuples.resize(part.len(), UNWRITTEN);
@@ -201,7 +201,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         for (offset, at) in self.pieces(extent) {
             self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
-            let piece_bytes = at.blocks * self.media.block_bytes();
+            let piece_bytes = at.blocks * self.block_bytes;
             let (first, part) = guarded.part(offset, piece_bytes as usize);
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
             guarded.check(first, &buffer, &tuples[part])?;
@@ -244,7 +244,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             self.port.read(&[at], &mut tuples, Carry::All).await.map_err(of_dma)?;
         }
         for (offset, at) in self.pieces(extent) {
-            let piece_bytes = at.blocks * self.media.block_bytes();
+            let piece_bytes = at.blocks * self.block_bytes;
             part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
             buffer.clear();
             buffer.resize(piece_bytes as usize, 0);
@@ -286,7 +286,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         tuples.resize(given.len(), UNWRITTEN);
         self.port.read(&[from_host], &mut given, Carry::All).await.map_err(of_dma)?;
         for (offset, at) in self.pieces(extent) {
-            let piece_bytes = at.blocks * self.media.block_bytes();
+            let piece_bytes = at.blocks * self.block_bytes;
             part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
             let mut theirs = vec![0; piece_bytes as usize];
             self.port.read(&from, &mut theirs, Carry::All).await.map_err(of_dma)?;
@@ -337,7 +337,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
-            let piece_bytes = (at.blocks * self.media.block_bytes()) as usize;
+            let piece_bytes = (at.blocks * self.block_bytes) as usize;
             let (first, part) = guarded.part(offset, piece_bytes);
             buffer.clear();
             buffer.resize(piece_bytes, 0);

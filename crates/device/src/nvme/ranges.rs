@@ -43,7 +43,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             buffer.clear();
             buffer.resize(PIECE_BYTES as usize, 0);
             for (_, at) in self.pieces(extent) {
-                let bytes = (at.blocks * self.media.block_bytes()) as usize;
+                let bytes = (at.blocks * self.block_bytes) as usize;
                 let written = self.media.write(at, &buffer[..bytes]).await;
                 written.map_err(|error| self.failed(error))?;
                 self.namespaces.marks.clear(at);
@@ -158,7 +158,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// The most blocks of one source range, and of all of them (MSSRL, MCL).
     pub(super) fn copy_blocks_max(&self, ns: Namespace) -> (u16, u32) {
-        let one = self.options.transfer_bytes_max / (self.media.block_bytes() << ns.shift);
+        let one = self.options.transfer_bytes_max / (self.block_bytes << ns.shift);
         let one = one.clamp(1, u16::MAX.into()) as u16;
         (one, u32::from(one) * 4)
     }
@@ -167,7 +167,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.soil()?;
         let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
         for (_, at) in self.pieces(from) {
-            let bytes = (at.blocks * self.media.block_bytes()) as usize;
+            let bytes = (at.blocks * self.block_bytes) as usize;
             buffer.clear();
             buffer.resize(bytes, 0);
             self.sensed(at).await?;
@@ -187,7 +187,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Takes blocks back, in steps between which others work.
     pub(super) async fn deallocate(&self, lba: u64, blocks: u64) -> Result<(), Status> {
-        let most = u64::from(DEALLOCATE_BYTES / self.media.block_bytes());
+        let most = u64::from(DEALLOCATE_BYTES / self.block_bytes);
         let (mut block, end) = (lba, lba + blocks);
         while block < end {
             let blocks = (end - block).min(most) as u32;

@@ -263,7 +263,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         for pass in self.sanitizing().record.get().passes..overwrites {
             let bytes = what.pattern_of(pass).to_le_bytes().repeat(PIECE_BYTES as usize / 4);
             self.over_all(PIECE_BYTES, (pass.into(), steps), async |at| {
-                let bytes = &bytes[..(at.blocks * self.media.block_bytes()) as usize];
+                let bytes = &bytes[..(at.blocks * self.block_bytes) as usize];
                 self.media.write(at, bytes).await
             })
             .await?;
@@ -286,7 +286,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         (step, steps): (u32, u32),
         each: impl AsyncFn(Extent) -> Result<(), media::MediaError>,
     ) -> Result<(), Status> {
-        let (all, most) = (self.media.blocks(), u64::from(bytes / self.media.block_bytes()));
+        let (all, most) = (self.media.blocks(), u64::from(bytes / self.block_bytes));
         let mut block = 0;
         while block < all {
             let at = Extent { block, blocks: most.min(all - block) as u32 };

@@ -171,7 +171,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         for (number, nsid) in (0..).zip(namespaces) {
             for piece in 0..pieces {
                 let Ok((_, ns)) = self.active_at(nsid) else { break };
-                let blocks = u64::from(PIECE_BYTES / self.media.block_bytes()).min(ns.blocks);
+                let blocks = u64::from(PIECE_BYTES / self.block_bytes).min(ns.blocks);
                 let first = (ns.blocks - blocks) / pieces.max(2).saturating_sub(1) * piece;
                 let at = Extent { block: ns.start + first, blocks: blocks as u32 };
                 if let Err(status) = self.examine_piece(at).await {

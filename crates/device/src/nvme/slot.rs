@@ -21,7 +21,7 @@ use super::{Controller, QueueKind};
 use crate::faults::{Effect, Hook};
 
 /// A command, copied out of host memory once.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Job {
     pub qid: QueueId,
     pub sqe: Sqe,
@@ -41,7 +41,7 @@ pub(super) enum Cut {
 #[derive(Default)]
 pub(super) struct Slot {
     task: Cell<Option<TaskId>>,
-    job: Cell<Option<Job>>,
+    job: Cell<Job>,
     /// The queue and identifier of the command that occupies it.
     pub busy: Cell<Option<(QueueId, CommandId)>>,
     /// Its work is over: only its completion is still to be posted.
@@ -76,10 +76,11 @@ impl Slot {
     }
 
     /// Hands a command to the slot's task.
-    pub fn give(&self, rt: &Rt, job: Job) {
-        self.busy.set(Some((job.qid, CommandId(job.sqe.cid.get()))));
+    #[inline]
+    pub fn give(&self, rt: &Rt, qid: QueueId, sqe: &Sqe, fused: Fused) {
+        self.busy.set(Some((qid, sqe.id())));
         self.cut.set(None);
-        self.job.set(Some(job));
+        self.job.set(Job { qid, sqe: *sqe, fused });
         if let Some(task) = self.task.get() {
             rt.hand_over_to(task);
         }
@@ -99,8 +100,13 @@ impl Slot {
         }
     }
 
-    fn job(&self) -> impl Future<Output = Job> + '_ {
-        std::future::poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready))
+    /// Returns when it was given a command.
+    #[inline]
+    fn given(&self) -> impl Future<Output = ()> + '_ {
+        std::future::poll_fn(|_| match self.busy.get() {
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending,
+        })
     }
 
     /// Runs a journey until it ends or is cut. It lies with the caller: a future of some hundred bytes
@@ -138,7 +144,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];
         loop {
-            let job = slot.job().await;
+            slot.given().await;
+            let job = slot.job.get();
             self.rt.join_journey(job.qid.0, job.sqe.cid.get());
             self.rt.mark(self.stages.dispatch);
             if !slot.halves.borrow().is_empty() {

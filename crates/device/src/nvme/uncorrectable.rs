@@ -191,7 +191,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(Status::INVALID_OPCODE.with_dnr());
         }
         let extent = ns.extent(access.lba.0, access.blocks)?;
-        let bytes = u64::from(extent.blocks) * u64::from(self.media.block_bytes());
+        let bytes = u64::from(extent.blocks) * u64::from(self.block_bytes);
         if bytes > u64::from(UNCORRECTABLE_BYTES_MAX) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }

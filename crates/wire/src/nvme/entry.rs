@@ -162,6 +162,7 @@ impl Sqe {
 
     /// As [`finish`](Self::finish), where a scatter gather list may describe the data. One that describes the
     /// metadata too is an Invalid Field (bit 19 of SGLS).
+    #[inline]
     pub(crate) fn finish_io<C>(&self, command: C) -> Result<Request<C>, Status> {
         let (low, high) = (self.prp1.get(), self.prp2.get());
         let data = match (self.flags.fuse(), self.flags.psdt()) {

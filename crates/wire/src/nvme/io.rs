@@ -164,6 +164,7 @@ impl Access {
         }
     }
 
+    #[inline]
     fn parse(sqe: &Sqe) -> Access {
         let dword12 = Dword12::from_bits(sqe.cdw12.get());
         Access {
@@ -192,6 +193,7 @@ impl Access {
 }
 
 /// What a command says of protection information: these bits of dword 12, and dwords 14 and 15.
+#[inline]
 fn protection(sqe: &Sqe, prinfo: u8) -> Protection {
     Protection::from_bits(prinfo, sqe.cdw14.get(), sqe.cdw15.get())
 }
@@ -239,29 +241,40 @@ impl CopyTo {
 /// Invalid Opcode for a command not known here; Invalid Field for a fused one, one whose metadata is
 /// described by a scatter gather list, or reserved values of a reservation command.
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
-    let command = match sqe.opcode {
-        opcode::FLUSH => Command::Flush,
-        opcode::READ => Command::Read(Access::parse(sqe)),
-        opcode::WRITE => Command::Write(Access::parse(sqe)),
-        opcode::COMPARE => Command::Compare(Access::parse(sqe)),
-        opcode::VERIFY => Command::Verify(Access::parse(sqe)),
-        opcode::WRITE_UNCORRECTABLE => Command::WriteUncorrectable(Access::parse(sqe)),
+    // Each is made where it goes: one that was made first, of all that one of them can be, would be moved bit
+    // by bit.
+    match sqe.opcode {
+        opcode::FLUSH => sqe.finish_io(Command::Flush),
+        opcode::READ => sqe.finish_io(Command::Read(Access::parse(sqe))),
+        opcode::WRITE => sqe.finish_io(Command::Write(Access::parse(sqe))),
+        opcode::COMPARE => sqe.finish_io(Command::Compare(Access::parse(sqe))),
+        opcode::VERIFY => sqe.finish_io(Command::Verify(Access::parse(sqe))),
+        opcode::WRITE_UNCORRECTABLE => {
+            sqe.finish_io(Command::WriteUncorrectable(Access::parse(sqe)))
+        }
         opcode::WRITE_ZEROES => {
             let deallocate = Dword12::from_bits(sqe.cdw12.get()).deac();
-            Command::WriteZeroes(WriteZeroes { access: Access::parse(sqe), deallocate })
+            let access = Access::parse(sqe);
+            sqe.finish_io(Command::WriteZeroes(WriteZeroes { access, deallocate }))
         }
-        opcode::DATASET_MANAGEMENT => Command::DatasetManagement(DatasetManagement {
-            ranges: u16::from(sqe.cdw10.get() as u8) + 1,
-            deallocate: DsmDword11::from_bits(sqe.cdw11.get()).ad(),
-        }),
-        opcode::COPY => Command::Copy(CopyTo::parse(sqe)),
-        opcode::RESERVATION_REGISTER => Command::ReservationRegister(Register::parse(sqe)?),
-        opcode::RESERVATION_REPORT => Command::ReservationReport(Report::parse(sqe)),
-        opcode::RESERVATION_ACQUIRE => Command::ReservationAcquire(Acquire::parse(sqe)?),
-        opcode::RESERVATION_RELEASE => Command::ReservationRelease(Release::parse(sqe)?),
-        _ => return Err(Status::INVALID_OPCODE),
-    };
-    sqe.finish_io(command)
+        opcode::DATASET_MANAGEMENT => {
+            let ranges = u16::from(sqe.cdw10.get() as u8) + 1;
+            let deallocate = DsmDword11::from_bits(sqe.cdw11.get()).ad();
+            sqe.finish_io(Command::DatasetManagement(DatasetManagement { ranges, deallocate }))
+        }
+        opcode::COPY => sqe.finish_io(Command::Copy(CopyTo::parse(sqe))),
+        opcode::RESERVATION_REGISTER => {
+            sqe.finish_io(Command::ReservationRegister(Register::parse(sqe)?))
+        }
+        opcode::RESERVATION_REPORT => sqe.finish_io(Command::ReservationReport(Report::parse(sqe))),
+        opcode::RESERVATION_ACQUIRE => {
+            sqe.finish_io(Command::ReservationAcquire(Acquire::parse(sqe)?))
+        }
+        opcode::RESERVATION_RELEASE => {
+            sqe.finish_io(Command::ReservationRelease(Release::parse(sqe)?))
+        }
+        _ => Err(Status::INVALID_OPCODE),
+    }
 }
 
 impl Request {
