@@ -21,6 +21,9 @@ pub struct Arena {
 struct State {
     /// Where the part that was never handed out begins, in bytes from the region's start.
     fresh: usize,
+    /// Where the part that is this arena's begins and ends.
+    begin: usize,
+    end: usize,
     /// Returned pieces, by the power of two of their length.
     free: [Vec<u64>; CLASSES],
     /// Bytes that are handed out now.
@@ -35,7 +38,7 @@ const CLASSES: usize = 24;
 pub struct OutOfMemory {
     /// What was asked for, in bytes.
     pub wanted: usize,
-    /// What the region holds in all.
+    /// What the arena holds in all.
     pub total: usize,
 }
 
@@ -54,8 +57,20 @@ impl core::error::Error for OutOfMemory {}
 impl Arena {
     /// Hands out all of `memory`.
     pub fn new(memory: Memory) -> Arena {
+        let bytes = memory.bytes();
+        Arena::within(memory, 0, bytes)
+    }
+
+    /// Hands out `bytes` bytes of `memory`, from `from` on: others, in threads of their own, hand out the
+    /// rest.
+    ///
+    /// # Panics
+    /// If there are none such, or they do not begin at a multiple of [`BUFFER_ALIGN`].
+    pub fn within(memory: Memory, from: usize, bytes: usize) -> Arena {
+        let is_inside = from <= memory.bytes() && bytes <= memory.bytes() - from;
+        assert!(from.is_multiple_of(BUFFER_ALIGN) && is_inside, "{bytes} bytes from {from} on");
         let free = core::array::from_fn(|_| Vec::new());
-        let state = State { fresh: 0, free, used: 0 };
+        let state = State { fresh: from, begin: from, end: from + bytes, free, used: 0 };
         Arena { memory, state: Rc::new(RefCell::new(state)) }
     }
 
@@ -72,16 +87,16 @@ impl Arena {
     /// A buffer of `bytes` bytes, contiguous on the bus and aligned to [`BUFFER_ALIGN`]. Its contents
     /// are whatever its last user left.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
-        let full = OutOfMemory { wanted: bytes, total: self.memory.bytes() };
+        let mut state = self.state.borrow_mut();
+        let full = OutOfMemory { wanted: bytes, total: state.end - state.begin };
         let class = bytes.max(1).next_power_of_two().ilog2().max(CLASS_MIN_LOG2) - CLASS_MIN_LOG2;
         if class as usize >= CLASSES {
             return Err(full);
         }
-        let mut state = self.state.borrow_mut();
         let size = BUFFER_ALIGN << class;
         let at = match state.free[class as usize].pop() {
             Some(at) => at,
-            None if size <= self.memory.bytes() - state.fresh => {
+            None if size <= state.end - state.fresh => {
                 state.fresh += size;
                 self.memory.base().0 + (state.fresh - size) as u64
             }
@@ -243,6 +258,17 @@ mod tests {
         assert_eq!(arena.buffer(8192).unwrap_err(), OutOfMemory { wanted: 8192, total: 8192 });
         drop(part);
         assert!(arena.buffer(5000).is_ok());
+    }
+
+    #[test]
+    fn arenas_of_one_region_keep_to_their_parts() {
+        let memory = Memory::private(24 * 1024, BusAddr(0x10_0000));
+        let lower = Arena::within(memory.clone(), 0, 8192);
+        let upper = Arena::within(memory, 8192, 16 * 1024);
+        let (first, second) = (lower.buffer(8192).unwrap(), upper.buffer(16 * 1024).unwrap());
+        assert_eq!((first.at(), second.at()), (BusAddr(0x10_0000), BusAddr(0x10_2000)));
+        assert_eq!(lower.buffer(1).unwrap_err(), OutOfMemory { wanted: 1, total: 8192 });
+        assert_eq!(upper.buffer(1).unwrap_err(), OutOfMemory { wanted: 1, total: 16 * 1024 });
     }
 
     #[test]

@@ -86,6 +86,19 @@ impl Shared {
         LiveHost::new(rt, Arena::new(self.host_memory.clone()), far)
     }
 
+    /// The driver's end for one of so many threads of a host, numbered from 0: each hands out a part of the
+    /// memory, all as long as each other.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn host_of(&self, rt: &Rt, part: usize, parts: usize) -> LiveHost {
+        assert!(part < parts, "part {part} of {parts}");
+        let bytes = self.host_memory.bytes() / parts / crate::BUFFER_ALIGN * crate::BUFFER_ALIGN;
+        let arena = Arena::within(self.host_memory.clone(), part * bytes, bytes);
+        let far = Far::Shared { window: self.window.clone(), gone: Rc::default() };
+        LiveHost::new(rt, arena, far)
+    }
+
     /// The device reaches this memory too from now on, by the addresses that it has.
     pub fn also(&self, memory: &Memory) {
         self.others.change(|list| list.push(memory.clone()));

@@ -96,6 +96,8 @@ pub(super) struct Core<P: HostPort> {
     /// Abort commands that the controller has.
     pub aborts: Cell<u32>,
     pub next_queue: Cell<u16>,
+    /// Numbers below that, of queues that were given back.
+    pub free_queues: RefCell<Vec<QueueId>>,
 }
 
 /// A pair that the device may know of, and that nobody will serve if this is dropped: its memory is
@@ -140,6 +142,7 @@ impl<P: HostPort> Controller<P> {
             last_error: Cell::new(None),
             aborts: Cell::new(0),
             next_queue: Cell::new(1),
+            free_queues: RefCell::default(),
         });
         let rt = port.rt();
         core.health.set(rt, State::Running);
@@ -306,9 +309,21 @@ impl<P: HostPort> Core<P> {
 
     /// The number is taken at once: two queues may be created at the same time.
     pub fn next_queue_id(&self) -> QueueId {
+        if let Some(free) = self.free_queues.borrow_mut().pop() {
+            return free;
+        }
         let number = self.next_queue.get();
         self.next_queue.set(number + 1);
         QueueId(number)
+    }
+
+    /// The controller knows nothing of this queue: its number is free.
+    pub fn take_back(&self, qid: QueueId) {
+        if self.next_queue.get() == qid.0 + 1 {
+            self.next_queue.set(qid.0);
+        } else {
+            self.free_queues.borrow_mut().push(qid);
+        }
     }
 
     /// Why nothing goes any more.
@@ -326,9 +341,7 @@ impl<P: HostPort> Core<P> {
         }
         // The controller knows nothing of it: its memory and its number are free.
         pair.clear();
-        if self.next_queue.get() == pair.qid().0 + 1 {
-            self.next_queue.set(pair.qid().0);
-        }
+        self.take_back(pair.qid());
         if self.health.state() == State::Gone { self.why() } else { error }
     }
 
@@ -339,7 +352,7 @@ impl<P: HostPort> Core<P> {
     pub fn judge(&self, options: &QueueOptions) -> Result<(), InitError> {
         let asked = u32::from(self.next_queue.get());
         let granted = self.identity.queues;
-        if asked > granted {
+        if asked > granted && self.free_queues.borrow().is_empty() {
             return Err(InitError::TooFewQueues { asked, granted });
         }
         if options.depth == 0 || options.depth > DEPTH_MAX {

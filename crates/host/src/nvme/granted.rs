@@ -11,16 +11,19 @@
 //!
 //! What goes across is `Copy` and `Send`, and nothing is shared: the way of a command has neither lock nor
 //! message. Who has the queue watches over its commands, and cannot reset the controller: when one takes too
-//! long, the queue is given up, and its memory is never used again. A reset of the controller ends it.
+//! long, the queue is given up, and its memory is never used again. A reset of the controller ends it. Where
+//! there are threads, `threads` carries all this across, and there aborts and resets are asked for and
+//! survived.
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 
 use bus::HostPort;
 use runtime::{Either, Span, race};
 use wire::nvme::admin::{CreateCq, CreateSq, Priority};
 use wire::nvme::registers;
-use wire::{BusAddr, QueueId};
+use wire::{BusAddr, CommandId, QueueId};
 
 use super::controller::Controller;
 use super::health::{Health, State};
@@ -53,10 +56,18 @@ impl<P: HostPort> Controller<P> {
     /// A number for a queue pair that another executor is to have, and what that has to know.
     ///
     /// # Errors
-    /// The controller has no queues of this depth, or none left.
+    /// The controller has no queues of this depth, or none left; or doorbells have shadows, which lie in
+    /// memory of this executor's.
     pub async fn grant(&self, options: QueueOptions) -> Result<Grant, InitError> {
         let core = self.core();
         core.running().await?;
+        if core.options.shadow_doorbells {
+            return Err(InitError::Unsupported {
+                what: "shadow doorbells",
+                found: 1,
+                expected: "0: queues of other executors have none",
+            });
+        }
         core.judge(&options)?;
         Ok(Grant {
             qid: core.next_queue_id(),
@@ -83,6 +94,11 @@ impl<P: HostPort> Controller<P> {
 }
 
 impl Grant {
+    /// The pair's number.
+    pub fn qid(&self) -> QueueId {
+        self.qid
+    }
+
     /// The pair, in memory of this port's.
     ///
     /// # Errors
@@ -102,7 +118,7 @@ impl Grant {
         let pair = Pair::start(port, &health, &spec)?;
         let priority = self.options.priority;
         let queue = Rc::new(Queue::new(pair.clone(), priority, &self.facts, &health));
-        let mine = Mine { pair, health, is_known: Cell::new(false) };
+        let mine = Mine { pair, health, is_known: Cell::new(false), wish: RefCell::default() };
         Ok(Granted { mine: Rc::new(mine), queue, priority, timeout: self.timeout })
     }
 }
@@ -110,16 +126,29 @@ impl Grant {
 /// Such a pair, where it is used. Dropped before it is [given back](Self::give_back), its memory is never
 /// used again, as the controller may know of it.
 pub struct Granted<P: HostPort> {
-    mine: Rc<Mine<P>>,
+    pub(super) mine: Rc<Mine<P>>,
     queue: Rc<Queue<P>>,
     priority: Priority,
     timeout: Span,
 }
 
-struct Mine<P: HostPort> {
-    pair: Rc<Pair<P>>,
-    health: Rc<Health>,
+/// What a queue's watch may want of whoever has the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Abort(CommandId),
+    Reset,
+}
+
+/// Takes wishes to whoever has the controller.
+pub(super) type Hears = Box<dyn Fn(Wish)>;
+
+/// What the queue's watch shares with whoever has it.
+pub(super) struct Mine<P: HostPort> {
+    pub pair: Rc<Pair<P>>,
+    pub health: Rc<Health>,
     is_known: Cell<bool>,
+    /// Where wishes go; none: nobody hears them.
+    pub wish: RefCell<Option<Hears>>,
 }
 
 impl<P: HostPort> Granted<P> {
@@ -151,8 +180,8 @@ impl<P: HostPort> Granted<P> {
 
     /// The controller has deleted it: its memory is free. Commands end, and nothing is taken any more.
     pub fn give_back(self) {
-        let Mine { pair, health, is_known } = &*self.mine;
-        is_known.set(false);
+        let Mine { pair, health, .. } = &*self.mine;
+        self.mine.forget();
         if health.state() != State::Gone {
             health.set(pair.rt(), State::Closed);
             pair.stop();
@@ -163,20 +192,47 @@ impl<P: HostPort> Granted<P> {
 
 impl<P: HostPort> Drop for Granted<P> {
     fn drop(&mut self) {
-        if self.mine.is_known.get() {
-            self.mine.give_up();
+        if self.mine.is_known() {
+            self.mine.give_up(State::Gone);
         }
     }
 }
 
 impl<P: HostPort> Mine<P> {
-    /// Nothing will succeed any more, and the controller may write for ever.
-    fn give_up(&self) {
+    /// Whether the controller may know of it.
+    pub fn is_known(&self) -> bool {
+        self.is_known.get()
+    }
+
+    /// Nobody watches over it any more.
+    fn forget(&self) {
         self.is_known.set(false);
-        self.health.set(self.pair.rt(), State::Gone);
+        self.health.asked.notify(self.pair.rt());
+    }
+
+    /// Nothing will succeed any more, as the controller is Closed or Gone; it may write for ever.
+    pub fn give_up(&self, over: State) {
+        self.forget();
+        self.health.set(self.pair.rt(), over);
         self.pair.stop();
         self.pair.strand();
         self.pair.clear();
+    }
+
+    /// False: nobody hears it.
+    fn wish(&self, wish: Wish) -> bool {
+        let to = self.wish.borrow();
+        if let Some(to) = &*to {
+            to(wish);
+        }
+        to.is_some()
+    }
+
+    /// Asks for a command's end, unless that was done already.
+    fn abort(&self, cid: CommandId) {
+        if self.wish.borrow().is_some() && self.pair.slots.mark_aborted(cid) {
+            self.wish(Wish::Abort(cid));
+        }
     }
 
     /// One look at the controller and at all commands in flight. False: there is no hope.
@@ -191,11 +247,24 @@ impl<P: HostPort> Mine<P> {
         let mut hopeless = false;
         pair.slots.ages(|cid, looks| {
             hopeless |= u64::from(looks) > 2 * TICKS_PER_TIMEOUT;
-            if u64::from(looks) > TICKS_PER_TIMEOUT && pair.slots.expire(cid) {
-                pair.count(|counters| counters.timeouts += 1);
+            if u64::from(looks) > TICKS_PER_TIMEOUT {
+                if pair.slots.expire(cid) {
+                    pair.count(|counters| counters.timeouts += 1);
+                }
+                self.abort(cid);
             }
         });
-        !hopeless
+        pair.slots.given_up(|cid| self.abort(cid));
+        !hopeless || self.wish(Wish::Reset)
+    }
+
+    /// What was asked of the watch. False: there is no hope.
+    fn serve_asks(&self) -> bool {
+        let asks = self.health.take_asks();
+        if asks.aborts {
+            self.pair.slots.given_up(|cid| self.abort(cid));
+        }
+        !asks.gone && (!asks.reset || self.wish(Wish::Reset))
     }
 }
 
@@ -204,21 +273,20 @@ async fn watch<P: HostPort>(mine: Rc<Mine<P>>, timeout: Span) {
     let rt = mine.pair.rt().clone();
     let tick = (timeout / TICKS_PER_TIMEOUT).max(Span::us(1));
     let mut next = rt.now() + tick;
-    while mine.is_known.get() {
+    while mine.is_known() {
         let mut asked = mine.health.asked.changed(&rt, mine.health.asked.version());
-        let asks = mine.health.take_asks();
-        if asks.reset || asks.gone {
-            return mine.give_up();
+        if !mine.serve_asks() {
+            return mine.give_up(State::Gone);
         }
         if timeout == Span::ZERO {
             asked.await;
         } else if let Either::First(()) = race(&mut asked, rt.sleep_until(next)).await {
-            // Nobody here can ask for an abort; what matters is seen above.
+            // What matters is seen above.
             continue;
         }
         next = rt.now() + tick;
-        if mine.is_known.get() && !mine.look().await {
-            return mine.give_up();
+        if mine.is_known() && !mine.look().await {
+            return mine.give_up(State::Gone);
         }
     }
 }

@@ -35,6 +35,8 @@ mod share;
 mod slots;
 mod spread;
 mod supervisor;
+#[cfg(feature = "std")]
+pub mod threads;
 
 pub use collector::{COLLECTOR_COSTS, Collector, CollectorCounts, CollectorOptions};
 pub use controller::{Controller, Identity};

@@ -48,7 +48,8 @@ struct Slot {
     looks: Cell<u32>,
     /// Whether the command has exceeded its time.
     expired: Cell<bool>,
-    /// Whether the controller was asked to abort it.
+    /// Whether the controller was asked to abort it, and need not be asked again before the watchdog has
+    /// looked a while longer.
     aborted: Cell<bool>,
     /// Whether its owner's deadline has passed: it is to be aborted, and not tried again.
     given_up: Cell<bool>,
@@ -228,7 +229,12 @@ impl Slots {
         let mut any_old = false;
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             any_old |= slot.looks.get() > 0;
-            slot.looks.set(slot.looks.get() + 1);
+            let looks = slot.looks.get() + 1;
+            slot.looks.set(looks);
+            // An Abort that came before its command was fetched had no effect.
+            if looks.is_power_of_two() {
+                slot.aborted.set(false);
+            }
         }
         any_old
     }

@@ -106,6 +106,7 @@ impl<P: HostPort> Core<P> {
                 }
             });
         }
+        self.end_given_up();
         if hopeless {
             self.health.wished.set(false);
             self.health.ask(self.rt(), |asks| asks.reset = true);
@@ -131,12 +132,21 @@ impl<P: HostPort> Core<P> {
 
     /// Asks for a command's end, unless somebody has, or the controller takes no other Abort now.
     fn abort_soon(self: &Rc<Self>, pair: &Pair<P>, cid: CommandId) {
-        // ACL counts from zero.
-        let limit = u32::from(self.identity.controller.acl) + 1;
-        if self.aborts.get() < limit && pair.slots.mark_aborted(cid) {
-            self.aborts.set(self.aborts.get() + 1);
-            self.rt().spawn(abort(self.clone(), pair.qid(), cid));
+        if self.takes_an_abort() && pair.slots.mark_aborted(cid) {
+            self.abort(pair.qid(), cid);
         }
+    }
+
+    /// Whether the controller takes another Abort now.
+    pub fn takes_an_abort(&self) -> bool {
+        // ACL counts from zero.
+        self.aborts.get() <= u32::from(self.identity.controller.acl)
+    }
+
+    /// Asks for a command's end.
+    pub fn abort(self: &Rc<Self>, queue: QueueId, cid: CommandId) {
+        self.aborts.set(self.aborts.get() + 1);
+        self.rt().spawn(abort(self.clone(), queue, cid));
     }
 
     /// Turns the controller off and on again, with the same queues.

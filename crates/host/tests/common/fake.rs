@@ -328,6 +328,9 @@ impl<D: DevicePort> Fake<D> {
             }
             Command::CreateCq(create) => self.create_cq(&create, request.data),
             Command::CreateSq(create) => self.create_sq(&create, request.data),
+            Command::DeleteSq { qid } if !self.sqs.borrow().contains_key(&qid.0) => {
+                return self.complete(0, Cqe::new(cid, Status::INVALID_QUEUE_IDENTIFIER));
+            }
             Command::DeleteSq { qid } => self.delete_sq(qid.0),
             Command::DeleteCq { qid } => {
                 assert!(self.cqs.borrow_mut().remove(&qid.0).is_some());
@@ -351,6 +354,8 @@ impl<D: DevicePort> Fake<D> {
 
     fn create_cq(&self, create: &CreateCq, data: DataPointer) -> u32 {
         let vector = create.irq_enabled.then_some(create.vector);
+        // What a host wrote there before there was a queue is no queue's.
+        self.device.store(regs::cq_head_doorbell(create.qid, self.stride()), 0);
         let (at, _) = data.prps().expect("admin commands take PRPs");
         let cq = CqState { at, entries: create.size, tail: 0, phase: true, vector };
         let before = self.cqs.borrow_mut().insert(create.qid.0, cq);
@@ -360,6 +365,7 @@ impl<D: DevicePort> Fake<D> {
 
     fn create_sq(&self, create: &CreateSq, data: DataPointer) -> u32 {
         let (at, _) = data.prps().expect("admin commands take PRPs");
+        self.device.store(regs::sq_tail_doorbell(create.qid, self.stride()), 0);
         let sq = SqState { at, entries: create.size, head: 0, cq: create.cqid.0 };
         assert!(self.cqs.borrow().contains_key(&create.cqid.0));
         let before = self.sqs.borrow_mut().insert(create.qid.0, sq);

@@ -16,6 +16,9 @@ use super::fake::{Answer, Fake};
 
 impl<D: DevicePort> Fake<D> {
     pub(super) async fn io(self: Rc<Self>, qid: u16, sqe: &Sqe, epoch: u64) {
+        if epoch != self.epoch.get() {
+            return;
+        }
         let request = io::parse(sqe).expect("the driver sends sense");
         let first = self.live.borrow_mut().insert((qid, request.cid.0));
         assert!(first, "command {} is in flight twice", request.cid);
