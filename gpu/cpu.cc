@@ -15,10 +15,12 @@ uint64_t nanoseconds() {
     return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-namespace {
+void waited(uint32_t looks) {
+    constexpr uint32_t SPINS = 2000;
+    if (looks >= SPINS) sched_yield();
+}
 
-// Turns without work after which others may have the processor.
-constexpr uint32_t SPINS = 2000;
+namespace {
 
 class Thread : public Place {
   public:
@@ -47,16 +49,27 @@ class Thread : public Place {
         while (!started.load(std::memory_order_acquire)) sched_yield();
     }
 
+    void start_probe(const Probe &probe) override {
+        ended = false;
+        controller = std::thread([this, probe] {
+            measure(probe);
+            ended.store(true, std::memory_order_release);
+        });
+    }
+
     void stop() override {
         stopping.store(true, std::memory_order_release);
         if (controller.joinable()) controller.join();
     }
 
-    bool has_failed() override { return false; }
+    bool has_ended() override { return ended.load(std::memory_order_acquire); }
+
+    bool may_see_whole_lines() const override { return false; }
+    bool ticks_are_nanoseconds() const override { return true; }
 
   private:
     std::thread controller;
-    std::atomic<bool> stopping{false}, started{false};
+    std::atomic<bool> stopping{false}, started{false}, ended{false};
     uint8_t *blocks = nullptr;
     uint64_t bytes = 0;
 
@@ -66,7 +79,7 @@ class Thread : public Place {
         started.store(true, std::memory_order_release);
         for (uint32_t idle = 0; !stopping.load(std::memory_order_acquire);) {
             idle = endpoint.turn(world) ? 0 : idle + 1;
-            if (idle >= SPINS) sched_yield();
+            waited(idle);
         }
     }
 };

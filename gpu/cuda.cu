@@ -24,6 +24,8 @@ __global__ void __launch_bounds__(LANES, 1) controller(World world, Switch *told
     }
 }
 
+__global__ void __launch_bounds__(LANES, 1) measurement(Probe probe) { measure(probe); }
+
 void check(cudaError_t result, const char *doing) {
     if (result != cudaSuccess) fail(std::string(doing) + ": " + cudaGetErrorString(result));
 }
@@ -78,17 +80,26 @@ class Gpu : public Place {
         check(cudaGetLastError(), "starting the controller");
         running = true;
         while (__atomic_load_n(&told->started, __ATOMIC_ACQUIRE) == 0)
-            if (has_failed()) check(cudaStreamSynchronize(stream), "starting the controller");
+            if (has_ended()) check(cudaStreamSynchronize(stream), "starting the controller");
+    }
+
+    void start_probe(const Probe &probe) override {
+        measurement<<<1, LANES, 0, stream>>>(probe);
+        check(cudaGetLastError(), "starting a measurement");
+        running = true;
     }
 
     void stop() override {
         if (!running) return;
         __atomic_store_n(&told->stop, 1, __ATOMIC_RELEASE);
-        check(cudaStreamSynchronize(stream), "stopping the controller");
+        check(cudaStreamSynchronize(stream), "ending");
         running = false;
     }
 
-    bool has_failed() override { return cudaStreamQuery(stream) != cudaErrorNotReady; }
+    bool has_ended() override { return cudaStreamQuery(stream) != cudaErrorNotReady; }
+
+    bool may_see_whole_lines() const override { return true; }
+    bool ticks_are_nanoseconds() const override { return false; }
 
   private:
     std::string called;

@@ -11,6 +11,7 @@
 #include <vector>
 
 uint64_t nanoseconds() { return 0; }
+void waited(uint32_t) {}
 
 namespace {
 

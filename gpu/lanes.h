@@ -73,6 +73,9 @@ ON_DEVICE void store_quad(uint32_t *at, Quad quad) {
 
 ON_DEVICE uint32_t from_lane(uint32_t word, uint32_t of) { return __shfl_sync(ALL_LANES, word, of); }
 
+// A GPU's lanes have nobody to make room for.
+ON_DEVICE void waited(uint32_t) {}
+
 ON_DEVICE uint64_t nanoseconds() {
     uint64_t now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
@@ -93,7 +96,12 @@ ON_DEVICE uint32_t load_word(const uint32_t *at) { return __atomic_load_n(at, __
 
 ON_DEVICE void store_word(uint32_t *at, uint32_t word) { __atomic_store_n(at, word, __ATOMIC_RELAXED); }
 
+ON_DEVICE uint32_t from_lane(uint32_t word, uint32_t) { return word; }
+
 uint64_t nanoseconds();
+
+// Called after so many looks in vain: where host and device share a core, waiting must not keep it.
+void waited(uint32_t looks);
 
 #endif
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "endpoint.h"
+#include "probe.h"
 
 #include <memory>
 #include <string>
@@ -24,11 +25,21 @@ class Place {
     // Starts the controller, and comes back when its registers say what it is.
     virtual void start(const World &world) = 0;
 
-    // Ends it. When this comes back nothing of it reaches the world.
+    // Starts to measure, and comes back at once. A measurement ends by itself.
+    virtual void start_probe(const Probe &probe) = 0;
+
+    // Ends what was started. When this comes back nothing of it reaches memory.
     virtual void stop() = 0;
 
-    // Whether it has ended by itself, which it never should.
-    virtual bool has_failed() = 0;
+    // Whether what was started has ended by itself, which a controller never should.
+    virtual bool has_ended() = 0;
+
+    // Whether a look at a whole line may be believed to see it as it was at one moment: the loads of a processor
+    // are of words.
+    virtual bool may_see_whole_lines() const = 0;
+
+    // Whether the clock of a measurement counts nanoseconds.
+    virtual bool ticks_are_nanoseconds() const = 0;
 };
 
 // Ends the process with words if there is no such place.

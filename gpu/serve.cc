@@ -74,7 +74,7 @@ void serve(const Arguments &arguments, Place &place, const Medium &medium, int s
     place.start(world);
     if (welcome(socket, descriptor, window, bytes)) {
         while (!has_gone(socket, 100))
-            if (place.has_failed()) fail("the controller has ended");
+            if (place.has_ended()) fail("the controller has ended");
     }
     place.stop();
     place.unmap(memory.bytes);
@@ -88,6 +88,8 @@ void serve(const Arguments &arguments, Place &place, const Medium &medium, int s
 int main(int count, char **words) {
     Arguments arguments = arguments_of(count, words);
     std::unique_ptr<Place> place = make_place();
+    if (arguments.whole_lines && !place->may_see_whole_lines())
+        fail("--whole-lines: a GPU was expected, " + place->name() + " loads words");
     uint64_t bytes = arguments.megabytes << 20;
     Medium medium{place->medium(bytes), bytes >> BLOCK_LOG2, BLOCK_LOG2};
     int listener = listen_at(arguments.socket);

@@ -54,6 +54,23 @@ def sanitized():
     return endpoint, program("hostile", ["hostile.cc"], flags)
 
 
+def plain():
+    """The endpoint in a thread, and what measures it, as fast as they go."""
+    endpoint = program("endpoint", ["serve.cc", "shared.cc", "cpu.cc"], ["-O2"])
+    return endpoint, program("probe", ["probe.cc", "cpu.cc"], ["-O2"])
+
+
+def on_gpu():
+    """The same with the kernel in the place of the thread."""
+    compiled = kernel()
+    programs = []
+    for name, sources in (("endpoint-gpu", ["serve.cc", "shared.cc"]), ("probe-gpu", ["probe.cc"])):
+        sources = [SOURCES / source for source in sources]
+        run([nvcc(), *CUDA_STRICT, *sources, compiled, "-o", OUT / name])
+        programs.append(OUT / name)
+    return programs
+
+
 def kernel():
     """The object with the kernel for one architecture."""
     OUT.mkdir(parents=True, exist_ok=True)
