@@ -181,6 +181,26 @@ impl Buffer {
         inside(self.memory().read(BusAddr(self.at.0 + offset as u64), to));
     }
 
+    /// Copies words of eight bytes in, each as it is to lie in memory.
+    ///
+    /// # Panics
+    /// If they do not fit, or are not aligned.
+    #[inline]
+    pub fn write_words<const N: usize>(&self, offset: usize, words: [u64; N]) {
+        self.assert_inside(offset, 8 * N);
+        inside(self.memory().write_words(BusAddr(self.at.0 + offset as u64), words));
+    }
+
+    /// Copies words of eight bytes out, each as it lies in memory.
+    ///
+    /// # Panics
+    /// If they do not lie inside, or are not aligned.
+    #[inline]
+    pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
+        self.assert_inside(offset, 8 * N);
+        inside(self.memory().read_words(BusAddr(self.at.0 + offset as u64)))
+    }
+
     /// Sets it to zero.
     pub fn zero(&self) {
         inside(self.memory().zero(self.at, self.bytes));

@@ -219,6 +219,43 @@ impl Memory {
         Ok(())
     }
 
+    /// Copies words of eight bytes out, each as it lies in memory: what a short entry is read with. As
+    /// [`read`](Self::read), without a loop that has to find out how long it is.
+    ///
+    /// # Panics
+    /// If `at` is not 8-byte aligned.
+    #[inline]
+    pub fn read_words<const N: usize>(&self, at: BusAddr) -> Result<[u64; N], OutOfRange> {
+        let from = self.place(at, 8 * N)?;
+        if !from.addr().is_multiple_of(8) {
+            not_aligned(at);
+        }
+        // SAFETY: in range and aligned, and nobody reaches the region but by atomic accesses.
+        let word = |n| unsafe { AtomicU64::from_ptr(from.add(8 * n).cast()) };
+        Ok(core::array::from_fn(|n| word(n).load(Ordering::Relaxed)))
+    }
+
+    /// Copies such words in, as [`write`](Self::write).
+    ///
+    /// # Panics
+    /// If `at` is not 8-byte aligned.
+    #[inline]
+    pub fn write_words<const N: usize>(
+        &self,
+        at: BusAddr,
+        words: [u64; N],
+    ) -> Result<(), OutOfRange> {
+        let to = self.place_to_change(at, 8 * N)?;
+        if !to.addr().is_multiple_of(8) {
+            not_aligned(at);
+        }
+        for (n, word) in words.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { AtomicU64::from_ptr(to.add(8 * n).cast()) }.store(word, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Copies bytes in; if they end with a flag, the last word after the rest and with release.
     ///
     /// # Panics
@@ -257,18 +294,17 @@ impl Memory {
         if let Ok(start) = self.place(at, bytes) {
             let skew = start.addr() % LINE;
             for line in (0..bytes + skew).step_by(LINE) {
-                let line = start.wrapping_sub(skew).wrapping_add(line);
-                // The compiler's own prefetch becomes one for reading where it does not know the processor,
-                // and the line would still be shared. Processors that lack this one take it for nothing.
-                // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
-                unsafe {
-                    core::arch::asm!(
-                        "prefetchw [{}]",
-                        in(reg) line,
-                        options(nostack, preserves_flags),
-                    );
-                }
+                prefetch_place(start.wrapping_sub(skew).wrapping_add(line));
             }
+        }
+    }
+
+    /// As [`prefetch`](Self::prefetch), of the one line that this byte lies in.
+    #[inline]
+    pub fn prefetch_line(&self, at: BusAddr) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Ok(place) = self.place(at, 1) {
+            prefetch_place(place);
         }
     }
 
@@ -311,6 +347,18 @@ impl Memory {
         // SAFETY: in range and aligned; the region lives as long as `self`, and nobody reaches it but
         // by atomic accesses.
         Ok(unsafe { AtomicU32::from_ptr(place.cast()) })
+    }
+}
+
+/// Brings the line of this place near, to be written soon.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn prefetch_place(place: *mut u8) {
+    // The compiler's own prefetch becomes one for reading where it does not know the processor, and the line
+    // would still be shared. Processors that lack this one take it for nothing.
+    // SAFETY: a prefetch accesses nothing that the program can see and faults nowhere.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
     }
 }
 

@@ -68,12 +68,8 @@ struct Task {
     journey: u32,
 }
 
-impl Task {
-    /// It stands in a queue, or is being polled, or has ended.
-    fn is_busy(&self) -> bool {
-        self.queued || self.future.is_none()
-    }
-}
+/// A task that is about to be polled: what it waits in, and the journey that it has along.
+type Taken = (Pin<Box<dyn Future<Output = ()>>>, u32);
 
 /// A word that is never loaded together with its neighbours. Two words that were stored one by one, and are
 /// loaded at once, are not taken from the store buffer: the load waits until both stores have left it, in
@@ -293,13 +289,17 @@ impl Rt {
     /// Polls a task from inside another: one deep, so that the stack has a bound. Who stands in a queue
     /// already keeps that place.
     fn run(&self, id: TaskId) {
-        let here = id != OUTSIDE && !self.0.handed_over.get();
-        if !here || self.0.tasks.borrow()[id.0 as usize].is_busy() {
+        if id == OUTSIDE || self.0.handed_over.get() {
             return self.wake(id);
         }
-        self.0.handed_over.set(true);
-        self.poll_task(id);
-        self.0.handed_over.set(false);
+        match self.take_task(id, false) {
+            Some(idle) => {
+                self.0.handed_over.set(true);
+                self.poll_taken(id, idle);
+                self.0.handed_over.set(false);
+            }
+            None => self.wake(id),
+        }
     }
 
     /// Polls the current task again in the next pass. For waits on memory in the live world only:
@@ -454,22 +454,36 @@ impl Rt {
         self.0.tasks.borrow_mut()[MAIN.0 as usize].journey = journey;
     }
 
-    fn poll_task(&self, id: TaskId) {
-        let slot = id.0 as usize;
-        let (mut future, journey_before) = {
-            let mut tasks = self.0.tasks.borrow_mut();
-            let task = &mut tasks[slot];
+    /// Takes a task out to be polled, if it is not being polled and has not ended; one that stands in a
+    /// queue, only if it was its turn there that has come.
+    #[inline]
+    fn take_task(&self, id: TaskId, was_queued: bool) -> Option<Taken> {
+        let mut tasks = self.0.tasks.borrow_mut();
+        let task = &mut tasks[id.0 as usize];
+        if was_queued {
             task.queued = false;
-            let Some(future) = task.future.take() else { return };
-            (future, self.0.journey.0.replace(task.journey))
-        };
+        } else if task.queued {
+            return None;
+        }
+        Some((task.future.take()?, task.journey))
+    }
+
+    fn poll_task(&self, id: TaskId) {
+        if let Some(taken) = self.take_task(id, true) {
+            self.poll_taken(id, taken);
+        }
+    }
+
+    #[inline]
+    fn poll_taken(&self, id: TaskId, (mut future, journey): Taken) {
+        let journey_before = self.0.journey.0.replace(journey);
         let caller = self.0.current.0.replace(id);
         let poll = future.as_mut().poll(&mut Context::from_waker(self.0.straight));
         self.0.current.0.set(caller);
         let journey = self.0.journey.0.replace(journey_before);
         if poll.is_pending() {
             let mut tasks = self.0.tasks.borrow_mut();
-            let task = &mut tasks[slot];
+            let task = &mut tasks[id.0 as usize];
             (task.future, task.journey) = (Some(future), journey);
         } else {
             // Dropping may wake other tasks, so nothing is borrowed here.

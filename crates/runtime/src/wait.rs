@@ -20,16 +20,23 @@ pub struct Signal {
 
 impl Signal {
     /// The number of changes so far.
+    #[inline]
     pub fn version(&self) -> u64 {
         self.version.get()
     }
 
     /// It has changed: everybody who waits is woken.
+    #[inline]
     pub fn notify(&self, rt: &Rt) {
         self.version.set(self.version.get() + 1);
-        if self.waiting.borrow().is_empty() {
-            return;
+        if !self.waiting.borrow().is_empty() {
+            self.wake_all(rt);
         }
+    }
+
+    /// Out of line: most changes have nobody who waits for them.
+    #[inline(never)]
+    fn wake_all(&self, rt: &Rt) {
         let mut waiting = core::mem::take(&mut *self.waiting.borrow_mut());
         for (_, parked) in waiting.drain(..) {
             rt.unpark(parked);
@@ -113,11 +120,13 @@ impl<T> Pool<T> {
     }
 
     /// How many lie free.
+    #[inline]
     pub fn available(&self) -> usize {
         self.state.borrow().free.len()
     }
 
     /// One, if one is free and nobody waits for it.
+    #[inline]
     pub fn try_take(&self) -> Option<T> {
         let mut state = self.state.borrow_mut();
         if state.queue.is_empty() { state.free.pop() } else { None }
@@ -129,15 +138,24 @@ impl<T> Pool<T> {
     }
 
     /// Gives one back, to whoever has waited longest.
+    #[inline]
     pub fn give(&self, rt: &Rt, item: T) {
         let mut state = self.state.borrow_mut();
-        match state.queue.pop_front() {
-            Some((ticket, parked)) => {
-                state.granted.push((ticket, item));
-                drop(state);
-                rt.unpark(parked);
-            }
-            None => state.free.push(item),
+        if state.queue.is_empty() {
+            return state.free.push(item);
+        }
+        drop(state);
+        self.grant(rt, item);
+    }
+
+    /// Gives one to whoever has waited longest, if anybody has.
+    #[inline(never)]
+    fn grant(&self, rt: &Rt, item: T) {
+        let mut state = self.state.borrow_mut();
+        if let Some((ticket, parked)) = state.queue.pop_front() {
+            state.granted.push((ticket, item));
+            drop(state);
+            rt.unpark(parked);
         }
     }
 }

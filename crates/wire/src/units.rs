@@ -32,6 +32,7 @@ impl BusAddr {
     }
 
     /// How far into its page this address lies. `page_bytes` is a power of two.
+    #[inline]
     pub const fn page_offset(self, page_bytes: u64) -> u64 {
         debug_assert!(page_bytes.is_power_of_two());
         self.0 & (page_bytes - 1)

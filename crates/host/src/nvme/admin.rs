@@ -169,12 +169,12 @@ impl<P: HostPort> Admin<P> {
         if let Some(buffer) = buffer {
             slot.keep(buffer);
         }
-        self.pair.submit(&build(slot.launch()));
+        self.pair.submit(build(slot.launch()));
         match slot.end().await {
             End::Lost if self.pair.port().is_gone() => Err(InitError::Gone { register: step }),
             End::Lost => Err(InitError::Reset { step }),
-            End::Completed(cqe) => match cqe.status().ok() {
-                Ok(()) => Ok((cqe, slot.release())),
+            End::Completed => match slot.completion().status().ok() {
+                Ok(()) => Ok((slot.completion(), slot.release())),
                 Err(status) => Err(InitError::Refused { step, status }),
             },
         }

@@ -84,12 +84,13 @@ impl<P: HostPort> Queue<P> {
         let data = self.pair.lists.describe(slot.index(), &with);
         slot.keep(with);
         let build = |cid| io::compare(cid, self.nsid(), lba, blocks, data);
-        let equal = match self.run(&slot, held, Some(lba), build).await {
+        let done = self.run(&slot, held, &build).await;
+        let equal = match done.map_err(|failed| failed.at(Some(lba))) {
             Ok(()) => Ok(true),
             Err(error) if is_miscompare(&error) => Ok(false),
             Err(error) => Err(error),
         };
-        (slot.release().expect("kept since this call"), equal)
+        (slot.take_back(), equal)
     }
 
     /// Has the device read `blocks` blocks from `lba` on, and check them as it would for the host.
@@ -146,7 +147,8 @@ impl<P: HostPort> Queue<P> {
             let range = CopyRange::new(from, now);
             let data = self.pair.lists.range(slot.index(), &range);
             let build = |cid| io::copy(cid, self.nsid(), to, 1, data);
-            self.run(&slot, held, Some(from), build).await?;
+            let done = self.run(&slot, held, &build).await;
+            done.map_err(|failed| failed.at(Some(from)))?;
         }
         Ok(())
     }
@@ -169,7 +171,8 @@ impl<P: HostPort> Queue<P> {
         for (done, now) in pieces(blocks, self.abilities.blocks_max) {
             let lba = Lba(lba.0 + done);
             let (slot, held) = self.slot().await;
-            self.run(&slot, held, Some(lba), |cid| build(cid, lba, now)).await?;
+            let done = self.run(&slot, held, &|cid| build(cid, lba, now)).await;
+            done.map_err(|failed| failed.at(Some(lba)))?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
 use wire::{CommandId, Lba};
 
-use super::queue::Queue;
+use super::queue::{Failed, Queue};
 use super::share::Held;
 use super::slots::Claim;
 use crate::{IoError, Kind};
@@ -76,27 +76,25 @@ impl<P: HostPort> Queue<P> {
         };
         let data = self.pair.lists.describe(slot.index(), &buffer);
         slot.keep(buffer);
-        let result =
-            self.run_before(&slot, held, lba, deadline, |cid| build(cid, blocks, data)).await;
-        (slot.release().expect("kept since this call"), result)
+        let result = self.run_before(&slot, held, deadline, |cid| build(cid, blocks, data)).await;
+        (slot.take_back(), result.map_err(|failed| failed.at(Some(lba))))
     }
 
     async fn run_before(
         &self,
         slot: &Claim<'_>,
         held: Option<Held<'_>>,
-        lba: Lba,
         deadline: Time,
         build: impl Fn(CommandId) -> Sqe,
-    ) -> Result<(), IoError> {
+    ) -> Result<(), Failed> {
         let rt = self.pair.rt();
-        let mut running = pin!(self.run(slot, held, Some(lba), build));
+        let mut running = pin!(self.run(slot, held, &build));
         if let Either::First(result) = race(running.as_mut(), rt.sleep_until(deadline)).await {
             return result;
         }
         match slot.give_up() {
             // The device knows nothing of it, or not any more.
-            None => Err(IoError::of(Kind::TimedOut, Some(lba))),
+            None => Err(Failed::Found(Kind::TimedOut)),
             Some(cid) => {
                 self.pair.count(|counters| counters.timeouts += 1);
                 rt.log("host", "deadline", u64::from(self.qid().0), u64::from(cid.0));

@@ -32,8 +32,18 @@ impl PrpLists {
 
     /// Describes a buffer that was judged, and so is no longer than the longest transfer. A long one takes
     /// the slot's list, if it is PRPs that describe it.
+    #[inline]
     pub fn describe(&self, slot: u16, buffer: &Buffer) -> DataPointer {
-        if self.sgl != Sgl::Never && (self.sgl == Sgl::Always || !is_short(buffer)) {
+        let short = prp::without_list(buffer.at(), buffer.bytes() as u64, PAGE_BYTES);
+        match short {
+            Some(pages) if self.sgl != Sgl::Always => pages,
+            _ => self.describe_long(slot, buffer),
+        }
+    }
+
+    /// The same of one for which PRPs alone are too few, or not asked for.
+    fn describe_long(&self, slot: u16, buffer: &Buffer) -> DataPointer {
+        if self.sgl != Sgl::Never {
             return DataPointer::Sgl(Descriptor::data(buffer.at(), buffer.bytes() as u32));
         }
         let base = self.memory.at().0;
@@ -58,13 +68,6 @@ impl PrpLists {
     pub fn memory(&self) -> &Buffer {
         &self.memory
     }
-}
-
-/// Whether PRPs describe it, and without a list.
-fn is_short(buffer: &Buffer) -> bool {
-    let at = buffer.at();
-    let offset = at.page_offset(PAGE_BYTES);
-    at.0.is_multiple_of(4) && prp::list_entries(offset, buffer.bytes() as u64, PAGE_BYTES) == 0
 }
 
 /// Bytes of one slot's PRP list: a power of two, so that a list of less than a page stays in its

@@ -261,15 +261,15 @@ impl<P: HostPort> Pair<P> {
         self.dirty.notify(self.rt());
     }
 
-    /// Gives a command to the device.
-    #[inline]
-    pub fn submit(&self, sqe: &Sqe) {
+    /// Gives a command to the device. Always where it is put together: it goes from registers to the ring.
+    #[inline(always)]
+    pub fn submit(&self, sqe: Sqe) {
         assert!(self.open.get(), "commands go to a device that works");
         self.sq.push(sqe);
         self.count(|counters| counters.submissions += 1);
         if let Some((naps, _)) = &self.naps {
             let slot = self.slots.index(CommandId(sqe.cid.get()));
-            if naps.begin(slot, class(self.qid, sqe), self.rt().now()) {
+            if naps.begin(slot, class(self.qid, &sqe), self.rt().now()) {
                 naps.woken.notify(self.rt());
             }
         }

@@ -4,12 +4,13 @@ use alloc::rc::Rc;
 use core::future::Future;
 
 use bus::{Buffer, Cost, HostPort, OutOfMemory};
-use runtime::Stage;
+use runtime::{Stage, Time};
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
 use wire::nvme::pi::{Checks, Kind as Guard, Protection};
 use wire::nvme::ranges::DsmRange;
+use wire::nvme::status::Status;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
 use super::admin::was_aborted;
@@ -69,9 +70,28 @@ struct Stages {
     completion: Stage,
 }
 
-/// What a command came to.
+/// Why a command has failed: what the caller is told, without the block that only its author knows. One word,
+/// so that what almost always is "it has not" takes no room on its way.
+#[derive(Clone, Copy)]
+pub(super) enum Failed {
+    /// The driver found it.
+    Found(Kind),
+    /// The device said it.
+    Answered(Status),
+}
+
+impl Failed {
+    pub fn at(self, lba: Option<Lba>) -> IoError {
+        match self {
+            Failed::Found(kind) => IoError::of(kind, lba),
+            Failed::Answered(status) => IoError::answered(status, lba),
+        }
+    }
+}
+
+/// What a command came to that has not succeeded.
 enum Verdict {
-    Ended(Result<(), IoError>),
+    Ended(Failed),
     /// It was lost with the device, or ended because it took too long: this is how it ends if it is
     /// not tried again.
     TryAgain(Kind),
@@ -182,15 +202,17 @@ impl<P: HostPort> Queue<P> {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
-        let (slot, held) = self.slot().await;
+        let (slot, held) = match self.slot_at_once() {
+            Some(slot) => (slot, None),
+            None => self.slot().await,
+        };
         let data = self.pair.lists.describe(slot.index(), &into);
         slot.keep(into);
-        let result = self
-            .run(&slot, held, Some(lba), |cid| {
-                self.protected(io::read(cid, self.nsid, lba, blocks, false, data), lba)
-            })
-            .await;
-        (slot.release().expect("kept since this call"), result)
+        let build = |cid| self.protected(io::read(cid, self.nsid, lba, blocks, false, data), lba);
+        match self.run(&slot, held, &build).await {
+            Ok(()) => (slot.take_back(), Ok(())),
+            Err(failed) => (slot.take_back(), Err(failed.at(Some(lba)))),
+        }
     }
 
     /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
@@ -200,15 +222,17 @@ impl<P: HostPort> Queue<P> {
             Ok(blocks) => blocks,
             Err(error) => return (from, Err(error)),
         };
-        let (slot, held) = self.slot().await;
+        let (slot, held) = match self.slot_at_once() {
+            Some(slot) => (slot, None),
+            None => self.slot().await,
+        };
         let data = self.pair.lists.describe(slot.index(), &from);
         slot.keep(from);
-        let result = self
-            .run(&slot, held, Some(lba), |cid| {
-                self.protected(io::write(cid, self.nsid, lba, blocks, fua, data), lba)
-            })
-            .await;
-        (slot.release().expect("kept since this call"), result)
+        let build = |cid| self.protected(io::write(cid, self.nsid, lba, blocks, fua, data), lba);
+        match self.run(&slot, held, &build).await {
+            Ok(()) => (slot.take_back(), Ok(())),
+            Err(failed) => (slot.take_back(), Err(failed.at(Some(lba)))),
+        }
     }
 
     /// Whether blocks have protection information.
@@ -236,8 +260,12 @@ impl<P: HostPort> Queue<P> {
 
     /// Makes durable what was written to the namespace and completed before.
     pub async fn flush(&self) -> Result<(), IoError> {
-        let (slot, held) = self.slot().await;
-        self.run(&slot, held, None, |cid| io::flush(cid, self.nsid)).await
+        let (slot, held) = match self.slot_at_once() {
+            Some(slot) => (slot, None),
+            None => self.slot().await,
+        };
+        let result = self.run(&slot, held, &|cid| io::flush(cid, self.nsid)).await;
+        result.map_err(|failed| failed.at(None))
     }
 
     /// Gives blocks back, by a Dataset Management of one range, which lies in memory of the slot's own.
@@ -247,10 +275,13 @@ impl<P: HostPort> Queue<P> {
             return Err(IoError::refused(Kind::Unsupported, lba, why));
         }
         self.geometry.judge_range(lba, blocks.into())?;
-        let (slot, held) = self.slot().await;
+        let (slot, held) = match self.slot_at_once() {
+            Some(slot) => (slot, None),
+            None => self.slot().await,
+        };
         let data = self.pair.lists.range(slot.index(), &DsmRange::new(lba, blocks));
         let build = |cid| io::dataset_management(cid, self.nsid, 1, true, data);
-        self.run(&slot, held, Some(lba), build).await
+        self.run(&slot, held, &build).await.map_err(|failed| failed.at(Some(lba)))
     }
 
     /// One command whose data lie where its author has put them, and who keeps them until it has ended:
@@ -266,7 +297,7 @@ impl<P: HostPort> Queue<P> {
             rt.carry_journey_to(self.pair.qid().0, slot.next_cid().0);
             rt.mark(self.stages.slot_wait);
         }
-        self.run(&slot, None, lba, build).await
+        self.run(&slot, None, &build).await.map_err(|failed| failed.at(lba))
     }
 
     /// One command, from the entry to its verdict, and again if the device was reset under it.
@@ -274,22 +305,23 @@ impl<P: HostPort> Queue<P> {
         &self,
         slot: &Claim<'_>,
         mut held: Option<Held<'_>>,
-        lba: Option<Lba>,
-        build: impl Fn(CommandId) -> Sqe,
-    ) -> Result<(), IoError> {
+        build: &impl Fn(CommandId) -> Sqe,
+    ) -> Result<(), Failed> {
         let (port, rt) = (&self.port, self.pair.rt());
         let mut attempts = 0;
         loop {
             if let Some(share) = &self.share {
                 if held.is_none() {
-                    held = Some(share.take(rt).await);
+                    held = Some(share.take().await);
                 }
                 share.pay(port).await;
             }
             port.spend(self.costs.submit).await;
-            self.ready().await.map_err(|kind| IoError::of(kind, lba))?;
+            if !self.takes_commands() {
+                self.ready().await.map_err(Failed::Found)?;
+            }
             // The entry is stored, then the doorbell rings; from here on the device may write.
-            self.pair.submit(&build(slot.launch()));
+            self.pair.submit(build(slot.launch()));
             drop(held.take());
             let end = slot.end().await;
             rt.mark(self.stages.completion);
@@ -297,18 +329,35 @@ impl<P: HostPort> Queue<P> {
                 port.spend(context_switch).await;
             }
             port.spend(self.costs.complete).await;
-            match self.verdict(slot, end, lba) {
-                Verdict::Ended(result) => return result,
+            let status = slot.completion().status();
+            if end == End::Completed && status.is_ok() {
+                return Ok(());
+            }
+            match self.verdict(slot, end, status) {
+                Verdict::Ended(failed) => return Err(failed),
                 Verdict::TryAgain(kind) if attempts == self.retries || slot.is_given_up() => {
-                    return Err(IoError::of(kind, lba));
+                    return Err(Failed::Found(kind));
                 }
                 Verdict::TryAgain(_) => attempts += 1,
                 Verdict::Repeat if slot.is_given_up() => {
-                    return Err(IoError::of(Kind::TimedOut, lba));
+                    return Err(Failed::Found(Kind::TimedOut));
                 }
                 Verdict::Repeat => {}
             }
         }
+    }
+
+    /// A command slot that is free now, which takes no wait; the command's journey begins with it. A queue
+    /// that cores share has its slots under its lock.
+    #[inline]
+    pub(super) fn slot_at_once(&self) -> Option<Claim<'_>> {
+        if self.share.is_some() {
+            return None;
+        }
+        let rt = self.pair.rt();
+        let slot = self.pair.slots.try_claim(rt)?;
+        self.begin(&slot, None);
+        Some(slot)
     }
 
     /// Waits for a command slot; the command's journey begins with it.
@@ -316,25 +365,31 @@ impl<P: HostPort> Queue<P> {
         if let Some(share) = &self.share {
             return self.slot_in_turn(share).await;
         }
-        let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
-        // Live, a clock that nobody needs is not read.
+        let rt = self.pair.rt();
         let waits_since = (self.pair.slots.available() == 0).then(|| rt.now());
         let slot = self.pair.slots.claim(rt).await;
+        self.begin(&slot, waits_since);
+        (slot, None)
+    }
+
+    /// Begins a command's journey, if it is followed: live, a clock that nobody needs is not read.
+    #[inline]
+    fn begin(&self, slot: &Claim<'_>, since: Option<Time>) {
+        let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
         let cid = slot.next_cid().0;
         if rt.follows(qid, cid) {
-            rt.begin_journey(qid, cid, waits_since.unwrap_or_else(|| rt.now()));
+            rt.begin_journey(qid, cid, since.unwrap_or_else(|| rt.now()));
             rt.mark(self.stages.slot_wait);
         } else {
             rt.part_from_journey();
         }
-        (slot, None)
     }
 
     /// The same under a queue's lock, which decides who comes next.
     async fn slot_in_turn<'a>(&'a self, share: &'a Share) -> (Claim<'a>, Option<Held<'a>>) {
         let (rt, slots) = (self.pair.rt(), &self.pair.slots);
         let since = rt.now();
-        let mut held = share.take(rt).await;
+        let mut held = share.take().await;
         let slot = loop {
             let seen = slots.freed.version();
             match slots.try_claim(rt) {
@@ -357,8 +412,14 @@ impl<P: HostPort> Queue<P> {
         self.health.ask(self.pair.rt(), |asks| asks.aborts = true);
     }
 
-    /// Waits while the controller is being reset.
+    /// Whether it takes commands now.
     #[inline]
+    fn takes_commands(&self) -> bool {
+        self.health.state() == State::Running && !self.port.is_gone()
+    }
+
+    /// Waits while the controller is being reset.
+    #[cold]
     async fn ready(&self) -> Result<(), Kind> {
         if self.port.is_gone() {
             self.health.ask(self.pair.rt(), |asks| asks.gone = true);
@@ -367,22 +428,21 @@ impl<P: HostPort> Queue<P> {
         self.health.running(self.pair.rt()).await
     }
 
-    /// What the end of a command means to its caller.
-    fn verdict(&self, slot: &Claim<'_>, end: End, lba: Option<Lba>) -> Verdict {
+    /// What the end of a command that has not succeeded means to its caller.
+    #[cold]
+    fn verdict(&self, slot: &Claim<'_>, end: End, status: Status) -> Verdict {
+        let aborted = was_aborted(status);
         match (end, self.health.state()) {
-            (End::Completed(cqe), state) => match cqe.status().ok() {
-                Ok(()) => Verdict::Ended(Ok(())),
-                Err(status) if was_aborted(status) && slot.has_expired() => {
-                    Verdict::TryAgain(Kind::TimedOut)
-                }
-                Err(status) if was_aborted(status) && state != State::Running => {
-                    Verdict::Ended(Err(IoError::of(Kind::Closed, lba)))
-                }
-                Err(status) => Verdict::Ended(Err(IoError::answered(status, lba))),
-            },
-            (End::Lost, State::Gone) => Verdict::Ended(Err(IoError::of(Kind::Gone, lba))),
+            (End::Completed, _) if aborted && slot.has_expired() => {
+                Verdict::TryAgain(Kind::TimedOut)
+            }
+            (End::Completed, state) if aborted && state != State::Running => {
+                Verdict::Ended(Failed::Found(Kind::Closed))
+            }
+            (End::Completed, _) => Verdict::Ended(Failed::Answered(status)),
+            (End::Lost, State::Gone) => Verdict::Ended(Failed::Found(Kind::Gone)),
             (End::Lost, State::Closing | State::Closed) => {
-                Verdict::Ended(Err(IoError::of(Kind::Closed, lba)))
+                Verdict::Ended(Failed::Found(Kind::Closed))
             }
             (End::Lost, _) if slot.has_expired() => Verdict::TryAgain(Kind::TimedOut),
             (End::Lost, _) if self.health.wished.get() => Verdict::Repeat,

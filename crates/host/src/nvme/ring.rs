@@ -5,7 +5,6 @@ use core::cell::Cell;
 use bus::Buffer;
 use wire::BusAddr;
 use wire::nvme::entry::{Cqe, Sqe};
-use zerocopy::{FromZeros, IntoBytes};
 
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
@@ -42,24 +41,28 @@ impl SubmissionRing {
     /// Stores an entry. The number of command slots is one less than that of entries, so there is
     /// room. The next entry's line, which the device has read, is asked for meanwhile: a store that had to
     /// wait for it would hold up all stores behind it, and whoever loads what they have stored.
-    pub fn push(&self, sqe: &Sqe) {
+    #[inline(always)]
+    pub fn push(&self, sqe: Sqe) {
         let tail = self.tail.get();
-        self.memory.copy_in(tail as usize * SQE_BYTES, sqe.as_bytes());
+        self.memory.write_words(tail as usize * SQE_BYTES, sqe.to_words());
         let next = if tail + 1 == self.entries { 0 } else { tail + 1 };
         self.tail.set(next);
         let at = BusAddr(self.at().0 + u64::from(next) * SQE_BYTES as u64);
-        self.memory.memory().prefetch(at, SQE_BYTES);
+        self.memory.memory().prefetch_line(at);
     }
 
     /// What the doorbell is to be told.
+    #[inline]
     pub fn tail(&self) -> u32 {
         self.tail.get()
     }
 
+    #[inline]
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
+    #[inline]
     pub fn at(&self) -> BusAddr {
         self.memory.at()
     }
@@ -114,8 +117,7 @@ impl CompletionRing {
             return None;
         }
         let head = self.head.get();
-        let mut cqe = Cqe::new_zeroed();
-        self.memory.copy_out(head as usize * CQE_BYTES, cqe.as_mut_bytes());
+        let cqe = Cqe::from_words(self.memory.read_words(head as usize * CQE_BYTES));
         if head + 1 == self.entries {
             self.head.set(0);
             self.phase.set(!self.phase.get());
@@ -126,14 +128,17 @@ impl CompletionRing {
     }
 
     /// What the doorbell is to be told.
+    #[inline]
     pub fn head(&self) -> u32 {
         self.head.get()
     }
 
+    #[inline]
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
+    #[inline]
     pub fn at(&self) -> BusAddr {
         self.memory.at()
     }
@@ -156,6 +161,7 @@ mod tests {
     use bus::{Arena, Memory};
     use wire::CommandId;
     use wire::nvme::status::Status;
+    use zerocopy::IntoBytes;
 
     fn ring(entries: u32) -> CompletionRing {
         let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
@@ -200,7 +206,7 @@ mod tests {
         let ring = SubmissionRing::new(arena.buffer(SubmissionRing::bytes(3)).unwrap(), 3);
         let tails: alloc::vec::Vec<u32> = (0..4)
             .map(|_| {
-                ring.push(&Sqe::default());
+                ring.push(Sqe::default());
                 ring.tail()
             })
             .collect();

@@ -49,6 +49,7 @@ pub(super) struct Share {
     transfer: Cost,
     /// The wait for the lock, and for room in the queue.
     pub waited: Stage,
+    rt: Rt,
 }
 
 impl Share {
@@ -61,29 +62,29 @@ impl Share {
             lock: port.cost("lock"),
             transfer: port.cost("lock transfer"),
             waited: port.rt().stage("lock wait"),
+            rt: port.rt().clone(),
         }
     }
 
     /// Waits for the core's turn and the queue's lock.
-    pub async fn take<'a>(&'a self, rt: &'a Rt) -> Held<'a> {
-        self.issuing.acquire(rt).await;
-        let issuing = Guard { lock: &self.issuing, rt };
-        self.shared.lock.acquire(rt).await;
-        Held { lock: Guard { lock: &self.shared.lock, rt }, issuing }
+    pub async fn take(&self) -> Held<'_> {
+        self.issuing.acquire(&self.rt).await;
+        let issuing = Issuing(self);
+        self.shared.lock.acquire(&self.rt).await;
+        Held { lock: Locked(self), issuing }
     }
 
     /// Gives the lock back until `freed` has come, and takes it again; the core goes on issuing.
     pub async fn wait<'a>(&'a self, held: Held<'a>, freed: impl Future<Output = ()>) -> Held<'a> {
         let Held { lock, issuing } = held;
-        let rt = lock.rt;
         drop(lock);
         freed.await;
         if !self.is_home {
             // The word that says so was written on another core.
-            rt.sleep(self.shared.transfer).await;
+            self.rt.sleep(self.shared.transfer).await;
         }
-        self.shared.lock.acquire(rt).await;
-        Held { lock: Guard { lock: &self.shared.lock, rt }, issuing }
+        self.shared.lock.acquire(&self.rt).await;
+        Held { lock: Locked(self), issuing }
     }
 
     /// What taking the lock costs this core.
@@ -111,17 +112,22 @@ impl Issuer {
 
 /// The right to submit to a queue, given back when it is dropped: the lock first.
 pub(super) struct Held<'a> {
-    lock: Guard<'a>,
-    issuing: Guard<'a>,
+    lock: Locked<'a>,
+    issuing: Issuing<'a>,
 }
 
-struct Guard<'a> {
-    lock: &'a Lock,
-    rt: &'a Rt,
-}
+struct Locked<'a>(&'a Share);
 
-impl Drop for Guard<'_> {
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.lock.release(self.rt);
+        self.0.shared.lock.release(&self.0.rt);
+    }
+}
+
+struct Issuing<'a>(&'a Share);
+
+impl Drop for Issuing<'_> {
+    fn drop(&mut self) {
+        self.0.issuing.release(&self.0.rt);
     }
 }

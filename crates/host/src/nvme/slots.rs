@@ -42,6 +42,8 @@ enum Stage {
 }
 
 struct Slot {
+    /// Its number in the table.
+    index: u16,
     stage: Cell<Stage>,
     generation: Cell<u8>,
     /// How often the watchdog has seen this command in flight.
@@ -59,10 +61,10 @@ struct Slot {
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With this completion.
-    Completed(Cqe),
+    /// With a completion, which the slot has.
+    Completed,
     /// With the device.
     Lost,
 }
@@ -90,13 +92,17 @@ pub(super) struct Slots {
     pub freed: Signal,
     /// The bits of a command's number that name its slot.
     bits: u32,
+    /// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
+    /// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
+    generations: u8,
 }
 
 impl Slots {
     /// As many free slots as commands may be in flight.
     pub fn new(depth: u16) -> Slots {
         assert!((1..=DEPTH_MAX).contains(&depth));
-        let slot = |_| Slot {
+        let slot = |index| Slot {
+            index,
             stage: Cell::new(Stage::Free),
             generation: Cell::new(0),
             looks: Cell::new(0),
@@ -108,11 +114,13 @@ impl Slots {
             buffer: Cell::new(None),
         };
         // The pool gives its last item first; slot 0 comes first.
+        let bits = slot_bits(depth.into());
         Slots {
             table: (0..depth).map(slot).collect(),
             free: Pool::new((0..depth).rev()),
             freed: Signal::default(),
-            bits: slot_bits(depth.into()),
+            bits,
+            generations: ((1_u16 << (16 - bits)) - 1) as u8,
         }
     }
 
@@ -138,27 +146,23 @@ impl Slots {
     }
 
     /// A slot, if there is one now.
+    #[inline]
     pub fn try_claim<'a>(&'a self, rt: &'a Rt) -> Option<Claim<'a>> {
         self.free.try_take().map(|index| self.claimed(rt, index))
     }
 
+    #[inline]
     fn claimed<'a>(&'a self, rt: &'a Rt, index: u16) -> Claim<'a> {
         let slot = self.slot(index);
         assert_eq!(slot.stage.get(), Stage::Free, "the pool holds free slots");
         slot.stage.set(Stage::Claimed);
         slot.given_up.set(false);
-        Claim { slots: self, rt, index }
+        Claim { slots: self, slot, rt }
     }
 
     /// The slot that a command's number names, which may not be there.
     pub fn index(&self, cid: CommandId) -> u16 {
         cid.0 & ((1 << self.bits) - 1)
-    }
-
-    /// Uses of a slot that are told apart. One less than the bits can tell, so that no command has the
-    /// number ffffh, which the error log uses for "none" (NVMe base 2.0, 5.16.1.2).
-    fn generations(&self) -> u8 {
-        ((1_u16 << (16 - self.bits)) - 1) as u8
     }
 
     fn cid(&self, generation: u8, index: u16) -> CommandId {
@@ -186,11 +190,11 @@ impl Slots {
         if !slot.is_in_flight() {
             return Err(Violation::NotInFlight);
         }
-        if self.current(index) != cid {
+        if self.cid(slot.generation.get(), index) != cid {
             return Err(Violation::AnotherUse);
         }
         if slot.stage.get() == Stage::Orphaned {
-            self.recycle(rt, index);
+            self.recycle(rt, slot);
             return Ok(None);
         }
         slot.completion.set(*cqe);
@@ -201,13 +205,13 @@ impl Slots {
     /// The device has lost all its commands and can no longer write: owners are told, and what
     /// nobody waits for is free again.
     pub fn abandon(&self, rt: &Rt) {
-        for (index, slot) in self.table.iter().enumerate() {
+        for slot in &self.table {
             match slot.stage.get() {
                 Stage::Flying => {
                     slot.stage.set(Stage::Lost);
                     slot.wake(rt);
                 }
-                Stage::Orphaned => self.recycle(rt, index as u16),
+                Stage::Orphaned => self.recycle(rt, slot),
                 Stage::Free | Stage::Claimed | Stage::Done | Stage::Lost => {}
             }
         }
@@ -280,11 +284,11 @@ impl Slots {
     }
 
     /// Back to the pool, without its buffer.
-    fn recycle(&self, rt: &Rt, index: u16) {
-        let slot = self.slot(index);
+    #[inline]
+    fn recycle(&self, rt: &Rt, slot: &Slot) {
         slot.stage.set(Stage::Free);
         slot.buffer.take();
-        self.free.give(rt, index);
+        self.free.give(rt, slot.index);
         self.freed.notify(rt);
     }
 
@@ -309,37 +313,48 @@ impl Slot {
 /// buffer in it, to the completion; else the slot is free at once.
 pub(super) struct Claim<'a> {
     slots: &'a Slots,
+    slot: &'a Slot,
     rt: &'a Rt,
-    index: u16,
 }
 
 impl Claim<'_> {
     /// Its number in the table.
+    #[inline]
     pub fn index(&self) -> u16 {
-        self.index
+        self.slot.index
     }
 
     /// From here on the buffer is the slot's.
+    #[inline]
     pub fn keep(&self, buffer: Buffer) {
         assert!(self.slot().stage.get() == Stage::Claimed, "a buffer comes before its command");
         self.slot().buffer.set(Some(buffer));
     }
 
     /// The buffer comes back: the device has completed its command, or never got one.
+    #[inline]
     pub fn release(&self) -> Option<Buffer> {
         assert!(!self.slot().is_in_flight(), "the device may still write");
         self.slot().buffer.take()
     }
 
+    /// The same, of a slot that was given one.
+    #[inline]
+    pub fn take_back(&self) -> Buffer {
+        self.release().expect("kept since the slot was claimed")
+    }
+
     /// The number that the slot's next command will have.
+    #[inline]
     pub fn next_cid(&self) -> CommandId {
         let slot = self.slot();
         let next = slot.generation.get() + 1;
-        let next = if next == self.slots.generations() { 0 } else { next };
-        self.slots.cid(next, self.index)
+        let next = if next == self.slots.generations { 0 } else { next };
+        self.slots.cid(next, self.slot.index)
     }
 
     /// The number of the slot's next command, which the device is about to get.
+    #[inline]
     pub fn launch(&self) -> CommandId {
         let (slot, cid) = (self.slot(), self.next_cid());
         assert!(!slot.is_in_flight(), "a slot has one command at a time");
@@ -355,7 +370,7 @@ impl Claim<'_> {
     pub async fn end(&self) -> End {
         let slot = self.slot();
         poll_fn(|cx| match slot.stage.get() {
-            Stage::Done => Poll::Ready(End::Completed(slot.completion.get())),
+            Stage::Done => Poll::Ready(End::Completed),
             Stage::Lost => Poll::Ready(End::Lost),
             _ => {
                 slot.owner.set(Some(self.rt.park(cx)));
@@ -365,6 +380,12 @@ impl Claim<'_> {
         .await
     }
 
+    /// What the slot's last command that was completed has been completed with.
+    #[inline]
+    pub fn completion(&self) -> Cqe {
+        self.slot().completion.get()
+    }
+
     /// The owner's deadline has passed: the slot's command is not tried again, and ends as one that has
     /// exceeded its time. Gives its number, unless the device knows of none.
     pub fn give_up(&self) -> Option<CommandId> {
@@ -372,7 +393,7 @@ impl Claim<'_> {
         slot.given_up.set(true);
         slot.expired.set(true);
         let known = matches!(slot.stage.get(), Stage::Flying | Stage::Done);
-        known.then(|| self.slots.current(self.index))
+        known.then(|| self.slots.current(self.slot.index))
     }
 
     /// Whether its owner's deadline has passed.
@@ -386,17 +407,21 @@ impl Claim<'_> {
     }
 
     fn slot(&self) -> &Slot {
-        self.slots.slot(self.index)
+        self.slot
     }
 }
 
 impl Drop for Claim<'_> {
+    #[inline]
     fn drop(&mut self) {
         let slot = self.slot();
-        slot.owner.take();
         match slot.stage.get() {
-            Stage::Flying => slot.stage.set(Stage::Orphaned),
-            Stage::Claimed | Stage::Done | Stage::Lost => self.slots.recycle(self.rt, self.index),
+            Stage::Flying => {
+                // Only while its command is in flight does an owner stand there.
+                slot.owner.take();
+                slot.stage.set(Stage::Orphaned);
+            }
+            Stage::Claimed | Stage::Done | Stage::Lost => self.slots.recycle(self.rt, slot),
             Stage::Free | Stage::Orphaned => unreachable!("a claimed slot is neither"),
         }
     }
@@ -426,7 +451,7 @@ mod tests {
             let cid = claim.launch();
             assert_eq!(complete(&slots, &rt, cid), Ok(()));
             assert_eq!(complete(&slots, &rt, cid), Err(Violation::NotInFlight));
-            assert!(matches!(claim.end().await, End::Completed(cqe) if cqe.id() == cid));
+            assert_eq!((claim.end().await, claim.completion().id()), (End::Completed, cid));
             let next = claim.launch();
             assert_eq!(complete(&slots, &rt, cid), Err(Violation::AnotherUse));
             assert_eq!(complete(&slots, &rt, next), Ok(()));
@@ -498,7 +523,7 @@ mod tests {
             claim.launch();
             slots.strand_buffers();
             slots.abandon(&rt);
-            assert!(matches!(claim.end().await, End::Lost));
+            assert_eq!(claim.end().await, End::Lost);
             drop(claim.release());
             drop(claim);
             assert_eq!(slots.available(), 2);

@@ -124,12 +124,21 @@ pub struct Request<C> {
 }
 
 impl Sqe {
+    /// The entry as eight words, each as it lies in memory: stored as they are, an entry that was put
+    /// together in registers need not be in memory before.
+    #[inline]
+    pub fn to_words(self) -> [u64; 8] {
+        zerocopy::transmute!(self)
+    }
+
     /// The command's number.
+    #[inline]
     pub fn id(&self) -> CommandId {
         CommandId(self.cid.get())
     }
 
     /// An entry with its first dwords and data pointer filled, the command's own dwords zero.
+    #[inline]
     pub(crate) fn start<C>(opcode: u8, request: &Request<C>) -> Sqe {
         let (psdt, low, high) = match request.data {
             DataPointer::Prp { prp1, prp2 } => (0, prp1.0, prp2.0),
@@ -209,6 +218,12 @@ layout!(Cqe, 16, {
 });
 
 impl Cqe {
+    /// The entry of which memory holds these words.
+    #[inline]
+    pub fn from_words(words: [u64; 2]) -> Cqe {
+        zerocopy::transmute!(words)
+    }
+
     /// The completion of `cid` with `status`, its phase tag 0, everything else 0.
     pub fn new(cid: CommandId, status: Status) -> Cqe {
         Cqe { cid: cid.0.into(), status_and_phase: (status.bits() << 1).into(), ..Cqe::default() }
@@ -230,22 +245,26 @@ impl Cqe {
     }
 
     /// The command completed.
+    #[inline]
     pub fn id(&self) -> CommandId {
         CommandId(self.cid.get())
     }
 
     /// The submission queue that the command came by.
+    #[inline]
     pub fn queue(&self) -> QueueId {
         QueueId(self.sq_id.get())
     }
 
     /// Flips each time the controller passes the queue's end: an entry is new while it differs
     /// from that of the last pass.
+    #[inline]
     pub fn phase(&self) -> bool {
         self.status_and_phase.get() & 1 != 0
     }
 
     /// How the command went.
+    #[inline]
     pub fn status(&self) -> Status {
         Status::from_bits(self.status_and_phase.get() >> 1)
     }

@@ -177,6 +177,7 @@ impl Access {
         }
     }
 
+    #[inline]
     fn store(&self, sqe: &mut Sqe) {
         assert!((1..=BLOCKS_MAX).contains(&self.blocks), "{} blocks in one command", self.blocks);
         let dword12 = Dword12::new()
@@ -198,6 +199,7 @@ fn protection(sqe: &Sqe, prinfo: u8) -> Protection {
     Protection::from_bits(prinfo, sqe.cdw14.get(), sqe.cdw15.get())
 }
 
+#[inline]
 fn store_tags(sqe: &mut Sqe, protection: &Protection) {
     sqe.cdw14 = protection.reference.into();
     sqe.cdw15 = protection.tags().into();
@@ -338,6 +340,15 @@ fn from_zero(ranges: u16) -> u8 {
     (ranges - 1) as u8
 }
 
+/// The entry of a command that is an access and nothing else, whichever it is. What most commands are is
+/// put together without a look at what all others are.
+#[inline]
+fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
+    let mut sqe = Sqe::start(opcode, request);
+    request.command.store(&mut sqe);
+    sqe
+}
+
 /// The same Read or Write, with this said of protection information.
 pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
     let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
@@ -355,6 +366,7 @@ pub fn flush(cid: CommandId, nsid: Nsid) -> Sqe {
 ///
 /// # Panics
 /// If there are no blocks or too many.
+#[inline]
 pub fn read(
     cid: CommandId,
     nsid: Nsid,
@@ -364,13 +376,14 @@ pub fn read(
     data: DataPointer,
 ) -> Sqe {
     let access = Access { fua, ..Access::of(lba, blocks) };
-    Request { cid, nsid, data, command: Command::Read(access) }.to_sqe()
+    transfer(opcode::READ, &entry::Request { cid, nsid, data, command: access })
 }
 
 /// A Write of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.
 ///
 /// # Panics
 /// If there are no blocks or too many.
+#[inline]
 pub fn write(
     cid: CommandId,
     nsid: Nsid,
@@ -380,7 +393,7 @@ pub fn write(
     data: DataPointer,
 ) -> Sqe {
     let access = Access { fua, ..Access::of(lba, blocks) };
-    Request { cid, nsid, data, command: Command::Write(access) }.to_sqe()
+    transfer(opcode::WRITE, &entry::Request { cid, nsid, data, command: access })
 }
 
 /// A Compare of `blocks` blocks (1 to [`BLOCKS_MAX`]) from `lba` on.

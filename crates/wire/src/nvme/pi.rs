@@ -192,12 +192,14 @@ impl Protection {
     }
 
     /// The reverse, of PRINFO.
+    #[inline]
     pub(super) const fn prinfo(&self) -> u8 {
         let Checks { guard, application, reference } = self.checks;
         (self.act as u8) << 3 | (guard as u8) << 2 | (application as u8) << 1 | reference as u8
     }
 
     /// The reverse, of the application's tag and its mask.
+    #[inline]
     pub(super) const fn tags(&self) -> u32 {
         (self.mask as u32) << 16 | self.application as u32
     }

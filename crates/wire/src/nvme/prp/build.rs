@@ -82,6 +82,27 @@ pub fn build(
     Ok(DataPointer::Prp { prp1, prp2 })
 }
 
+/// Describes a buffer in one piece that touches no more than two pages, as [`build`] would, which has no list
+/// to fill for it. None for any other.
+///
+/// # Panics
+/// As [`build`].
+#[inline]
+pub const fn without_list(start: BusAddr, bytes: u64, page_bytes: u64) -> Option<DataPointer> {
+    assert_page(page_bytes);
+    let first = page_bytes - start.page_offset(page_bytes);
+    if bytes == 0 || !start.0.is_multiple_of(4) || bytes > first + page_bytes {
+        return None;
+    }
+    if bytes <= first {
+        return Some(DataPointer::Prp { prp1: start, prp2: BusAddr(0) });
+    }
+    match start.0.checked_add(first) {
+        Some(second) => Some(DataPointer::Prp { prp1: start, prp2: BusAddr(second) }),
+        None => None,
+    }
+}
+
 /// Puts the next `entries` of `pages` into `lists`, chained where they don't fit; gives the
 /// list's start.
 fn fill_list(
@@ -228,6 +249,20 @@ mod tests {
         let pages = [0x1000, 0x2008].map(BusAddr);
         let unaligned = build(pages, 2 * PAGE, PAGE, [], |_, _| ());
         assert_eq!(unaligned, Err(BuildError::UnalignedPage(BusAddr(0x2008))));
+    }
+
+    #[test]
+    fn what_takes_no_list_is_described_as_with_one() {
+        let last_page = 0u64.wrapping_sub(PAGE);
+        for start in [0, 4, 0x1000, 0x1ffc, 0x10_0e00, 0x1002, last_page, last_page + 512] {
+            for bytes in [0, 4, 512, 513, PAGE, PAGE + 4, 2 * PAGE - 4, 2 * PAGE, 2 * PAGE + 1] {
+                let offset = start % PAGE;
+                let needs_none = bytes > 0 && list_entries(offset, bytes, PAGE) == 0;
+                let expected = built(start, bytes, &[]).0.ok().filter(|_| needs_none);
+                let found = without_list(BusAddr(start), bytes, PAGE);
+                assert_eq!(found, expected, "{bytes} bytes at {start:#x}");
+            }
+        }
     }
 
     #[test]

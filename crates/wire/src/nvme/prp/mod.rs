@@ -20,7 +20,7 @@ mod build;
 mod coalesce;
 mod walk;
 
-pub use build::{BuildError, build, contiguous, list_entries, list_pages};
+pub use build::{BuildError, build, contiguous, list_entries, list_pages, without_list};
 pub use coalesce::Coalesce;
 pub use walk::{PrpWalk, Segments, Step, queue_base};
 
