@@ -62,7 +62,8 @@ impl Geometry {
     pub fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         let bytes = buffer.bytes() as u64;
-        if bytes == 0 || !bytes.is_multiple_of(u64::from(self.block_bytes)) {
+        // A block is a power of two, and a division takes longer than all else here.
+        if bytes == 0 || bytes & u64::from(self.block_bytes - 1) != 0 {
             return refuse(Kind::Refused, "one or more whole blocks");
         }
         if bytes > u64::from(self.transfer_bytes_max) {
@@ -71,7 +72,7 @@ impl Geometry {
         if buffer.at().0 & u64::from(self.buffer_align - 1) != 0 {
             return refuse(Kind::Refused, "a buffer that begins at a multiple of 4 bytes");
         }
-        let blocks = bytes / u64::from(self.block_bytes);
+        let blocks = bytes >> self.block_bytes.trailing_zeros();
         self.judge_range(lba, blocks)?;
         Ok(blocks as u32)
     }

@@ -15,7 +15,6 @@ use core::cell::Cell;
 
 use runtime::{Signal, Span, Time};
 use wire::QueueId;
-use wire::nvme::entry::Sqe;
 use wire::nvme::opcode::io as opcode;
 
 /// Sizes that are told apart: powers of two of blocks, and all that is longer.
@@ -231,10 +230,10 @@ impl List {
 
 /// Whose mean is a command's: reads and writes by the number of their blocks, which the low half of Dword 12
 /// gives less one (NVM command set 1.0, 3.2.4 and 3.2.6).
-pub(super) fn class(queue: QueueId, sqe: &Sqe) -> usize {
-    let blocks = (sqe.cdw12.get() & 0xffff) + 1;
+pub(super) fn class(queue: QueueId, code: u8, dword12: u32) -> usize {
+    let blocks = (dword12 & 0xffff) + 1;
     let size = (blocks.ilog2() as usize).min(SIZES - 1);
-    match sqe.opcode {
+    match code {
         opcode::READ if queue != QueueId::ADMIN => size,
         opcode::WRITE if queue != QueueId::ADMIN => SIZES + size,
         _ => OTHER,

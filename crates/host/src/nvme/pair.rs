@@ -269,7 +269,7 @@ impl<P: HostPort> Pair<P> {
         self.count(|counters| counters.submissions += 1);
         if let Some((naps, _)) = &self.naps {
             let slot = self.slots.index(CommandId(sqe.cid.get()));
-            if naps.begin(slot, class(self.qid, &sqe), self.rt().now()) {
+            if naps.begin(slot, class(self.qid, sqe.opcode, sqe.cdw12.get()), self.rt().now()) {
                 naps.woken.notify(self.rt());
             }
         }

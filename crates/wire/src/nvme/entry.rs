@@ -124,11 +124,26 @@ pub struct Request<C> {
 }
 
 impl Sqe {
-    /// The entry as eight words, each as it lies in memory: stored as they are, an entry that was put
-    /// together in registers need not be in memory before.
+    /// The entry as eight words, each as it lies in memory. By arithmetic: an entry that was put together in
+    /// registers goes to a ring from there, and no word is loaded of which the parts were just stored.
     #[inline]
-    pub fn to_words(self) -> [u64; 8] {
-        zerocopy::transmute!(self)
+    pub fn to_words(&self) -> [u64; 8] {
+        let pair = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
+        let first = u64::from(self.opcode)
+            | u64::from(self.flags.into_bits()) << 8
+            | u64::from(self.cid.get()) << 16
+            | u64::from(self.nsid.get()) << 32;
+        let words = [
+            first,
+            pair(self.cdw2, self.cdw3),
+            self.mptr.get(),
+            self.prp1.get(),
+            self.prp2.get(),
+            pair(self.cdw10, self.cdw11),
+            pair(self.cdw12, self.cdw13),
+            pair(self.cdw14, self.cdw15),
+        ];
+        words.map(u64::to_le)
     }
 
     /// The command's number.
@@ -288,6 +303,14 @@ mod tests {
         assert_eq!((read.id(), read.queue(), read.phase()), (CommandId(0xbeef), QueueId(3), true));
         assert_eq!(read.status(), Status::UNRECOVERED_READ_ERROR.with_dnr());
         assert_eq!((read.sq_head.get(), read.dw0.get()), (0x110, 0x0102_0304));
+    }
+
+    #[test]
+    fn an_entry_is_its_eight_words() {
+        let bytes: [u8; 64] = core::array::from_fn(|n| (7 * n + 1) as u8);
+        let sqe = Sqe::read_from_bytes(&bytes).unwrap();
+        let words = sqe.to_words();
+        assert_eq!(words.as_bytes(), bytes);
     }
 
     #[test]

@@ -350,6 +350,7 @@ fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
 }
 
 /// The same Read or Write, with this said of protection information.
+#[inline]
 pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
     let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
     let mut sqe = Sqe { cdw12: dword12.into_bits().into(), ..sqe };
