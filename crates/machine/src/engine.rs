@@ -180,6 +180,8 @@ struct Engine<D, P> {
     ended: Signal,
     stopped: Cell<bool>,
     block_bytes: u32,
+    /// The disk's longest command, in bytes.
+    command_bytes_max: usize,
 }
 
 /// When an operation ended, and how long it took.
@@ -228,7 +230,7 @@ where
     let begun = rt.now();
     rt.sleep(setup.start_delay).await;
     let depth = setup.job.iodepth.max(1);
-    let block_bytes = setup.disk.geometry().block_bytes;
+    let shape = setup.disk.geometry();
     let engine = Rc::new(Engine {
         rt: rt.clone(),
         ran: RefCell::new(Ran { seen: blank(setup.stages), ..Ran::default() }),
@@ -238,7 +240,8 @@ where
         workers: Cell::new(depth),
         ended: Signal::default(),
         stopped: Cell::new(false),
-        block_bytes,
+        block_bytes: shape.block_bytes,
+        command_bytes_max: shape.transfer_bytes_max as usize,
         setup,
     });
     for _ in 0..depth {
@@ -275,7 +278,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     fn buffer(&self) -> Result<Buffer, String> {
         let mut bytes = self.setup.job.data_bytes_max();
         if self.setup.job.trace.is_some() {
-            bytes = bytes.max(self.setup.disk.geometry().transfer_bytes_max);
+            bytes = bytes.max(self.command_bytes_max as u32);
         }
         let bytes = bytes.max(self.block_bytes) as usize;
         let buffer = self.setup.disk.buffer(bytes);
@@ -301,12 +304,12 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             self.in_flight.set(self.in_flight.get() + 1);
             self.ran.borrow_mut().seen.depths.note(self.in_flight.get());
             went.begin();
-            self.above(&mut went).await;
-            let moved = if op.kind == OpKind::Trim { 0 } else { op.bytes };
-            let part = buffer.part(0, moved as usize);
+            if !self.setup.layers.is_empty() {
+                self.above(&mut went).await;
+            }
             let result = {
                 // Pinned where it lies: it is not moved for every operation.
-                let perform = self.perform(&op, part, &mut scratch, &mut ticket, &mut went);
+                let perform = self.perform(&op, &buffer, &mut scratch, &mut ticket, &mut went);
                 pin!(perform).await
             };
             self.in_flight.set(self.in_flight.get() - 1);
@@ -346,31 +349,32 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     async fn perform(
         &self,
         op: &Op,
-        buffer: Buffer,
+        buffer: &Buffer,
         scratch: &mut Vec<u8>,
         ticket: &mut ReadTicket,
         went: &mut Went,
     ) -> Result<(), String> {
         let disk = &self.setup.disk;
-        let lba = op.offset_bytes / u64::from(self.block_bytes);
-        let blocks = op.bytes / self.block_bytes;
+        let (lba, blocks) = (self.blocks(op.offset_bytes), self.blocks(op.bytes.into()) as u32);
+        let bytes = op.bytes as usize;
         let checks = self.setup.checks.as_deref();
         match op.kind {
             OpKind::Read => {
                 if let Some(checks) = checks {
                     checks.ledger.borrow().start_read_again(ticket, lba, blocks);
                 }
-                let (buffer, result) = pin!(self.read(lba, buffer, went)).await;
-                result?;
-                checks.map_or(Ok(()), |checks| self.check(checks, ticket, &buffer, scratch))
+                pin!(self.read(lba, buffer, bytes, went)).await?;
+                checks.map_or(Ok(()), |checks| self.check(checks, ticket, buffer, bytes, scratch))
             }
             OpKind::Write => {
-                let Some(checks) = checks else { return self.write(lba, buffer, went).await };
+                let Some(checks) = checks else {
+                    return self.write(lba, buffer, bytes, went).await;
+                };
                 let write = checks.ledger.borrow_mut().start_write(lba, blocks);
                 scratch.resize(op.bytes as usize, 0);
                 checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
                 buffer.copy_in(0, scratch);
-                let result = self.write(lba, buffer, went).await;
+                let result = self.write(lba, buffer, bytes, went).await;
                 checks.finish(write, &result);
                 result
             }
@@ -403,34 +407,55 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
     }
 
-    /// Reads, in as many commands as the disk needs for it.
+    /// How many blocks so many bytes are. A block is a power of two, and a division takes long.
+    fn blocks(&self, bytes: u64) -> u64 {
+        bytes >> self.block_bytes.trailing_zeros()
+    }
+
+    /// Reads so many bytes to the buffer's beginning, in as many commands as the disk needs for it.
     async fn read(
         &self,
         lba: u64,
-        buffer: Buffer,
+        buffer: &Buffer,
+        bytes: usize,
         went: &mut Went,
-    ) -> (Buffer, Result<(), String>) {
-        for (offset, bytes) in self.parts(&buffer) {
-            let at = Lba(lba + offset as u64 / u64::from(self.block_bytes));
-            let read = pin!(self.setup.disk.read(at, buffer.part(offset, bytes)));
+    ) -> Result<(), String> {
+        let mut done = 0;
+        while done < bytes {
+            let (at, part) = self.part(lba, buffer, done, bytes);
+            let read = pin!(self.setup.disk.read(at, part));
             let (_, result) = read.await;
             went.add_journey(&self.rt);
-            if let Err(error) = result {
-                return (buffer, Err(self.failed(OpKind::Read, error)));
-            }
+            result.map_err(|error| self.failed(OpKind::Read, error))?;
+            done += self.command_bytes_max;
         }
-        (buffer, Ok(()))
+        Ok(())
     }
 
-    async fn write(&self, lba: u64, buffer: Buffer, went: &mut Went) -> Result<(), String> {
-        for (offset, bytes) in self.parts(&buffer) {
-            let at = Lba(lba + offset as u64 / u64::from(self.block_bytes));
-            let write = pin!(self.setup.disk.write(at, buffer.part(offset, bytes), false));
+    /// Writes as many bytes of the buffer's beginning.
+    async fn write(
+        &self,
+        lba: u64,
+        buffer: &Buffer,
+        bytes: usize,
+        went: &mut Went,
+    ) -> Result<(), String> {
+        let mut done = 0;
+        while done < bytes {
+            let (at, part) = self.part(lba, buffer, done, bytes);
+            let write = pin!(self.setup.disk.write(at, part, false));
             let (_, result) = write.await;
             went.add_journey(&self.rt);
             result.map_err(|error| self.failed(OpKind::Write, error))?;
+            done += self.command_bytes_max;
         }
         Ok(())
+    }
+
+    /// What one command moves of what is left.
+    fn part(&self, lba: u64, buffer: &Buffer, done: usize, bytes: usize) -> (Lba, Buffer) {
+        let part = buffer.part(done, self.command_bytes_max.min(bytes - done));
+        (Lba(lba + self.blocks(done as u64)), part)
     }
 
     /// What is said of a failed command. Behind a device that is gone there is nothing left to ask for, nor
@@ -448,23 +473,17 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
     }
 
-    fn parts(&self, buffer: &Buffer) -> impl Iterator<Item = (usize, usize)> + use<D, P> {
-        let (bytes, most) =
-            (buffer.bytes(), self.setup.disk.geometry().transfer_bytes_max as usize);
-        (0..bytes.div_ceil(most)).map(move |n| (n * most, most.min(bytes - n * most)))
-    }
-
     fn check(
         &self,
         checks: &Checks,
         ticket: &ReadTicket,
         buffer: &Buffer,
+        bytes: usize,
         scratch: &mut Vec<u8>,
     ) -> Result<(), String> {
-        scratch.resize(buffer.bytes(), 0);
+        scratch.resize(bytes, 0);
         buffer.copy_out(0, scratch);
-        let blocks = buffer.bytes() as u64 / u64::from(self.block_bytes);
-        self.ran.borrow_mut().blocks_verified += blocks;
+        self.ran.borrow_mut().blocks_verified += self.blocks(bytes as u64);
         let ledger = checks.ledger.borrow();
         let found = ledger.check_read(
             ticket,
@@ -532,10 +551,10 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             let next = checks.ledger.borrow().next_written(from, most);
             let Some((lba, blocks)) = next else { return };
             checks.ledger.borrow().start_read_again(&mut ticket, lba, blocks);
-            let part = buffer.part(0, (blocks * self.block_bytes) as usize);
-            let mut went = Went::new();
-            let (part, result) = self.read(lba, part, &mut went).await;
-            let result = result.and_then(|()| self.check(&checks, &ticket, &part, &mut scratch));
+            let (bytes, mut went) = ((blocks * self.block_bytes) as usize, Went::new());
+            let result = self.read(lba, &buffer, bytes, &mut went).await;
+            let result =
+                result.and_then(|()| self.check(&checks, &ticket, &buffer, bytes, &mut scratch));
             if let Err(message) = result {
                 let message = format!("{}: read back: {message}", self.setup.job.name);
                 self.ran.borrow_mut().fail(message);

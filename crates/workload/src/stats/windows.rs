@@ -13,6 +13,9 @@ const WIDTH: Span = Span::ms(500);
 pub struct Windows {
     width: Span,
     counts: Vec<Counts>,
+    /// The window that was counted in last, and where it begins: most that comes is of the same one, and a
+    /// division takes longer than all else here.
+    last: (usize, Span),
 }
 
 /// What ended in a window.
@@ -65,12 +68,12 @@ impl Windows {
     /// If it is nothing.
     pub fn of(width: Span) -> Windows {
         assert!(width > Span::ZERO, "a window has a length");
-        Windows { width, counts: Vec::new() }
+        Windows { width, counts: Vec::new(), last: (0, Span::ZERO) }
     }
 
     /// An operation that took so long completed `at` after the beginning.
     pub fn count(&mut self, at: Span, bytes: u32, took: Span) {
-        let window = (at.0 / self.width.0) as usize;
+        let window = self.window_at(at);
         if window >= WINDOWS_MAX {
             return;
         }
@@ -78,6 +81,17 @@ impl Windows {
             self.counts.resize(window + 1, Counts::default());
         }
         self.counts[window].add(&Counts { ops: 1, bytes: bytes.into(), took, longest: took });
+    }
+
+    #[inline]
+    fn window_at(&mut self, at: Span) -> usize {
+        let (window, from) = self.last;
+        if at.0.wrapping_sub(from.0) < self.width.0 {
+            return window;
+        }
+        let window = at.0 / self.width.0;
+        self.last = (window as usize, Span(window * self.width.0));
+        window as usize
     }
 
     /// Every window up to the last that something ended in.
