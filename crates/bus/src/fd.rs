@@ -1,5 +1,5 @@
-//! Anonymous files, descriptors over a socket, event counters. A module of the bus with `unsafe`: each
-//! call is one system call on descriptors and buffers that we own.
+//! Anonymous files, mappings, descriptors over a socket, event counters. A module of the bus with `unsafe`:
+//! each call is one system call on descriptors and buffers that we own.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -7,11 +7,35 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::ptr::{self, NonNull};
 use std::vec::Vec;
 
 use crate::Memory;
 use crate::shared::REGION_ALIGN;
 use wire::BusAddr;
+
+/// Maps a part of a file, at a place of the kernel's choice. Whoever keeps it unmaps it.
+pub(crate) fn map(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    bytes: usize,
+    writable: bool,
+) -> io::Result<NonNull<u8>> {
+    let offset =
+        libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
+    let start = unsafe {
+        libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Larger pages where the kernel has them for shared memory; no matter if it refuses.
+    // SAFETY: the range is the mapping just made.
+    unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
+    Ok(NonNull::new(start.cast()).expect("a mapping is not at zero"))
+}
 
 /// A file without a name, in memory, whose length cannot change any more: a mapping of it never
 /// faults, whatever the other side does.

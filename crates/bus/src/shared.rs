@@ -106,7 +106,7 @@ impl Memory {
         bytes: usize,
         base: BusAddr,
     ) -> std::io::Result<Memory> {
-        let start = map(fd, 0, bytes, true)?;
+        let start = crate::fd::map(fd, 0, bytes, true)?;
         let owner = Owner::Mapping;
         Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
@@ -121,7 +121,7 @@ impl Memory {
         base: BusAddr,
         writable: bool,
     ) -> std::io::Result<Memory> {
-        let start = map(fd, offset, bytes, writable)?;
+        let start = crate::fd::map(fd, offset, bytes, writable)?;
         let slot = match crate::guard::guard(start.as_ptr().addr(), bytes) {
             Ok(slot) => slot,
             Err(error) => {
@@ -388,38 +388,6 @@ impl Drop for Region {
             Owner::Lent => {}
         }
     }
-}
-
-/// Maps a part of a file.
-#[cfg(feature = "std")]
-fn map(
-    fd: std::os::fd::BorrowedFd<'_>,
-    offset: u64,
-    bytes: usize,
-    writable: bool,
-) -> std::io::Result<NonNull<u8>> {
-    use std::os::fd::AsRawFd;
-    let offset = libc::off_t::try_from(offset)
-        .map_err(|_| std::io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
-    let start = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            bytes,
-            protection,
-            libc::MAP_SHARED,
-            fd.as_raw_fd(),
-            offset,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error());
-    }
-    // Larger pages where the kernel has them for shared memory; no matter if it refuses.
-    // SAFETY: the range is the mapping just made.
-    unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
-    Ok(NonNull::new(start.cast()).expect("a mapping is not at zero"))
 }
 
 /// Bytes of a cache line.
