@@ -5,7 +5,8 @@
 //! the first. What a reader waits for before its first byte is the access and those overheads; the
 //! stream itself is pipelined with whatever takes the bytes away.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use core::ops::Range;
 
 use runtime::{Line, Rt, Span, Time, Waits};
 
@@ -50,8 +51,48 @@ pub struct Banked {
     blocks: u64,
     block_bytes: u32,
     waits: Waits,
-    pace: Pace,
+    /// None: it takes no time.
+    model: Option<Model>,
+}
+
+/// A medium in time: its numbers, and its lines.
+struct Model {
+    timing: Timing,
+    row: Divisor,
+    round: Divisor,
+    each: Divisor,
     channels: Vec<Channel>,
+    /// Bytes whose stream was worked out last, and what it takes: most requests are of one length.
+    streamed: Cell<(u64, Span)>,
+}
+
+/// A number that much is divided by. Most are powers of two, and a division takes longer than all the rest.
+#[derive(Clone, Copy)]
+struct Divisor {
+    by: u64,
+    log2: Option<u32>,
+}
+
+impl Divisor {
+    fn new(by: u32) -> Divisor {
+        Divisor { by: by.into(), log2: by.is_power_of_two().then(|| by.ilog2()) }
+    }
+
+    /// How often it goes into a number, and what is left.
+    #[inline]
+    fn of(self, number: u64) -> (u64, u64) {
+        match self.log2 {
+            Some(log2) => (number >> log2, number & (self.by - 1)),
+            None => (number / self.by, number % self.by),
+        }
+    }
+
+    /// How often, if what is left counts as a whole.
+    #[inline]
+    fn ceil(self, number: u64) -> u64 {
+        let (whole, left) = self.of(number);
+        whole + u64::from(left > 0)
+    }
 }
 
 #[derive(Default)]
@@ -66,13 +107,9 @@ impl Banked {
     /// # Panics
     /// If the timing has no channel, bank, row or rate: the plan's check comes first.
     pub fn new(rt: &Rt, contents: Contents, pace: Pace) -> Banked {
-        let channels = match &pace {
-            Pace::Immediate => Vec::new(),
-            Pace::Modelled(t) => {
-                assert!(t.channels > 0 && t.banks > 0 && t.row_bytes > 0 && t.bytes_per_s > 0);
-                let banks = || (0..t.banks).map(|_| Line::default()).collect();
-                (0..t.channels).map(|_| Channel { bus: Line::default(), banks: banks() }).collect()
-            }
+        let model = match pace {
+            Pace::Immediate => None,
+            Pace::Modelled(timing) => Some(Model::new(timing)),
         };
         Banked {
             rt: rt.clone(),
@@ -80,52 +117,13 @@ impl Banked {
             block_bytes: contents.block_bytes(),
             contents: RefCell::new(contents),
             waits: Waits { turn: rt.stage("media wait"), service: rt.stage("media") },
-            pace,
-            channels,
+            model,
         }
     }
 
     /// Gives the contents back, as after a power cut or for another device.
     pub fn into_contents(self) -> Contents {
         self.contents.into_inner()
-    }
-
-    /// Occupies the banks of a request's rows from now on; returns when the first access begins and
-    /// when the last is over.
-    fn access(&self, timing: &Timing, rows: Rows, factor: u64) -> (Time, Time) {
-        let now = self.rt.now();
-        let (mut begin, mut over) = (Time::NEVER, now);
-        for (row, bytes) in rows.each(timing) {
-            let access = timing.first_byte * factor;
-            let (channel, bank) = self.place(row, timing);
-            let turn = channel.banks[bank].reserve(now, access + timing.stream(bytes));
-            begin = begin.min(turn.begin);
-            over = over.max(turn.begin + access);
-        }
-        (begin, over)
-    }
-
-    /// Occupies the channels of a request's rows from now on; returns when the stream may begin and
-    /// when it is over.
-    fn stream(&self, timing: &Timing, rows: Rows) -> (Time, Time) {
-        let now = self.rt.now();
-        let used = rows.count(timing).min(u64::from(timing.channels));
-        let overhead = timing.next_row * (rows.count(timing) - 1).div_ceil(used);
-        let span = overhead + timing.stream((rows.end - rows.begin).div_ceil(used));
-        let (mut begin, mut end) = (now, now);
-        for row in 0..used {
-            let (channel, _) = self.place(rows.begin / u64::from(timing.row_bytes) + row, timing);
-            let turn = channel.bus.reserve(now, span);
-            begin = begin.max(turn.begin);
-            end = end.max(turn.end);
-        }
-        (begin + overhead, end)
-    }
-
-    fn place(&self, row: u64, timing: &Timing) -> (&Channel, usize) {
-        let channels = u64::from(timing.channels);
-        let channel = &self.channels[(row % channels) as usize];
-        (channel, (row / channels % u64::from(timing.banks)) as usize)
     }
 
     fn rows(&self, at: Extent) -> Rows {
@@ -136,12 +134,12 @@ impl Banked {
     /// Banks first, then the channel: it is asked for when the rows are there, so that a busy bank
     /// holds up nobody else's stream.
     async fn read_time(&self, rows: Rows) -> Time {
-        let Pace::Modelled(timing) = &self.pace else { return Time::ZERO };
-        let (begin, over) = self.access(timing, rows, 1);
+        let Some(model) = &self.model else { return Time::ZERO };
+        let (begin, over) = model.access(self.rt.now(), rows, 1);
         self.rt.mark_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.mark(self.waits.service);
-        let (first, last) = self.stream(timing, rows);
+        let (first, last) = model.stream(self.rt.now(), rows);
         self.rt.sleep_until(first).await;
         self.rt.mark(self.waits.service);
         last
@@ -149,12 +147,12 @@ impl Banked {
 
     /// The channel first, then the banks.
     async fn write_time(&self, at: Extent) {
-        let Pace::Modelled(timing) = &self.pace else { return };
+        let Some(model) = &self.model else { return };
         let rows = self.rows(at);
-        let (_, last) = self.stream(timing, rows);
+        let (_, last) = model.stream(self.rt.now(), rows);
         self.rt.sleep_until(last).await;
         self.rt.mark(self.waits.service);
-        let (begin, over) = self.access(timing, rows, timing.write_factor);
+        let (begin, over) = model.access(self.rt.now(), rows, model.timing.write_factor);
         self.rt.mark_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
         self.rt.mark(self.waits.service);
@@ -169,27 +167,90 @@ impl Banked {
     }
 }
 
+impl Model {
+    fn new(timing: Timing) -> Model {
+        let t = &timing;
+        assert!(t.channels > 0 && t.banks > 0 && t.row_bytes > 0 && t.bytes_per_s > 0);
+        let banks = || (0..t.banks).map(|_| Line::default()).collect();
+        let channel = |_| Channel { bus: Line::default(), banks: banks() };
+        Model {
+            row: Divisor::new(t.row_bytes),
+            round: Divisor::new(t.channels),
+            each: Divisor::new(t.banks),
+            channels: (0..t.channels).map(channel).collect(),
+            streamed: Cell::new((0, Span::ZERO)),
+            timing,
+        }
+    }
+
+    /// Occupies the banks of a request's rows from now on; returns when the first access begins and
+    /// when the last is over.
+    fn access(&self, now: Time, rows: Rows, factor: u64) -> (Time, Time) {
+        let access = self.timing.first_byte * factor;
+        let (mut begin, mut over) = (Time::NEVER, now);
+        for row in self.numbers(rows) {
+            let low = (row * self.row.by).max(rows.begin);
+            let high = ((row + 1) * self.row.by).min(rows.end);
+            let (channel, bank) = self.place(row);
+            let turn = channel.banks[bank].reserve(now, access + self.streams(high - low));
+            begin = begin.min(turn.begin);
+            over = over.max(turn.begin + access);
+        }
+        (begin, over)
+    }
+
+    /// Occupies the channels of a request's rows from now on; returns when the stream may begin and
+    /// when it is over.
+    fn stream(&self, now: Time, rows: Rows) -> (Time, Time) {
+        let (numbers, bytes) = (self.numbers(rows), rows.end - rows.begin);
+        let count = numbers.end - numbers.start;
+        let (used, later, each) = match count.min(self.round.by) {
+            1 => (1, count - 1, bytes),
+            used => (used, (count - 1).div_ceil(used), bytes.div_ceil(used)),
+        };
+        let overhead = self.timing.next_row * later;
+        let span = overhead + self.streams(each);
+        let (mut begin, mut end) = (now, now);
+        for row in 0..used {
+            let (channel, _) = self.place(numbers.start + row);
+            let turn = channel.bus.reserve(now, span);
+            begin = begin.max(turn.begin);
+            end = end.max(turn.end);
+        }
+        (begin + overhead, end)
+    }
+
+    #[inline]
+    fn place(&self, row: u64) -> (&Channel, usize) {
+        let (lap, channel) = self.round.of(row);
+        (&self.channels[channel as usize], self.each.of(lap).1 as usize)
+    }
+
+    /// The numbers of a request's rows.
+    #[inline]
+    fn numbers(&self, rows: Rows) -> Range<u64> {
+        self.row.of(rows.begin).0..self.row.ceil(rows.end)
+    }
+
+    /// What so many bytes take.
+    #[inline]
+    fn streams(&self, bytes: u64) -> Span {
+        match self.streamed.get() {
+            (known, span) if known == bytes => span,
+            _ => {
+                let span = self.timing.stream(bytes);
+                self.streamed.set((bytes, span));
+                span
+            }
+        }
+    }
+}
+
 /// The bytes of a request, to be cut into rows.
 #[derive(Clone, Copy)]
 struct Rows {
     begin: u64,
     end: u64,
-}
-
-impl Rows {
-    fn count(self, timing: &Timing) -> u64 {
-        let row_bytes = u64::from(timing.row_bytes);
-        self.end.div_ceil(row_bytes) - self.begin / row_bytes
-    }
-
-    /// The number of each row, and how many of its bytes are wanted.
-    fn each(self, timing: &Timing) -> impl Iterator<Item = (u64, u64)> {
-        let row_bytes = u64::from(timing.row_bytes);
-        (self.begin / row_bytes..self.end.div_ceil(row_bytes)).map(move |row| {
-            let (low, high) = (row * row_bytes, (row + 1) * row_bytes);
-            (row, high.min(self.end) - low.max(self.begin))
-        })
-    }
 }
 
 impl Timing {
@@ -224,7 +285,7 @@ impl Media for Banked {
 
     #[inline]
     fn is_immediate(&self) -> bool {
-        matches!(self.pace, Pace::Immediate)
+        self.model.is_none()
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {

@@ -1,19 +1,28 @@
 //! What is due when.
 //!
-//! Most timers are armed for soon and fire soon. So the next ones are kept in a short sorted list, in
-//! which a place is found by halving, and firing is taking the first; a heap holds what
-//! the list has no room for.
+//! Most timers are armed for soon and fire soon. So time is cut into stretches, and for each of the next ones
+//! there is a list of what is due in it, the earliest first: nearly always a few timers, so that a place is
+//! found by a look or two, and firing is taking the first of the first list. This is a calendar queue (Brown,
+//! "Calendar Queues: A Fast O(1) Priority Queue Implementation for the Simulation Event Set Problem") of one
+//! year; a heap holds the years behind it.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::task::Waker;
 
 use crate::rt::{OUTSIDE, Parked, TaskId};
 use crate::time::Time;
 
-/// Timers of which the list has room: a thousand words are moved as fast as a heap is searched.
-const NEAR: usize = 128;
+/// The length of a stretch of time, as a power of two of picoseconds: 66 ns, in which a busy link has a few
+/// events.
+const STRETCH_LOG2: u32 = 16;
+
+/// Stretches that have lists: what a flash page takes to be read lies in them.
+const STRETCHES: usize = 1024;
+
+/// Of a list: there is no other.
+const NOBODY: u32 = u32::MAX;
 
 /// Bits of a timer's number: at a hundred million a second, three hours of work.
 const SEQUENCE_BITS: u32 = 40;
@@ -45,56 +54,151 @@ impl Timer {
     }
 }
 
-/// A short sorted list, the earliest first, with room at both ends: what is shorter moves.
+/// Out of line, so that what checks is small.
+#[cold]
+#[inline(never)]
+fn too_many() -> ! {
+    panic!("timers are numbered with {SEQUENCE_BITS} bits, and wake tasks of {TASK_BITS}");
+}
+
+/// A timer, and the next in its list.
+struct Node {
+    timer: Timer,
+    next: u32,
+}
+
+/// The timers of the next stretches of time, and those that are late.
 struct Near {
-    room: Box<[Timer]>,
-    from: usize,
-    to: usize,
+    /// The first timer of each stretch, which has its place by its number.
+    first: [u32; STRETCHES],
+    /// A bit for each stretch that has timers.
+    used: [u64; STRETCHES / 64],
+    /// The number of the earliest stretch that has a list. What was armed for a moment before it is in its
+    /// list, before all others.
+    from: u64,
+    nodes: Vec<Node>,
+    /// The first of the nodes that are free.
+    free: u32,
 }
 
 impl Near {
     fn new() -> Near {
-        let room = alloc::vec![Timer(0); 4 * NEAR].into_boxed_slice();
-        Near { room, from: NEAR, to: NEAR }
+        Near {
+            first: [NOBODY; STRETCHES],
+            used: [0; STRETCHES / 64],
+            from: 0,
+            nodes: Vec::with_capacity(64),
+            free: NOBODY,
+        }
+    }
+
+    /// The place of the stretch that a moment lies in, if it has a list.
+    #[inline]
+    fn place(&self, at: Time) -> Option<usize> {
+        let number = (at.0 >> STRETCH_LOG2).max(self.from);
+        (number - self.from < STRETCHES as u64).then_some(number as usize % STRETCHES)
+    }
+
+    /// The place and the number of the first stretch that has timers.
+    #[inline]
+    fn next(&self) -> Option<(usize, u64)> {
+        let begin = self.from as usize % STRETCHES;
+        let (word, bit) = (begin / 64, begin % 64);
+        let rest = self.used[word] >> bit;
+        if rest != 0 {
+            let ahead = rest.trailing_zeros();
+            return Some((begin + ahead as usize, self.from + u64::from(ahead)));
+        }
+        self.next_behind(begin)
+    }
+
+    /// The same, where none of its word's rest has any.
+    fn next_behind(&self, begin: usize) -> Option<(usize, u64)> {
+        let words = self.used.len();
+        (1..=words).find_map(|ahead| {
+            let word = (begin / 64 + ahead) % words;
+            let bits = self.used[word];
+            let place = word * 64 + bits.trailing_zeros() as usize;
+            let number = self.from + ((place + STRETCHES - begin) % STRETCHES) as u64;
+            (bits != 0).then_some((place, number))
+        })
     }
 
     #[inline]
-    fn list(&self) -> &[Timer] {
-        &self.room[self.from..self.to]
+    fn first(&self) -> Option<Timer> {
+        let (place, _) = self.next()?;
+        Some(self.nodes[self.first[place] as usize].timer)
     }
 
-    /// Adds a timer that was armed after all that are there.
+    /// The link to the first timer of a list that is no earlier than this, and what it links to.
+    #[inline]
+    fn find(&self, place: usize, timer: Timer) -> (Option<u32>, u32) {
+        let (mut before, mut here) = (None, self.first[place]);
+        while here != NOBODY && self.nodes[here as usize].timer < timer {
+            (before, here) = (Some(here), self.nodes[here as usize].next);
+        }
+        (before, here)
+    }
+
+    #[inline]
+    fn link(&mut self, place: usize, before: Option<u32>, to: u32) {
+        match before {
+            Some(node) => self.nodes[node as usize].next = to,
+            None => self.first[place] = to,
+        }
+    }
+
     #[inline(always)]
-    fn insert(&mut self, timer: Timer) {
-        if self.from == 0 || self.to == self.room.len() {
-            self.recentre();
+    fn insert(&mut self, place: usize, timer: Timer) {
+        let (before, next) = self.find(place, timer);
+        let node = Node { timer, next };
+        if self.free == NOBODY {
+            self.grow();
         }
-        let (list, at) = (self.list(), timer.at());
-        // Of those for the same moment it is the last, so that moments are all that is compared.
-        let place = list.partition_point(|other| other.at() <= at);
-        if place < list.len() / 2 {
-            self.from -= 1;
-            let first = self.from;
-            self.room.copy_within(first + 1..first + 1 + place, first);
-        } else {
-            self.room.copy_within(self.from + place..self.to, self.from + place + 1);
-            self.to += 1;
-        }
-        self.room[self.from + place] = timer;
+        let here = self.free;
+        self.free = core::mem::replace(&mut self.nodes[here as usize], node).next;
+        self.link(place, before, here);
+        self.used[place / 64] |= 1 << (place % 64);
     }
 
-    fn remove(&mut self, place: usize) {
-        self.room.copy_within(self.from + place + 1..self.to, self.from + place);
-        self.to -= 1;
-    }
-
-    /// The list has come to an end of its room.
+    /// Makes a free node.
     #[cold]
-    fn recentre(&mut self) {
-        let length = self.to - self.from;
-        let from = (self.room.len() - length) / 2;
-        self.room.copy_within(self.from..self.to, from);
-        (self.from, self.to) = (from, from + length);
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.free = self.nodes.len() as u32;
+        self.nodes.push(Node { timer: Timer(0), next: NOBODY });
+    }
+
+    /// Takes a timer out of its list, if it is there.
+    fn remove(&mut self, place: usize, timer: Timer) {
+        let (before, here) = self.find(place, timer);
+        if here != NOBODY && self.nodes[here as usize].timer == timer {
+            self.unlink(place, before, here);
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, place: usize, before: Option<u32>, here: u32) {
+        let next = core::mem::replace(&mut self.nodes[here as usize].next, self.free);
+        self.free = here;
+        self.link(place, before, next);
+        if self.first[place] == NOBODY {
+            self.used[place / 64] &= !(1 << (place % 64));
+        }
+    }
+
+    /// Takes the first timer, if it is due.
+    #[inline]
+    fn take(&mut self, until: Time) -> Option<Timer> {
+        let (place, number) = self.next()?;
+        let here = self.first[place];
+        let timer = self.nodes[here as usize].timer;
+        if timer.at() > until {
+            return None;
+        }
+        self.unlink(place, None, here);
+        self.from = number;
+        Some(timer)
     }
 }
 
@@ -103,7 +207,7 @@ impl Near {
 pub(crate) struct Timers {
     /// The next to fire.
     near: Near,
-    /// The others: all of them later.
+    /// The others: all of them in stretches that have no list yet.
     far: BinaryHeap<Reverse<Timer>>,
     /// Wakers of foreign combinators, by the number of their timer.
     foreign: BTreeMap<u64, Waker>,
@@ -114,7 +218,7 @@ impl Timers {
     pub(crate) fn new() -> Timers {
         Timers {
             near: Near::new(),
-            far: BinaryHeap::with_capacity(NEAR),
+            far: BinaryHeap::with_capacity(64),
             foreign: BTreeMap::new(),
             sequence: 0,
         }
@@ -135,19 +239,15 @@ impl Timers {
 
     /// As [`arm`](Timers::arm), for a task.
     pub(crate) fn arm_task(&mut self, at: Time, task: TaskId) -> Timer {
-        assert!(task.0 < TASK_MASK || task == OUTSIDE, "timers wake tasks of {TASK_BITS} bits");
         let sequence = self.sequence;
         self.sequence += 1;
-        assert!(sequence >> SEQUENCE_BITS == 0, "timers are numbered with {SEQUENCE_BITS} bits");
-        let timer = Timer::new(at, sequence, task);
-        if !self.far.is_empty() && self.near.list().last().is_none_or(|latest| timer > *latest) {
-            self.far.push(Reverse(timer));
-            return timer;
+        if sequence >> SEQUENCE_BITS != 0 || (task.0 >= TASK_MASK && task != OUTSIDE) {
+            too_many();
         }
-        self.near.insert(timer);
-        if self.near.to - self.near.from > NEAR {
-            self.near.to -= 1;
-            self.far.push(Reverse(self.near.room[self.near.to]));
+        let timer = Timer::new(at, sequence, task);
+        match self.near.place(at) {
+            Some(place) => self.near.insert(place, timer),
+            None => self.far.push(Reverse(timer)),
         }
         timer
     }
@@ -155,28 +255,30 @@ impl Timers {
     /// Takes a timer back. One that has fired is no more.
     pub(crate) fn disarm(&mut self, timer: Timer) {
         self.foreign.remove(&timer.sequence());
-        match self.near.list().binary_search(&timer) {
-            Ok(place) => self.near.remove(place),
-            Err(_) => self.far.retain(|other| other.0 != timer),
+        match self.near.place(timer.at()) {
+            Some(place) => self.near.remove(place, timer),
+            None => self.far.retain(|other| other.0 != timer),
         }
     }
 
     /// The moment of the next timer.
     #[inline]
     pub(crate) fn next_at(&self) -> Option<Time> {
-        let next = self.near.list().first().or_else(|| self.far.peek().map(|timer| &timer.0));
-        next.map(|timer| timer.at())
+        let next = self.near.first().or_else(|| self.far.peek().map(|timer| timer.0));
+        next.map(Timer::at)
     }
 
     /// Fires the next timer, if it is due by `until`: its moment, its task, and the waker of a foreign
     /// combinator inside that, if any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fire(&mut self, until: Time) -> Option<(Time, TaskId, Option<Waker>)> {
-        if self.near.list().is_empty() {
+        let timer = match self.near.take(until) {
+            Some(timer) => timer,
+            None => self.fire_far(until)?,
+        };
+        if !self.far.is_empty() {
             self.bring_near();
         }
-        let timer = *self.near.list().first().filter(|timer| timer.at() <= until)?;
-        self.near.from += 1;
         let foreign = match self.foreign.is_empty() {
             true => None,
             false => self.foreign.remove(&timer.sequence()),
@@ -184,12 +286,24 @@ impl Timers {
         Some((timer.at(), timer.task(), foreign))
     }
 
-    /// Fills half the list from the heap.
+    /// The same, if none is near. The lists begin where it was due from then on.
     #[cold]
+    fn fire_far(&mut self, until: Time) -> Option<Timer> {
+        if self.near.next().is_some() || self.far.peek()?.0.at() > until {
+            return None;
+        }
+        let Reverse(timer) = self.far.pop()?;
+        self.near.from = timer.at().0 >> STRETCH_LOG2;
+        Some(timer)
+    }
+
+    /// Stretches have come near: what is due in them goes into their lists.
     fn bring_near(&mut self) {
-        for _ in 0..NEAR / 2 {
-            let Some(Reverse(timer)) = self.far.pop() else { return };
-            self.near.insert(timer);
+        while let Some(Reverse(timer)) = self.far.peek()
+            && let Some(place) = self.near.place(timer.at())
+        {
+            self.near.insert(place, *timer);
+            self.far.pop();
         }
     }
 }
@@ -199,8 +313,8 @@ mod tests {
     use super::*;
     use crate::dice::Dice;
 
-    /// Against a sorted map, with few timers and many, timers taken back, and moments that several
-    /// share.
+    /// Against a sorted map, with few timers and many, near ones, far ones and late ones, timers taken back,
+    /// and moments that several share.
     #[test]
     fn timers_fire_as_a_sorted_map_would_have_them() {
         for seed in 0..60 {
@@ -210,9 +324,13 @@ mod tests {
             for step in 0..6_000 {
                 // More are armed than fire, then fewer.
                 let arms = if step / 1_000 % 2 == 0 { 5 } else { 2 };
+                // Moments of one stretch, of those that have lists, and of those behind them.
+                let unit = [0, STRETCH_LOG2 - 4, STRETCH_LOG2, STRETCH_LOG2 + 6];
+                let unit = unit[dice.below(4) as usize];
                 match dice.below(8) {
                     die if die < arms => {
-                        let at = Time(now.0 + dice.below(400));
+                        let late = if dice.chance(1, 50) { 30 << unit } else { 0 };
+                        let at = Time((now.0 + (dice.below(400) << unit)).saturating_sub(late));
                         let timer = timers.arm(at, Parked::new(TaskId(armed), None));
                         oracle.insert((at, armed), timer);
                         armed += 1;
@@ -224,14 +342,14 @@ mod tests {
                         timers.disarm(timer);
                     }
                     _ => {
-                        let until = Time(now.0 + dice.below(20));
+                        let until = Time(now.0 + (dice.below(20) << unit));
                         let due = oracle.first_key_value().map(|(key, _)| *key);
                         let due = due.filter(|(at, _)| *at <= until);
                         let fired = timers.fire(until).map(|(at, task, _)| (at, task));
                         let due_task = due.map(|(at, number)| (at, TaskId(number)));
                         assert_eq!(fired, due_task, "seed {seed} step {step}");
                         if let Some(key) = due {
-                            now = key.0;
+                            now = now.max(key.0);
                             // Taking back what has fired changes nothing.
                             timers.disarm(oracle.remove(&key).unwrap());
                         }
@@ -241,7 +359,7 @@ mod tests {
                 let next = oracle.first_key_value().map(|((at, _), _)| *at);
                 assert_eq!(timers.next_at(), next, "seed {seed} step {step}");
             }
-            assert!(most > 2 * NEAR, "seed {seed}: at most {most} at a time");
+            assert!(most > 256, "seed {seed}: at most {most} at a time");
         }
     }
 }

@@ -29,20 +29,25 @@ pub(super) struct Bytes {
     pub runs: Vec<(u64, u32, u32)>,
 }
 
-/// The list of what is on its way, by the moment of landing.
+/// What goes one way: when it lands, its number among all that were posted, and what it is. What lands first
+/// stands first, and of two for the same moment that which was posted first. But for relaxed packets that is
+/// the order of posting.
+type OneWay = VecDeque<(Time, u64, Item)>;
+
+/// What is on its way, by the moment of landing.
 pub(super) struct Landings {
-    /// What lands first stands first, and of two for the same moment that which was posted first.
-    /// Nearly all is posted for a moment near one of the list's ends: behind what goes the same way, or
-    /// before what waits for the other.
-    due: RefCell<VecDeque<(Time, Item)>>,
+    up: RefCell<OneWay>,
+    down: RefCell<OneWay>,
+    posted: Cell<u64>,
     spare: RefCell<Vec<Bytes>>,
     task: Cell<Option<TaskId>>,
 }
 
 impl Landings {
     pub(super) fn new() -> Landings {
-        let due = RefCell::new(VecDeque::with_capacity(64));
-        Landings { due, spare: RefCell::default(), task: Cell::new(None) }
+        let one_way = || RefCell::new(VecDeque::with_capacity(64));
+        let (up, down, posted) = (one_way(), one_way(), Cell::new(0));
+        Landings { up, down, posted, spare: RefCell::default(), task: Cell::new(None) }
     }
 
     /// An empty load, with room left from an earlier one.
@@ -52,23 +57,32 @@ impl Landings {
 
     #[inline]
     fn put(&self, at: Time, item: Item) {
-        let mut due = self.due.borrow_mut();
+        let number = self.posted.get();
+        self.posted.set(number + 1);
+        let mut due = match item {
+            Item::Register { .. } => self.down.borrow_mut(),
+            Item::Memory(_) | Item::Interrupt { .. } => self.up.borrow_mut(),
+        };
         match due.back() {
-            Some((last, _)) if *last > at => {
-                let place = due.partition_point(|(other, _)| *other <= at);
-                due.insert(place, (at, item));
+            Some((last, ..)) if *last > at => {
+                let place = due.partition_point(|(other, ..)| *other <= at);
+                due.insert(place, (at, number, item));
             }
-            _ => due.push_back((at, item)),
+            _ => due.push_back((at, number, item)),
         }
     }
 
     #[inline]
     fn take_due(&self, now: Time) -> Option<Item> {
-        let mut due = self.due.borrow_mut();
-        match due.front() {
-            Some((at, _)) if *at <= now => due.pop_front().map(|(_, item)| item),
-            _ => None,
+        let (mut up, mut down) = (self.up.borrow_mut(), self.down.borrow_mut());
+        let first =
+            |way: &OneWay| way.front().map_or((Time::NEVER, 0), |(at, number, _)| (*at, *number));
+        let (next_up, next_down) = (first(&up), first(&down));
+        if next_up.0.min(next_down.0) > now {
+            return None;
         }
+        let way = if next_up < next_down { &mut up } else { &mut down };
+        way.pop_front().map(|(.., item)| item)
     }
 
     fn recycle(&self, mut bytes: Bytes) {
@@ -136,7 +150,9 @@ pub(super) fn start(bus: &Rc<Bus>) {
     // The bus owns the executor's handle, the executor the task: a weak link breaks the circle.
     let weak = Rc::downgrade(bus);
     let task = bus.rt.spawn(core::future::poll_fn(move |_| {
-        let Some(bus) = weak.upgrade() else { return Poll::Ready(()) };
+        let Some(bus) = weak.upgrade() else {
+            return Poll::Ready(());
+        };
         while let Some(item) = bus.landings.take_due(bus.rt.now()) {
             bus.arrive(item);
         }
