@@ -21,6 +21,9 @@ constexpr uint32_t EUI_LOW = 0x6f6f6402, EUI_HIGH = 0x6c656272;
 // Commands of each kind that wait at once, less one.
 constexpr uint32_t ABORTS = 3, EVENT_REQUESTS = 4;
 
+// The temperature that would be warned of, if any were measured.
+constexpr uint32_t WARNING_KELVIN = 350;
+
 struct IdentifyController {
     ON_DEVICE uint32_t operator()(uint32_t word) const {
         constexpr char SERIAL[] = "1", MODEL[] = "doorbell endpoint of another make", FIRMWARE[] = "1";
@@ -37,7 +40,7 @@ struct IdentifyController {
         case 108: return 1u << 24;                            // CNTRLTYPE: I/O
         case 256: return ABORTS << 16 | (EVENT_REQUESTS - 1) << 24;
         case 260: return 3;            // FRMW: one slot, read only
-        case 264: return 350u << 16;   // WCTEMP
+        case 264: return WARNING_KELVIN << 16; // WCTEMP
         case 268: return 360;          // CCTEMP
         case 512: return 0x4466;       // SQES, CQES
         case 516: return 1;            // NN
@@ -78,11 +81,22 @@ struct NamespaceDescriptors {
 // The logs that every controller has: errors (there are none), health, firmware.
 struct LogPage {
     uint32_t log;
-    uint32_t words;
+    // Of the health log: units of 1000 blocks of 512 bytes read and written, commands that did so.
+    uint64_t counts[4];
+
     ON_DEVICE uint32_t operator()(uint32_t word) const {
-        if (log == 2) return word == 0 ? 300u << 8 | 100u << 24 : word == 1 ? 10 : 0;
+        if (log == 2) return health(word);
         if (log == 3) return word == 0 ? 1 : word == 2 ? characters("1", 1, 0) : word == 3 ? 0x20202020 : 0;
         return 0;
+    }
+
+  private:
+    // Counts have sixteen bytes each, from byte 32 on.
+    ON_DEVICE uint32_t health(uint32_t word) const {
+        if (word == 0) return 300u << 8 | 100u << 24; // kelvin, spare
+        if (word == 1) return 10;                     // threshold of spare
+        if (word < 8 || word >= 24 || word % 4 > 1) return 0;
+        return static_cast<uint32_t>(counts[word / 4 - 2] >> (word % 4 * 32));
     }
 };
 

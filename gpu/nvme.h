@@ -13,6 +13,9 @@ constexpr uint32_t QUEUES = LINE_WORDS / 2;
 constexpr uint32_t QUEUE_ENTRIES = 1024;
 constexpr uint32_t ADMIN_ENTRIES = 4096;
 
+// Words that the host can only read: CAP, VS, a reserved one, CSTS.
+constexpr uint32_t READ_ONLY = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 6 | 1u << 7, READ_ONLY_LAST = 7;
+
 struct SubmissionQueue {
     uint64_t at;
     uint32_t entries; // 0: there is none
@@ -29,6 +32,21 @@ struct CompletionQueue {
     bool interrupts;
 };
 
+// What the health log counts since the controller was started.
+struct Health {
+    uint64_t reads, writes, bytes_read, bytes_written;
+    uint32_t block_log2;
+
+    ON_DEVICE void count(const Entries &entries, uint32_t entry) {
+        uint64_t bytes = static_cast<uint64_t>((entries.word(entry, 12) & 0xffff) + 1) << block_log2;
+        switch (entries.word(entry, 0) & 0xff) {
+        case opcode::READ: reads++, bytes_read += bytes; break;
+        case opcode::WRITE: writes++, bytes_written += bytes; break;
+        default: break;
+        }
+    }
+};
+
 // How a command ended: what its completion says.
 struct Ending {
     uint32_t result;
@@ -40,14 +58,20 @@ struct Nvme {
     SubmissionQueue submissions[QUEUES];
     CompletionQueue completions[QUEUES];
     uint32_t features[feature::LAST_KNOWN + 1];
+    uint32_t too_cold;           // the other threshold of temperature
+    uint64_t without_coalescing; // vectors
+    Health health;
     uint32_t event_requests;
     uint32_t configuration; // CC, when it was last looked at
+    uint32_t state;         // CSTS
     bool ready;
 
     ON_DEVICE void publish(const World &world);
     ON_DEVICE bool turn(const World &world, Interrupts &interrupts);
 
   private:
+    ON_DEVICE uint32_t read_only(uint32_t word) const;
+    ON_DEVICE bool restore(const World &world, const Line &registers) const;
     ON_DEVICE void configure(const World &world, uint32_t cc, const Line &registers);
     ON_DEVICE bool enable(const World &world, uint32_t cc, const Line &registers);
     ON_DEVICE void forget();
@@ -57,6 +81,9 @@ struct Nvme {
     ON_DEVICE Ending create(const World &world, const Entries &entries, uint32_t entry, bool submission);
     ON_DEVICE Ending remove(uint32_t number, bool submission);
     ON_DEVICE Ending get_set(uint32_t id, uint32_t value, bool set);
+    ON_DEVICE Ending temperature(uint32_t value, bool set);
+    ON_DEVICE Ending vector_configuration(uint32_t value, bool set);
+    ON_DEVICE uint32_t log_page(const World &world, const Entries &entries, uint32_t entry) const;
 };
 
 // Where a queue's doorbells lie (3.1.3.1 of the PCIe transport: a stride of four bytes).
@@ -106,14 +133,35 @@ ON_DEVICE Ending carry_out(const World &world, const Entries &entries, uint32_t 
 
 // Says what can be read, and that nothing is ready yet.
 ON_DEVICE void Nvme::publish(const World &world) {
-    configuration = 0;
+    configuration = state = 0;
     ready = false;
+    health = {};
+    health.block_log2 = world.medium.block_log2;
     forget();
-    // MQES, CQR, TO of 10 s; NVM command set.
-    put_word(world.window.at(reg::CAP), (QUEUE_ENTRIES - 1) | 1u << 16 | 20u << 24);
-    put_word(world.window.at(reg::CAP + 4), 1u << 5);
-    put_word(world.window.at(reg::VS), 0x00010400);
-    world.window.store(reg::CSTS, 0);
+    for (uint32_t word = 0; word <= READ_ONLY_LAST; word++)
+        if (READ_ONLY >> word & 1) world.window.store(4 * word, read_only(word));
+}
+
+// What a register says that the host can only read.
+ON_DEVICE uint32_t Nvme::read_only(uint32_t word) const {
+    switch (4 * word) {
+    case reg::CAP: return (QUEUE_ENTRIES - 1) | 1u << 16 | 20u << 24; // MQES, CQR, TO of 10 s
+    case reg::CAP + 4: return 1u << 5;                                // the NVM command set
+    case reg::VS: return 0x00010400;
+    case reg::CSTS: return state;
+    default: return 0;
+    }
+}
+
+// Memory that both have knows no register that is read only: what the host has written there is put right.
+ON_DEVICE bool Nvme::restore(const World &world, const Line &registers) const {
+    bool any = false;
+    for (uint32_t word = 0; word <= READ_ONLY_LAST; word++) {
+        if ((READ_ONLY >> word & 1) == 0 || registers.word(word) == read_only(word)) continue;
+        world.window.store(4 * word, read_only(word));
+        any = true;
+    }
+    return any;
 }
 
 ON_DEVICE void Nvme::forget() {
@@ -122,6 +170,9 @@ ON_DEVICE void Nvme::forget() {
         completions[i].entries = 0;
     }
     for (uint32_t i = 0; i <= feature::LAST_KNOWN; i++) features[i] = 0;
+    features[feature::TEMPERATURE] = WARNING_KELVIN;
+    too_cold = 0;
+    without_coalescing = 0;
     event_requests = 0;
 }
 
@@ -132,11 +183,14 @@ ON_DEVICE void Nvme::configure(const World &world, uint32_t cc, const Line &regi
     if (!is) {
         ready = false;
         forget();
+        put_word(world.window.at(reg::INTMS), 0);
+        put_word(world.window.at(reg::INTMC), 0);
     } else if (!was) {
         ready = enable(world, cc, registers);
     }
-    uint32_t csts = ready ? CSTS_RDY : is ? CSTS_CFS : 0;
-    world.window.store(reg::CSTS, csts | ((cc & CC_SHUTDOWN) != 0 ? CSTS_SHUT_DOWN : 0));
+    state = ready ? CSTS_RDY : is ? CSTS_CFS : 0;
+    state |= (cc & CC_SHUTDOWN) != 0 ? CSTS_SHUT_DOWN : 0;
+    world.window.store(reg::CSTS, state);
 }
 
 ON_DEVICE bool Nvme::enable(const World &world, uint32_t cc, const Line &registers) {
@@ -170,7 +224,7 @@ ON_DEVICE bool Nvme::turn(const World &world, Interrupts &interrupts) {
         configure(world, cc, registers);
         return true;
     }
-    bool found = false;
+    bool found = restore(world, registers), fenced = false;
     for (uint32_t queue = 0; ready && queue < QUEUES; queue++) {
         const SubmissionQueue &from = submissions[queue];
         uint32_t tail = doorbells.word(2 * queue);
@@ -181,8 +235,8 @@ ON_DEVICE bool Nvme::turn(const World &world, Interrupts &interrupts) {
         uint32_t used = head < to.entries ? (to.tail + to.entries - head) % to.entries : to.entries - 1;
         uint32_t free = to.entries - 1 - used;
         if (free == 0) continue;
-        if (!found) fence();
-        found = true;
+        if (!fenced) fence();
+        found = fenced = true;
         serve(world, interrupts, queue, tail, free);
         // A queue that was just created has a doorbell that this look has not seen.
         if (queue == 0) break;
@@ -205,6 +259,7 @@ ON_DEVICE void Nvme::serve(const World &world, Interrupts &interrupts, uint32_t 
         from.head = from.head + 1 == from.entries ? 0 : from.head + 1;
         Ending ending = queue == 0 ? administer(world, entries, entry) : carry_out(world, entries, entry);
         if (ending.held) continue;
+        if (queue != 0 && ending.status == status::SUCCESS) health.count(entries, entry);
         uint32_t *place = world.host.word(to.at + 16 * to.tail);
         put_word(place, ending.result);
         put_word(place + 1, 0);

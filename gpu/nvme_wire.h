@@ -26,12 +26,13 @@ constexpr uint32_t FLUSH = 0x00, WRITE = 0x01, READ = 0x02;
 namespace status {
 constexpr uint32_t DNR = 1u << 14;
 constexpr uint32_t SUCCESS = 0, INVALID_OPCODE = 0x01 | DNR, INVALID_FIELD = 0x02 | DNR;
-constexpr uint32_t DATA_TRANSFER = 0x04, INVALID_NAMESPACE = 0x0b | DNR, PRP_OFFSET = 0x13 | DNR;
+constexpr uint32_t SEQUENCE = 0x0c | DNR, DATA_TRANSFER = 0x04, INVALID_NAMESPACE = 0x0b | DNR, PRP_OFFSET = 0x13 | DNR;
 constexpr uint32_t LBA_RANGE = 0x80 | DNR, CQ_INVALID = 0x100 | DNR, QUEUE_IDENTIFIER = 0x101 | DNR;
 constexpr uint32_t QUEUE_SIZE = 0x102 | DNR, AER_LIMIT = 0x105 | DNR, INTERRUPT_VECTOR = 0x108 | DNR;
 constexpr uint32_t LOG_PAGE = 0x109 | DNR, QUEUE_DELETION = 0x10c | DNR;
 } // namespace status
 
 namespace feature {
-constexpr uint32_t NUMBER_OF_QUEUES = 0x07, VOLATILE_CACHE = 0x06, LAST_KNOWN = 0x0b;
+constexpr uint32_t POWER = 0x02, LBA_RANGE_TYPE = 0x03, TEMPERATURE = 0x04, VOLATILE_CACHE = 0x06;
+constexpr uint32_t NUMBER_OF_QUEUES = 0x07, VECTOR = 0x09, LAST_KNOWN = 0x0b;
 }

@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from .problem import Problem
-from .serving import INTERFACES, Endpoint
+from .serving import INTERFACES, Endpoint, doorbell
 
 SETS = ("--set", "host.memory=192 MiB", "--set", "host.retries=100")
 
@@ -48,11 +48,22 @@ def bad_greetings(endpoint):
     endpoint.expect("waiting for a host")
 
 
+def conforms(endpoint):
+    """What it has of NVMe, against the specification, case by case."""
+    with Endpoint(endpoint, "nvme") as served:
+        command = [str(doorbell()), "conformance", "--socket", served.socket, "--data", "erase"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
+        if said.returncode != 0:
+            raise Problem(f"{' '.join(command)}:\n{said.stdout}{said.stderr}")
+        print(said.stdout.splitlines()[-1], flush=True)
+
+
 def all_faces(programs):
     """Every interface, at depth and under resets; then one host after another has been served by each."""
     endpoint, hostile = programs
     if subprocess.run([str(hostile)], check=False).returncode != 0:
         raise Problem(f"{hostile} has found something")
+    conforms(endpoint)
     for interface in INTERFACES:
         with Endpoint(endpoint, interface) as served:
             bad_greetings(served)

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-use bus::live::{LiveHost, Shared};
+use bus::live::{self, LiveHost, Shared};
 use bus::sim::SimBus;
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
 use conformance::{Case, Ran, Table};
 use media::contents::Keep;
-use runtime::{Log, Rt, STD_CLOCK};
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use crate::device::{self, Clock, Device, Kept};
 use crate::hardware;
@@ -30,6 +30,8 @@ pub enum Controller<'a> {
     Simulated,
     /// One of the plan, on a thread of its own.
     Thread,
+    /// That of the device which listens at this socket, over shared memory.
+    Socket(&'a Path),
     /// The function of the vfio-user server that listens at this socket.
     VfioUser(&'a Path),
     /// The PCI function at this address, which Linux's VFIO has.
@@ -63,11 +65,12 @@ pub fn run(
     match controller {
         Controller::Simulated => simulated(plan, wanted, each),
         Controller::Thread => on_a_thread(plan, wanted, each),
+        Controller::Socket(socket) => over_socket(plan, socket, wanted, each),
         Controller::VfioUser(socket) => {
             let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
             let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
             let connection = connection.map_err(RunError::of)?;
-            Ok(live(|rt| connection.host(rt), wanted, each))
+            Ok(in_wall_time(|rt| connection.host(rt), wanted, each))
         }
         Controller::Vfio(address) => {
             let ours = Nvme::function(plan).expect("NVMe is a PCI function");
@@ -78,7 +81,7 @@ pub fn run(
                 vectors: VECTORS,
             };
             let function = vfio::Function::open(address, &function).map_err(RunError::of)?;
-            Ok(live(|rt| function.host(rt), wanted, each))
+            Ok(in_wall_time(|rt| function.host(rt), wanted, each))
         }
         Controller::Qtest { socket, memory } => {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -109,7 +112,32 @@ fn simulated(
     table
 }
 
-fn live(
+/// The device in another process is asked now and then whether it lives.
+fn over_socket(
+    plan: &Plan,
+    socket: &Path,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = shared.with_masks(Nvme::MASKS).host(&rt);
+    let watched = host.clone();
+    let watch = async {
+        until(&rt, || client.is_gone()).await;
+        watched.mark_gone();
+        core::future::pending::<()>().await;
+    };
+    let ran = rt.block_on(race(Table::run(Rc::new(host), wanted, each), watch));
+    rt.drop_tasks();
+    match ran {
+        Either::First(table) => Ok(table),
+        Either::Second(()) => unreachable!("the watch never ends"),
+    }
+}
+
+fn in_wall_time(
     port: impl FnOnce(&Rt) -> LiveHost,
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&Ran),
@@ -134,7 +162,7 @@ fn on_a_thread(
         let device = scope.spawn(move || serve(plan, shared, started, stop));
         // Registers say nothing before. A device that fails to start says why when it is joined.
         let _ = starts.recv();
-        let table = live(|rt| shared.host(rt), wanted, each);
+        let table = in_wall_time(|rt| shared.host(rt), wanted, each);
         drop(stopping);
         match device.join() {
             Ok(served) => served.map(|()| table),

@@ -19,6 +19,9 @@ pub(super) struct Conformance {
     /// Which world
     #[arg(long, value_enum, default_value_t = World::Both)]
     world: World,
+    /// The device that listens at this socket: another process's, over shared memory
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["vfio_user", "vfio", "qtest"])]
+    socket: Option<PathBuf>,
     /// The function of the vfio-user server that listens at this socket
     #[arg(long, value_name = "SOCKET")]
     vfio_user: Option<PathBuf>,
@@ -74,6 +77,10 @@ pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
         return Ok(true);
     }
     let plan = typed.sets.open(&typed.plan)?;
+    if let Some(socket) = &typed.socket {
+        let title = format!("over shared memory, {}", socket.display());
+        return try_one(typed, &plan, Controller::Socket(socket), &title);
+    }
     if let Some(socket) = &typed.vfio_user {
         let title = format!("over vfio-user, {}", socket.display());
         return try_one(typed, &plan, Controller::VfioUser(socket), &title);
