@@ -1,6 +1,7 @@
 //! What a job of fio works on: its requests, and when they have ended.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fnvme::{Client, Device, Direction, Error, Request, Ticket, Transfer};
@@ -64,7 +65,22 @@ enum Way {
     /// libfnvme: each request has a place of its own in the DMA buffer.
     Fastpath(Box<Client>),
     /// Another interface, in a thread.
-    Other(Disk),
+    Other(Other),
+}
+
+/// Who asks goes before the drive, which ends when nobody does.
+struct Other {
+    client: disk::Client,
+    done: Receiver<disk::Done>,
+    disk: Disk,
+}
+
+impl Other {
+    fn start(interface: &str, bytes: u64) -> Result<Other, String> {
+        let disk = Disk::start(interface, bytes).map_err(|error| error.to_string())?;
+        let (client, done) = disk.client();
+        Ok(Other { client, done, disk })
+    }
 }
 
 /// Jobs that are threads of one process share a drive.
@@ -98,7 +114,7 @@ impl Job {
             let device = shared.as_ref().expect("just put there");
             Way::Fastpath(Box::new(device.alloc(size()?).map_err(|error| error.to_string())?))
         } else {
-            Way::Other(Disk::start(&interface, size()?).map_err(|error| error.to_string())?)
+            Way::Other(Other::start(&interface, size()?)?)
         };
         Ok(Job { way, under_way: (0..DEPTH).map(|_| None).collect(), waiting: VecDeque::new() })
     }
@@ -124,7 +140,8 @@ impl Job {
                     Kind::Write => disk::Operation::Write(buffers.from(asked.at, asked.bytes)),
                     Kind::Flush => disk::Operation::Flush,
                 };
-                disk.begin(place, asked.offset, operation).map_err(|_| Error::Gone)?;
+                let begun = disk.client.begin(place as u64, asked.offset, operation, false);
+                begun.map_err(|_| Error::Gone)?;
                 None
             }
         };
@@ -151,9 +168,9 @@ impl Job {
                 }
             }
             Way::Other(disk) => {
-                while let Some(done) = disk.done() {
+                while let Ok(done) = disk.done.try_recv() {
                     let UnderWay { asked, .. } =
-                        self.under_way[done.tag].take().expect("it was begun");
+                        self.under_way[done.tag as usize].take().expect("it was begun");
                     if let (Ok(bytes), Kind::Read) = (&done.result, asked.kind) {
                         buffers.to(asked.at, bytes);
                     }
@@ -175,7 +192,7 @@ impl Job {
     pub fn is_gone(&self) -> bool {
         match &self.way {
             Way::Fastpath(client) => client.is_gone(),
-            Way::Other(disk) => disk.is_gone(),
+            Way::Other(disk) => disk.disk.is_gone(),
         }
     }
 }

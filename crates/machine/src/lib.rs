@@ -29,6 +29,7 @@ pub mod hardware;
 pub mod interfaces;
 pub mod measure;
 pub mod medium;
+pub mod nbd;
 pub mod papers;
 mod pci;
 pub mod plan;

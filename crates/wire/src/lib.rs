@@ -1,4 +1,4 @@
-//! Bytes and their meaning: what NVMe, DC Express, FastPath, SCSI and PCI Express put on the wire.
+//! Bytes and their meaning: what NVMe, DC Express, FastPath, SCSI, PCI Express and NBD put on the wire.
 //!
 //! Two layers. A *structure* ([`nvme::entry::Sqe`], [`nvme::identify::IdentifyController`]) is a
 //! layout that can hold anything; its size and offsets are asserted when it compiles. A *request*
@@ -38,6 +38,7 @@ pub mod block;
 pub mod dcx;
 pub mod fastpath;
 pub mod mp;
+pub mod nbd;
 pub mod nvme;
 pub mod pages;
 pub mod pci;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use crate::interfaces::FastpathRtl;
 use crate::interfaces::{Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
 use crate::plan::{self, Plan};
-use crate::{serve, serve_shared};
+use crate::{nbd, serve, serve_shared};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
@@ -95,6 +95,9 @@ struct Doors {
     /// To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD
     #[arg(long, value_name = "SOCKET")]
     vfio_user: Vec<PathBuf>,
+    /// To NBD clients, any number of them: the path of a Unix socket, or an IP address and port
+    #[arg(long, value_name = "ADDRESS")]
+    nbd: Option<PathBuf>,
 }
 
 /// Values set beside the plan.
@@ -252,10 +255,11 @@ fn serve_as<I: Interface>(plan: &Plan, doors: &Doors, shared: bool) -> Result<bo
     let say = |socket: &Path, what: &str| {
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", socket.display());
     };
-    let served = match &doors.shm {
-        Some(socket) => serve::over_shared_memory::<I>(plan, socket, |what| say(socket, what)),
-        None if shared => serve_shared::to_all::<I>(plan, &doors.vfio_user, say),
-        None => serve::over_vfio_user::<I>(plan, &doors.vfio_user, say),
+    let served = match (&doors.shm, &doors.nbd) {
+        (Some(socket), _) => serve::over_shared_memory::<I>(plan, socket, |what| say(socket, what)),
+        (_, Some(address)) => nbd::serve::<I>(plan, address, |what| say(address, what)),
+        _ if shared => serve_shared::to_all::<I>(plan, &doors.vfio_user, say),
+        _ => serve::over_vfio_user::<I>(plan, &doors.vfio_user, say),
     };
     served.map_err(|error| error.to_string())?;
     Ok(true)
