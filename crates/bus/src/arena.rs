@@ -191,14 +191,19 @@ impl Buffer {
         inside(self.memory().write_words(BusAddr(self.at.0 + offset as u64), words));
     }
 
-    /// Copies words of eight bytes out, each as it lies in memory.
+    /// Copies words of eight bytes out, each as it lies in memory, if the last of them `is_new`: as
+    /// [`Memory::read_words_if`].
     ///
     /// # Panics
     /// If they do not lie inside, or are not aligned.
     #[inline]
-    pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
+    pub fn read_words_if<const N: usize>(
+        &self,
+        offset: usize,
+        is_new: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
         self.assert_inside(offset, 8 * N);
-        inside(self.memory().read_words(BusAddr(self.at.0 + offset as u64)))
+        inside(self.memory().read_words_if(BusAddr(self.at.0 + offset as u64), is_new))
     }
 
     /// Sets it to zero.

@@ -219,20 +219,33 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies words of eight bytes out, each as it lies in memory: what a short entry is read with. As
-    /// [`read`](Self::read), without a loop that has to find out how long it is.
+    /// Copies words of eight bytes out, each as it lies in memory, if the last of them, in which a flag lies,
+    /// `is_new`. It is loaded first and with acquire: what its writer wrote before it is seen, here and from
+    /// here on.
     ///
     /// # Panics
     /// If `at` is not 8-byte aligned.
     #[inline]
-    pub fn read_words<const N: usize>(&self, at: BusAddr) -> Result<[u64; N], OutOfRange> {
+    pub fn read_words_if<const N: usize>(
+        &self,
+        at: BusAddr,
+        is_new: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<[u64; N]>, OutOfRange> {
         let from = self.place(at, 8 * N)?;
         if !from.addr().is_multiple_of(8) {
             not_aligned(at);
         }
         // SAFETY: in range and aligned, and nobody reaches the region but by atomic accesses.
         let word = |n| unsafe { AtomicU64::from_ptr(from.add(8 * n).cast()) };
-        Ok(core::array::from_fn(|n| word(n).load(Ordering::Relaxed)))
+        let last = word(N - 1).load(Ordering::Acquire);
+        if !is_new(last) {
+            return Ok(None);
+        }
+        let words = core::array::from_fn(|n| match n {
+            n if n == N - 1 => last,
+            n => word(n).load(Ordering::Relaxed),
+        });
+        Ok(Some(words))
     }
 
     /// Copies such words in, as [`write`](Self::write).

@@ -292,16 +292,23 @@ impl<P: HostPort> Pair<P> {
     }
 
     /// Tells a doorbell, or its shadow alone; whether the doorbell was written.
+    #[inline]
     fn tell(&self, doorbell: u32, old: u32, new: u32) -> bool {
-        if self.keeps_shadows.get()
-            && let Some(shadows) = &*self.shadows.borrow()
-            && !shadows.tell(&self.port, doorbell, old, new)
-        {
-            self.count(|counters| counters.saved_doorbells += 1);
+        if self.keeps_shadows.get() && !self.tell_shadow(doorbell, old, new) {
             return false;
         }
         self.port.write32(doorbell, new);
         true
+    }
+
+    /// Tells a doorbell's shadow, if it has one; whether the doorbell itself is to be told too.
+    fn tell_shadow(&self, doorbell: u32, old: u32, new: u32) -> bool {
+        let shadows = self.shadows.borrow();
+        let must_ring = shadows.as_ref().is_none_or(|all| all.tell(&self.port, doorbell, old, new));
+        if !must_ring {
+            self.count(|counters| counters.saved_doorbells += 1);
+        }
+        must_ring
     }
 
     /// Takes in the completions that are there, at most one for each entry of the queue: a device
@@ -348,13 +355,13 @@ impl<P: HostPort> Pair<P> {
 
     fn judge(&self, cqe: &Cqe) {
         match self.slots.deliver(self.rt(), cqe, self.qid, self.sq.entries()) {
-            Ok(owner) => {
+            Ok(slot) => {
                 self.count(|counters| counters.completions += 1);
                 if let Some((naps, _)) = &self.naps {
                     naps.end(self.slots.index(cqe.id()), self.rt().now());
                 }
                 self.mark_noticed(cqe);
-                if let Some(owner) = owner {
+                if let Some(owner) = slot.owner.take() {
                     self.rt().hand_over(owner);
                 }
             }

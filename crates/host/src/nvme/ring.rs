@@ -113,18 +113,17 @@ impl CompletionRing {
     /// Copies the next entry out, if it has come: once, so that what is judged is what is used.
     #[inline]
     pub fn take(&self) -> Option<Cqe> {
-        if !self.has_next() {
-            return None;
-        }
-        let head = self.head.get();
-        let cqe = Cqe::from_words(self.memory.read_words(head as usize * CQE_BYTES));
+        let (head, phase) = (self.head.get(), self.phase.get());
+        // The phase tag is bit 16 of the last dword, as the bytes lie.
+        let is_new = |last: u64| (u64::from_le(last) >> 48 & 1 != 0) == phase;
+        let words = self.memory.read_words_if(head as usize * CQE_BYTES, is_new)?;
         if head + 1 == self.entries {
             self.head.set(0);
-            self.phase.set(!self.phase.get());
+            self.phase.set(!phase);
         } else {
             self.head.set(head + 1);
         }
-        Some(cqe)
+        Some(Cqe::from_words(words))
     }
 
     /// What the doorbell is to be told.

@@ -41,7 +41,7 @@ enum Stage {
     Lost,
 }
 
-struct Slot {
+pub(super) struct Slot {
     /// Its number in the table.
     index: u16,
     stage: Cell<Stage>,
@@ -56,7 +56,8 @@ struct Slot {
     /// Whether its owner's deadline has passed: it is to be aborted, and not tried again.
     given_up: Cell<bool>,
     completion: Cell<Cqe>,
-    owner: Cell<Option<Parked>>,
+    /// Who waits for the command's end.
+    pub owner: Cell<Option<Parked>>,
     buffer: Cell<Option<Buffer>>,
 }
 
@@ -169,7 +170,7 @@ impl Slots {
         CommandId(u16::from(generation) << self.bits | index)
     }
 
-    /// Judges a completion and delivers it. Gives who waits for it, to be told.
+    /// Judges a completion and delivers it. Gives its slot, whose owner, if one waits, is to be told.
     #[inline]
     pub fn deliver(
         &self,
@@ -177,7 +178,7 @@ impl Slots {
         cqe: &Cqe,
         queue: QueueId,
         sq_entries: u32,
-    ) -> Result<Option<Parked>, Violation> {
+    ) -> Result<&Slot, Violation> {
         if cqe.queue() != queue {
             return Err(Violation::WrongQueue);
         }
@@ -195,11 +196,11 @@ impl Slots {
         }
         if slot.stage.get() == Stage::Orphaned {
             self.recycle(rt, slot);
-            return Ok(None);
+            return Ok(slot);
         }
         slot.completion.set(*cqe);
         slot.stage.set(Stage::Done);
-        Ok(slot.owner.take())
+        Ok(slot)
     }
 
     /// The device has lost all its commands and can no longer write: owners are told, and what
