@@ -139,16 +139,18 @@ def show_row(row):
 def show_ratios(rows, read_ns, latency_ns):
     """DC Express against NVMe, alone: the paper's claim."""
     print("reads one at a time, DC Express over NVMe, p50:")
-    print("  bytes  face               measured  predicted  with a doorbell that is looked for")
+    print("  bytes  face               measured  predicted  with what has to be looked for")
     by = {(row["face"], row["bytes"], row["depth"]): row for row in rows}
-    looked_for = (read_ns - latency_ns) / 1e3
+    # What the model does not know: a doorbell that the device loads, and a second look at an entry.
+    looked_for = max(read_ns - latency_ns, 0) / 1e3
     for (face, length, depth), row in by.items():
         if depth != 1 or not face.startswith("dcx"):
             continue
         nvme = by["nvme", length, 1]
         live = row["measured"]["p50_us"] / nvme["measured"]["p50_us"]
         told = row["predicted"]["p50_us"] / nvme["predicted"]["p50_us"]
-        seen = row["predicted"]["p50_us"] / (nvme["predicted"]["p50_us"] + max(looked_for, 0))
+        again = read_ns / 1e3 if face == "dcx" else 0
+        seen = (row["predicted"]["p50_us"] + again) / (nvme["predicted"]["p50_us"] + looked_for)
         print(f"  {length:5}  {face:17} {live:9.2f} {told:10.2f} {seen:10.2f}")
 
 
