@@ -59,6 +59,24 @@ impl Source {
     }
 }
 
+/// Operations that have ended, of engines on one thread; others look. Nothing else lies in its cache lines,
+/// so that threads which count do not take them from each other.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Progress(AtomicU64);
+
+impl Progress {
+    /// How many.
+    pub fn operations(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many. One thread alone says so: no locked addition.
+    pub fn set(&self, operations: u64) {
+        self.0.store(operations, Ordering::Relaxed);
+    }
+}
+
 /// What one clone of a job has seen.
 #[derive(Default)]
 pub struct Ran {
@@ -131,7 +149,7 @@ pub struct Setup<D, P> {
     /// How long it waits before the first.
     pub start_delay: Span,
     /// Verification, if the job asks for it.
-    pub checks: Option<Rc<Checks>>,
+    pub checks: Option<Arc<Checks>>,
     /// Software above the driver.
     pub layers: Vec<Layer>,
     /// The stages of this world.
@@ -139,7 +157,7 @@ pub struct Setup<D, P> {
     /// The place of "arrival wait" among them.
     pub arrival_stage: Option<usize>,
     /// Counts operations, for whoever watches.
-    pub progress: Arc<AtomicU64>,
+    pub progress: Arc<Progress>,
     /// Holds the work up, if somebody is to keep step with it.
     pub hold: Option<Rc<Hold>>,
     /// Takes the run down over time, if somebody wants that.
@@ -162,8 +180,8 @@ impl Hold {
         self.moved.notify(rt);
     }
 
-    async fn passed(&self, rt: &Rt, progress: &AtomicU64) {
-        while progress.load(Ordering::Relaxed) >= self.operations.get() {
+    async fn passed(&self, rt: &Rt, progress: &Progress) {
+        while progress.operations() >= self.operations.get() {
             self.moved.changed(rt, self.moved.version()).await;
         }
     }
@@ -361,7 +379,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         match op.kind {
             OpKind::Read => {
                 if let Some(checks) = checks {
-                    checks.ledger.borrow().start_read_again(ticket, lba, blocks);
+                    checks.ledger().start_read_again(ticket, lba, blocks);
                 }
                 pin!(self.read(lba, buffer, bytes, went)).await?;
                 checks.map_or(Ok(()), |checks| self.check(checks, ticket, buffer, bytes, scratch))
@@ -370,7 +388,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 let Some(checks) = checks else {
                     return self.write(lba, buffer, bytes, went).await;
                 };
-                let write = checks.ledger.borrow_mut().start_write(lba, blocks);
+                let write = checks.ledger().start_write(lba, blocks);
                 scratch.resize(op.bytes as usize, 0);
                 checks.stamps.fill(scratch, lba, self.block_bytes, write.version);
                 buffer.copy_in(0, scratch);
@@ -392,11 +410,11 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 result
             }
             OpKind::Flush => {
-                let flush = checks.map(|checks| checks.ledger.borrow_mut().start_flush());
+                let flush = checks.map(|checks| checks.ledger().start_flush());
                 let result = disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
                 went.add_journey(&self.rt);
                 if let (Some(checks), Some(flush)) = (checks, flush) {
-                    let mut ledger = checks.ledger.borrow_mut();
+                    let mut ledger = checks.ledger();
                     match result {
                         Ok(()) => ledger.finish_flush(flush),
                         Err(_) => ledger.fail_flush(flush),
@@ -484,7 +502,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         scratch.resize(bytes, 0);
         buffer.copy_out(0, scratch);
         self.ran.borrow_mut().blocks_verified += self.blocks(bytes as u64);
-        let ledger = checks.ledger.borrow();
+        let ledger = checks.ledger();
         let found = ledger.check_read(
             ticket,
             &checks.stamps,
@@ -501,9 +519,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     }
 
     fn note(&self, op: &Op, result: Result<(), String>, done: Done, went: &mut Went) {
-        // All engines of a world run on one thread, and whoever watches only looks: no locked addition.
-        let progress = self.setup.progress.load(Ordering::Relaxed);
-        self.setup.progress.store(progress + 1, Ordering::Relaxed);
+        self.setup.progress.set(self.setup.progress.operations() + 1);
         let since = done.at.since(self.start.get());
         let ramp = self.setup.job.ramp_time;
         if let Some(tape) = &self.setup.tape {
@@ -548,9 +564,9 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             Err(error) => return self.ran.borrow_mut().fail(format!("read back: {error}")),
         };
         loop {
-            let next = checks.ledger.borrow().next_written(from, most);
+            let next = checks.ledger().next_written(from, most);
             let Some((lba, blocks)) = next else { return };
-            checks.ledger.borrow().start_read_again(&mut ticket, lba, blocks);
+            checks.ledger().start_read_again(&mut ticket, lba, blocks);
             let (bytes, mut went) = ((blocks * self.block_bytes) as usize, Went::new());
             let result = self.read(lba, &buffer, bytes, &mut went).await;
             let result =

@@ -569,7 +569,7 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
     }
 }
 
-fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
+pub(crate) fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
     driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
         // Vector 0 is the admin queue's.

@@ -4,11 +4,11 @@ mod groups;
 mod live;
 mod members;
 mod processor;
+mod threads;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use bus::HostPort;
@@ -18,7 +18,7 @@ use runtime::{Dice, Either, Log, Rt, Span, race};
 use workload::job::Job;
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
-use crate::engine::{Hold, Ran};
+use crate::engine::{Hold, Progress, Ran};
 use crate::interfaces::{Driver, Interface};
 use crate::pci;
 use crate::plan::Plan;
@@ -32,6 +32,7 @@ pub use live::{
 pub(crate) use live::{shared, until};
 pub(crate) use members::{buses, flash_of, journeys};
 use members::{link_busy, simulated_devices, tlps};
+pub use threads::live_in_host_threads;
 
 /// Operations that end between resets that one asks for.
 const BETWEEN_RESETS: u64 = 64;
@@ -51,7 +52,7 @@ pub struct Options {
     /// Picks ready tasks at random, by this seed: whatever the results, they must be right.
     pub shuffle: Option<u64>,
     /// Counts operations.
-    pub progress: Arc<AtomicU64>,
+    pub progress: Arc<Progress>,
     /// Live: resets the device this many times under the work, each time 64 more operations have ended.
     pub resets: u32,
     /// Somebody else may have written to the device: what this run has not is not verified.
@@ -292,6 +293,21 @@ pub(crate) struct Told {
     host_thread: Option<Span>,
 }
 
+impl Told {
+    /// What came behind it.
+    fn add(&mut self, next: Told) {
+        self.jobs.extend(next.jobs);
+        self.notes.extend(next.notes);
+    }
+
+    /// Something went wrong that no operation can be blamed for.
+    fn fail(&mut self, message: String) {
+        if let Some((_, ran)) = self.jobs.last_mut() {
+            ran.fail(message);
+        }
+    }
+}
+
 /// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by
 /// its number; `beside` adds to a look what the world knows beside the driver.
 pub(crate) async fn drive<I: Interface, P: HostPort>(
@@ -311,7 +327,8 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
-    let watched = Watched { hold: hold.as_ref(), series: series.as_ref() };
+    let watched =
+        Watched { hold: hold.clone(), series: series.clone(), tape: options.tape.clone() };
     let work = run_groups::<I, P>(rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
@@ -336,10 +353,8 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     told.software = driver.software();
     told.notes.extend(driver.notes());
     told.series = series.map(|series| series.series());
-    if let Err(error) = driver.stop().await
-        && let Some((_, ran)) = told.jobs.last_mut()
-    {
-        ran.fail(format!("shutdown: {error}"));
+    if let Err(error) = driver.stop().await {
+        told.fail(format!("shutdown: {error}"));
     }
     Ok(told)
 }
@@ -355,10 +370,10 @@ async fn under_resets<I: Interface, P: HostPort>(
     let (done, progress) = (Cell::new(0), &options.progress);
     let resets = async {
         while done.get() < options.resets {
-            let due = progress.load(Ordering::Relaxed) + BETWEEN_RESETS;
+            let due = progress.operations() + BETWEEN_RESETS;
             hold.move_to(rt, due + DURING_RESET);
             core::future::poll_fn(|cx| {
-                if progress.load(Ordering::Relaxed) >= due {
+                if progress.operations() >= due {
                     return Poll::Ready(());
                 }
                 rt.poll_again(cx, false);

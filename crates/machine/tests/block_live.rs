@@ -11,13 +11,14 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::live::Shared;
 use common::{Folder, clean, doorbell, only, operations, plan, said, work};
 use device::block::Front;
 use host::{BlockDevice, Kind};
+use machine::engine::Progress;
 use machine::interfaces::{Block, Driver, Interface, block_options};
 use machine::plan::Plan;
 use machine::work::Work;
@@ -281,7 +282,7 @@ fn a_device_that_is_killed_is_reported() {
     let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));
     let mut line = String::new();
     lines.read_line(&mut line).expect("a line of the server");
-    let (progress, socket) = (Arc::new(AtomicU64::new(0)), folder.path("socket"));
+    let (progress, socket) = (Arc::<Progress>::default(), folder.path("socket"));
     let told = progress.clone();
     let host = std::thread::spawn(move || {
         let job = format!(
@@ -293,7 +294,7 @@ fn a_device_that_is_killed_is_reported() {
         let outcome = world::live_over_socket::<Block>(&plan, &work(&job), options, &socket);
         outcome.map(|outcome| (only(&outcome).errors(), only(&outcome).messages.join("\n")))
     });
-    while progress.load(Ordering::Relaxed) < 200 && !host.is_finished() {
+    while progress.operations() < 200 && !host.is_finished() {
         std::thread::yield_now();
     }
     server.kill().expect("the server lives");

@@ -11,6 +11,8 @@ mod papers;
 mod power_cuts;
 mod recorded;
 mod run;
+mod seen;
+mod watch;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -3,14 +3,13 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::device::FlashSeen;
+use crate::engine::Progress;
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
 use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
@@ -21,7 +20,6 @@ use crate::tape::Tape;
 use crate::work::Work;
 use crate::world::{self, Options, Outcome};
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use runtime::{Log, Span};
 use serde_json::{Value, json};
 use workload::report::{JobReport, Report};
@@ -29,6 +27,8 @@ use workload::trace::Mapping;
 
 use super::digest::Digest;
 use super::recorded::{self, Recorder};
+use super::seen::{awake, flash};
+use super::watch::Watch;
 use super::{InterfaceName, Sets};
 
 #[derive(Args)]
@@ -62,6 +62,10 @@ pub(super) struct Run {
     /// its group)
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["socket", "vfio_user"])]
     vfio: Option<String>,
+    /// Live: so many threads of the host, each with a queue of its own, among which clones of jobs are
+    /// dealt out
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
     /// Live: reset the controller so many times under the work
     #[arg(long, default_value_t = 0)]
     resets: u32,
@@ -158,6 +162,8 @@ struct Once<'a> {
     /// Live: where the device is.
     device: Device<'a>,
     resets: u32,
+    /// Live: threads of the host.
+    threads: u32,
     /// The length of the intervals of a time series.
     series: Option<Span>,
     /// Live: takes the run down.
@@ -169,6 +175,27 @@ struct Once<'a> {
 }
 
 impl Run {
+    /// Several threads have NVMe's queues, and a device that is a thread, too.
+    fn check_threads(&self, plan: &Plan) -> Result<(), String> {
+        let found = match self.device() {
+            _ if self.threads == 1 => return Ok(()),
+            _ if self.world == World::Sim => "--world sim, whose hosts have the plan's cores",
+            _ if self.interface != InterfaceName::Nvme => "another interface than nvme",
+            _ if plan.array.is_some() => "an array",
+            _ if self.record.is_some() => "--record",
+            _ if self.series.is_some() => "--series",
+            Device::Thread => return Ok(()),
+            Device::Shared(_) => "--socket",
+            Device::VfioUser(_) => "--vfio-user",
+            Device::Vfio(_) => "--vfio",
+        };
+        Err(format!(
+            "--threads {}: found {found}, expected --world live or both, --interface nvme, and one device, \
+             in this process",
+            self.threads
+        ))
+    }
+
     /// What the run is to be taken down into.
     fn recorder(&self) -> Result<Option<Recorder>, String> {
         let Some(path) = &self.record else { return Ok(None) };
@@ -191,6 +218,7 @@ impl Run {
 
 pub(super) fn run(typed: &Run) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
+    typed.check_threads(&plan)?;
     // Made before the first run: a long one must not end in a report that cannot be written.
     let mut json = typed.json.as_ref().map(create).transpose()?;
     let mut series = typed.series.as_ref().map(create).transpose()?;
@@ -229,6 +257,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
                 simulated,
                 device,
                 resets,
+                threads: typed.threads,
                 series: series.is_some().then_some(interval),
                 tape: recorder.as_ref().filter(|_| !simulated).map(|to| to.tape.clone()),
                 register_writes: Rc::default(),
@@ -282,6 +311,7 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
         simulated: true,
         device: Device::Thread,
         resets: 0,
+        threads: 1,
         series: None,
         tape: None,
         register_writes: Rc::default(),
@@ -322,6 +352,12 @@ impl Once<'_> {
         match self.interface {
             InterfaceName::Nvme if is_array => self.run_array::<Nvme>(log),
             InterfaceName::HostFlash if is_array => self.run_array::<HostFlash>(log),
+            InterfaceName::Nvme if self.several_threads() => {
+                let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
+                let outcome = world::live_in_host_threads(plan, work, options, self.threads);
+                drop(watch);
+                outcome.map_err(|error| error.to_string())
+            }
             InterfaceName::Nvme => self.run_on::<Nvme>(log),
             InterfaceName::Dcx => self.run_on::<Dcx>(log),
             InterfaceName::Block => self.run_on::<Block>(log),
@@ -336,7 +372,7 @@ impl Once<'_> {
     }
 
     fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
-        let progress = Arc::new(AtomicU64::new(0));
+        let progress = Arc::<Progress>::default();
         let mut log = log.map_or(Log::Off, Digest::log);
         if self.simulated && self.work.recorded.is_some() {
             log = recorded::counting(log, &self.register_writes);
@@ -387,14 +423,27 @@ impl Once<'_> {
         outcome.map_err(|error| error.to_string())
     }
 
-    fn world(&self) -> &'static str {
-        match (self.simulated, self.device) {
+    /// Whether the host is of more than one thread: no more than there are clones to run.
+    fn several_threads(&self) -> bool {
+        !self.simulated && self.host_threads() > 1
+    }
+
+    fn host_threads(&self) -> u32 {
+        self.threads.min(self.work.clones_at_once() as u32)
+    }
+
+    fn world(&self) -> String {
+        let world = match (self.simulated, self.device) {
             (true, _) => "simulated",
+            (false, Device::Thread) if self.several_threads() => {
+                return format!("live, {} host threads and the device's", self.host_threads());
+            }
             (false, Device::Thread) => "live, two threads",
             (false, Device::Shared(_)) => "live, two processes",
             (false, Device::VfioUser(_)) => "live, over vfio-user",
             (false, Device::Vfio(_)) => "live, over VFIO",
-        }
+        };
+        world.to_owned()
     }
 
     /// What was run.
@@ -413,6 +462,13 @@ impl Once<'_> {
         println!("{}", self.title());
         for note in self.work.notes.iter().chain(&outcome.notes) {
             println!("note: {note}");
+        }
+        if !self.simulated && self.host_threads() < self.threads {
+            let at_once = self.work.clones_at_once();
+            println!(
+                "note: {} threads were asked for, and {at_once} clones run at once",
+                self.threads
+            );
         }
         if self.resets > 0 {
             println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
@@ -497,89 +553,6 @@ impl Once<'_> {
                 "sources": self.plan.sources,
             }),
             ..self.jobs(&outcome)
-        }
-    }
-}
-
-/// What a host that sleeps before it looks has had of its processors.
-fn awake(outcome: &Outcome) -> Option<String> {
-    if let Some(busy) = &outcome.busy {
-        let share = |cores: &[Span]| {
-            let sum = cores.iter().map(|core| core.0 as f64).sum::<f64>();
-            100.0 * sum / (busy.of.0.max(1) as f64 * cores.len() as f64)
-        };
-        let (work, polling) = (share(&busy.cores), share(&busy.polling));
-        return Some(format!("host cores: {work:.2} % work, {polling:.2} % polling"));
-    }
-    let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed.0).sum::<u64>().max(1);
-    let ms = outcome.host_thread?.0 as f64 * 1e3 / elapsed as f64;
-    Some(format!("host thread: {ms:.0} ms of a processor in a second"))
-}
-
-/// What flash has done, for programs.
-fn flash(seen: &FlashSeen) -> Value {
-    let chips = &seen.chips;
-    let Some(software) = &seen.software else {
-        return json!({
-            "senses": chips.senses,
-            "retries": chips.retries,
-            "programs": chips.programs,
-            "failures": chips.failures,
-        });
-    };
-    let counters = &software.counters;
-    json!({
-        "write_amplification_per_mille": counters.write_amplification_per_mille(),
-        "collector_share_per_mille": counters.collector_share_per_mille(),
-        "host_units": counters.host_units,
-        "copied_units": counters.copied_units,
-        "mapped_units": software.mapped_units,
-        "good_units": software.good_units,
-        "left_units": software.left_units,
-        "erases": { "least": software.erases_least, "most": software.erases_most },
-        "collected": counters.collected,
-        "senses": chips.senses,
-        "retries": chips.retries,
-        "programs": chips.programs,
-        "failures": chips.failures,
-        "memory_bytes": seen.memory_bytes + software.memory_bytes,
-    })
-}
-
-/// Shows how far a run has come, where somebody watches.
-struct Watch {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Watch {
-    fn begin(what: &str, progress: Arc<AtomicU64>) -> Watch {
-        let stop = Arc::new(AtomicBool::new(false));
-        if !std::io::stderr().is_terminal() {
-            return Watch { stop, thread: None };
-        }
-        let (what, stopped) = (what.to_owned(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            let style = ProgressStyle::with_template("{spinner} {msg} {pos} operations, {elapsed}");
-            let bar = ProgressBar::new_spinner().with_style(style.expect("a template of ours"));
-            bar.set_message(what);
-            while !stopped.load(Ordering::Relaxed) {
-                bar.set_position(progress.load(Ordering::Relaxed));
-                bar.tick();
-                std::thread::park_timeout(Duration::from_millis(200));
-            }
-            bar.finish_and_clear();
-        });
-        Watch { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
         }
     }
 }

@@ -1,14 +1,14 @@
 //! What reads are held against.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use host::Deallocated;
 use workload::verify::{Ledger, Stamps, WriteTicket};
 
-/// What verification needs: shared by all clones that use one disk.
+/// What verification needs: shared by all clones that use one disk, in whichever thread.
 pub struct Checks {
     /// Which versions a read may find.
-    pub ledger: RefCell<Ledger>,
+    pub ledger: Mutex<Ledger>,
     /// What a block of this run looks like.
     pub stamps: Stamps,
     /// The medium keeps nothing but stamps.
@@ -16,6 +16,11 @@ pub struct Checks {
 }
 
 impl Checks {
+    /// The ledger, for as long as nothing is waited for. A thread that has panicked is said elsewhere.
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A deallocation is about to be submitted, of a device that gives this from then on.
     pub(super) fn start_trim(
         &self,
@@ -28,13 +33,13 @@ impl Checks {
                 "trim: LBA {lba}: not verified: the device does not say what deallocated blocks read as; \
                  expected zeros (DLFEAT 1)"
             )),
-            _ => Ok(self.ledger.borrow_mut().start_trim(lba, blocks)),
+            _ => Ok(self.ledger().start_trim(lba, blocks)),
         }
     }
 
     /// A write or a deallocation has ended.
     pub(super) fn finish(&self, write: WriteTicket, result: &Result<(), String>) {
-        let mut ledger = self.ledger.borrow_mut();
+        let mut ledger = self.ledger();
         match result {
             Ok(()) => ledger.finish_write(write, false),
             Err(_) => ledger.fail_write(write),

@@ -2,26 +2,42 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use bus::HostPort;
-use host::BlockDevice;
+use host::{BlockDevice, Geometry};
 use media::contents::{Backing, Keep};
 use runtime::{Rt, Span};
+use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
 use super::{LAYERS, Options, RunError, Told};
-use crate::engine::{self, Checks, Hold, Layer, Ran, Setup};
+use crate::engine::{self, Checks, Hold, Layer, Progress, Ran, Setup};
 use crate::interfaces::{Driver, Interface};
 use crate::plan::Plan;
 use crate::series::Recorder;
+use crate::tape::Tape;
 use crate::work::{Prepared, Work, verifies};
 
 /// Who looks on, or holds the work up.
-#[derive(Clone, Copy)]
-pub(super) struct Watched<'a> {
-    pub hold: Option<&'a Rc<Hold>>,
-    pub series: Option<&'a Rc<Recorder>>,
+#[derive(Clone, Default)]
+pub(super) struct Watched {
+    pub hold: Option<Rc<Hold>>,
+    pub series: Option<Rc<Recorder>>,
+    pub tape: Option<Rc<Tape>>,
+}
+
+/// What the clones of a group run on, by their numbers in it.
+pub(super) struct Ground<'a, D, P> {
+    pub disk: &'a dyn Fn(usize) -> D,
+    pub port: &'a dyn Fn(usize) -> P,
+    pub target: Target,
+    pub checks: Option<Arc<Checks>>,
+    pub progress: &'a Arc<Progress>,
+    pub watched: Watched,
+    /// Which clones are run here: of so many that follow one another, the one at this place.
+    pub deal: (usize, usize),
 }
 
 /// Runs the groups of a work, each when the one before it has ended.
@@ -32,67 +48,97 @@ pub(super) async fn run_groups<I: Interface, P: HostPort>(
     options: &Options,
     driver: &I::Driver<P>,
     port: &dyn Fn(usize) -> P,
-    watched: Watched<'_>,
+    watched: Watched,
 ) -> Result<Told, RunError> {
     let geometry = driver.disk(0).geometry();
-    let target = Target {
+    let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
+    let ground = Ground {
+        disk: &|number| driver.disk(number),
+        port,
+        target: target(geometry),
+        checks: verifies(&work.jobs).then(of_this_run),
+        progress: &options.progress,
+        watched,
+        deal: (0, 1),
+    };
+    let mut told = Told::default();
+    for group in work.groups() {
+        told.add(run_group::<I, _, _>(rt, plan, work, group, &ground).await?);
+    }
+    Ok(told)
+}
+
+/// Runs those clones of a group that are dealt out here.
+pub(super) async fn run_group<I, D, P>(
+    rt: &Rt,
+    plan: &Plan,
+    work: &Work,
+    group: &[Job],
+    ground: &Ground<'_, D, P>,
+) -> Result<Told, RunError>
+where
+    I: Interface,
+    D: BlockDevice + Clone + 'static,
+    P: HostPort,
+{
+    let mut told = Told::default();
+    let results = Rc::new(RefCell::new(Vec::new()));
+    let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
+    let (place, of) = ground.deal;
+    let clones = group.iter().enumerate();
+    let clones = clones.flat_map(|(index, job)| (0..job.numjobs).map(move |n| (index, job, n)));
+    for (number, (index, job, clone)) in clones.enumerate().filter(|(n, _)| n % of == place) {
+        let prepared =
+            work.source(job, clone, plan.run.seed, ground.target).map_err(RunError::of)?;
+        let Prepared { source, start_delay, summary } = prepared;
+        told.notes.extend(summary);
+        let port = (ground.port)(number);
+        let setup = Setup {
+            disk: (ground.disk)(number),
+            layers: layers::<I, P>(plan, &port),
+            port,
+            job: job.clone(),
+            start_delay,
+            checks: ground.checks.clone().filter(|_| job.verify.on),
+            stages: I::STAGES,
+            arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
+            progress: ground.progress.clone(),
+            hold: ground.watched.hold.clone(),
+            series: ground.watched.series.clone(),
+            tape: ground.watched.tape.clone(),
+        };
+        left.1.set(left.1.get() + 1);
+        let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
+        rt.clone().spawn(async move {
+            let ran = engine::run(&rt, source, setup).await;
+            results.borrow_mut().push((index, ran));
+            left.1.set(left.1.get() - 1);
+            left.0.notify(&rt);
+        });
+    }
+    while left.1.get() > 0 {
+        left.0.changed(rt, left.0.version()).await;
+    }
+    let mut merged: Vec<Ran> = group.iter().map(|_| Ran::default()).collect();
+    results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
+    told.jobs.extend(group.iter().cloned().zip(merged));
+    Ok(told)
+}
+
+/// What patterns and recordings are laid onto.
+pub(super) fn target(geometry: Geometry) -> Target {
+    Target {
         capacity_bytes: geometry.blocks * u64::from(geometry.block_bytes),
         block_bytes: geometry.block_bytes,
-    };
-    let checks = verifies(&work.jobs).then(|| Rc::new(checks(plan, options, geometry.blocks)));
-    let (mut jobs, mut notes) = (Vec::new(), Vec::new());
-    for group in work.groups() {
-        let results = Rc::new(RefCell::new(Vec::new()));
-        let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
-        let mut number = 0;
-        for (index, job) in group.iter().enumerate() {
-            for clone in 0..job.numjobs {
-                let prepared =
-                    work.source(job, clone, plan.run.seed, target).map_err(RunError::of)?;
-                let Prepared { source, start_delay, summary } = prepared;
-                notes.extend(summary);
-                let port = port(number);
-                let setup = Setup {
-                    disk: driver.disk(number),
-                    layers: layers::<I, P>(plan, &port),
-                    port,
-                    job: job.clone(),
-                    start_delay,
-                    checks: checks.clone().filter(|_| job.verify.on),
-                    stages: I::STAGES,
-                    arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
-                    progress: options.progress.clone(),
-                    hold: watched.hold.cloned(),
-                    series: watched.series.cloned(),
-                    tape: options.tape.clone(),
-                };
-                number += 1;
-                left.1.set(left.1.get() + 1);
-                let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
-                rt.clone().spawn(async move {
-                    let ran = engine::run(&rt, source, setup).await;
-                    results.borrow_mut().push((index, ran));
-                    left.1.set(left.1.get() - 1);
-                    left.0.notify(&rt);
-                });
-            }
-        }
-        while left.1.get() > 0 {
-            left.0.changed(rt, left.0.version()).await;
-        }
-        let mut merged: Vec<Ran> = group.iter().map(|_| Ran::default()).collect();
-        results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
-        jobs.extend(group.iter().cloned().zip(merged));
     }
-    Ok(Told { jobs, notes, ..Told::default() })
 }
 
 /// What verified jobs share: one device, one ledger.
-fn checks(plan: &Plan, options: &Options, blocks: u64) -> Checks {
-    let unknown = options.contents_unknown || plan.medium.contents.backing != Backing::Memory;
+pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks {
+    let unknown = contents_unknown || plan.medium.contents.backing != Backing::Memory;
     let ledger = if unknown { Ledger::over_unknown } else { Ledger::new };
     Checks {
-        ledger: RefCell::new(ledger(blocks)),
+        ledger: Mutex::new(ledger(blocks)),
         stamps: Stamps::new(plan.run.seed),
         stamps_only: plan.medium.contents.keep == Keep::Stamps,
     }

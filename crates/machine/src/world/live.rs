@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use bus::HostPort;
 use bus::live::{self, LiveHost, Shared};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
+use runtime::{Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 
 use super::members::{hosts, live_devices, shared_with_all};
 use super::processor::timed;
@@ -57,6 +58,67 @@ pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
         .map_err(|error| RunError(format!("memory for host and device: {error}")))
 }
 
+/// A device on a thread of its own.
+pub(super) struct DeviceThread<'scope> {
+    thread: ScopedJoinHandle<'scope, Result<Tale, RunError>>,
+    started: Arc<AtomicBool>,
+    stop: Stop,
+}
+
+/// Dropped, it stops the device: whoever waits for its thread waits for an end.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl DeviceThread<'_> {
+    /// It works; or it has failed to, and says why when it is stopped.
+    pub fn is_there(&self) -> bool {
+        self.started.load(Ordering::Acquire) || self.has_ended()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Switches the device off. What it has to tell.
+    pub fn stop(self) -> Result<Tale, RunError> {
+        drop(self.stop);
+        match self.thread.join() {
+            Ok(tale) => tale,
+            Err(_) => Err(RunError("the device's thread has panicked".into())),
+        }
+    }
+}
+
+/// Starts a device, or the members of an array, on a thread.
+pub(super) fn on_a_thread<'scope, I: Interface>(
+    scope: &'scope Scope<'scope, '_>,
+    plan: &'scope Plan,
+    shared: Vec<Shared>,
+    journeys: Journeys,
+) -> Result<DeviceThread<'scope>, RunError> {
+    let started = Arc::new(AtomicBool::new(false));
+    let stop = Stop(Arc::new(AtomicBool::new(false)));
+    let (has_started, is_to_stop) = (started.clone(), stop.0.clone());
+    let body = move || {
+        let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+        let devices = live_devices::<I>(&rt, &shared, plan)?;
+        has_started.store(true, Ordering::Release);
+        let is_over = || is_to_stop.load(Ordering::Acquire) || devices[0].is_down();
+        rt.block_on(until(&rt, is_over));
+        let tale = Tale::of(&devices);
+        leave(devices, plan)?;
+        Ok(tale)
+    };
+    let thread = std::thread::Builder::new().name("device".into()).spawn_scoped(scope, body);
+    let thread = thread.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
+    Ok(DeviceThread { thread, started, stop })
+}
+
 /// Runs work live: the device on a thread of its own, the host on this one.
 pub fn live_in_threads<I: Interface>(
     plan: &Plan,
@@ -64,38 +126,22 @@ pub fn live_in_threads<I: Interface>(
     options: Options,
 ) -> Result<Outcome, RunError> {
     let shared = shared_with_all::<I>(plan)?;
-    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
-    let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
     std::thread::scope(|scope| {
-        let (device_shared, device_journeys) = (shared.clone(), journeys.clone());
-        let (device_stop, device_started) = (stop.clone(), started.clone());
-        let device = std::thread::Builder::new().name("device".into());
-        let device = device.spawn_scoped(scope, move || {
-            let rt = Rt::live(&STD_CLOCK, device_journeys, Log::Off);
-            let devices = live_devices::<I>(&rt, &device_shared, plan)?;
-            device_started.store(true, Ordering::Release);
-            let is_over = || device_stop.load(Ordering::Acquire) || devices[0].is_down();
-            rt.block_on(until(&rt, is_over));
-            let tale = Tale::of(&devices);
-            leave(devices, plan)?;
-            Ok(tale)
-        });
-        let device =
-            device.map_err(|error| RunError(format!("a thread for the device: {error}")))?;
-        let rt = Rt::live(&STD_CLOCK, journeys, options.live_log());
+        let device = on_a_thread::<I>(scope, plan, shared.clone(), journeys.clone())?;
+        let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
         let hosts = hosts::<I>(&rt, &shared, plan);
-        let device_died = || device.is_finished();
         let watched = hosts.clone();
         let (ran, host_thread) = timed(|| {
             rt.block_on(async {
                 let watch = async {
-                    until(&rt, device_died).await;
+                    until(&rt, || device.has_ended()).await;
                     watched.iter().for_each(LiveHost::mark_gone);
                     core::future::pending::<()>().await;
                 };
                 let run = async {
-                    // A device that failed to start says why when it is joined.
-                    until(&rt, || started.load(Ordering::Acquire) || device_died()).await;
+                    // A device that failed to start says why when it is stopped.
+                    until(&rt, || device.is_there()).await;
                     let port = |member: usize, _| hosts[member].clone();
                     drive::<I, _>(&rt, plan, work, &options, &port, &|_| ()).await
                 };
@@ -106,11 +152,7 @@ pub fn live_in_threads<I: Interface>(
             })
         });
         rt.drop_tasks();
-        stop.store(true, Ordering::Release);
-        let tale = match device.join() {
-            Ok(tale) => tale?,
-            Err(_) => return Err(RunError("the device's thread has panicked".into())),
-        };
+        let tale = device.stop()?;
         ran.map(|told| Outcome::beside(Told { host_thread, ..told }, tale))
     })
 }
