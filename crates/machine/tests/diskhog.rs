@@ -45,11 +45,24 @@ fn every_policy_keeps_data_in_both_worlds() {
         let plan = plan("vortex", policy);
         let options = Options::default();
         assert_clean(&world::simulate::<Scsi>(&plan, &verified(), options).unwrap(), policy);
-        let options = Options { resets: 3, ..Options::default() };
-        let live = world::live_in_one_thread::<Scsi>(&plan, &verified(), options).unwrap();
-        assert_clean(&live, policy);
-        assert_eq!(live.resets, 3, "{policy}");
+        ends(policy, move || {
+            let options = Options { resets: 3, ..Options::default() };
+            let live = world::live_in_one_thread::<Scsi>(&plan, &verified(), options).unwrap();
+            assert_clean(&live, policy);
+            assert_eq!(live.resets, 3, "{policy}");
+        });
     }
+}
+
+/// A live world that stands still is a failure, and not a test without an end: it takes some seconds.
+fn ends(what: &str, live: impl FnOnce() + Send + 'static) {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        live();
+        let _ = tell.send(());
+    });
+    let ended = told.recv_timeout(std::time::Duration::from_secs(120));
+    assert!(ended.is_ok(), "{what}: {ended:?}: it stands still, or has failed as said above");
 }
 
 #[test]
