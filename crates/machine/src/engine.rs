@@ -166,23 +166,45 @@ pub struct Setup<D, P> {
     pub tape: Option<Rc<Tape>>,
 }
 
-/// A mark in the work beyond which nothing is begun until it is moved.
+/// Two marks in the work: at one somebody is to act, and beyond the other nothing is begun until they have.
 #[derive(Default)]
 pub struct Hold {
-    operations: Cell<u64>,
+    due: Cell<u64>,
+    limit: Cell<u64>,
     moved: Signal,
+    reached: Signal,
 }
 
 impl Hold {
-    /// Moves the mark: as soon as so many operations have ended, no more are begun.
-    pub fn move_to(&self, rt: &Rt, operations: u64) {
-        self.operations.set(operations);
+    /// Waits until so many operations have ended. Once `slack` more have, no others are begun until this is
+    /// called again, or the hold is lifted.
+    pub async fn reach(&self, rt: &Rt, progress: &Progress, operations: u64, slack: u64) {
+        self.due.set(operations);
+        self.move_to(rt, operations + slack);
+        while progress.operations() < operations {
+            self.reached.changed(rt, self.reached.version()).await;
+        }
+    }
+
+    /// Nothing is held up any more.
+    pub fn lift(&self, rt: &Rt) {
+        self.move_to(rt, u64::MAX);
+    }
+
+    fn move_to(&self, rt: &Rt, limit: u64) {
+        self.limit.set(limit);
         self.moved.notify(rt);
     }
 
     async fn passed(&self, rt: &Rt, progress: &Progress) {
-        while progress.operations() >= self.operations.get() {
+        while progress.operations() >= self.limit.get() {
             self.moved.changed(rt, self.moved.version()).await;
+        }
+    }
+
+    fn ended(&self, rt: &Rt, operations: u64) {
+        if operations == self.due.get() {
+            self.reached.notify(rt);
         }
     }
 }
@@ -519,7 +541,11 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     }
 
     fn note(&self, op: &Op, result: Result<(), String>, done: Done, went: &mut Went) {
-        self.setup.progress.set(self.setup.progress.operations() + 1);
+        let operations = self.setup.progress.operations() + 1;
+        self.setup.progress.set(operations);
+        if let Some(hold) = &self.setup.hold {
+            hold.ended(&self.rt, operations);
+        }
         let since = done.at.since(self.start.get());
         let ramp = self.setup.job.ramp_time;
         if let Some(tape) = &self.setup.tape {

@@ -9,7 +9,6 @@ mod threads;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bus::HostPort;
 use bus::link::Way;
@@ -53,7 +52,7 @@ pub struct Options {
     pub shuffle: Option<u64>,
     /// Counts operations.
     pub progress: Arc<Progress>,
-    /// Live: resets the device this many times under the work, each time 64 more operations have ended.
+    /// Resets the device this many times under the work, each time 64 more operations have ended.
     pub resets: u32,
     /// Somebody else may have written to the device: what this run has not is not verified.
     pub contents_unknown: bool,
@@ -371,19 +370,11 @@ async fn under_resets<I: Interface, P: HostPort>(
     let resets = async {
         while done.get() < options.resets {
             let due = progress.operations() + BETWEEN_RESETS;
-            hold.move_to(rt, due + DURING_RESET);
-            core::future::poll_fn(|cx| {
-                if progress.operations() >= due {
-                    return Poll::Ready(());
-                }
-                rt.poll_again(cx, false);
-                Poll::Pending
-            })
-            .await;
+            hold.reach(rt, progress, due, DURING_RESET).await;
             driver.reset().await?;
             done.set(done.get() + 1);
         }
-        hold.move_to(rt, u64::MAX);
+        hold.lift(rt);
         core::future::pending::<Result<(), String>>().await
     };
     match race(work, resets).await {

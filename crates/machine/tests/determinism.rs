@@ -101,13 +101,14 @@ fn seeded(name: &str, sets: &[(&str, &str)], seed: u64) -> Plan {
 }
 
 /// The whole event log of a run, as text, behind it the numbers that are reported.
-fn log_of<I: Interface>(plan: &Plan, job: &str) -> String {
+fn log_of<I: Interface>(plan: &Plan, job: &str, resets: u32) -> String {
     let text = Rc::new(RefCell::new(String::new()));
     let lines = text.clone();
     let log = Log::To(Rc::new(move |entry| {
         writeln!(lines.borrow_mut(), "{entry}").expect("writing to a string");
     }));
-    let outcome = simulate_by::<I>(plan, &work(job), Options { log, ..Options::default() });
+    let outcome = simulate_by::<I>(plan, &work(job), Options { log, resets, ..Options::default() });
+    assert_eq!(outcome.resets, resets, "{}: resets under the work", I::NAME);
     let mut text = text.take();
     for (job, ran) in &outcome.jobs {
         let (count, verified) = (operations(ran), ran.blocks_verified);
@@ -150,11 +151,11 @@ fn the_same_seed_gives_the_same_log_of_fastpath() {
 
 fn repeats<I: Interface>(plans: Vec<Named>) {
     for (name, sets) in plans {
-        for job in [MIXED, GROUPS] {
+        for (job, resets) in [(MIXED, 1), (GROUPS, 0)] {
             let mut before: Option<String> = None;
             for seed in [1, 2] {
-                let once = log_of::<I>(&seeded(name, &sets, seed), job);
-                let again = log_of::<I>(&seeded(name, &sets, seed), job);
+                let once = log_of::<I>(&seeded(name, &sets, seed), job, resets);
+                let again = log_of::<I>(&seeded(name, &sets, seed), job, resets);
                 assert!(once.lines().count() > 500, "{name} {sets:?}: a log of next to nothing");
                 assert_eq!(difference(&once, &again), None, "{name} {sets:?}, seed {seed}");
                 if let Some(other) = before.replace(once) {
@@ -186,12 +187,13 @@ fn right_in_any_order<I: Interface>(plans: Vec<Named>) {
     let mut shuffled = false;
     for (name, sets) in plans {
         let mut logs = Vec::new();
-        for shuffle in 1..=3 {
+        for (shuffle, resets) in [(1, 0), (2, 0), (3, 2)] {
             let entries = Log::kept();
-            let options =
-                Options { shuffle: Some(shuffle), log: entries.clone(), ..Options::default() };
+            let shuffle = Some(shuffle);
+            let options = Options { shuffle, resets, log: entries.clone(), ..Options::default() };
             let outcome = simulate_by::<I>(&seeded(name, &sets, 1), &work(MIXED), options);
             assert!(only(&outcome).blocks_verified > 0, "{name}: nothing was verified");
+            assert_eq!(outcome.resets, resets, "{name}");
             logs.push(entries.entries());
         }
         shuffled |= logs[0] != logs[1] || logs[1] != logs[2];

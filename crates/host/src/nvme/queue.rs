@@ -312,7 +312,7 @@ impl<P: HostPort> Queue<P> {
         loop {
             if let Some(share) = &self.share {
                 if held.is_none() {
-                    held = Some(share.take().await);
+                    held = Some(share.take_again().await);
                 }
                 share.pay(port).await;
             }

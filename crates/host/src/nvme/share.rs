@@ -71,7 +71,14 @@ impl Share {
         self.issuing.acquire(&self.rt).await;
         let issuing = Issuing(self);
         self.shared.lock.acquire(&self.rt).await;
-        Held { lock: Locked(self), issuing }
+        Held { lock: Locked(self), issuing: Some(issuing) }
+    }
+
+    /// Waits for the lock alone, to submit once more what has a slot already. The core's turn may be with one
+    /// that waits for a slot: that waits for us, and so we must not wait for it.
+    pub async fn take_again(&self) -> Held<'_> {
+        self.shared.lock.acquire(&self.rt).await;
+        Held { lock: Locked(self), issuing: None }
     }
 
     /// Gives the lock back until `freed` has come, and takes it again; the core goes on issuing.
@@ -113,7 +120,7 @@ impl Issuer {
 /// The right to submit to a queue, given back when it is dropped: the lock first.
 pub(super) struct Held<'a> {
     lock: Locked<'a>,
-    issuing: Issuing<'a>,
+    issuing: Option<Issuing<'a>>,
 }
 
 struct Locked<'a>(&'a Share);

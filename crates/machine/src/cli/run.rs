@@ -66,7 +66,7 @@ pub(super) struct Run {
     /// dealt out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
-    /// Live: reset the controller so many times under the work
+    /// Reset the controller so many times under the work
     #[arg(long, default_value_t = 0)]
     resets: u32,
     /// Write fio's JSON into this file
