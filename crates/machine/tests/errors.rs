@@ -256,13 +256,13 @@ fn overfill(folder: &Folder, command: &mut Command, image: &Path, world: &str) {
     let file = format!("medium.file={:?}", image.display().to_string());
     let set = ["--set", "medium.capacity=\"16 MiB\"", "--set", &file];
     let command = command.current_dir(folder.at());
-    let full = said(command.args(["run", "fill.fio", "--world", world]).args(set));
+    let full = said(command.args(["run", "fill.fio", "--resets", "1", "--world", world]).args(set));
     assert_eq!(full.code, Some(1), "{}", full.err);
     let (repeat, lines): (Vec<_>, Vec<_>) =
         full.err.lines().partition(|line| line.starts_with("to repeat: "));
     if world == "sim" {
         let words = format!(
-            "to repeat: doorbell replay fill.fio --plan live --seed 1 \
+            "to repeat: doorbell replay fill.fio --plan live --seed 1 --resets 1 \
              --set 'medium.capacity=\"16 MiB\"' --set '{file}'"
         );
         assert_eq!(repeat, [words]);

@@ -106,6 +106,9 @@ pub(super) struct Replay {
     /// How a recording was laid onto the SSD
     #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
     map: Lay,
+    /// Resets that came under the work
+    #[arg(long, default_value_t = 0)]
+    resets: u32,
     /// Write the event log into this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -232,10 +235,8 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
         }
     };
     let mut recorder = typed.recorder()?;
-    let mut again = again(&typed.plan, plan.run.seed, typed.map, &typed.sets);
-    if typed.interface != InterfaceName::Nvme {
-        again += &format!(" --interface {}", typed.interface.word());
-    }
+    let (seed, map) = (plan.run.seed, typed.map);
+    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
     let (mut good, mut reports, mut courses) = (true, Vec::new(), Vec::new());
     for file in &typed.files {
         let work = Work::load(file, typed.map.into()).map_err(|error| error.to_string())?;
@@ -303,14 +304,15 @@ fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
 pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, Some(typed.seed))?;
     let work = Work::load(&typed.file, typed.map.into()).map_err(|error| error.to_string())?;
-    let again = again(&typed.plan, typed.seed, typed.map, &typed.sets);
+    let (seed, map) = (typed.seed, typed.map);
+    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
     let once = Once {
         plan: &plan,
         work: &work,
         interface: typed.interface,
         simulated: true,
         device: Device::Thread,
-        resets: 0,
+        resets: typed.resets,
         threads: 1,
         series: None,
         tape: None,
@@ -332,10 +334,23 @@ pub(super) fn create(path: &PathBuf) -> Result<File, String> {
 }
 
 /// The arguments that repeat a run, quoted for a shell.
-fn again(plan: &str, seed: u64, map: Lay, sets: &Sets) -> String {
+fn again(
+    plan: &str,
+    seed: u64,
+    map: Lay,
+    interface: InterfaceName,
+    resets: u32,
+    sets: &Sets,
+) -> String {
     let mut line = format!("--plan {plan} --seed {seed}");
     if map == Lay::Modulo {
         line += " --map modulo";
+    }
+    if interface != InterfaceName::Nvme {
+        line += &format!(" --interface {}", interface.word());
+    }
+    if resets > 0 {
+        line += &format!(" --resets {resets}");
     }
     line + &sets.typed()
 }
