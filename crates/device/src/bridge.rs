@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use media::{Extent, Head, Media, MediaError};
+use media::{Erasure, Extent, Head, Media, MediaError};
 use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others};
 
 /// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link;
@@ -301,6 +301,32 @@ impl<M: Media> Media for Bridge<M> {
     /// The first controller keeps it.
     fn overwrites(&self) -> bool {
         self.controllers.iter().all(|one| one.medium.overwrites())
+    }
+
+    /// As long as the slowest.
+    fn erasure(&self) -> Option<Erasure> {
+        let mut all = Erasure::default();
+        for controller in &self.controllers {
+            all.time = all.time.max(controller.medium.erasure()?.time);
+        }
+        Some(all)
+    }
+
+    /// All of them at once; as they do not differ, one says how far they have come.
+    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
+        self.convert().await;
+        let progress = RefCell::new(progress);
+        let erase = async |number: usize| {
+            let mut tell = |done, of| {
+                if number == 0 {
+                    (*progress.borrow_mut())(done, of);
+                }
+            };
+            self.controllers[number].medium.erase_all(&mut tell).await
+        };
+        together((0..self.controllers.len()).map(erase)).await?;
+        self.convert().await;
+        Ok(())
     }
 
     fn label(&self) -> Option<Vec<u8>> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
-use media::{Extent, Head, Media, MediaError};
+use media::{Erasure, Extent, Head, Media, MediaError};
 use runtime::{Rt, Signal, Stage, Time};
 
 /// The stages that a drive marks, beside those of its chips.
@@ -31,6 +31,7 @@ pub struct Drive<P: Pages> {
     rt: Rt,
     options: Options,
     unit_bytes: u32,
+    erasure: Erasure,
     keep: Keep,
     /// What the mount gave.
     mounted: OnceCell<Result<Ftl<P>, MountError>>,
@@ -87,6 +88,7 @@ impl<P: Pages> Drive<P> {
             rt: rt.clone(),
             options,
             unit_bytes: pages.shape().unit_bytes,
+            erasure: Erasure { time: ftl::purge_time(pages) },
             keep,
             mounted: OnceCell::new(),
             has_mounted: Signal::default(),
@@ -201,6 +203,15 @@ impl<P: Pages> Media for Drive<P> {
     /// Pages keep what they hold until their block is erased.
     fn overwrites(&self) -> bool {
         false
+    }
+
+    fn erasure(&self) -> Option<Erasure> {
+        Some(self.erasure)
+    }
+
+    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
+        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+        software.purge(progress).await.map_err(of_flash)
     }
 
     fn label(&self) -> Option<Vec<u8>> {

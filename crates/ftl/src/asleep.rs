@@ -7,6 +7,7 @@ use runtime::Rt;
 use crate::ftl::{Ftl, Inner};
 use crate::options::{Error, MountError, Options};
 use crate::pages::Pages;
+use crate::purge::Task;
 use crate::state::State;
 use crate::stats::Counters;
 
@@ -20,19 +21,23 @@ const MAPPERS: u32 = 16;
 impl<P: Pages> Inner<P> {
     /// Its tasks begin.
     pub fn start(self: Rc<Self>) -> Ftl<P> {
+        self.spawn_tasks();
+        Ftl(self)
+    }
+
+    pub fn spawn_tasks(self: &Rc<Self>) {
         for die in 0..self.layout.shape.dies {
-            self.rt.spawn(self.clone().die(die));
+            self.run(Task::Die, self.clone().die(die));
         }
-        self.rt.spawn(self.clone().collector());
-        self.rt.spawn(self.clone().eraser());
-        self.rt.spawn(self.clone().keeper());
+        self.run(Task::Collector, self.clone().collector());
+        self.run(Task::Eraser, self.clone().eraser());
+        self.run(Task::Keeper, self.clone().keeper());
         if self.state.borrow().cached().is_some() {
             for _ in 0..MAPPERS {
-                self.rt.spawn(self.clone().mapper());
+                self.run(Task::Mapper, self.clone().mapper());
             }
         }
         self.form();
-        Ftl(self)
     }
 }
 

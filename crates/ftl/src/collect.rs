@@ -14,6 +14,7 @@ use crate::named::PATIENCE;
 use crate::options::Cache;
 use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
 use crate::policy::{self, Candidate, Stream};
+use crate::purge::Task;
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers::Phase;
 
@@ -43,7 +44,7 @@ impl<P: Pages> Inner<P> {
     pub async fn collector(self: Rc<Self>) {
         // Until then it waits for whoever leads it.
         let mut until = None;
-        loop {
+        while !self.ends(Task::Collector) {
             let seen = self.collect.version();
             let step = self.state.borrow_mut().next_step();
             if self.state.borrow_mut().judge_named() {
@@ -151,7 +152,7 @@ impl<P: Pages> Inner<P> {
 
     /// The task that erases what the collector has gone over.
     pub async fn eraser(self: Rc<Self>) {
-        loop {
+        while !self.ends(Task::Eraser) {
             let seen = self.collect.version();
             let next = self.state.borrow_mut().next_erase();
             match next {
@@ -492,16 +493,13 @@ impl State {
         }
         let doubtful =
             supers.all.iter().position(|one| one.phase == Phase::Free { clean: false })?;
-        let one = &mut supers.all[doubtful];
-        one.phase = Phase::Victim;
-        supers.free -= 1;
-        supers.free_units -= u64::from(one.units);
+        supers.take(doubtful as u32);
         self.collection.drained.push(doubtful as u32);
         Some(doubtful as u32)
     }
 
     /// A superblock is erased, and free.
-    fn erased(&mut self, superblock: u32) {
+    pub fn erased(&mut self, superblock: u32) {
         self.collection.drained.retain(|at| *at != superblock);
         // What was read there is not to be taken for what will be.
         let layout = self.layout;

@@ -11,6 +11,7 @@ use crate::layout::{Layout, NONE};
 use crate::options::{Cache, Error, MountError, Options, Space};
 use crate::pages::{LOST, Page, Pages, Part, Seen, Tag};
 use crate::policy::Lead;
+use crate::purge::{TASKS, Task};
 use crate::state::{PAD, State};
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
@@ -53,6 +54,10 @@ pub(crate) struct Inner<P> {
     pub checkpointing: Cell<bool>,
     pub unit_shift: u32,
     pub blame: Blame,
+    /// Tasks up to this kind are to end.
+    pub stopped: Cell<Option<Task>>,
+    /// Tasks of each kind that run.
+    pub running: [Cell<u32>; TASKS],
 }
 
 /// Slots for what the layer itself writes, beside those of a row in one plane.
@@ -93,6 +98,8 @@ impl<P: Pages> Inner<P> {
             checkpointing: Cell::new(false),
             unit_shift: layout.shape.unit_bytes.trailing_zeros(),
             blame: Blame::new(rt),
+            stopped: Cell::new(None),
+            running: Default::default(),
             pages: pages.clone(),
         };
         (inner, kept)

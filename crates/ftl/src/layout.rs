@@ -79,6 +79,13 @@ impl Layout {
         Page { die, plane: rest % self.shape.planes, block: rest / self.shape.planes, page: 0 }
     }
 
+    /// The planes in which the block of this number on this die is one of those.
+    pub fn of_roots(&self, block: u32, die: u32) -> u32 {
+        let all = (0..self.system_blocks()).map(|at| self.system_block(at));
+        let here = all.filter(|one| (one.block, one.die) == (block, die));
+        here.fold(0, |planes, one| planes | 1 << one.plane)
+    }
+
     pub fn system_units(&self) -> u64 {
         u64::from(self.system_blocks()) * u64::from(self.plane_units * self.groups)
     }

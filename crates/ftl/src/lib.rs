@@ -21,6 +21,7 @@ mod pages;
 mod parts;
 pub mod policy;
 mod precondition;
+mod purge;
 mod root;
 pub mod space;
 mod state;
@@ -39,4 +40,5 @@ pub use pages::{
     Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
     Steps, Tag, Unit,
 };
+pub use purge::purge_time;
 pub use stats::{Counters, Histogram, Stats};

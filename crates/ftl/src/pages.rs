@@ -220,8 +220,13 @@ pub trait Pages: 'static {
     ) -> impl Future<Output = Result<(), Failed>>;
 
     /// Erases all of these, at the same time where they are on several dies, and says of each where it
-    /// failed.
+    /// failed. Blocks that are marked bad are erased as far as they can be, and stay bad.
     fn erase(&self, blocks: &mut [Erase]) -> impl Future<Output = ()>;
+
+    /// How long the erase of a block in each plane of a die takes, if that is known.
+    fn erase_time(&self) -> Option<Span> {
+        None
+    }
 
     /// The spare bytes of a page that was read before: what they say of its row. None: of an erased or
     /// unreadable page.

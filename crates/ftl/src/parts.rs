@@ -15,6 +15,7 @@ use crate::map::{Cached, Dump, Map};
 use crate::options::Error;
 use crate::pages::{Pages, Part, Seen, Source, Tag, Unit};
 use crate::policy::Stream;
+use crate::purge::Task;
 use crate::state::{CHUNK, Job, PAD, QUEUE, State};
 use crate::supers::Phase;
 
@@ -168,7 +169,7 @@ impl<P: Pages> Inner<P> {
 
     /// A task that writes parts: those with many changes, and in a checkpoint all of them.
     pub async fn mapper(self: Rc<Self>) {
-        loop {
+        while !self.ends(Task::Mapper) {
             let seen = self.mapped.version();
             let next = self.state.borrow_mut().part_to_write();
             let Some(part) = next else {

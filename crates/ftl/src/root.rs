@@ -13,6 +13,7 @@ use crate::ftl::Inner;
 use crate::layout::{NONE, Spot};
 use crate::options::Error;
 use crate::pages::{Blocks, Erase, Header, Page, Pages, Part, Place, Row, Seen, Source, Tag, Unit};
+use crate::purge::Task;
 use crate::state::{CHUNK, ROOT, State};
 use crate::supers::Phase;
 
@@ -26,7 +27,7 @@ const SUPER_BYTES: usize = 20;
 pub(crate) struct Root {
     /// Rows from this on are to be looked at.
     pub from: u64,
-    chunks: Vec<u32>,
+    pub chunks: Vec<u32>,
     supers: Vec<KnownSuper>,
 }
 
@@ -213,7 +214,7 @@ impl<P: Pages> Inner<P> {
 
     /// The task that writes checkpoints.
     pub async fn keeper(self: Rc<Self>) {
-        loop {
+        while !self.ends(Task::Keeper) {
             let seen = self.collect.version();
             let due = self.state.borrow().is_checkpoint_due();
             if !due || self.checkpoint().await.is_err() {
@@ -304,7 +305,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// False: there is no block for it.
-    async fn write_root(&self, root: &Root) -> bool {
+    pub async fn write_root(&self, root: &Root) -> bool {
         let bytes = root.to_bytes();
         let payload = self.layout.shape.unit_bytes as usize - HEAD_BYTES;
         let count = bytes.len().div_ceil(payload);
@@ -462,7 +463,7 @@ impl State {
             || self.options.checkpoint_rows.is_some_and(|every| rows >= every)
     }
 
-    fn begin_checkpoint(&mut self) -> Root {
+    pub fn begin_checkpoint(&mut self) -> Root {
         self.rows_at_checkpoint = self.counters.rows;
         let mistaken = self.options.mistakes.checkpoint_forgets_flying_rows;
         let from = if mistaken { self.next_sequence } else { self.oldest_sequence() };

@@ -96,13 +96,7 @@ impl Supers {
             for die in 0..shape.dies {
                 let good = |plane: &u32| !pages.is_bad(Page { die, plane: *plane, block, page: 0 });
                 let planes = (0..shape.planes).filter(good).fold(0, |all, plane| all | 1 << plane);
-                supers.members.push(planes);
-            }
-            for at in 0..layout.system_blocks() {
-                let Page { die, plane, block: number, .. } = layout.system_block(at);
-                if number == block {
-                    supers.members[(block * shape.dies + die) as usize] &= !(1 << plane);
-                }
+                supers.members.push(planes & !layout.of_roots(block, die));
             }
             supers.all.push(Super {
                 phase: Phase::Gone,
@@ -272,6 +266,17 @@ impl Supers {
         self.clean -= 1;
         self.free_units -= u64::from(one.units);
         self.frontiers[stream as usize].at = Some(Spot { superblock, group: 0, die: 0 });
+    }
+
+    /// A free superblock is about to be erased. False: it is none, having no good block.
+    pub fn take(&mut self, superblock: u32) -> bool {
+        let one = &mut self.all[superblock as usize];
+        let Phase::Free { clean } = one.phase else { return false };
+        one.phase = Phase::Victim;
+        self.free -= 1;
+        self.clean -= u32::from(clean);
+        self.free_units -= u64::from(one.units);
+        true
     }
 
     /// A superblock without valid units has been erased, and is free again.

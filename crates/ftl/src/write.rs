@@ -11,6 +11,7 @@ use crate::layout::{NONE, Spot};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Stream};
+use crate::purge::Task;
 use crate::space::{self, Opening};
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers;
@@ -175,7 +176,7 @@ impl<P: Pages> Inner<P> {
 
     /// One die: programs its rows, one after the other.
     pub async fn die(self: Rc<Self>, die: u32) {
-        loop {
+        while !self.ends(Task::Die) {
             let seen = self.dies[die as usize].version();
             let next = {
                 let mut state = self.state.borrow_mut();

@@ -10,7 +10,7 @@ use ::device::bridge::Bridge;
 use ::device::dcx::Tagged;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
-use media::{Banked, Disks, Extent, Faulty, Head, Media, MediaError, Metadata};
+use media::{Banked, Disks, Erasure, Extent, Faulty, Head, Media, MediaError, Metadata};
 use runtime::Time;
 
 /// What a device stands on.
@@ -116,6 +116,21 @@ macro_rules! hand_on {
             fn overwrites(&self) -> bool {
                 match self {
                     $($pattern => $medium.overwrites(),)+
+                }
+            }
+
+            fn erasure(&self) -> Option<Erasure> {
+                match self {
+                    $($pattern => $medium.erasure(),)+
+                }
+            }
+
+            async fn erase_all(
+                &self,
+                progress: &mut dyn FnMut(u32, u32),
+            ) -> Result<(), MediaError> {
+                match self {
+                    $($pattern => $medium.erase_all(progress).await,)+
                 }
             }
 

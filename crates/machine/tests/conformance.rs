@@ -31,6 +31,11 @@ fn our_controller_conforms_on_flash() {
     clean(&plan("small-flash", &[("host.memory", "64 MiB")]), Controller::Simulated);
 }
 
+#[test]
+fn our_controller_conforms_on_flash_live() {
+    clean(&plan("small-flash", &[("host.memory", "64 MiB")]), Controller::Thread);
+}
+
 /// Each case that is named finds what is wrong with a controller that is otherwise well.
 #[test]
 fn broken_controllers_are_found() {

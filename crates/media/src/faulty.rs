@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use runtime::{Rt, Stage, Time};
 
-use crate::{Extent, Head, Media, MediaError, Metadata};
+use crate::{Erasure, Extent, Head, Media, MediaError, Metadata};
 
 /// A bit that has turned over: of the bytes of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -225,6 +225,19 @@ impl<M: Media> Media for Faulty<M> {
 
     fn overwrites(&self) -> bool {
         self.medium.overwrites()
+    }
+
+    fn erasure(&self) -> Option<Erasure> {
+        self.medium.erasure()
+    }
+
+    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
+        if self.harm.has_stuck() {
+            self.unstuck().await;
+        }
+        self.medium.erase_all(progress).await?;
+        self.harm.turned.borrow_mut().clear();
+        Ok(())
     }
 
     fn keeps_metadata(&self) -> bool {

@@ -14,7 +14,7 @@ pub mod nand;
 use core::fmt;
 use core::future::Future;
 
-use runtime::Time;
+use runtime::{Span, Time};
 
 pub use banked::{Banked, Pace, STAGES, Timing};
 pub use contents::Contents;
@@ -43,6 +43,13 @@ pub struct Head {
     pub bytes: u32,
     /// Bytes of a block.
     pub of: u32,
+}
+
+/// How a medium erases all of itself at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Erasure {
+    /// What that takes, if it is known.
+    pub time: Option<Span>,
 }
 
 /// Why a medium could not do it.
@@ -128,6 +135,22 @@ pub trait Media: 'static {
     /// Only then can all that it holds be sanitized by its blocks.
     fn overwrites(&self) -> bool {
         true
+    }
+
+    /// How all that it has can be erased at once, also what no block shows any more. None: it can't be.
+    fn erasure(&self) -> Option<Erasure> {
+        None
+    }
+
+    /// Erases all that it has: then every block is as if it had been taken back, beyond a power cut. Nobody
+    /// uses it meanwhile. After a power cut in the midst of it blocks hold anything: it is to be called again.
+    /// `progress` is told how many steps of how many are done.
+    fn erase_all(
+        &self,
+        progress: &mut dyn FnMut(u32, u32),
+    ) -> impl Future<Output = Result<(), MediaError>> {
+        let _ = progress;
+        async { Err(MediaError::WriteFault) }
     }
 
     /// Whether it keeps metadata of [`contents::METADATA_BYTES`] bytes beside each block.

@@ -140,6 +140,25 @@ fn blocks_are_bad_from_the_factory_as_often_as_said_and_always_the_same() {
     assert!(matches!(nand.erase(bad[0]), Err(Error::Bad { .. })));
 }
 
+/// One that has gone bad is emptied once, and stays bad; then there is nothing to erase.
+#[test]
+fn a_block_that_has_gone_bad_can_be_emptied() {
+    for is_broken in [false, true] {
+        let mut nand = nand(Keep::Everything);
+        program(&mut nand, at(3, 0), 1).unwrap();
+        if is_broken {
+            nand.break_block(3).unwrap();
+        }
+        nand.mark_bad(3);
+        let full = nand.allocated_bytes();
+        assert_eq!(matches!(nand.erase(3), Err(Error::EraseFailed { .. })), is_broken);
+        assert!(nand.is_bad(3) && nand.allocated_bytes() < full, "it holds nothing any more");
+        assert_eq!((nand.next_page(3), nand.wear(3).cycles), (None, 1));
+        assert!(matches!(nand.erase(3), Err(Error::Bad { .. })));
+        assert!(matches!(program(&mut nand, at(3, 0), 1), Err(Error::Bad { .. })));
+    }
+}
+
 #[test]
 fn what_fails_uses_the_page_up_and_then_the_block() {
     let errors = Errors { program_fails: [50_000_000, 0], ..Profile::test().errors };

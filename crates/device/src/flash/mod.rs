@@ -290,6 +290,12 @@ fn planes_at_once(timing: &Timing) -> u32 {
     u32::from(!timing.multi_plane)
 }
 
+/// The time of an erase on so many planes of a die.
+fn erase_time(timing: &Timing, planes: u32) -> Span {
+    let times = if timing.multi_plane { 1 } else { u64::from(planes) };
+    timing.command + timing.erase * times
+}
+
 /// The time of `bytes` bytes on the wires.
 fn on_wires(timing: &Timing, bytes: u64) -> Span {
     match bytes.checked_mul(PS_PER_S) {
@@ -401,7 +407,8 @@ fn tear_erase(nand: &mut Nand, shape: Shape, blocks: ftl::Blocks, done: u32, at_
             0 if at_once == 1 => {}
             // Whether it failed nobody has been told.
             TORN_OF => drop(nand.erase(block)),
-            done => nand.tear_erase(block, done).expect("it was good when the erase began"),
+            // A bad block that holds nothing is not touched.
+            done => drop(nand.tear_erase(block, done)),
         }
     }
 }
@@ -466,6 +473,11 @@ impl Pages for Chips {
             None => blocks.iter_mut().for_each(|erase| self.erase_now(erase)),
             Some(timing) => self.erase_in_time(timing, blocks).await,
         }
+    }
+
+    fn erase_time(&self) -> Option<Span> {
+        let timing = self.options.timing.as_ref()?;
+        Some(erase_time(timing, self.shape.planes))
     }
 
     fn header(&self, page: Page) -> Option<Header> {

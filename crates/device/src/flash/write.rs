@@ -5,7 +5,7 @@ use media::nand::{Data, Error, PageAt, Timing};
 use runtime::Span;
 
 use super::die::Work;
-use super::{Chips, HEADER_BYTES, on_wires, page_at, pages_of, planes_of};
+use super::{Chips, HEADER_BYTES, erase_time, on_wires, page_at, pages_of, planes_of};
 
 impl Chips {
     /// Programs a row without time; in which planes it failed.
@@ -134,9 +134,15 @@ impl Chips {
         for plane in planes_of(blocks.planes) {
             let page = Page { die: blocks.die, plane, block: blocks.block, page: 0 };
             let at = page_at(self.shape, page);
+            let erased = self.nand.borrow_mut().erase(at.block);
+            if let Err(Error::Bad { .. }) = erased {
+                // It holds nothing.
+                erase.failed |= 1 << plane;
+                continue;
+            }
             self.count(|counts| counts.erases += 1);
             self.rt.log("flash", "erased", at.block.into(), 0);
-            match self.nand.borrow_mut().erase(at.block) {
+            match erased {
                 Ok(()) => {}
                 Err(Error::EraseFailed { .. }) => {
                     self.count(|counts| counts.failures += 1);
@@ -172,9 +178,8 @@ impl Chips {
         self.erases_begin(blocks);
         let now = self.rt.now();
         for (at, erase) in (0..).zip(blocks.iter()) {
-            let planes = u64::from(erase.blocks.planes.count_ones());
-            let times = if timing.multi_plane { 1 } else { planes };
-            let span = self.stretched(erase.blocks.die, timing.command + timing.erase * times);
+            let span = erase_time(timing, erase.blocks.planes.count_ones());
+            let span = self.stretched(erase.blocks.die, span);
             let mut die = self.dies[erase.blocks.die as usize].borrow_mut();
             turns.push((at, die.operate(now, now, span, (Work::Erase(erase.blocks), true))));
         }

@@ -15,8 +15,8 @@ enum Needs {
     Nothing,
     /// A medium that keeps something beside its blocks.
     Label,
-    /// The same, of which nothing is left that was overwritten.
-    Overwrites,
+    /// The same, of which nothing is left that was overwritten, or which erases all of itself at once.
+    Sanitizes,
     /// No more doorbells than a page has words.
     FewDoorbells,
     /// Flash whose collector a host may lead.
@@ -69,7 +69,7 @@ const ADMIN: &[Row] = &[
         needs: Needs::FewDoorbells,
     },
     row(admin::FORMAT_NVM, FORMATS, oacs::FORMAT),
-    Row { opcode: admin::SANITIZE, effects: FORMATS_ALL, bit: 0, needs: Needs::Overwrites },
+    Row { opcode: admin::SANITIZE, effects: FORMATS_ALL, bit: 0, needs: Needs::Sanitizes },
     Row { opcode: admin::COLLECT, effects: PLAIN, bit: 0, needs: Needs::Collections },
 ];
 
@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         match needs {
             Needs::Nothing => true,
             Needs::Label => self.keeps_a_label(),
-            Needs::Overwrites => self.keeps_a_label() && self.media.overwrites(),
+            Needs::Sanitizes => self.keeps_a_label() && self.sanitizing_capabilities() != 0,
             Needs::FewDoorbells => self.doorbells_fit_a_page(),
             Needs::Collections => self.offers_collections(),
         }

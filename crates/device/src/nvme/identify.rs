@@ -15,7 +15,6 @@ use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::namespace::{Metadata, Namespace};
-use super::sanitize::CAPABILITIES;
 use super::{
     ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, NAMESPACES_MAX,
     UNCORRECTABLE_BYTES_MAX,
@@ -154,7 +153,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.wctemp = 343.into();
         c.cctemp = 353.into();
         if self.has_admin(opcode::admin::SANITIZE) {
-            c.sanicap = CAPABILITIES.into();
+            c.sanicap = self.sanitizing_capabilities().into();
         }
         // Entries of 64 and of 16 bytes, neither more nor less.
         c.sqes = 0x66;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use media::{Extent, Media};
-use runtime::Signal;
+use runtime::{Signal, Span};
 use wire::QueueId;
 use wire::nvme::admin::{Command, Sanitize, SanitizeAction};
 use wire::nvme::event::AsyncEvent;
@@ -28,11 +28,6 @@ use crate::faults::Hook;
 /// Bytes of a record in the label: how the last one stands, what it was, passes that have ended, and whether
 /// nothing was written since.
 pub(super) const KEPT_BYTES: usize = 11;
-
-/// What Identify says: block erase and overwrite. Nothing is encrypted, so that there is no key to
-/// forget. Blocks that are not deallocated stay as the last pass has left them.
-pub(super) const CAPABILITIES: u32 =
-    sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS;
 
 /// How the last one stands: SSTAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +89,7 @@ impl Sanitizing {
         };
         let dwords = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
         let what = Sanitize::from_dwords(dwords.0, dwords.1).ok()?;
-        if passes > what.passes || !offers(what.action) {
+        if passes > what.passes || bit_of(what.action) == 0 {
             return None;
         }
         self.record.set(Record { stands, what, passes });
@@ -128,14 +123,20 @@ impl Sanitizing {
         if stands != Stands::Never {
             page.dword10 = what.into_dwords().0.into();
         }
-        // How long one takes depends on the medium: no time is given.
+        // How long one takes depends on the medium.
         page.times.fill(u32::MAX.into());
         page
     }
 }
 
-fn offers(action: SanitizeAction) -> bool {
-    matches!(action, SanitizeAction::BlockErase | SanitizeAction::Overwrite)
+/// The bit of SANICAP that an action needs; none: it is none that sanitizes.
+fn bit_of(action: SanitizeAction) -> u32 {
+    match action {
+        SanitizeAction::ExitFailure => 0,
+        SanitizeAction::BlockErase => sanicap::BLOCK_ERASE,
+        SanitizeAction::Overwrite => sanicap::OVERWRITE,
+        SanitizeAction::CryptoErase => sanicap::CRYPTO_ERASE,
+    }
 }
 
 /// What the controller still does while one is under way, or after one has failed.
@@ -169,6 +170,18 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         &self.namespaces.sanitizing
     }
 
+    /// SANICAP. Nothing is encrypted, so that there is no key to forget; what a page of flash holds can't be
+    /// overwritten. Blocks that are not deallocated stay as the last pass has left them.
+    pub(super) fn sanitizing_capabilities(&self) -> u32 {
+        if self.media.erasure().is_some() {
+            sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS
+        } else if self.media.overwrites() {
+            sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS
+        } else {
+            0
+        }
+    }
+
     /// That an admin command may be done now.
     pub(super) fn admit(&self, command: &Command) -> Result<(), Status> {
         let refusal = self.sanitizing().door().refusal();
@@ -184,7 +197,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     pub(super) async fn sanitize(&self, what: Sanitize) -> Result<u32, Status> {
         let record = self.sanitizing().record.get();
         let exits = what.action == SanitizeAction::ExitFailure;
-        if !exits && !offers(what.action) {
+        if !exits && bit_of(what.action) & self.sanitizing_capabilities() == 0 {
             return Err(Status::INVALID_FIELD);
         }
         match record.stands {
@@ -271,12 +284,25 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let record = self.sanitizing().record.get();
             self.stand(Record { passes: pass + 1, ..record })?;
         }
-        if erases {
+        if self.media.erasure().is_some() {
+            self.erase_at_once().await?;
+        } else if erases {
             let step = (steps - 1, steps);
             self.over_all(DEALLOCATE_BYTES, step, async |at| self.media.deallocate(at).await)
                 .await?;
         }
         self.flush().await.map_err(|error| self.failed(error))
+    }
+
+    async fn erase_at_once(&self) -> Result<(), Status> {
+        let mut progress = |done, of| {
+            let progress = u64::from(done) * 65_536 / u64::from(of);
+            self.sanitizing().progress.set(progress.min(65_535) as u16);
+        };
+        let erased = self.media.erase_all(&mut progress).await;
+        erased.map_err(|error| self.failed(error))?;
+        self.namespaces.marks.clear_all();
+        Ok(())
     }
 
     /// Does this to the whole medium, so many bytes at a time; it is one of so many steps.
@@ -317,6 +343,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 
     pub(super) fn sanitize_page(&self) -> SanitizeStatus {
-        self.sanitizing().page()
+        let mut page = self.sanitizing().page();
+        if let Some(time) = self.media.erasure().and_then(|erasure| erasure.time) {
+            let seconds = time.0.div_ceil(Span::s(1).0).min(u64::from(u32::MAX) - 1);
+            page.times[SanitizeStatus::BLOCK_ERASE] = (seconds as u32).into();
+        }
+        page
     }
 }

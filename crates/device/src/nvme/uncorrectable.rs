@@ -87,6 +87,11 @@ impl Marks {
         }
     }
 
+    /// All blocks have been taken back.
+    pub fn clear_all(&self) {
+        self.windows.borrow_mut().iter_mut().for_each(|window| window.marked = 0);
+    }
+
     /// Marks these blocks, if there is room to note it.
     fn mark(&self, at: Extent) -> Result<(), Status> {
         let range = range(at);

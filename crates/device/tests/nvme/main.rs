@@ -29,6 +29,7 @@ mod registers;
 mod reservation_model;
 mod reservations;
 mod resets;
+mod sanitize_flash;
 mod sanitizes;
 mod self_tests;
 mod sgls;

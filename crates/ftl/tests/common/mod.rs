@@ -114,6 +114,28 @@ impl Medium {
         self.bad.iter().filter(|bad| **bad).count()
     }
 
+    /// Whether a page anywhere, or a slot, holds something of the host's.
+    pub fn holds_data(&self) -> bool {
+        let is_data = |logical: &u32| logical & ftl::META == 0;
+        let in_slots =
+            self.slots.iter().filter_map(|slot| slot.tag).any(|tag| is_data(&tag.logical));
+        let in_cell = |cell: &Cell| match cell {
+            Cell::Done { logicals, .. } => logicals.iter().any(is_data),
+            Cell::Erased | Cell::Torn => false,
+        };
+        in_slots || self.cells.iter().any(in_cell)
+    }
+
+    /// Whether no page holds anything but the roots of checkpoints.
+    pub fn is_erased(&self) -> bool {
+        let is_root = |logical: &u32| *logical == u32::MAX || logical >> 28 == ftl::META >> 28 | 2;
+        self.cells.iter().all(|cell| match cell {
+            Cell::Erased => true,
+            Cell::Torn => false,
+            Cell::Done { logicals, .. } => logicals.iter().all(is_root),
+        })
+    }
+
     /// The page can't be read any more.
     pub fn spoil(&mut self, page: Page) {
         let at = self.at(page);

@@ -129,16 +129,17 @@ impl Nand {
         Ok(())
     }
 
-    /// Erases a block.
+    /// Erases a block. One that has gone bad stays so, but holds nothing any more.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::Bad`]: nothing has changed. [`Error::EraseFailed`]: what the block held
-    /// is lost, and the block with it.
+    /// [`Error::Range`]; [`Error::Bad`], of a bad block that holds nothing: nothing has changed.
+    /// [`Error::EraseFailed`]: what the block held is lost, and the block with it.
     pub fn erase(&mut self, block: u32) -> Result<(), Error> {
         let at = PageAt { block, page: 0 };
         self.check(at)?;
         let state = &mut self.blocks[block as usize];
-        if state.flags & BAD != 0 {
+        let bad = state.flags & BAD;
+        if bad != 0 && state.next == 0 {
             return Err(Error::Bad { block });
         }
         self.note_erase(block);
@@ -150,10 +151,10 @@ impl Nand {
         state.erases = state.erases.saturating_add(1);
         state.reads = 0;
         state.next = 0;
-        let flags = std::mem::replace(&mut state.flags, 0);
+        let flags = std::mem::replace(&mut state.flags, bad);
         let held = std::mem::take(&mut state.held);
         if fails {
-            state.flags = FAILED | HALF_ERASED;
+            state.flags |= FAILED | HALF_ERASED;
         }
         self.take_back(held);
         self.forget(block, flags);

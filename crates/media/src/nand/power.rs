@@ -77,11 +77,11 @@ impl Nand {
     /// nothing can be programmed before a whole erase.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::Bad`]: nothing has changed.
+    /// [`Error::Range`]; [`Error::Bad`], of a bad block that holds nothing: nothing has changed.
     pub fn tear_erase(&mut self, block: u32, done: u32) -> Result<(), Error> {
         let first = PageAt { block, page: 0 };
         self.check(first)?;
-        if self.is_bad(block) {
+        if self.is_bad(block) && self.blocks[block as usize].next == 0 {
             return Err(Error::Bad { block });
         }
         self.note_torn_erase(block, done);

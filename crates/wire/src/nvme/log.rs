@@ -298,6 +298,9 @@ impl SanitizeStatus {
     /// Bit of `status`: nothing was written since the last one that went well.
     pub const GLOBAL_DATA_ERASED: u16 = 1 << 8;
 
+    /// Of `times`, that of erasing blocks.
+    pub const BLOCK_ERASE: usize = 1;
+
     /// Bits 2:0 of `status`.
     pub fn stands(&self) -> u16 {
         self.status.get() & 7
