@@ -33,7 +33,7 @@ fn all() -> impl Iterator<Item = (Medium, Options)> {
     })
 }
 
-/// Lives on this flash until it has done that, or the power fails. The oracle knows nothing of what was before.
+/// Lives on this flash until it has done that, or the power fails.
 fn live<T>(
     medium: &mut Medium,
     options: &Options,

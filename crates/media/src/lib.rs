@@ -143,8 +143,8 @@ pub trait Media: 'static {
     }
 
     /// Erases all that it has: then every block is as if it had been taken back, beyond a power cut. Nobody
-    /// uses it meanwhile. After a power cut in the midst of it blocks hold anything: it is to be called again.
-    /// `progress` is told how many steps of how many are done.
+    /// uses it meanwhile. After a power cut in the midst of it blocks hold anything, and it is to be called
+    /// again. `progress` is told how many steps of how many are done.
     fn erase_all(
         &self,
         progress: &mut dyn FnMut(u32, u32),
