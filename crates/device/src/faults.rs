@@ -52,6 +52,8 @@ pub enum What {
     Status(Status),
     /// A bit of the data turns over between host memory and medium.
     CorruptData,
+    /// A bit of the metadata that lie beside the data turns over between host memory and controller.
+    CorruptMetadata,
     /// A bit of the blocks turns over on the medium: before a read, after a write.
     CorruptMedium,
     /// The medium ends no access for so long; [`FOREVER`]: never again.
@@ -81,6 +83,7 @@ impl What {
             What::Reorder { .. } => "reorder",
             What::Status(_) => "status",
             What::CorruptData => "corrupt-data",
+            What::CorruptMetadata => "corrupt-metadata",
             What::CorruptMedium => "corrupt-medium",
             What::StuckMedium(_) => "stuck-medium",
             What::Die { of: Ill::Stuck(_), .. } => "stuck-die",
@@ -224,6 +227,8 @@ pub struct Effect {
     pub fate: Fate,
     /// A draw for the bit that turns over on the data's way.
     pub data: Option<u64>,
+    /// A draw for the bit that turns over on the metadata's way.
+    pub metadata: Option<u64>,
     /// A draw for the bit that turns over on the medium.
     pub medium: Option<u64>,
     /// Its completion waits for so many later ones, no longer than so long.
@@ -402,6 +407,7 @@ impl Faults {
             What::Reorder { behind, at_most } => effect.reorder = Some((behind, at_most)),
             What::Status(status) => effect.fate = Fate::Fails(status),
             What::CorruptData => effect.data = Some(one.dice.borrow_mut().next_u64()),
+            What::CorruptMetadata => effect.metadata = Some(one.dice.borrow_mut().next_u64()),
             What::CorruptMedium => effect.medium = Some(one.dice.borrow_mut().next_u64()),
             What::StuckMedium(span) => {
                 let for_ever = span == FOREVER;

@@ -7,6 +7,7 @@ use runtime::Span;
 use wire::Lba;
 use wire::block::descriptor;
 use wire::dcx::report::Code;
+use wire::nvme::pi::Mismatch;
 use wire::nvme::status::{CodeType, Status};
 use wire::scsi::sense::Sense;
 
@@ -26,6 +27,8 @@ pub enum Kind {
     TimedOut,
     /// The medium could not store the data, or give it back.
     MediaFailed,
+    /// What was read or was to be written is not what its protection information says, or not of that place.
+    Corrupted,
     /// The device has failed for a reason that lies neither in the request nor in the medium.
     DeviceFailed,
     /// The controller was reset under the command more often than it is tried again.
@@ -44,10 +47,12 @@ pub enum Kind {
 pub struct IoError {
     /// What the caller can act on.
     pub kind: Kind,
-    /// The first block of the operation; none for a flush.
+    /// The first block of the operation, or the one whose protection information differs; none for a flush.
     pub lba: Option<Lba>,
     /// What the device said, if it was the device that said it.
     pub status: Option<Status>,
+    /// What of a block's protection information the host has found to differ.
+    pub mismatch: Option<Mismatch>,
     /// What a device of DC Express said.
     pub report: Option<Code>,
     /// What a device of descriptor blocks said.
@@ -61,7 +66,8 @@ pub struct IoError {
 impl IoError {
     /// An error that a driver itself has found.
     pub const fn of(kind: Kind, lba: Option<Lba>) -> IoError {
-        IoError { kind, lba, status: None, report: None, answer: None, sense: None, why: None }
+        let (status, mismatch, report, answer, sense) = (None, None, None, None, None);
+        IoError { kind, lba, status, mismatch, report, answer, sense, why: None }
     }
 
     /// A request that a driver doesn't send, and what it expected.
@@ -72,6 +78,11 @@ impl IoError {
     /// What the device answered.
     pub fn answered(status: Status, lba: Option<Lba>) -> IoError {
         IoError { status: Some(status), ..IoError::of(kind_of(status), lba) }
+    }
+
+    /// A block that the host has found to be another than its protection information says.
+    pub(crate) fn mismatched(mismatch: Mismatch, lba: Lba) -> IoError {
+        IoError { mismatch: Some(mismatch), ..IoError::of(Kind::Corrupted, Some(lba)) }
     }
 
     /// What a DC Express device reported.
@@ -116,6 +127,9 @@ fn kind_of(status: Status) -> Kind {
         | Status::PROHIBITED_BY_LOCKDOWN
         | Status::RESERVATION_CONFLICT
         | Status::ACCESS_DENIED => Kind::Refused,
+        Status::GUARD_CHECK_ERROR
+        | Status::APPLICATION_TAG_CHECK_ERROR
+        | Status::REFERENCE_TAG_CHECK_ERROR => Kind::Corrupted,
         other => match other.code_type() {
             CodeType::Media => Kind::MediaFailed,
             CodeType::Specific => Kind::Refused,
@@ -133,6 +147,7 @@ impl fmt::Display for Kind {
             Kind::Full => "no space left",
             Kind::TimedOut => "timed out",
             Kind::MediaFailed => "the medium failed",
+            Kind::Corrupted => "corrupted",
             Kind::DeviceFailed => "the device failed",
             Kind::Reset => "the controller was reset too often",
             Kind::Gone => "the device is gone",
@@ -151,6 +166,9 @@ impl fmt::Display for IoError {
         }
         if let Some(status) = self.status {
             write!(f, ": {status}")?;
+        }
+        if let Some(Mismatch { tag, expected, found }) = self.mismatch {
+            write!(f, ": {tag} {found:#06x}, expected {expected:#06x}")?;
         }
         if let Some(code) = self.report {
             write!(f, ": the device reports {code}")?;
@@ -282,6 +300,7 @@ impl core::error::Error for InitError {}
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use wire::nvme::pi::Tag;
 
     #[test]
     fn an_error_names_the_block_and_the_status() {
@@ -294,6 +313,11 @@ mod tests {
         let refused = IoError::refused(Kind::OutOfRange, Lba(9), "blocks below the capacity");
         assert_eq!(refused.to_string(), "LBA 9: out of range: expected blocks below the capacity");
         assert_eq!(IoError::of(Kind::Gone, None).to_string(), "flush: the device is gone");
+        let mismatch = Mismatch { tag: Tag::Guard, expected: 0xd0db, found: 7 };
+        assert_eq!(
+            IoError::mismatched(mismatch, Lba(9)).to_string(),
+            "LBA 9: corrupted: guard 0x0007, expected 0xd0db"
+        );
     }
 
     /// A status that nobody sorted is the device's failure, never a success and never a panic.
@@ -308,11 +332,13 @@ mod tests {
                 Kind::OutOfRange,
                 Kind::Full,
                 Kind::MediaFailed,
+                Kind::Corrupted,
                 Kind::DeviceFailed,
             ];
             assert!(known.contains(&kind), "{status}");
         }
         assert_eq!(kind_of(Status::WRITE_FAULT), Kind::MediaFailed);
+        assert_eq!(kind_of(Status::GUARD_CHECK_ERROR.with_dnr()), Kind::Corrupted);
         assert_eq!(kind_of(Status::INTERNAL_ERROR), Kind::DeviceFailed);
         assert_eq!(kind_of(Status::LBA_OUT_OF_RANGE.with_dnr()), Kind::OutOfRange);
     }

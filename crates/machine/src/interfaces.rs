@@ -286,6 +286,7 @@ impl Interface for Dcx {
 
     fn check(plan: &Plan) -> Result<(), String> {
         plan.must_not_nap(Dcx::NAME)?;
+        plan.must_not_guard(Dcx::NAME)?;
         match plan.dcx {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -400,6 +401,7 @@ impl Interface for Block {
 
     fn check(plan: &Plan) -> Result<(), String> {
         plan.must_not_nap(Block::NAME)?;
+        plan.must_not_guard(Block::NAME)?;
         match plan.block {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -563,6 +565,10 @@ pub(crate) fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
         coalescing: plan.host.coalescing.map(coalescing),
         shadow_doorbells: plan.host.shadow_doorbells,
         sgl: plan.host.sgl,
+        protect: match plan.host.guard {
+            None => driver::Protect::Device,
+            Some(_) => driver::Protect::Host { application: 0 },
+        },
         power_saving: plan.power.as_ref().and_then(|power| power.saving),
         admin_completion: plan.host.completion.by(0),
         ..driver::Options::default()

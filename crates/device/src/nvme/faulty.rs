@@ -104,6 +104,18 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
     }
 
+    /// Metadata on their way between the controller and the host: those of all of the command's blocks.
+    pub(super) fn carried_beside(&self, number: u16, metadata: &mut [u8]) {
+        if !self.hook.is_on() {
+            return;
+        }
+        let after = &self.slots[usize::from(number)].after;
+        let Effect { metadata: Some(draw), .. } = after.get() else { return };
+        after.set(Effect { metadata: None, ..after.get() });
+        let bit = (draw % (metadata.len() as u64 * 8)) as usize;
+        metadata[bit / 8] ^= 1 << (bit % 8);
+    }
+
     /// Stops the controller when a fault says so.
     pub(super) async fn stop_when_fatal(self: Rc<Self>) {
         loop {

@@ -215,6 +215,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             }
         }
         if let Some(at) = to_host {
+            self.carried_beside(number, &mut tuples);
             let sent = self.port.write(&[at], &tuples[..], self.posting(), Time::ZERO).await;
             sent.map_err(of_dma)?;
         }
@@ -242,6 +243,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
         if let Some(at) = from_host {
             self.port.read(&[at], &mut tuples, Carry::All).await.map_err(of_dma)?;
+            self.carried_beside(number, &mut tuples);
         }
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = at.blocks * self.block_bytes;

@@ -14,7 +14,7 @@ use super::journey::{Way, fold};
 use super::record::Change;
 use super::stripes::Held;
 use super::together::{all, many};
-use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost};
+use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost, is_unreadable};
 use crate::{BlockDevice, IoError, Kind};
 
 /// A change of a stripe is tried again when a member turns out to be out: each time one fewer is left.
@@ -196,7 +196,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                 return self.buffer_of(write.number, sum);
             }
             self.rooms.borrow_mut().push(sum.into_inner());
-            let unreadable = done.is_err_and(|error| error.kind == Kind::MediaFailed);
+            let unreadable = done.is_err_and(|error| is_unreadable(error.kind));
             if !spare || !unreadable {
                 break;
             }
@@ -401,7 +401,7 @@ struct Write<'a> {
 
 /// Whether a member that fails so when it is written to is of no more use.
 fn does_not_write(kind: Kind) -> bool {
-    is_lost(kind) || matches!(kind, Kind::MediaFailed | Kind::Full)
+    is_lost(kind) || is_unreadable(kind) || kind == Kind::Full
 }
 
 /// Adds a buffer's bytes to a sum, without carries.

@@ -1,8 +1,8 @@
 //! Several block devices as one: striped, or with a parity that outlives any one of them.
 //!
 //! ```text
-//!   caller ─► Array ─┬─ read: pieces, each from its member ─► or from all others, if that is out
-//!                    └─ write ─► task: stripe held ─► old data, old parity ─► new data, new parity
+//!   caller ─► Array ─┬─ read: pieces, each from its member ─► or all others, if that is out
+//!                    └─ write ─► task: stripe held ─► old data, parity ─► new data, parity
 //! ```
 //!
 //! A write with parity is carried out by a task of the array, so that a caller who drops its future leaves no
@@ -381,8 +381,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let (_, done) = disk.read(Lba(block), into.part(0, into.bytes())).await;
             let Err(error) = done else { return Ok(()) };
             let lost = is_lost(error.kind) && self.goes_on_without(member, error);
-            let unreadable =
-                error.kind == Kind::MediaFailed && self.layout.parity_of(stripe).is_some();
+            let unreadable = is_unreadable(error.kind) && self.layout.parity_of(stripe).is_some();
             if !lost && !unreadable {
                 return Err(error);
             }
@@ -400,6 +399,11 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
 fn is_lost(kind: Kind) -> bool {
     use Kind::{Closed, DeviceFailed, Gone, Reset, TimedOut};
     matches!(kind, Gone | Closed | TimedOut | DeviceFailed | Reset)
+}
+
+/// Whether what a member cannot give so is to be had of the others.
+fn is_unreadable(kind: Kind) -> bool {
+    matches!(kind, Kind::MediaFailed | Kind::Corrupted)
 }
 
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {

@@ -64,6 +64,7 @@ impl<P: HostPort> Admin<P> {
             doorbell: Doorbell::Each,
             transfer_bytes_max: IDENTIFY_BYTES as u32,
             sgl: Sgl::Never,
+            tags: false,
             stride: bar.cap().dstrd(),
             entries_max: bar.cap().queue_entries_max(),
         };

@@ -63,7 +63,7 @@ impl<P: HostPort> Queue<P> {
         self.abilities.need(oncs::WRITE_ZEROES, lba, what)?;
         self.in_pieces(lba, blocks, |cid, lba, blocks| {
             let sqe = io::write_zeroes(cid, self.nsid(), lba, blocks, false, may_deallocate);
-            self.protected(sqe, lba)
+            self.guarded(sqe, lba, true)
         })
         .await
     }
@@ -71,19 +71,25 @@ impl<P: HostPort> Queue<P> {
     /// Whether the blocks from `lba` on hold what is in this buffer, which is judged as that of a read is.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`]: a controller without Compare, or protected blocks, whose protection information
-    /// the host would have to bring along.
+    /// [`Kind::Unsupported`]: a controller without Compare, or protected blocks, unless the host itself makes
+    /// their protection information, which it has to bring along.
     pub async fn compare(&self, lba: Lba, with: Buffer) -> (Buffer, Result<bool, IoError>) {
         let what = "a controller with Compare (ONCS)";
-        let able = self.abilities.need(oncs::COMPARE, lba, what).and_then(|()| self.plain(lba));
+        let brings = || if self.guards_itself() { Ok(()) } else { self.plain(lba) };
+        let able = self.abilities.need(oncs::COMPARE, lba, what).and_then(|()| brings());
         let blocks = match able.and_then(|()| self.judge(lba, &with)) {
             Ok(blocks) => blocks,
             Err(error) => return (with, Err(error)),
         };
         let (slot, held) = self.slot().await;
         let data = self.pair.lists.describe(slot.index(), &with);
+        if self.guards_itself() {
+            self.make_tags(slot.index(), lba, &with).await;
+        }
         slot.keep(with);
-        let build = |cid| io::compare(cid, self.nsid(), lba, blocks, data);
+        let build = |cid| {
+            self.protected(io::compare(cid, self.nsid(), lba, blocks, data), lba, slot.index())
+        };
         let done = self.run(&slot, held, &build).await;
         let equal = match done.map_err(|failed| failed.at(Some(lba))) {
             Ok(()) => Ok(true),
@@ -154,7 +160,7 @@ impl<P: HostPort> Queue<P> {
     }
 
     fn plain(&self, lba: Lba) -> Result<(), IoError> {
-        if self.is_protected() {
+        if self.guards.is_some() {
             let why = "blocks without protection information";
             return Err(IoError::refused(Kind::Unsupported, lba, why));
         }

@@ -19,6 +19,7 @@ use super::events::{self, Events};
 use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
 use super::power::transitions;
+use super::protect::Guards;
 use super::queue::{Facts, Queue};
 use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions, Sgl};
@@ -172,6 +173,7 @@ impl<P: HostPort> Controller<P> {
             doorbell: options.doorbell,
             transfer_bytes_max: core.identity.geometry.transfer_bytes_max,
             sgl: core.sgl(),
+            tags: core.options.protect.is_by_host(),
             stride: core.admin.bar.cap().dstrd(),
             entries_max: core.admin.bar.cap().queue_entries_max(),
         };
@@ -210,10 +212,10 @@ impl<P: HostPort> Controller<P> {
         let most = core.identity.geometry.transfer_bytes_max;
         let options = Options { transfer_bytes_max: most, ..core.options };
         let geometry = geometry(controller, &namespace, &options)?;
-        let protection = protection(&namespace)?;
+        let guards = Guards::of(protection(&namespace)?, core.options.protect);
         let deallocated = deallocated(controller, &namespace);
         let abilities = Abilities::of(controller, &namespace, &geometry);
-        Ok(Rc::new(queue.facing(nsid, geometry, deallocated, protection, abilities)))
+        Ok(Rc::new(queue.facing(nsid, geometry, deallocated, guards, abilities)))
     }
 
     /// The namespaces that are active now, at most 1024.
@@ -294,7 +296,8 @@ impl<P: HostPort> Core<P> {
             deallocated: self.identity.deallocated(),
             retries: self.options.retries,
             sgl: self.sgl(),
-            protection: self.identity.protection,
+            kind: self.identity.protection,
+            protect: self.options.protect,
             abilities: self.identity.abilities(),
         }
     }
@@ -395,6 +398,7 @@ async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Iden
     let geometry = geometry(&controller, &namespace, options)?;
     let queues = set_up(admin, options, &controller).await?;
     let protection = protection(&namespace)?;
+    options.protect.judge(protection)?;
     Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues, protection })
 }
 

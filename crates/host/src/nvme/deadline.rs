@@ -30,8 +30,8 @@ impl<P: HostPort> Queue<P> {
         into: Buffer,
         deadline: Time,
     ) -> (Buffer, Result<(), IoError>) {
-        self.before(lba, into, deadline, |cid, blocks, data| {
-            self.protected(io::read(cid, self.nsid(), lba, blocks, false, data), lba)
+        self.before(lba, into, deadline, false, |cid, blocks, data| {
+            io::read(cid, self.nsid(), lba, blocks, false, data)
         })
         .await
     }
@@ -48,8 +48,8 @@ impl<P: HostPort> Queue<P> {
         fua: bool,
         deadline: Time,
     ) -> (Buffer, Result<(), IoError>) {
-        self.before(lba, from, deadline, |cid, blocks, data| {
-            self.protected(io::write(cid, self.nsid(), lba, blocks, fua, data), lba)
+        self.before(lba, from, deadline, true, |cid, blocks, data| {
+            io::write(cid, self.nsid(), lba, blocks, fua, data)
         })
         .await
     }
@@ -59,6 +59,7 @@ impl<P: HostPort> Queue<P> {
         lba: Lba,
         buffer: Buffer,
         deadline: Time,
+        writes: bool,
         build: impl Fn(CommandId, u32, DataPointer) -> Sqe,
     ) -> (Buffer, Result<(), IoError>) {
         let blocks = match self.judge(lba, &buffer) {
@@ -75,9 +76,18 @@ impl<P: HostPort> Queue<P> {
             Either::Second(()) => return (buffer, Err(late())),
         };
         let data = self.pair.lists.describe(slot.index(), &buffer);
+        if writes && self.guards_itself() {
+            self.make_tags(slot.index(), lba, &buffer).await;
+        }
         slot.keep(buffer);
-        let result = self.run_before(&slot, held, deadline, |cid| build(cid, blocks, data)).await;
-        (slot.take_back(), result.map_err(|failed| failed.at(Some(lba))))
+        let build = |cid| self.protected(build(cid, blocks, data), lba, slot.index());
+        let result = self.run_before(&slot, held, deadline, build).await;
+        let (buffer, mut result) =
+            (slot.take_back(), result.map_err(|failed| failed.at(Some(lba))));
+        if !writes && result.is_ok() && self.guards_itself() {
+            result = self.check_tags(slot.index(), lba, &buffer).await;
+        }
+        (buffer, result)
     }
 
     async fn run_before(

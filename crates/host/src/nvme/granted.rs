@@ -112,6 +112,7 @@ impl Grant {
             doorbell: self.options.doorbell,
             transfer_bytes_max: self.facts.geometry.transfer_bytes_max,
             sgl: self.facts.sgl,
+            tags: self.facts.protect.is_by_host(),
             stride: self.stride,
             entries_max: self.entries_max,
         };

@@ -28,6 +28,7 @@ mod naps;
 mod pair;
 mod policy;
 mod power;
+mod protect;
 mod queue;
 mod ring;
 mod shadow;
@@ -44,6 +45,7 @@ pub use granted::{Grant, Granted, Rings};
 pub use lent::Lent;
 pub use pair::Counters;
 pub use policy::{Chooser, Policy, SINGLE_DEPTH, Shape};
+pub use protect::{GUARD_COST, Protect};
 pub use queue::Queue;
 pub use share::{Issuer, Shared};
 pub use spread::{Spread, SpreadOptions};
@@ -59,8 +61,16 @@ pub const COSTS: &[&str] = &["submit", "complete", "context switch"];
 
 /// The stages that this driver marks: the wait for a command slot, its costs, and the time from the
 /// device's last mark until the caller was woken.
-pub const STAGES: &[&str] =
-    &["slot wait", "submit", "complete", "context switch", "completion", "poll", "interrupt"];
+pub const STAGES: &[&str] = &[
+    "slot wait",
+    "guard",
+    "submit",
+    "complete",
+    "context switch",
+    "completion",
+    "poll",
+    "interrupt",
+];
 
 /// The most commands that one queue has in flight: what the slot's bits in a command's number can
 /// name.
@@ -114,6 +124,8 @@ pub struct Options {
     pub shadow_doorbells: bool,
     /// Which buffers scatter gather lists describe, where the controller has them.
     pub sgl: Sgl,
+    /// Who makes and checks protection information, where blocks have it.
+    pub protect: Protect,
     /// The controller may go by itself to power states that are left and entered within this, after fifty
     /// times as long without work; none, or one that can't: it stays where it is.
     pub power_saving: Option<Span>,
@@ -137,6 +149,7 @@ impl Default for Options {
             coalescing: None,
             shadow_doorbells: false,
             sgl: Sgl::Never,
+            protect: Protect::Device,
             power_saving: None,
             admin_completion: Completion::Polled,
         }

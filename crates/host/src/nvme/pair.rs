@@ -13,6 +13,7 @@ use wire::{CommandId, QueueId};
 use super::health::Health;
 use super::lists::PrpLists;
 use super::naps::{Look, Naps, class};
+use super::protect::Tags;
 use super::ring::{CompletionRing, SubmissionRing};
 use super::shadow::Shadows;
 use super::slots::Slots;
@@ -48,6 +49,8 @@ pub(super) struct Pair<P: HostPort> {
     pub sq: SubmissionRing,
     pub cq: CompletionRing,
     pub lists: PrpLists,
+    /// Where the host makes and checks protection information.
+    pub tags: Option<Tags>,
     completion: Completion,
     /// When to look, where completions are polled for in part, and what waking costs.
     naps: Option<(Naps, Cost)>,
@@ -99,6 +102,8 @@ pub(super) struct PairSpec {
     pub transfer_bytes_max: u32,
     /// Which buffers scatter gather lists describe.
     pub sgl: Sgl,
+    /// Whether the host makes and checks protection information.
+    pub tags: bool,
     /// CAP.DSTRD.
     pub stride: u8,
     /// The most entries of a queue (CAP.MQES).
@@ -122,6 +127,8 @@ impl<P: HostPort> Pair<P> {
         let cq_entries = entries.max(CQ_ENTRIES_MIN.min(spec.entries_max));
         let cq = port.arena().buffer(CompletionRing::bytes(cq_entries))?;
         let lists = PrpLists::new(port.arena(), spec.depth, spec.transfer_bytes_max, spec.sgl)?;
+        let tags = || Tags::new(port.arena(), spec.depth, spec.transfer_bytes_max);
+        let tags = spec.tags.then(tags).transpose()?;
         let pair = Rc::new(Pair {
             port: port.clone(),
             qid: spec.qid,
@@ -130,6 +137,7 @@ impl<P: HostPort> Pair<P> {
             cq: CompletionRing::new(cq, cq_entries),
             untold: Cell::new(0),
             lists,
+            tags,
             completion: spec.completion,
             naps: (spec.completion == Completion::Hybrid)
                 .then(|| (Naps::new(spec.depth), port.cost("context switch"))),
@@ -233,6 +241,7 @@ impl<P: HostPort> Pair<P> {
             strand(self.sq.memory());
             strand(self.cq.memory());
             strand(self.lists.memory());
+            self.tags.iter().for_each(|tags| strand(tags.memory()));
             // They are the controller's, as the admin queue is.
             if self.qid == QueueId::ADMIN {
                 self.shadows.borrow().iter().for_each(|shadows| shadows.strand());

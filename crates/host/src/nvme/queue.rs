@@ -8,7 +8,7 @@ use runtime::{Stage, Time};
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
-use wire::nvme::pi::{Checks, Kind as Guard, Protection};
+use wire::nvme::pi::Kind as Guard;
 use wire::nvme::ranges::DsmRange;
 use wire::nvme::status::Status;
 use wire::{CommandId, Lba, Nsid, QueueId};
@@ -17,6 +17,7 @@ use super::admin::was_aborted;
 use super::commands::Abilities;
 use super::health::{Health, State};
 use super::pair::{Counters, Pair};
+use super::protect::{GUARD_COST, Guards, Protect};
 use super::share::{Held, Issuer, Share, Shared};
 use super::slots::{Claim, End};
 use super::{Completion, Sgl};
@@ -32,12 +33,12 @@ pub struct Queue<P: HostPort> {
     share: Option<Share>,
     health: Rc<Health>,
     nsid: Nsid,
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     deallocated: Deallocated,
-    protection: Option<Guard>,
+    pub(super) guards: Option<Guards>,
     pub(super) abilities: Abilities,
     retries: u32,
-    costs: Costs,
+    pub(super) costs: Costs,
     stages: Stages,
 }
 
@@ -50,18 +51,21 @@ pub(super) struct Facts {
     pub retries: u32,
     /// Which buffers scatter gather lists describe.
     pub sgl: Sgl,
-    /// What protects the namespace's blocks.
-    pub protection: Option<Guard>,
+    /// What protects the namespace's blocks, and by whom.
+    pub kind: Option<Guard>,
+    pub protect: Protect,
     /// What else there is beside reads and writes.
     pub abilities: Abilities,
 }
 
 #[derive(Clone, Copy)]
-struct Costs {
+pub(super) struct Costs {
     submit: Cost,
     complete: Cost,
     /// Only where an interrupt tells of completions.
     context_switch: Option<Cost>,
+    /// Of 512 bytes; only where the host guards them.
+    pub guard: Cost,
 }
 
 #[derive(Clone, Copy)]
@@ -120,13 +124,14 @@ impl<P: HostPort> Queue<P> {
             nsid: facts.nsid,
             geometry: facts.geometry,
             deallocated: facts.deallocated,
-            protection: facts.protection,
+            guards: Guards::of(facts.kind, facts.protect),
             abilities: facts.abilities,
             retries: facts.retries,
             costs: Costs {
                 submit: port.cost("submit"),
                 complete: port.cost("complete"),
                 context_switch,
+                guard: pair.tags.as_ref().map_or(Cost::NONE, |_| port.cost(GUARD_COST)),
             },
             stages: Stages { slot_wait: rt.stage("slot wait"), completion: rt.stage("completion") },
             pair,
@@ -152,7 +157,7 @@ impl<P: HostPort> Queue<P> {
             geometry: self.geometry,
             retries: self.retries,
             deallocated: self.deallocated,
-            protection: self.protection,
+            guards: self.guards,
             abilities: self.abilities,
             costs: self.costs,
             stages: self.stages,
@@ -165,7 +170,7 @@ impl<P: HostPort> Queue<P> {
         nsid: Nsid,
         geometry: Geometry,
         deallocated: Deallocated,
-        protection: Option<Guard>,
+        guards: Option<Guards>,
         abilities: Abilities,
     ) -> Queue<P> {
         Queue {
@@ -177,7 +182,7 @@ impl<P: HostPort> Queue<P> {
             nsid,
             geometry,
             deallocated,
-            protection,
+            guards,
             abilities,
             retries: self.retries,
             costs: self.costs,
@@ -208,8 +213,15 @@ impl<P: HostPort> Queue<P> {
         };
         let data = self.pair.lists.describe(slot.index(), &into);
         slot.keep(into);
-        let build = |cid| self.protected(io::read(cid, self.nsid, lba, blocks, false, data), lba);
+        let build = |cid| {
+            self.protected(io::read(cid, self.nsid, lba, blocks, false, data), lba, slot.index())
+        };
         match self.run(&slot, held, &build).await {
+            Ok(()) if self.guards_itself() => {
+                let into = slot.take_back();
+                let checked = self.check_tags(slot.index(), lba, &into).await;
+                (into, checked)
+            }
             Ok(()) => (slot.take_back(), Ok(())),
             Err(failed) => (slot.take_back(), Err(failed.at(Some(lba)))),
         }
@@ -227,35 +239,17 @@ impl<P: HostPort> Queue<P> {
             None => self.slot().await,
         };
         let data = self.pair.lists.describe(slot.index(), &from);
+        if self.guards_itself() {
+            self.make_tags(slot.index(), lba, &from).await;
+        }
         slot.keep(from);
-        let build = |cid| self.protected(io::write(cid, self.nsid, lba, blocks, fua, data), lba);
+        let build = |cid| {
+            self.protected(io::write(cid, self.nsid, lba, blocks, fua, data), lba, slot.index())
+        };
         match self.run(&slot, held, &build).await {
             Ok(()) => (slot.take_back(), Ok(())),
             Err(failed) => (slot.take_back(), Err(failed.at(Some(lba)))),
         }
-    }
-
-    /// Whether blocks have protection information.
-    pub(super) fn is_protected(&self) -> bool {
-        self.protection.is_some()
-    }
-
-    /// Where blocks are protected: the controller makes protection information at a write, and checks it and
-    /// takes it away at a read. Its reference tags are the blocks' numbers, whatever its type; of type 3,
-    /// whose are not compared, they are the first block's.
-    #[inline]
-    pub(super) fn protected(&self, sqe: Sqe, lba: Lba) -> Sqe {
-        self.guarded(sqe, lba, true)
-    }
-
-    /// The same, or, unless the controller is to `act`, that it only checks.
-    #[inline]
-    pub(super) fn guarded(&self, sqe: Sqe, lba: Lba, act: bool) -> Sqe {
-        let Some(kind) = self.protection else { return sqe };
-        let reference = kind != Guard::Three;
-        let checks = Checks { guard: true, application: false, reference };
-        let says = Protection { act, checks, reference: lba.0 as u32, ..Protection::NONE };
-        io::protected(sqe, says)
     }
 
     /// Makes durable what was written to the namespace and completed before.

@@ -31,6 +31,7 @@ impl Interface for HostFlash {
 
     fn check(plan: &Plan) -> Result<(), String> {
         plan.must_not_nap(HostFlash::NAME)?;
+        plan.must_not_guard(HostFlash::NAME)?;
         let origin = &plan.origin;
         let Some(pages) = &plan.pages else {
             return Err(format!(

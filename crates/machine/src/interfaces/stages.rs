@@ -55,7 +55,7 @@ pub(super) const SEEN: &[&str] = &["completion", "poll", "interrupt", "context s
 
 /// A command of NVMe, from its driver's call on.
 pub(super) const COMMAND: &[&str] =
-    joined!(&["slot wait", "core wait", "submit", "doorbell"], TAKEN, MEDIUM, MOVED, SEEN);
+    joined!(&["slot wait", "core wait", "guard", "submit", "doorbell"], TAKEN, MEDIUM, MOVED, SEEN);
 
 /// How many they are.
 pub(super) const fn count(parts: &[&[&str]]) -> usize {

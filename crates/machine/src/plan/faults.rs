@@ -31,6 +31,7 @@ enum Kind {
     Reorder,
     Status,
     CorruptData,
+    CorruptMetadata,
     CorruptMedium,
     StuckMedium,
     StuckDie,
@@ -48,6 +49,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("reorder", Kind::Reorder),
     ("status", Kind::Status),
     ("corrupt-data", Kind::CorruptData),
+    ("corrupt-metadata", Kind::CorruptMetadata),
     ("corrupt-medium", Kind::CorruptMedium),
     ("stuck-medium", Kind::StuckMedium),
     ("stuck-die", Kind::StuckDie),
@@ -98,6 +100,7 @@ fn what(fields: &Fields<'_>, kind: Kind) -> Option<What> {
         }
         Kind::Status => What::Status(status(fields)?),
         Kind::CorruptData => What::CorruptData,
+        Kind::CorruptMetadata => What::CorruptMetadata,
         Kind::CorruptMedium => What::CorruptMedium,
         Kind::StuckMedium => What::StuckMedium(lasts(fields)?),
         Kind::StuckDie | Kind::SlowDie | Kind::UnreadableDie => die(fields, kind)?,

@@ -84,7 +84,10 @@ pub fn memory_needed_bytes(host: &Host, device: &Device) -> u64 {
     let queue = buffer(entries * ENTRY_BYTES.0)
         + buffer(entries * ENTRY_BYTES.1)
         + u64::from(host.queue_depth) * command;
-    u64::from(host.queues) * queue + ADMIN_BYTES
+    // Eight bytes of protection information for each block of 512, where the host makes it.
+    let tags =
+        host.guard.map_or(0, |_| buffer(u64::from(host.queue_depth) * device.mdts_bytes / 64));
+    u64::from(host.queues) * (queue + tags) + ADMIN_BYTES
 }
 
 #[cfg(test)]
@@ -134,5 +137,9 @@ mod tests {
         let command = (128 << 10) + 4096;
         let queue = 4096 + 4096 + 3 * command;
         assert_eq!(memory_needed_bytes(&plan.host, &plan.device), 2 * queue + (64 << 10));
+        let guarded = [("host.protection", "host"), ("host.guard", "0 ns")];
+        let plan = Plan::open("gen4", &[&sets[..], &guarded].concat()).unwrap();
+        // Three times 2 KiB of protection information.
+        assert_eq!(memory_needed_bytes(&plan.host, &plan.device), 2 * (queue + 8192) + (64 << 10));
     }
 }

@@ -45,6 +45,9 @@ pub struct Host {
     pub shadow_doorbells: bool,
     /// Which buffers scatter gather lists describe; none unless a plan says so.
     pub sgl: Sgl,
+    /// Making, or checking, what guards 512 bytes of data, where the host does it; none: the device alone
+    /// makes and checks protection information.
+    pub guard: Option<Span>,
     /// Commands in flight in each queue, at most.
     pub queue_depth: u32,
     /// Queues for reads and writes.
@@ -120,6 +123,21 @@ impl Plan {
             )),
         }
     }
+
+    /// For an interface by whose driver data come without their protection information.
+    ///
+    /// # Errors
+    /// The host is to check it.
+    pub(crate) fn must_not_guard(&self, interface: &str) -> Result<(), String> {
+        match self.host.guard {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "{}: interface {interface}: host.protection: found \"host\", expected \"device\": only \
+                 NVMe's own queues carry protection information",
+                self.origin
+            )),
+        }
+    }
 }
 
 /// When a driver rings the doorbell.
@@ -165,6 +183,12 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     let shadow_doorbells = if shadows { fields.boolean("shadow_doorbells") } else { Some(false) };
     let lists = [("never", Sgl::Never), ("long", Sgl::Long), ("always", Sgl::Always)];
     let sgl = if fields.has("sgl") { fields.choice("sgl", &lists) } else { Some(Sgl::Never) };
+    let by_host = if fields.has("protection") {
+        fields.choice("protection", &[("device", false), ("host", true)])
+    } else {
+        Some(false)
+    };
+    let guard = if by_host == Some(true) { fields.cost("guard") } else { None };
     let queue_depth = fields.number("queue_depth", Welcome, 1..=4095);
     let queues = fields.number("queues", Welcome, 1..=63);
     let timeout = fields.span("timeout", Welcome, Span::us(1)..=Span::s(3600));
@@ -186,6 +210,7 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
         doorbell: doorbell?,
         shadow_doorbells: shadow_doorbells?,
         sgl: sgl?,
+        guard: if by_host? { Some(guard?) } else { None },
         queue_depth: queue_depth? as u32,
         queues: queues? as u32,
         sharing: if shares { Some(sharing?) } else { None },

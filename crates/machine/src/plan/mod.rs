@@ -44,6 +44,7 @@ pub mod units;
 use std::path::Path;
 
 use ::device::faults::Fault;
+use ::host::nvme::GUARD_COST;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimSpec};
 use media::Pace;
@@ -215,6 +216,8 @@ impl Plan {
         let doorbells = 8 * (self.device.queues + 1);
         let mut host_costs = self.host.costs.clone();
         host_costs.extend(self.dcx.map(|dcx| NamedCost { name: "mark", span: dcx.mark }));
+        let guard = self.host.guard;
+        host_costs.extend(guard.map(|span| NamedCost { name: GUARD_COST, span }));
         if let Some(kernel) = self.host.kernel {
             host_costs.push(NamedCost { name: "copy", span: kernel.copy });
         }

@@ -349,13 +349,19 @@ fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
     sqe
 }
 
-/// The same Read or Write, with this said of protection information.
+/// The same command that names blocks, with this said of protection information.
 #[inline]
 pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
     let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
     let mut sqe = Sqe { cdw12: dword12.into_bits().into(), ..sqe };
     store_tags(&mut sqe, &says);
     sqe
+}
+
+/// The same Read, Write or Compare, whose metadata lie there.
+#[inline]
+pub fn with_metadata(sqe: Sqe, at: BusAddr) -> Sqe {
+    Sqe { mptr: at.0.into(), ..sqe }
 }
 
 /// A Flush of one namespace, or of all with [`Nsid::BROADCAST`].

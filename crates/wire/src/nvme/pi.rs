@@ -149,6 +149,16 @@ pub enum Tag {
     Reference,
 }
 
+impl core::fmt::Display for Tag {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Tag::Guard => "guard",
+            Tag::Application => "application tag",
+            Tag::Reference => "reference tag",
+        })
+    }
+}
+
 /// A block whose protection information is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {

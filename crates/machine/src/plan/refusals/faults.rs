@@ -57,8 +57,9 @@ fn what_a_fault_does_is_one_of_some_words() {
     refused(
         "what = \"dealy\"\n",
         "p.toml:117:8: faults.0.what: found \"dealy\", expected \"delay\" or \"drop\" or \"hang\" or \
-         \"reorder\" or \"status\" or \"corrupt-data\" or \"corrupt-medium\" or \"stuck-medium\" or \
-         \"stuck-die\" or \"slow-die\" or \"unreadable-die\" or \"lost-interrupt\" or \
+         \"reorder\" or \"status\" or \"corrupt-data\" or \"corrupt-metadata\" or \
+         \"corrupt-medium\" or \"stuck-medium\" or \"stuck-die\" or \"slow-die\" or \
+         \"unreadable-die\" or \"lost-interrupt\" or \
          \"link-down\" or \"fatal\"",
     );
     refused(

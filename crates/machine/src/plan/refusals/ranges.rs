@@ -46,6 +46,21 @@ fn blocks_are_protected_where_there_is_room_for_it() {
 }
 
 #[test]
+fn who_guards_says_what_it_costs() {
+    let with =
+        |lines: &str| said(&changed("host", "queue_depth", &format!("{lines}\nqueue_depth = 9")));
+    let guard = "guard = { value = \"300 ns\", source = \"assumed\" }";
+    assert_eq!(with("protection = \"device\""), "no error");
+    assert_eq!(with(&format!("protection = \"host\"\n{guard}")), "no error");
+    let found = with("protection = \"host\"");
+    assert!(found.contains("host.guard: found nothing, expected"), "{found}");
+    let found = with("protection = \"both\"");
+    assert!(found.contains("host.protection: found \"both\", expected"), "{found}");
+    let found = with(&format!("protection = \"device\"\n{guard}"));
+    assert!(found.contains("host.guard: found"), "{found}");
+}
+
+#[test]
 fn lists_describe_what_a_plan_says() {
     let with = |value: &str| {
         said(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
