@@ -289,7 +289,7 @@ pub trait DevicePort: Clone + 'static {
         is_new: impl FnMut(u32, u32) -> bool,
     ) -> impl Future<Output = Result<u32, DmaError>>;
 
-    /// These places will be written soon.
+    /// These places will be read or written soon.
     fn prefetch(&self, to: Segment);
 
     /// What this side has published is visible before anything that it fetches from now on.

@@ -299,7 +299,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Brings the lines of these bytes near, to be written soon. Does nothing where there is no such
+    /// Brings the lines of these bytes near, to be read or written soon. Does nothing where there is no such
     /// instruction, and nothing for bytes outside.
     #[inline]
     pub fn prefetch(&self, at: BusAddr, bytes: usize) {

@@ -3,13 +3,14 @@
 
 use std::cell::Cell;
 
-use bus::DevicePort;
+use bus::{DevicePort, Segment};
 use media::Media;
 use wire::QueueId;
 use wire::nvme::admin::Priority;
 use wire::nvme::event::AsyncEvent;
 use wire::nvme::registers::Cc;
 
+use super::fetch::ENTRY;
 use super::queue::{Burst, Sq};
 use super::{Controller, QueueKind};
 use crate::faults::Hook;
@@ -225,6 +226,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let mut sqs = self.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
         let burst = sq.take(QueueId(chosen.number), chosen.tail, most);
+        // Live, its lines come over from the host's core while slots are found for it.
+        self.port.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
         if kind == QueueKind::Io {
             let turn = &self.arbiter.turns[sq.priority as usize];
             turn.set(chosen.turn.max(turn.get()));

@@ -14,12 +14,12 @@ use wire::nvme::registers::CC;
 use zerocopy::FromBytes;
 
 use super::fused::{ALONE, Fused};
-use super::queue::Burst;
+use super::queue::{Burst, onward};
 use super::{Controller, QueueKind};
 use crate::faults::Hook;
 
 /// Bytes of a submission queue entry.
-const ENTRY: usize = size_of::<Sqe>();
+pub(super) const ENTRY: usize = size_of::<Sqe>();
 
 /// What a watcher has noticed.
 enum Noticed {
@@ -142,7 +142,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         sq.fetching = false;
         let wanted = self.ready.get() && !sq.deleting;
         if wanted {
-            sq.fetched = (sq.fetched + burst.entries) % sq.size;
+            sq.fetched = onward(sq.fetched, burst.entries, sq.size);
             let others = self.sqs_end.get() > 2;
             if others || self.port.load(sq.tail_doorbell) != sq.head {
                 // Whoever watched meanwhile has passed this queue over, or held others back for it.

@@ -12,6 +12,20 @@ pub(super) fn ends_in_address_space(at: BusAddr, bytes: u32) -> bool {
     at.offset(u64::from(bytes) - 1).is_some()
 }
 
+/// So many entries further on in a ring, at most once round. Without a division, as each takes as long as all
+/// that is done with what it gives.
+#[inline]
+pub(super) fn onward(from: u32, entries: u32, size: u32) -> u32 {
+    let to = from + entries;
+    if to >= size { to - size } else { to }
+}
+
+/// How many entries lie between two places of a ring.
+#[inline]
+fn steps(from: u32, to: u32, size: u32) -> u32 {
+    if to >= from { to - from } else { to + size - from }
+}
+
 /// A submission queue.
 #[derive(Debug)]
 pub(super) struct Sq {
@@ -89,14 +103,14 @@ impl Sq {
 
     /// Entries that wait, for a tail that lies inside the queue.
     pub fn waiting(&self, tail: u32) -> u32 {
-        (tail + self.size - self.head) % self.size
+        steps(self.head, tail, self.size)
     }
 
     /// Takes the next entries to fetch: at most `most`, and not past the queue's end.
     pub fn take(&mut self, qid: QueueId, tail: u32, most: u32) -> Burst {
         let entries = self.waiting(tail).min(most).min(self.size - self.head);
         let at = BusAddr(self.base.0 + u64::from(self.head) * 64);
-        self.head = (self.head + entries) % self.size;
+        self.head = onward(self.head, entries, self.size);
         self.fetching = true;
         Burst { qid, at, entries }
     }
@@ -126,9 +140,8 @@ impl Cq {
 
     /// The host says that it has consumed up to here. False if that makes no sense.
     pub fn consumed(&mut self, head: u32) -> bool {
-        let used = (self.tail + self.size - self.head) % self.size;
-        let step = (head.wrapping_add(self.size).wrapping_sub(self.head)) % self.size;
-        let sense = head < self.size && step <= used;
+        let sense = head < self.size
+            && steps(self.head, head, self.size) <= steps(self.head, self.tail, self.size);
         if sense {
             self.head = head;
         }
@@ -137,7 +150,7 @@ impl Cq {
 
     /// The place and the phase of the next entry, unless the queue is full.
     pub fn reserve(&mut self) -> Option<(BusAddr, bool)> {
-        let next = (self.tail + 1) % self.size;
+        let next = onward(self.tail, 1, self.size);
         if next == self.head {
             return None;
         }
