@@ -279,8 +279,14 @@ fn turns(device: &Rt, turns: u32) {
     });
 }
 
-/// A read that has been prepared, until it has ended.
-type Read<'d> = Option<Pin<Box<dyn Future<Output = Result<(), IoError>> + 'd>>>;
+/// A read that has been prepared, and what it came to. Neither is let go of before all have ended: what that
+/// takes is no driver's work.
+struct Read<'d> {
+    read: Pin<Box<dyn Future<Output = Ended> + 'd>>,
+    ended: Option<Ended>,
+}
+
+type Ended = (Buffer, Result<(), IoError>);
 
 /// What is not yet a driver's work. As with [`turns`].
 #[inline(never)]
@@ -293,31 +299,35 @@ fn prepare<'d, D: BlockDevice>(
     (0..at_once as u64)
         .map(|number| {
             let buffer = disk.buffer(bytes).map_err(RunError::of)?;
-            Ok(Some(Box::pin(one(disk, Lba(number * blocks), buffer)) as Pin<Box<_>>))
+            Ok(Read { read: Box::pin(one(disk, Lba(number * blocks), buffer)), ended: None })
         })
         .collect()
 }
 
 /// A read, which has no part of the names of others: what it takes counts where it is polled.
-async fn one<D: BlockDevice>(disk: &D, lba: Lba, buffer: Buffer) -> Result<(), IoError> {
-    disk.read(lba, buffer).await.1
+async fn one<D: BlockDevice>(disk: &D, lba: Lba, buffer: Buffer) -> Ended {
+    disk.read(lba, buffer).await
 }
 
 /// Polls all for the first time: up to their doorbells. As with [`turns`].
 #[inline(never)]
-fn submit(reads: &mut [Read<'_>], cx: &mut Context<'_>) -> Result<(), RunError> {
-    poll(reads, cx)
+fn submit(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
+    poll(reads, cx);
 }
 
-fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) -> Result<(), RunError> {
-    for place in reads {
-        let Some(read) = place else { continue };
-        if let Poll::Ready(result) = read.as_mut().poll(cx) {
-            *place = None;
-            result.map_err(RunError::of)?;
+fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
+    for read in reads.iter_mut().filter(|read| read.ended.is_none()) {
+        if let Poll::Ready(ended) = read.read.as_mut().poll(cx) {
+            read.ended = Some(ended);
         }
     }
-    Ok(())
+}
+
+/// What they came to. As with [`turns`].
+#[inline(never)]
+fn put_away(reads: Vec<Read<'_>>) -> Result<(), RunError> {
+    let mut ended = reads.into_iter().filter_map(|read| read.ended);
+    ended.try_for_each(|(_, result)| result.map_err(RunError::of))
 }
 
 /// So many reads at once: what each took the host before and after the device's part.
@@ -332,16 +342,18 @@ async fn round<D: BlockDevice>(
     let (mut submitted, mut begun) = (None, rt.now());
     poll_fn(|cx| {
         if submitted.is_none() {
-            submit(&mut reads, cx)?;
+            submit(&mut reads, cx);
             submitted = Some(rt.now().since(begun) / at_once as u64);
             turns(device, DEVICE_TURNS);
             begun = rt.now();
+            // What their completions wake is this task.
+            return Poll::Pending;
         }
-        poll(&mut reads, cx)?;
-        // What the completions wake is this task, and so it polls again when they have come.
-        if reads.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        poll(&mut reads, cx);
+        if reads.iter().all(|read| read.ended.is_some()) { Poll::Ready(()) } else { Poll::Pending }
     })
-    .await?;
-    let submitted = submitted.expect("polled at least once");
-    Ok((submitted, rt.now().since(begun) / at_once as u64))
+    .await;
+    let completed = rt.now().since(begun) / at_once as u64;
+    put_away(reads)?;
+    Ok((submitted.expect("polled at least once"), completed))
 }
