@@ -61,6 +61,17 @@ impl Arena {
         Arena::within(memory, 0, bytes)
     }
 
+    /// Hands out one of so many parts of `memory`, numbered from 0 and as long as each other: others, in
+    /// threads of their own, hand out the rest.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn part(memory: Memory, part: usize, parts: usize) -> Arena {
+        assert!(part < parts, "part {part} of {parts}");
+        let bytes = memory.bytes() / parts / BUFFER_ALIGN * BUFFER_ALIGN;
+        Arena::within(memory, part * bytes, bytes)
+    }
+
     /// Hands out `bytes` bytes of `memory`, from `from` on: others, in threads of their own, hand out the
     /// rest.
     ///

@@ -31,7 +31,7 @@ pub use live::{
 pub(crate) use live::{shared, until};
 pub(crate) use members::{buses, flash_of, journeys};
 use members::{link_busy, simulated_devices, tlps};
-pub use threads::live_in_host_threads;
+pub use threads::{Where, live_in_host_threads};
 
 /// Operations that end between resets that one asks for.
 const BETWEEN_RESETS: u64 = 64;

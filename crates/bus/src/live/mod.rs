@@ -92,9 +92,7 @@ impl Shared {
     /// # Panics
     /// If there is no such part.
     pub fn host_of(&self, rt: &Rt, part: usize, parts: usize) -> LiveHost {
-        assert!(part < parts, "part {part} of {parts}");
-        let bytes = self.host_memory.bytes() / parts / crate::BUFFER_ALIGN * crate::BUFFER_ALIGN;
-        let arena = Arena::within(self.host_memory.clone(), part * bytes, bytes);
+        let arena = Arena::part(self.host_memory.clone(), part, parts);
         let far = Far::Shared { window: self.window.clone(), gone: Rc::default() };
         LiveHost::new(rt, arena, far)
     }

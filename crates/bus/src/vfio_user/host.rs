@@ -5,6 +5,7 @@ use core::cell::Cell;
 use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use runtime::Rt;
 use wire::BusAddr;
@@ -19,7 +20,7 @@ use crate::{Arena, Memory};
 /// The function behind a connection, which lives as long as this.
 struct Served {
     rt: Rt,
-    connection: Connection,
+    connection: Arc<Connection>,
     /// Where the last mapped register was found.
     last: Cell<usize>,
 }
@@ -39,12 +40,18 @@ impl Drop for Awaited<'_> {
 impl Connection {
     /// The driver's end, for the thread of `rt`. The connection lives as long as its last clone.
     pub fn host(self, rt: &Rt) -> LiveHost {
-        let arena = Arena::new(self.memory.clone());
-        LiveHost::before(
-            rt,
-            arena,
-            Served { rt: rt.clone(), connection: self, last: Cell::default() },
-        )
+        Arc::new(self).host_of(rt, 0, 1)
+    }
+
+    /// The driver's end for one of so many threads of a host, numbered from 0: each hands out a part of the
+    /// memory, all as long as each other. Registers that are messages are anybody's.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn host_of(self: &Arc<Connection>, rt: &Rt, part: usize, parts: usize) -> LiveHost {
+        let arena = Arena::part(self.memory.clone(), part, parts);
+        let connection = self.clone();
+        LiveHost::before(rt, arena, Served { rt: rt.clone(), connection, last: Cell::default() })
     }
 }
 

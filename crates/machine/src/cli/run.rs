@@ -18,7 +18,7 @@ use crate::plan::{Completion, Plan};
 use crate::series::TimeSeries;
 use crate::tape::Tape;
 use crate::work::Work;
-use crate::world::{self, Options, Outcome};
+use crate::world::{self, Options, Outcome, RunError, Where};
 use clap::{Args, ValueEnum};
 use runtime::{Log, Span};
 use serde_json::{Value, json};
@@ -178,7 +178,7 @@ struct Once<'a> {
 }
 
 impl Run {
-    /// Several threads have NVMe's queues, and a device that is a thread, too.
+    /// Several threads have NVMe's queues, of one device that is no card of this machine.
     fn check_threads(&self, plan: &Plan) -> Result<(), String> {
         let found = match self.device() {
             _ if self.threads == 1 => return Ok(()),
@@ -187,14 +187,12 @@ impl Run {
             _ if plan.array.is_some() => "an array",
             _ if self.record.is_some() => "--record",
             _ if self.series.is_some() => "--series",
-            Device::Thread => return Ok(()),
-            Device::Shared(_) => "--socket",
-            Device::VfioUser(_) => "--vfio-user",
             Device::Vfio(_) => "--vfio",
+            _ => return Ok(()),
         };
         Err(format!(
-            "--threads {}: found {found}, expected --world live or both, --interface nvme, and one device, \
-             in this process",
+            "--threads {}: found {found}, expected --world live or both, --interface nvme, and one device: \
+             of this process, --socket or --vfio-user",
             self.threads
         ))
     }
@@ -369,7 +367,15 @@ impl Once<'_> {
             InterfaceName::HostFlash if is_array => self.run_array::<HostFlash>(log),
             InterfaceName::Nvme if self.several_threads() => {
                 let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
-                let outcome = world::live_in_host_threads(plan, work, options, self.threads);
+                let outcome = match self.device {
+                    Device::Thread => Ok(Where::Thread),
+                    Device::Shared(socket) => Ok(Where::Socket(socket)),
+                    Device::VfioUser(socket) => Ok(Where::VfioUser(socket)),
+                    Device::Vfio(_) => Err(RunError("--vfio: one thread has it".into())),
+                };
+                let outcome = outcome.and_then(|device| {
+                    world::live_in_host_threads(plan, work, options, self.threads, device)
+                });
                 drop(watch);
                 outcome.map_err(|error| error.to_string())
             }
@@ -450,15 +456,18 @@ impl Once<'_> {
     fn world(&self) -> String {
         let world = match (self.simulated, self.device) {
             (true, _) => "simulated",
-            (false, Device::Thread) if self.several_threads() => {
-                return format!("live, {} host threads and the device's", self.host_threads());
-            }
             (false, Device::Thread) => "live, two threads",
             (false, Device::Shared(_)) => "live, two processes",
             (false, Device::VfioUser(_)) => "live, over vfio-user",
             (false, Device::Vfio(_)) => "live, over VFIO",
         };
-        world.to_owned()
+        match self.device {
+            _ if !self.several_threads() => world.to_owned(),
+            Device::Thread => {
+                format!("live, {} host threads and the device's", self.host_threads())
+            }
+            _ => format!("{world}, {} host threads", self.host_threads()),
+        }
     }
 
     /// What was run.

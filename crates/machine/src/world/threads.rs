@@ -7,12 +7,14 @@
 
 use std::cell::Cell;
 use std::future::pending;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 
-use bus::live::{LiveHost, Shared};
+use bus::live::{self, LiveHost, Shared};
+use bus::vfio_user::{self, Connection, Sharing};
 use host::BlockDevice;
 use host::nvme::Controller;
 use host::nvme::threads::{Granter, Queues, granter};
@@ -22,18 +24,82 @@ use super::groups::{Ground, Watched, checks, run_group, target};
 use super::live::{DeviceThread, on_a_thread, shared, until};
 use super::{BETWEEN_RESETS, Options, Outcome, RunError, Told, journeys};
 use crate::engine::{Checks, Progress};
-use crate::interfaces::{Nvme, controller_options, queue_options};
+use crate::interfaces::{Interface, Nvme, controller_options, queue_options};
 use crate::plan::Plan;
 use crate::work::{Work, verifies};
 
 /// How often a thread that has ended a group looks whether all have.
 const GROUP_POLL: Span = Span::us(100);
 
+/// How often the first thread looks whether the device lives, which may be a system call.
+const LOOK: Span = Span::ms(2);
+
+/// Where the device is.
+#[derive(Clone, Copy, Debug)]
+pub enum Where<'a> {
+    /// On a thread of its own.
+    Thread,
+    /// In the process that listens at this socket, over shared memory.
+    Socket(&'a Path),
+    /// The function of the vfio-user server that listens at this socket.
+    VfioUser(&'a Path),
+}
+
+/// What leads to the device.
+enum Bus {
+    Shared(Shared),
+    VfioUser(Arc<Connection>),
+}
+
+impl Bus {
+    fn host_of(&self, rt: &Rt, part: usize, parts: usize) -> LiveHost {
+        match self {
+            Bus::Shared(shared) => shared.host_of(rt, part, parts),
+            Bus::VfioUser(connection) => connection.host_of(rt, part, parts),
+        }
+    }
+}
+
+/// The device, as the first thread looks after it.
+trait Device {
+    /// It works; or it has failed to, and says why in the end.
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    /// Asked now and then.
+    fn has_ended(&mut self) -> bool;
+}
+
+impl Device for DeviceThread<'_> {
+    fn is_there(&self) -> bool {
+        DeviceThread::is_there(self)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        DeviceThread::has_ended(self)
+    }
+}
+
+impl Device for live::Client {
+    fn has_ended(&mut self) -> bool {
+        self.is_gone()
+    }
+}
+
+impl Device for Arc<Connection> {
+    fn has_ended(&mut self) -> bool {
+        self.is_gone()
+    }
+}
+
 /// What the threads of a host share.
 struct Crew<'a> {
     plan: &'a Plan,
     work: &'a Work,
-    shared: &'a Shared,
+    bus: Bus,
+    /// What the device holds when the work begins is not known.
+    contents_unknown: bool,
     /// Of each thread.
     progress: Vec<Arc<Progress>>,
     checks: OnceLock<Arc<Checks>>,
@@ -45,8 +111,8 @@ struct Crew<'a> {
     dead: AtomicBool,
 }
 
-/// Runs work live on NVMe: the device on a thread of its own, the host on so many, this one among them. There
-/// are no more threads than clones that run at once.
+/// Runs work live on NVMe, the host on so many threads, this one among them. There are no more threads than
+/// clones that run at once.
 ///
 /// # Errors
 /// Among others: the controller has fewer queues than there are threads.
@@ -55,48 +121,49 @@ pub fn live_in_host_threads(
     work: &Work,
     options: Options,
     threads: u32,
+    device: Where<'_>,
 ) -> Result<Outcome, RunError> {
     let threads = work.clones_at_once().min(threads.max(1) as usize);
     let mut plan = plan.clone();
     plan.host.queues = threads as u32;
     let plan = &plan;
-    let shared = &shared::<Nvme>(plan)?;
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let journeys = journeys::<Nvme>(plan, plan.run.breakdown_sample.ilog2());
-    let crew = &Crew {
+    let crew = |bus, contents_unknown| Crew {
         plan,
         work,
-        shared,
+        bus,
+        contents_unknown,
         progress: (0..threads).map(|_| Arc::default()).collect(),
         checks: OnceLock::new(),
         ended: work.groups().iter().map(|_| AtomicU32::new(0)).collect(),
         failed: AtomicBool::new(false),
         dead: AtomicBool::new(false),
     };
-    std::thread::scope(|scope| {
-        let device = on_a_thread::<Nvme>(scope, plan, vec![shared.clone()], journeys.clone())?;
-        let (granter, queues) = granter();
-        let others = (1..threads).map(|number| {
-            let (queues, journeys) = (queues.clone(), journeys.clone());
-            let body =
-                async move |rt: &Rt, port: &LiveHost| crew.works(rt, port, queues, number).await;
-            let host = Builder::new().name(format!("host {number}"));
-            host.spawn_scoped(scope, move || crew.host(number, journeys, body))
-        });
-        let others = others.collect::<Result<Vec<_>, _>>();
-        let others = others.map_err(|error| RunError(format!("a thread of the host: {error}")))?;
-        let first = crew.host(0, journeys, async |rt, port| {
-            crew.leads(rt, port, &options, granter, queues, &device).await
-        });
-        let rest = others.into_iter().map(|other| match other.join() {
-            Ok(ran) => ran,
-            Err(_) => Err(RunError("a thread of the host has panicked".into())),
-        });
-        // All are waited for, whatever the first says.
-        let ran: Vec<Result<Told, RunError>> = std::iter::once(first).chain(rest).collect();
-        let tale = device.stop()?;
-        let told = ran.into_iter().reduce(|all, one| Ok(together(all?, one?)));
-        told.expect("there is a first").map(|told| Outcome::beside(told, tale))
-    })
+    match device {
+        Where::Thread => {
+            let shared = shared::<Nvme>(plan)?;
+            let crew = crew(Bus::Shared(shared.clone()), false);
+            std::thread::scope(|scope| {
+                let mut device = on_a_thread::<Nvme>(scope, plan, vec![shared], journeys.clone())?;
+                let ran = crew.runs(&options, journeys, &mut device);
+                let tale = device.stop()?;
+                ran.map(|told| Outcome::beside(told, tale))
+            })
+        }
+        Where::Socket(socket) => {
+            Nvme::check(plan).map_err(RunError)?;
+            let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
+            let crew = crew(Bus::Shared(shared.with_masks(Nvme::MASKS)), true);
+            crew.runs(&options, journeys, &mut client).map(Outcome::of)
+        }
+        Where::VfioUser(socket) => {
+            let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+            let mut connection = Arc::new(connection.map_err(RunError::of)?);
+            let crew = crew(Bus::VfioUser(connection.clone()), true);
+            crew.runs(&options, journeys, &mut connection).map(Outcome::of)
+        }
+    }
 }
 
 /// What two threads have to tell.
@@ -118,6 +185,40 @@ impl Drop for Failing<'_> {
 }
 
 impl Crew<'_> {
+    /// All threads, until the last has ended.
+    fn runs(
+        &self,
+        options: &Options,
+        journeys: Journeys,
+        device: &mut impl Device,
+    ) -> Result<Told, RunError> {
+        std::thread::scope(|scope| {
+            let (granter, queues) = granter();
+            let others = (1..self.progress.len()).map(|number| {
+                let (queues, journeys) = (queues.clone(), journeys.clone());
+                let body = async move |rt: &Rt, port: &LiveHost| {
+                    self.works(rt, port, queues, number).await
+                };
+                let host = Builder::new().name(format!("host {number}"));
+                host.spawn_scoped(scope, move || self.host(number, journeys, body))
+            });
+            let others = others.collect::<Result<Vec<_>, _>>();
+            let others =
+                others.map_err(|error| RunError(format!("a thread of the host: {error}")))?;
+            let first = self.host(0, journeys, async |rt, port| {
+                self.leads(rt, port, options, granter, queues, device).await
+            });
+            let rest = others.into_iter().map(|other| match other.join() {
+                Ok(ran) => ran,
+                Err(_) => Err(RunError("a thread of the host has panicked".into())),
+            });
+            // All are waited for, whatever the first says.
+            let ran: Vec<Result<Told, RunError>> = std::iter::once(first).chain(rest).collect();
+            let told = ran.into_iter().reduce(|all, one| Ok(together(all?, one?)));
+            told.expect("there is a first")
+        })
+    }
+
     /// A thread of the host: an executor, and its part of the memory.
     fn host(
         &self,
@@ -127,7 +228,7 @@ impl Crew<'_> {
     ) -> Result<Told, RunError> {
         let failing = Failing(&self.failed);
         let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-        let port = self.shared.host_of(&rt, number, self.progress.len());
+        let port = self.bus.host_of(&rt, number, self.progress.len());
         let ran = rt.block_on(async {
             let watch = async {
                 let has_failed = || self.failed.load(Ordering::Acquire);
@@ -158,19 +259,18 @@ impl Crew<'_> {
         options: &Options,
         granter: Granter,
         queues: Queues,
-        device: &DeviceThread<'_>,
+        device: &mut impl Device,
     ) -> Result<Told, RunError> {
+        // A device that failed to start says why when it is stopped.
+        until(rt, || device.is_there()).await;
         let watch = async {
             loop {
-                until(rt, || device.has_ended() || self.operations() > 0).await;
                 options.progress.set(self.operations());
                 self.dead.fetch_or(device.has_ended(), Ordering::Release);
-                rt.sleep(GROUP_POLL).await;
+                rt.sleep(LOOK).await;
             }
         };
         let run = async {
-            // A device that failed to start says why when it is stopped.
-            until(rt, || device.is_there()).await;
             let wanted = controller_options(self.plan, self.progress.len() as u16);
             let controller = Controller::start(port.clone(), wanted).await.map_err(RunError::of)?;
             let resets = Cell::new(0);
@@ -198,7 +298,10 @@ impl Crew<'_> {
             Ok(told)
         };
         match race(run, watch).await {
-            Either::First(ran) => ran,
+            Either::First(ran) => {
+                options.progress.set(self.operations());
+                ran
+            }
             Either::Second(()) => unreachable!("the watch never ends"),
         }
     }
@@ -269,7 +372,7 @@ impl Crew<'_> {
 
     /// What all threads verify by, if any job asks for it.
     fn checks(&self, blocks: u64) -> Option<Arc<Checks>> {
-        let of_this_run = || Arc::new(checks(self.plan, false, blocks));
+        let of_this_run = || Arc::new(checks(self.plan, self.contents_unknown, blocks));
         verifies(&self.work.jobs).then(|| self.checks.get_or_init(of_this_run).clone())
     }
 }
