@@ -97,9 +97,12 @@ impl Default for StageSums {
 #[inline]
 fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
-        let next = (set != 0).then(|| set.trailing_zeros() as usize);
-        set &= set.wrapping_sub(1);
-        next
+        if set == 0 {
+            return None;
+        }
+        let next = set.trailing_zeros() as usize;
+        set &= set - 1;
+        Some(next)
     })
 }
 
@@ -343,7 +346,13 @@ impl Rt {
     #[inline]
     pub fn add_journey_to(&self, sums: &mut StageSums) -> bool {
         let Some(row) = self.row() else { return false };
-        row.each().for_each(|(stage, ps)| sums.add(stage, ps));
+        if sums.used == 0 {
+            // The only command so far, as of most operations.
+            sums.used = row.used.load(Relaxed);
+            row.each().for_each(|(stage, ps)| sums.ps[stage] = ps);
+        } else {
+            row.each().for_each(|(stage, ps)| sums.add(stage, ps));
+        }
         self.part_from_journey();
         true
     }

@@ -37,7 +37,7 @@ mod wall;
 pub use dice::Dice;
 pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage, StageSums, slot_bits};
 pub use log::{Entry, Log};
-pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Turn, Urgency, Waits};
+pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Spend, Turn, Urgency, Waits};
 pub use rt::{Parked, Rt, TaskId, WallClock};
 pub use sleep::{Either, Sleep, beside_others, race};
 pub use time::{Span, Time};

@@ -150,7 +150,7 @@ impl Rt {
             self.progress();
             self.fired(Parked::new(task, foreign));
         }
-        let next = self.0.timers.borrow().next_at().unwrap_or(Time::NEVER);
+        let next = self.0.timers.borrow().next_at();
         self.0.next_timer.set(next);
         let mut pass = self.0.pass.borrow_mut();
         pass.next_timer = next;

@@ -112,7 +112,7 @@ impl Processor {
 
     /// Spends `span` of the core's time; returns when it was spent. A span of zero waits for nobody.
     pub fn spend<'a>(&'a self, rt: &'a Rt, span: Span, urgency: Urgency) -> Spend<'a> {
-        Spend { processor: self, rt, span, urgency, ticket: None, done: false }
+        Spend { processor: self, rt, span, urgency, ticket: None }
     }
 
     /// The core is free: the next in line runs, and its timer is set on its behalf.
@@ -145,8 +145,8 @@ pub struct Spend<'a> {
     rt: &'a Rt,
     span: Span,
     urgency: Urgency,
+    /// While it waits or runs.
     ticket: Option<u64>,
-    done: bool,
 }
 
 impl Future for Spend<'_> {
@@ -154,28 +154,25 @@ impl Future for Spend<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let now = self.rt.now();
         if self.span == Span::ZERO {
-            self.done = true;
             return Poll::Ready(Turn { begin: now, end: now });
         }
         let processor = self.processor;
         let mut state = processor.state.borrow_mut();
         let Some(ticket) = self.ticket else {
+            let turn = Turn { begin: now, end: now + self.span };
+            if state.running.is_none() && self.rt.pass_time(turn.end, cx) {
+                // Nobody comes meanwhile.
+                state.busy += self.span;
+                return Poll::Ready(turn);
+            }
             let ticket = state.next_ticket;
             state.next_ticket += 1;
             self.ticket = Some(ticket);
-            let parked = self.rt.park(cx);
             if state.running.is_none() {
-                let turn = Turn { begin: now, end: now + self.span };
                 state.run(ticket, turn);
-                if self.rt.pass_time(turn.end, cx) {
-                    // Nobody has come meanwhile.
-                    state.running = None;
-                    self.done = true;
-                    return Poll::Ready(turn);
-                }
-                self.rt.arm(turn.end, parked);
+                self.rt.arm_here(turn.end, cx);
             } else {
-                let waiting = Waiting { ticket, span: self.span, parked };
+                let waiting = Waiting { ticket, span: self.span, parked: self.rt.park(cx) };
                 match self.urgency {
                     Urgency::Task => state.tasks.push_back(waiting),
                     Urgency::Interrupt => state.interrupts.push_back(waiting),
@@ -185,9 +182,13 @@ impl Future for Spend<'_> {
         };
         match state.turn {
             Some((running, turn)) if running == ticket && turn.end <= now => {
-                drop(state);
-                self.done = true;
-                processor.next(self.rt);
+                if state.interrupts.is_empty() && state.tasks.is_empty() {
+                    state.running = None;
+                } else {
+                    drop(state);
+                    processor.next(self.rt);
+                }
+                self.ticket = None;
                 Poll::Ready(turn)
             }
             _ => Poll::Pending,
@@ -198,9 +199,6 @@ impl Future for Spend<'_> {
 impl Drop for Spend<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        if self.done {
-            return;
-        }
         let mut state = self.processor.state.borrow_mut();
         state.interrupts.retain(|w| w.ticket != ticket);
         state.tasks.retain(|w| w.ticket != ticket);

@@ -27,7 +27,7 @@ use crate::log::{Entry, Log};
 use crate::pass::{LOOKS_UNTIL_IDLE, Pass};
 use crate::sleep::{Sleep, straight};
 use crate::time::{Span, Time};
-use crate::timers::{Timer, Timers};
+use crate::timers::Timers;
 
 /// The clock of the live world, and how to pass idle time on this platform.
 pub trait WallClock {
@@ -49,7 +49,7 @@ pub(crate) enum Clock {
 }
 
 /// The number of a task in its executor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub(crate) u32);
 
 /// The future that [`Rt::block_on`] was given.
@@ -87,7 +87,7 @@ pub(crate) struct Core {
     tasks: RefCell<Vec<Task>>,
     free: RefCell<Vec<TaskId>>,
     pub timers: RefCell<Timers>,
-    /// The moment of the next timer, or an earlier one (wall clock only).
+    /// The moment of the next timer; on the wall clock, or an earlier one.
     pub next_timer: Cell<Time>,
     /// See [`Rt::looks`].
     pub looks: Cell<u32>,
@@ -104,6 +104,8 @@ pub(crate) struct Core {
     pub progress: Cell<bool>,
     /// The waker of tasks that are alone in their turn.
     pub straight: &'static Waker,
+    /// Virtual time, in which such a task may go on in place.
+    pub in_place: bool,
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
     shuffle: RefCell<Option<Dice>>,
@@ -146,6 +148,8 @@ impl Rt {
 
     fn new(clock: Clock, journeys: Option<Journeys>, log: Log) -> Rt {
         let main = Task { future: None, queued: false, journey: NO_JOURNEY };
+        let straight = straight();
+        let in_place = matches!(clock, Clock::Virtual) && !straight.will_wake(OURS);
         let core = Core {
             clock,
             now: Cell::new(Time::ZERO),
@@ -164,7 +168,8 @@ impl Rt {
             watched_event: Cell::new(u64::MAX),
             event_watcher: Cell::new(OUTSIDE),
             progress: Cell::new(false),
-            straight: straight(),
+            straight,
+            in_place,
             shuffled: Cell::new(false),
             shuffle: RefCell::new(None),
             journeys,
@@ -385,14 +390,16 @@ impl Rt {
 
     /// Arms a timer for whoever was noted; the number disarms it.
     #[inline]
-    pub(crate) fn arm(&self, at: Time, parked: Parked) -> Timer {
+    pub(crate) fn arm(&self, at: Time, parked: Parked) -> u64 {
         self.note_timer(at);
         self.0.timers.borrow_mut().arm(at, parked)
     }
 
     /// Takes a timer back, so that it does not move the clock.
-    pub(crate) fn disarm(&self, timer: Timer) {
-        self.0.timers.borrow_mut().disarm(timer);
+    pub(crate) fn disarm(&self, at: Time, number: u64) {
+        let mut timers = self.0.timers.borrow_mut();
+        timers.disarm(at, number);
+        self.0.next_timer.set(timers.next_at());
     }
 
     /// Runs the world until `main` is done.
@@ -468,13 +475,14 @@ impl Rt {
         Some((task.future.take()?, task.journey))
     }
 
+    #[inline(always)]
     fn poll_task(&self, id: TaskId) {
         if let Some(taken) = self.take_task(id, true) {
             self.poll_taken(id, taken);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_taken(&self, id: TaskId, (mut future, journey): Taken) {
         let journey_before = self.0.journey.0.replace(journey);
         let caller = self.0.current.0.replace(id);
@@ -504,7 +512,10 @@ impl Rt {
                 self.wake(self.0.event_watcher.get());
                 continue;
             }
-            let fired = self.0.timers.borrow_mut().fire(Time::NEVER);
+            let mut timers = self.0.timers.borrow_mut();
+            let fired = timers.fire(Time::NEVER);
+            self.0.next_timer.set(timers.next_at());
+            drop(timers);
             let Some((at, task, foreign)) = fired else { self.is_stuck() };
             self.0.now.set(self.0.now.get().max(at));
             if foreign.is_none() && task != OUTSIDE {

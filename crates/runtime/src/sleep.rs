@@ -4,9 +4,8 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
-use crate::rt::{Clock, OURS, Rt};
+use crate::rt::{OURS, Rt};
 use crate::time::Time;
-use crate::timers::Timer;
 
 /// What tasks are polled with: who waits for a moment with it, and would be the next to run, may go on in
 /// place (see [`Rt::pass_time`]). It is never called, as a wait notes a number.
@@ -47,12 +46,11 @@ impl Rt {
     #[inline]
     pub(crate) fn pass_time(&self, until: Time, cx: &Context<'_>) -> bool {
         let core = &*self.0;
-        let next = matches!(core.clock, Clock::Virtual)
+        let next = core.next_timer.get() > until
+            && core.in_place
             && core.ready.borrow().is_empty()
-            && core.timers.borrow().next_at().is_none_or(|other| other > until)
             && core.timed_events.get() < core.watched_event.get()
-            && cx.waker().will_wake(core.straight)
-            && !cx.waker().will_wake(OURS);
+            && cx.waker().will_wake(core.straight);
         if next {
             core.now.set(until);
             core.timed_events.set(core.timed_events.get() + 1);
@@ -62,7 +60,7 @@ impl Rt {
 
     /// Wakes who is polling at a moment; the number disarms the timer.
     #[inline]
-    fn arm_here(&self, at: Time, cx: &Context<'_>) -> Timer {
+    pub(crate) fn arm_here(&self, at: Time, cx: &Context<'_>) -> u64 {
         if self.is_ours(cx) {
             self.note_timer(at);
             return self.0.timers.borrow_mut().arm_task(at, self.0.current.0.get());
@@ -75,36 +73,46 @@ impl Rt {
 pub struct Sleep<'a> {
     rt: &'a Rt,
     until: Time,
-    timer: Option<Timer>,
+    /// The number of its timer, once it has one.
+    timer: Option<u64>,
 }
 
 impl Future for Sleep<'_> {
     type Output = ();
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.rt.now() >= self.until {
             return Poll::Ready(());
         }
-        if self.timer.is_none() {
-            if self.rt.pass_time(self.until, cx) {
-                return Poll::Ready(());
-            }
-            self.timer = Some(self.rt.arm_here(self.until, cx));
+        match self.timer {
+            None => self.begin(cx),
+            Some(_) => Poll::Pending,
         }
-        Poll::Pending
     }
 }
 
 impl Drop for Sleep<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(timer) = self.timer
             && self.rt.now() < self.until
         {
-            self.rt.disarm(timer);
+            self.rt.disarm(self.until, timer);
         }
     }
 }
 
 impl<'a> Sleep<'a> {
+    /// Out of line, so that looking whether the moment has come is small.
+    #[inline(never)]
+    fn begin(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.rt.pass_time(self.until, cx) {
+            return Poll::Ready(());
+        }
+        self.timer = Some(self.rt.arm_here(self.until, cx));
+        Poll::Pending
+    }
+
     pub(crate) fn new(rt: &'a Rt, until: Time) -> Sleep<'a> {
         Sleep { rt, until, timer: None }
     }

@@ -24,41 +24,12 @@ const STRETCHES: usize = 1024;
 /// Of a list: there is no other.
 const NOBODY: u32 = u32::MAX;
 
-/// Bits of a timer's number: at a hundred million a second, three hours of work.
-const SEQUENCE_BITS: u32 = 40;
-const TASK_BITS: u32 = 24;
-const TASK_MASK: u32 = (1 << TASK_BITS) - 1;
-
-/// A timer in one word to compare: its moment, its number, its task. It is taken back by it.
+/// A timer. It is taken back by its moment and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Timer(u128);
-
-impl Timer {
-    fn new(at: Time, sequence: u64, task: TaskId) -> Timer {
-        let low = sequence << TASK_BITS | u64::from(task.0 & TASK_MASK);
-        Timer(u128::from(at.0) << 64 | u128::from(low))
-    }
-
-    fn at(self) -> Time {
-        Time((self.0 >> 64) as u64)
-    }
-
-    fn sequence(self) -> u64 {
-        self.0 as u64 >> TASK_BITS
-    }
-
-    fn task(self) -> TaskId {
-        let task = self.0 as u32 & TASK_MASK;
-        // A task from outside keeps its number.
-        if task == TASK_MASK { OUTSIDE } else { TaskId(task) }
-    }
-}
-
-/// Out of line, so that what checks is small.
-#[cold]
-#[inline(never)]
-fn too_many() -> ! {
-    panic!("timers are numbered with {SEQUENCE_BITS} bits, and wake tasks of {TASK_BITS}");
+struct Timer {
+    at: Time,
+    sequence: u64,
+    task: TaskId,
 }
 
 /// A timer, and the next in its list.
@@ -99,66 +70,55 @@ impl Near {
         (number - self.from < STRETCHES as u64).then_some(number as usize % STRETCHES)
     }
 
-    /// The place and the number of the first stretch that has timers.
+    /// The moment of the first timer.
     #[inline]
-    fn next(&self) -> Option<(usize, u64)> {
+    fn next_at(&self) -> Option<Time> {
         let begin = self.from as usize % STRETCHES;
-        let (word, bit) = (begin / 64, begin % 64);
-        let rest = self.used[word] >> bit;
-        if rest != 0 {
-            let ahead = rest.trailing_zeros();
-            return Some((begin + ahead as usize, self.from + u64::from(ahead)));
-        }
-        self.next_behind(begin)
+        let rest = self.used[begin / 64] >> (begin % 64);
+        let place = match rest {
+            0 => self.used_behind(begin / 64)?,
+            rest => (begin + rest.trailing_zeros() as usize) % STRETCHES,
+        };
+        Some(self.nodes[self.first[place] as usize].timer.at)
     }
 
-    /// The same, where none of its word's rest has any.
-    fn next_behind(&self, begin: usize) -> Option<(usize, u64)> {
+    /// The place of the first stretch that has timers, where none of the rest of its word has any.
+    fn used_behind(&self, begin: usize) -> Option<usize> {
         let words = self.used.len();
         (1..=words).find_map(|ahead| {
-            let word = (begin / 64 + ahead) % words;
+            let word = (begin + ahead) % words;
             let bits = self.used[word];
-            let place = word * 64 + bits.trailing_zeros() as usize;
-            let number = self.from + ((place + STRETCHES - begin) % STRETCHES) as u64;
-            (bits != 0).then_some((place, number))
+            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
         })
-    }
-
-    #[inline]
-    fn first(&self) -> Option<Timer> {
-        let (place, _) = self.next()?;
-        Some(self.nodes[self.first[place] as usize].timer)
-    }
-
-    /// The link to the first timer of a list that is no earlier than this, and what it links to.
-    #[inline]
-    fn find(&self, place: usize, timer: Timer) -> (Option<u32>, u32) {
-        let (mut before, mut here) = (None, self.first[place]);
-        while here != NOBODY && self.nodes[here as usize].timer < timer {
-            (before, here) = (Some(here), self.nodes[here as usize].next);
-        }
-        (before, here)
-    }
-
-    #[inline]
-    fn link(&mut self, place: usize, before: Option<u32>, to: u32) {
-        match before {
-            Some(node) => self.nodes[node as usize].next = to,
-            None => self.first[place] = to,
-        }
     }
 
     #[inline(always)]
     fn insert(&mut self, place: usize, timer: Timer) {
-        let (before, next) = self.find(place, timer);
-        let node = Node { timer, next };
         if self.free == NOBODY {
             self.grow();
         }
-        let here = self.free;
-        self.free = core::mem::replace(&mut self.nodes[here as usize], node).next;
-        self.link(place, before, here);
-        self.used[place / 64] |= 1 << (place % 64);
+        let (here, mut next) = (self.free, self.first[place]);
+        if next == NOBODY {
+            self.first[place] = here;
+            self.used[place / 64] |= 1 << (place % 64);
+        } else if self.nodes[next as usize].timer.at > timer.at {
+            self.first[place] = here;
+        } else {
+            // Of two for the same moment, that which is in the list was armed before.
+            let mut before = next;
+            loop {
+                next = self.nodes[before as usize].next;
+                if next == NOBODY || self.nodes[next as usize].timer.at > timer.at {
+                    break;
+                }
+                before = next;
+            }
+            self.nodes[before as usize].next = here;
+        }
+        let node = &mut self.nodes[here as usize];
+        self.free = node.next;
+        node.timer = timer;
+        node.next = next;
     }
 
     /// Makes a free node.
@@ -166,39 +126,47 @@ impl Near {
     #[inline(never)]
     fn grow(&mut self) {
         self.free = self.nodes.len() as u32;
-        self.nodes.push(Node { timer: Timer(0), next: NOBODY });
+        self.nodes.push(Node {
+            timer: Timer { at: Time::ZERO, sequence: 0, task: OUTSIDE },
+            next: NOBODY,
+        });
     }
 
     /// Takes a timer out of its list, if it is there.
-    fn remove(&mut self, place: usize, timer: Timer) {
-        let (before, here) = self.find(place, timer);
-        if here != NOBODY && self.nodes[here as usize].timer == timer {
-            self.unlink(place, before, here);
+    fn remove(&mut self, place: usize, sequence: u64) {
+        let (mut before, mut here) = (NOBODY, self.first[place]);
+        while here != NOBODY && self.nodes[here as usize].timer.sequence != sequence {
+            (before, here) = (here, self.nodes[here as usize].next);
+        }
+        if here != NOBODY && before == NOBODY {
+            self.take_first(place);
+        } else if here != NOBODY {
+            self.nodes[before as usize].next = self.nodes[here as usize].next;
+            self.nodes[here as usize].next = self.free;
+            self.free = here;
         }
     }
 
+    /// Takes the first timer of a list that has any.
     #[inline]
-    fn unlink(&mut self, place: usize, before: Option<u32>, here: u32) {
-        let next = core::mem::replace(&mut self.nodes[here as usize].next, self.free);
-        self.free = here;
-        self.link(place, before, next);
-        if self.first[place] == NOBODY {
+    fn take_first(&mut self, place: usize) -> Timer {
+        let here = self.first[place];
+        let node = &mut self.nodes[here as usize];
+        let next = core::mem::replace(&mut node.next, self.free);
+        let timer = node.timer;
+        (self.free, self.first[place]) = (here, next);
+        if next == NOBODY {
             self.used[place / 64] &= !(1 << (place % 64));
         }
+        timer
     }
 
-    /// Takes the first timer, if it is due.
+    /// Takes the first timer of the first stretch that has any, which has this place.
     #[inline]
-    fn take(&mut self, until: Time) -> Option<Timer> {
-        let (place, number) = self.next()?;
-        let here = self.first[place];
-        let timer = self.nodes[here as usize].timer;
-        if timer.at() > until {
-            return None;
-        }
-        self.unlink(place, None, here);
-        self.from = number;
-        Some(timer)
+    fn take(&mut self, place: usize) -> Timer {
+        let timer = self.take_first(place);
+        self.from = self.from.max(timer.at.0 >> STRETCH_LOG2);
+        timer
     }
 }
 
@@ -209,9 +177,13 @@ pub(crate) struct Timers {
     near: Near,
     /// The others: all of them in stretches that have no list yet.
     far: BinaryHeap<Reverse<Timer>>,
+    /// The number of the stretch that the first of those lies in.
+    far_from: u64,
     /// Wakers of foreign combinators, by the number of their timer.
     foreign: BTreeMap<u64, Waker>,
     sequence: u64,
+    /// The moment of the next timer; if there is none, [`Time::NEVER`].
+    next_at: Time,
 }
 
 impl Timers {
@@ -219,17 +191,16 @@ impl Timers {
         Timers {
             near: Near::new(),
             far: BinaryHeap::with_capacity(64),
+            far_from: u64::MAX,
             foreign: BTreeMap::new(),
             sequence: 0,
+            next_at: Time::NEVER,
         }
     }
 
-    /// Arms a timer.
-    ///
-    /// # Panics
-    /// After 2^40 timers, or for a task whose number has more than 24 bits.
+    /// Arms a timer; gives its number.
     #[inline]
-    pub(crate) fn arm(&mut self, at: Time, whom: Parked) -> Timer {
+    pub(crate) fn arm(&mut self, at: Time, whom: Parked) -> u64 {
         let (task, foreign) = whom.into_parts();
         if let Some(waker) = foreign {
             self.foreign.insert(self.sequence, waker);
@@ -237,74 +208,97 @@ impl Timers {
         self.arm_task(at, task)
     }
 
-    /// As [`arm`](Timers::arm), for a task.
-    pub(crate) fn arm_task(&mut self, at: Time, task: TaskId) -> Timer {
+    /// As [`arm`](Timers::arm), for a task. By itself, so that it can be counted.
+    #[inline(never)]
+    pub(crate) fn arm_task(&mut self, at: Time, task: TaskId) -> u64 {
         let sequence = self.sequence;
         self.sequence += 1;
-        if sequence >> SEQUENCE_BITS != 0 || (task.0 >= TASK_MASK && task != OUTSIDE) {
-            too_many();
-        }
-        let timer = Timer::new(at, sequence, task);
+        self.next_at = self.next_at.min(at);
+        let timer = Timer { at, sequence, task };
         match self.near.place(at) {
             Some(place) => self.near.insert(place, timer),
-            None => self.far.push(Reverse(timer)),
+            None => self.push_far(timer),
         }
-        timer
+        sequence
+    }
+
+    #[inline(never)]
+    fn push_far(&mut self, timer: Timer) {
+        self.far.push(Reverse(timer));
+        self.note_far();
+    }
+
+    fn note_far(&mut self) {
+        self.far_from = self.far.peek().map_or(u64::MAX, |first| first.0.at.0 >> STRETCH_LOG2);
     }
 
     /// Takes a timer back. One that has fired is no more.
-    pub(crate) fn disarm(&mut self, timer: Timer) {
-        self.foreign.remove(&timer.sequence());
-        match self.near.place(timer.at()) {
-            Some(place) => self.near.remove(place, timer),
-            None => self.far.retain(|other| other.0 != timer),
+    pub(crate) fn disarm(&mut self, at: Time, sequence: u64) {
+        self.foreign.remove(&sequence);
+        match self.near.place(at) {
+            Some(place) => self.near.remove(place, sequence),
+            None => {
+                self.far.retain(|timer| timer.0.sequence != sequence);
+                self.note_far();
+            }
         }
+        self.note_next();
     }
 
-    /// The moment of the next timer.
+    /// The moment of the next timer; if there is none, [`Time::NEVER`].
     #[inline]
-    pub(crate) fn next_at(&self) -> Option<Time> {
-        let next = self.near.first().or_else(|| self.far.peek().map(|timer| timer.0));
-        next.map(Timer::at)
+    pub(crate) fn next_at(&self) -> Time {
+        self.next_at
+    }
+
+    #[inline]
+    fn note_next(&mut self) {
+        self.next_at = match self.near.next_at() {
+            Some(at) => at,
+            None => self.far.peek().map_or(Time::NEVER, |timer| timer.0.at),
+        };
     }
 
     /// Fires the next timer, if it is due by `until`: its moment, its task, and the waker of a foreign
     /// combinator inside that, if any.
     #[inline(always)]
     pub(crate) fn fire(&mut self, until: Time) -> Option<(Time, TaskId, Option<Waker>)> {
-        let timer = match self.near.take(until) {
-            Some(timer) => timer,
-            None => self.fire_far(until)?,
-        };
-        if !self.far.is_empty() {
-            self.bring_near();
-        }
-        let foreign = match self.foreign.is_empty() {
-            true => None,
-            false => self.foreign.remove(&timer.sequence()),
-        };
-        Some((timer.at(), timer.task(), foreign))
-    }
-
-    /// The same, if none is near. The lists begin where it was due from then on.
-    #[cold]
-    fn fire_far(&mut self, until: Time) -> Option<Timer> {
-        if self.near.next().is_some() || self.far.peek()?.0.at() > until {
+        if self.next_at > until {
             return None;
         }
+        let timer = match self.near.place(self.next_at) {
+            Some(place) => self.near.take(place),
+            None => self.take_far()?,
+        };
+        if self.far_from < self.near.from + STRETCHES as u64 {
+            self.bring_near();
+        }
+        self.note_next();
+        let foreign = match self.foreign.is_empty() {
+            true => None,
+            false => self.foreign.remove(&timer.sequence),
+        };
+        Some((timer.at, timer.task, foreign))
+    }
+
+    /// Takes the next timer where none is near. The lists begin where it was due from then on.
+    #[cold]
+    fn take_far(&mut self) -> Option<Timer> {
         let Reverse(timer) = self.far.pop()?;
-        self.near.from = timer.at().0 >> STRETCH_LOG2;
+        self.near.from = timer.at.0 >> STRETCH_LOG2;
         Some(timer)
     }
 
     /// Stretches have come near: what is due in them goes into their lists.
+    #[inline(never)]
     fn bring_near(&mut self) {
         while let Some(Reverse(timer)) = self.far.peek()
-            && let Some(place) = self.near.place(timer.at())
+            && let Some(place) = self.near.place(timer.at)
         {
             self.near.insert(place, *timer);
             self.far.pop();
         }
+        self.note_far();
     }
 }
 
@@ -331,15 +325,15 @@ mod tests {
                     die if die < arms => {
                         let late = if dice.chance(1, 50) { 30 << unit } else { 0 };
                         let at = Time((now.0 + (dice.below(400) << unit)).saturating_sub(late));
-                        let timer = timers.arm(at, Parked::new(TaskId(armed), None));
-                        oracle.insert((at, armed), timer);
+                        let sequence = timers.arm(at, Parked::new(TaskId(armed), None));
+                        oracle.insert((at, armed), sequence);
                         armed += 1;
                     }
                     7 if !oracle.is_empty() => {
                         let nth = dice.below(oracle.len() as u64) as usize;
-                        let (&key, &timer) = oracle.iter().nth(nth).unwrap();
+                        let (&key, &sequence) = oracle.iter().nth(nth).unwrap();
                         oracle.remove(&key);
-                        timers.disarm(timer);
+                        timers.disarm(key.0, sequence);
                     }
                     _ => {
                         let until = Time(now.0 + (dice.below(20) << unit));
@@ -351,13 +345,17 @@ mod tests {
                         if let Some(key) = due {
                             now = now.max(key.0);
                             // Taking back what has fired changes nothing.
-                            timers.disarm(oracle.remove(&key).unwrap());
+                            timers.disarm(key.0, oracle.remove(&key).unwrap());
                         }
                     }
                 }
                 most = most.max(oracle.len());
                 let next = oracle.first_key_value().map(|((at, _), _)| *at);
-                assert_eq!(timers.next_at(), next, "seed {seed} step {step}");
+                assert_eq!(
+                    timers.next_at(),
+                    next.unwrap_or(Time::NEVER),
+                    "seed {seed} step {step}"
+                );
             }
             assert!(most > 256, "seed {seed}: at most {most} at a time");
         }
