@@ -93,6 +93,8 @@ pub struct Link {
     spec: LinkSpec,
     format: TlpFormat,
     byte_time: (u64, u64),
+    /// Its divisor is this power of two, as most are: a division takes longer than all the rest.
+    byte_time_log2: Option<u32>,
     up: Direction,
     down: Direction,
     /// What it is behind.
@@ -136,7 +138,8 @@ impl Link {
         };
         let up = Direction::new(&spec, Dice::for_part(seed, "link up"));
         let down = Direction::new(&spec, Dice::for_part(seed, "link down"));
-        Link { spec, format, byte_time, up, down, switch: None }
+        let byte_time_log2 = byte_time.1.is_power_of_two().then(|| byte_time.1.ilog2());
+        Link { spec, format, byte_time, byte_time_log2, up, down, switch: None }
     }
 
     /// An idle link below a switch.
@@ -190,10 +193,9 @@ impl Link {
     #[inline]
     pub fn time_of(&self, bytes: u64) -> Span {
         let (ps, per) = self.byte_time;
-        // Most generations divide by a power of two, and a division takes longer than all the rest.
-        match per.is_power_of_two() {
-            true => Span((bytes * ps + (per - 1)) >> per.trailing_zeros()),
-            false => Span((bytes * ps).div_ceil(per)),
+        match self.byte_time_log2 {
+            Some(log2) => Span((bytes * ps + (per - 1)) >> log2),
+            None => Span((bytes * ps).div_ceil(per)),
         }
     }
 
@@ -207,9 +209,22 @@ impl Link {
         posted: Posted,
         mut landed: impl FnMut(u32, u32, Time),
     ) -> Flight {
-        if self.spec.credits.is_some() || (self.spec.held_up.is_some() && way == Way::Up) {
+        if self.takes_packets_apart(way) {
             return self.post_by_packets(way, from, posted, landed);
         }
+        let flight = self.post_whole(way, from, posted);
+        landed(0, posted.bytes, flight.landed);
+        flight
+    }
+
+    /// Whether packets that go this way contend one by one.
+    #[inline]
+    pub(crate) fn takes_packets_apart(&self, way: Way) -> bool {
+        self.spec.credits.is_some() || (self.spec.held_up.is_some() && way == Way::Up)
+    }
+
+    /// As [`post`](Link::post), where packets are not taken apart.
+    pub(crate) fn post_whole(&self, way: Way, from: Time, posted: Posted) -> Flight {
         let direction = self.direction(way);
         let bytes = u64::from(posted.bytes);
         let size = pcie::posted_write(self.format, posted.address, bytes, self.spec.mps);
@@ -221,7 +236,6 @@ impl Link {
         self.owe(way, size.tlps);
         let arrived = (sent + self.spec.latency).max(direction.landed.get());
         direction.landed.set(arrived);
-        landed(0, posted.bytes, arrived);
         Flight { begin: turn.begin, sent, landed: arrived }
     }
 

@@ -71,6 +71,8 @@ const ONLY_IN: &[(&str, &str)] = &[
 /// Where a future hands its child its own context: it asks nobody after the child. Others ask with
 /// `beside_others`, or time would pass in virtual worlds before all have been asked.
 const ASKED_LAST: &[&str] = &[
+    "crates/bus/src/sim/device.rs",
+    "crates/bus/src/sim/host.rs",
     "crates/device/src/block/slot.rs",
     "crates/device/src/dcx/slot.rs",
     "crates/device/src/nvme/slot.rs",

@@ -3,14 +3,16 @@
 use alloc::rc::Rc;
 use core::cell::Cell;
 use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
 
-use runtime::{Rt, Span, Time, Urgency};
+use runtime::{Rt, Sleep, Span, Spend, Stage, Time, Urgency};
 use wire::BusAddr;
 
 use super::host::INTERRUPTS_AT;
-use super::landing::{Bytes, Item};
+use super::landing::{Bytes, Item, Load};
 use super::{Bus, COPY_BYTES, VECTORS};
-use crate::link::{Posted, Way};
+use crate::link::{Flight, Posted, Way};
 use crate::pieces::{Sink, gather, scatter, scatter_flagged};
 use crate::{
     Carry, Cost, DevicePort, DmaError, Flags, Looks, OutOfRange, Payload, Posting, Segment,
@@ -51,9 +53,24 @@ impl SimDevice {
 
     /// Reserves the link for one segment and lets its bytes land, `data` being all that of `load`
     /// which belongs to it.
-    fn post_segment(&self, posted: Posted, load: Bytes) -> Time {
+    fn post_segment(&self, posted: Posted, load: Load) -> Time {
+        let (bus, now) = (&self.bus, self.bus.rt.now());
+        let flight = match bus.link.takes_packets_apart(Way::Up) {
+            true => self.post_apart(now, posted, load),
+            false => {
+                let flight = bus.link.post_whole(Way::Up, now, posted);
+                bus.land(flight.landed, Item::Memory(load));
+                flight
+            }
+        };
+        bus.rt.mark_at(bus.stages.transfer.turn, flight.begin);
+        flight.sent
+    }
+
+    /// The same, where packets may land one by one.
+    #[cold]
+    fn post_apart(&self, now: Time, posted: Posted, load: Load) -> Flight {
         let bus = &self.bus;
-        let now = bus.rt.now();
         let whole = Cell::new(None);
         let mut load = Some(load);
         let flight = bus.link.post(Way::Up, now, posted, |offset, bytes, at| {
@@ -69,13 +86,12 @@ impl SimDevice {
             (_, Some(load)) => drop(load),
             _ => {}
         }
-        bus.rt.mark_at(bus.stages.transfer.turn, flight.begin);
-        flight.sent
+        flight
     }
 }
 
 /// The part of a load that lies in these bytes.
-fn cut(load: &Bytes, begin: u64, bytes: u32, bus: &Bus) -> Bytes {
+fn cut(load: &Bytes, begin: u64, bytes: u32, bus: &Bus) -> Load {
     let end = begin + u64::from(bytes);
     let mut part = bus.landings.bytes();
     for &(at, from, length) in &load.runs {
@@ -119,6 +135,39 @@ impl Sink for Bytes {
 
     fn flag(&mut self, at: BusAddr, word: u32) -> Result<(), DmaError> {
         self.put(at, &word.to_le_bytes())
+    }
+}
+
+/// A cost of the device's that is being spent. Written by hand, as the host's is: every command waits for
+/// some, and each future inside another costs every one of them.
+struct Spent<'a> {
+    bus: &'a Bus,
+    work: Work<'a>,
+    stage: Stage,
+}
+
+/// How a cost is spent.
+enum Work<'a> {
+    /// By hardware that has nothing else to do.
+    Elapses(Sleep<'a>),
+    /// By a processor.
+    Occupies(Spend<'a>),
+}
+
+impl Future for Spent<'_> {
+    type Output = ();
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        match &mut this.work {
+            Work::Elapses(sleep) => ready!(Pin::new(sleep).poll(cx)),
+            Work::Occupies(spend) => {
+                let turn = ready!(Pin::new(spend).poll(cx));
+                this.bus.rt.mark_at(this.bus.stages.processor, turn.begin);
+            }
+        }
+        this.bus.rt.mark(this.stage);
+        Poll::Ready(())
     }
 }
 
@@ -222,20 +271,20 @@ impl DevicePort for SimDevice {
         let mut load = self.bus.landings.bytes();
         load_from(&mut load, to, what, how.flags)?;
         self.copy(to.iter().map(|segment| segment.bytes as usize).sum()).await;
+        let relaxed = how.relaxed;
+        let posted = |segment: &Segment, ready| {
+            let (address, bytes) = (segment.at.0, segment.bytes);
+            Posted { address, bytes, relaxed, ready }
+        };
         let mut sent = self.bus.rt.now();
-        for (index, segment) in to.iter().enumerate() {
-            let last = index + 1 == to.len();
-            let posted = Posted {
-                address: segment.at.0,
-                bytes: segment.bytes,
-                relaxed: how.relaxed,
-                ready: if last { ready } else { Time::ZERO },
-            };
-            let mine = match to {
-                [_] => core::mem::take(&mut load),
-                _ => cut(&load, segment.at.0, segment.bytes, &self.bus),
-            };
-            sent = sent.max(self.post_segment(posted, mine));
+        if let [segment] = to {
+            sent = sent.max(self.post_segment(posted(segment, ready), load));
+        } else {
+            for (index, segment) in to.iter().enumerate() {
+                let ready = if index + 1 == to.len() { ready } else { Time::ZERO };
+                let mine = cut(&load, segment.at.0, segment.bytes, &self.bus);
+                sent = sent.max(self.post_segment(posted(segment, ready), mine));
+            }
         }
         self.bus.rt.sleep_until(sent).await;
         self.bus.rt.mark(self.bus.stages.transfer.service);
@@ -278,26 +327,19 @@ impl DevicePort for SimDevice {
         Bus::cost(&self.bus.device_costs, name)
     }
 
-    async fn spend(&self, cost: Cost) {
-        let bus = &self.bus;
+    fn spend(&self, cost: Cost) -> impl Future<Output = ()> {
+        let bus = &*self.bus;
         let (named, stage) = &bus.device_costs[cost.0 as usize];
-        if bus.processors.is_empty() {
-            if named.span.0 > 0 {
-                bus.rt.sleep(named.span).await;
-            }
-        } else {
-            let turn = bus.processor().spend(&bus.rt, named.span, Urgency::Task).await;
-            bus.rt.mark_at(bus.stages.processor, turn.begin);
-        }
-        bus.rt.mark(*stage);
+        let work = match bus.processors.is_empty() {
+            true => Work::Elapses(bus.rt.sleep(named.span)),
+            false => Work::Occupies(bus.processor().spend(&bus.rt, named.span, Urgency::Task)),
+        };
+        Spent { bus, work, stage: *stage }
     }
 
-    async fn elapse(&self, cost: Cost) {
-        let bus = &self.bus;
+    fn elapse(&self, cost: Cost) -> impl Future<Output = ()> {
+        let bus = &*self.bus;
         let (named, stage) = &bus.device_costs[cost.0 as usize];
-        if named.span.0 > 0 {
-            bus.rt.sleep(named.span).await;
-        }
-        bus.rt.mark(*stage);
+        Spent { bus, work: Work::Elapses(bus.rt.sleep(named.span)), stage: *stage }
     }
 }

@@ -2,10 +2,11 @@
 
 use alloc::rc::Rc;
 use core::cell::Cell;
-use core::future::poll_fn;
-use core::task::Poll;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
 
-use runtime::{Rt, Span, Time, Urgency};
+use runtime::{Processor, Rt, Span, Spend, Stage, Time, Urgency, Waits};
 use wire::BusAddr;
 
 use super::Bus;
@@ -40,6 +41,10 @@ impl SimHost {
     /// If the host has no such core.
     pub fn on_core(&self, core: u32) -> SimHost {
         SimHost::new(self.bus.clone(), core)
+    }
+
+    fn core(&self) -> &Processor {
+        &self.bus.host.cores[self.core as usize]
     }
 }
 
@@ -101,8 +106,7 @@ impl HostPort for SimHost {
         drop(watching);
         self.noticed.set(bus.rt.now());
         // The loop that polled was somewhere in its turn when the bytes landed.
-        let core = &bus.host.cores[self.core as usize];
-        let turn = core.spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
+        let turn = self.core().spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(bus.stages.poll, turn.end);
         found
@@ -116,8 +120,7 @@ impl HostPort for SimHost {
             bus.interrupted.changed(&bus.rt, version).await;
         }
         self.noticed.set(bus.rt.now());
-        let core = &bus.host.cores[self.core as usize];
-        let turn = core.spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
+        let turn = self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
         bus.rt.mark_at(bus.stages.core, turn.begin);
         bus.rt.mark_at(bus.stages.interrupt, turn.end);
         count.get()
@@ -127,8 +130,7 @@ impl HostPort for SimHost {
     async fn woken(&self) {
         let bus = &self.bus;
         self.noticed.set(bus.rt.now());
-        let core = &bus.host.cores[self.core as usize];
-        core.spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
+        self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
     }
 
     /// Where nothing is relaxed, or nothing is ever held up, postings land in the order in which they
@@ -153,17 +155,37 @@ impl HostPort for SimHost {
         Bus::cost(&self.bus.host.costs, name)
     }
 
-    async fn spend(&self, cost: Cost) {
-        self.spend_times(cost, 1).await;
+    fn spend(&self, cost: Cost) -> impl Future<Output = ()> {
+        self.spend_times(cost, 1)
     }
 
-    async fn spend_times(&self, cost: Cost, times: u32) {
-        let bus = &self.bus;
-        let (named, stage) = &bus.host.costs[cost.0 as usize];
+    fn spend_times(&self, cost: Cost, times: u32) -> impl Future<Output = ()> {
+        let (named, stage) = &self.bus.host.costs[cost.0 as usize];
         let span = Span(named.span.0 * u64::from(times));
-        let turn = bus.host.cores[self.core as usize].spend(&bus.rt, span, Urgency::Task).await;
-        bus.rt.mark_at(bus.stages.core, turn.begin);
-        bus.rt.mark_at(*stage, turn.end);
+        Spent {
+            bus: &self.bus,
+            spend: self.core().spend(&self.bus.rt, span, Urgency::Task),
+            stage: *stage,
+        }
+    }
+}
+
+/// A cost of the host's that is being spent. Written by hand: every command waits for some, and each future
+/// inside another costs every one of them.
+struct Spent<'a> {
+    bus: &'a Bus,
+    spend: Spend<'a>,
+    stage: Stage,
+}
+
+impl Future for Spent<'_> {
+    type Output = ();
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let turn = ready!(Pin::new(&mut self.spend).poll(cx));
+        let Bus { rt, stages, .. } = self.bus;
+        rt.mark_turn(Waits { turn: stages.core, service: self.stage }, turn);
+        Poll::Ready(())
     }
 }
 
@@ -180,7 +202,7 @@ impl<'a> Watching<'a> {
         Watching { bus, core, slot: None }
     }
 
-    fn watch(&mut self, at: BusAddr, bytes: u32, cx: &core::task::Context<'_>) {
+    fn watch(&mut self, at: BusAddr, bytes: u32, cx: &Context<'_>) {
         match self.slot {
             None => self.slot = Some(self.bus.host.watch(at, bytes, self.bus.rt.park(cx))),
             Some(slot) => {

@@ -1,5 +1,6 @@
 //! What is on its way, and what happens when it arrives.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -14,7 +15,7 @@ use super::Bus;
 /// Something that has been posted and has not landed.
 pub(super) enum Item {
     /// Bytes for host memory.
-    Memory(Bytes),
+    Memory(Load),
     /// A register write.
     Register { register: u32, value: u32 },
     /// An interrupt message.
@@ -29,39 +30,49 @@ pub(super) struct Bytes {
     pub runs: Vec<(u64, u32, u32)>,
 }
 
+/// Bytes that are moved by their place and not as they are: a load goes through many hands.
+pub(super) type Load = Box<Bytes>;
+
 /// What goes one way: when it lands, its number among all that were posted, and what it is. What lands first
 /// stands first, and of two for the same moment that which was posted first. But for relaxed packets that is
 /// the order of posting.
 type OneWay = VecDeque<(Time, u64, Item)>;
 
+/// What goes either way.
+struct Ways {
+    up: OneWay,
+    down: OneWay,
+    posted: u64,
+}
+
 /// What is on its way, by the moment of landing.
 pub(super) struct Landings {
-    up: RefCell<OneWay>,
-    down: RefCell<OneWay>,
-    posted: Cell<u64>,
-    spare: RefCell<Vec<Bytes>>,
+    ways: RefCell<Ways>,
+    /// Loads that have landed, with their room.
+    spare: RefCell<Vec<Load>>,
     task: Cell<Option<TaskId>>,
 }
 
 impl Landings {
     pub(super) fn new() -> Landings {
-        let one_way = || RefCell::new(VecDeque::with_capacity(64));
-        let (up, down, posted) = (one_way(), one_way(), Cell::new(0));
-        Landings { up, down, posted, spare: RefCell::default(), task: Cell::new(None) }
+        let one_way = || VecDeque::with_capacity(64);
+        let ways = RefCell::new(Ways { up: one_way(), down: one_way(), posted: 0 });
+        Landings { ways, spare: RefCell::default(), task: Cell::new(None) }
     }
 
     /// An empty load, with room left from an earlier one.
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Load {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     #[inline]
     fn put(&self, at: Time, item: Item) {
-        let number = self.posted.get();
-        self.posted.set(number + 1);
-        let mut due = match item {
-            Item::Register { .. } => self.down.borrow_mut(),
-            Item::Memory(_) | Item::Interrupt { .. } => self.up.borrow_mut(),
+        let mut ways = self.ways.borrow_mut();
+        let number = ways.posted;
+        ways.posted += 1;
+        let due = match item {
+            Item::Register { .. } => &mut ways.down,
+            Item::Memory(_) | Item::Interrupt { .. } => &mut ways.up,
         };
         match due.back() {
             Some((last, ..)) if *last > at => {
@@ -74,18 +85,18 @@ impl Landings {
 
     #[inline]
     fn take_due(&self, now: Time) -> Option<Item> {
-        let (mut up, mut down) = (self.up.borrow_mut(), self.down.borrow_mut());
+        let mut ways = self.ways.borrow_mut();
         let first =
             |way: &OneWay| way.front().map_or((Time::NEVER, 0), |(at, number, _)| (*at, *number));
-        let (next_up, next_down) = (first(&up), first(&down));
+        let (next_up, next_down) = (first(&ways.up), first(&ways.down));
         if next_up.0.min(next_down.0) > now {
             return None;
         }
-        let way = if next_up < next_down { &mut up } else { &mut down };
+        let way = if next_up < next_down { &mut ways.up } else { &mut ways.down };
         way.pop_front().map(|(.., item)| item)
     }
 
-    fn recycle(&self, mut bytes: Bytes) {
+    fn recycle(&self, mut bytes: Load) {
         bytes.data.clear();
         bytes.runs.clear();
         self.spare.borrow_mut().push(bytes);

@@ -113,6 +113,7 @@ fn by_page(addr: u64, bytes: u64, whole: u64, part: impl Fn(u64, u64) -> u64) ->
 ///
 /// # Panics
 /// If `mps` isn't a power of two from 128 to 4096.
+#[inline]
 pub fn posted_write(format: TlpFormat, addr: u64, bytes: u64, mps: u32) -> Traffic {
     let mut traffic = requests(format, addr, bytes, mps);
     traffic.payload_bytes = dwords_of(addr, bytes);
@@ -129,6 +130,7 @@ pub fn read_requests(format: TlpFormat, addr: u64, bytes: u64, mrrs: u32) -> Tra
 }
 
 /// The packets that [`Pieces`] gives, as yet without payload.
+#[inline]
 fn requests(format: TlpFormat, addr: u64, bytes: u64, max_bytes: u32) -> Traffic {
     // Past 4 GiB the header grows; 4 GiB is a multiple of 4 KiB, so no packet lies on both sides.
     let below = bytes.min((1u64 << 32).saturating_sub(addr));
