@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use common::fake::{Answer, Traits};
 use common::{BLOCK, STAGES, Setup, World, pattern};
-use host::nvme::{Completion, Doorbell, Options, QueueOptions, Sgl};
-use host::{BlockDevice, Blocking, Kind};
+use host::nvme::{Completion, Controller, Doorbell, Options, Protect, QueueOptions, Sgl};
+use host::{BlockDevice, Blocking, InitError, Kind};
 use runtime::{Dice, Journeys, Span};
 use wire::Lba;
 use wire::nvme::entry::DataPointer;
@@ -110,6 +110,55 @@ fn commands_of_protected_blocks_say_so() {
         });
         let tags = if dps == 0 { [0; 4] } else { [77, 99, 78, 98] };
         assert_eq!(*seen.borrow(), tags.map(|tag| (prinfo, tag)), "type {dps}");
+    }
+}
+
+/// Tags behind each block's data are for the controller to make: the host's have a buffer of their own, in
+/// memory of the command's slot.
+#[test]
+fn tags_that_the_host_makes_have_a_buffer_of_their_own() {
+    for (dps, prinfo) in [(1, 0b0111), (3, 0b0110)] {
+        let protected = |flbas| {
+            let mut traits = Traits::default();
+            (traits.namespace.lbaf[0].ms, traits.namespace.dps) = (8.into(), dps);
+            traits.namespace.flbas = flbas;
+            traits
+        };
+        let protect = Protect::Host { application: 0x1234 };
+        let world = World::new(protected(0x10));
+        world.rt.block_on(async {
+            let port = || world.bus.host(0);
+            let options = Options { protect, ..Options::default() };
+            match Controller::start(port(), options).await.err() {
+                Some(InitError::Unsupported { what: "FLBAS", found: 0x10, .. }) => {}
+                other => panic!("{other:?}"),
+            }
+            let controller = Controller::start(port(), Options::default()).await.unwrap();
+            let queue = controller.queue(QueueOptions::default()).await.unwrap();
+            queue.read(Lba(7), queue.buffer(BLOCK).unwrap()).await.1.unwrap();
+        });
+        let mut traits = protected(0);
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let told = seen.clone();
+        traits.io = Box::new(move |_, request| {
+            let sqe = request.to_sqe();
+            let tags = (sqe.cdw12.get() >> 26 & 0xf, sqe.cdw14.get(), sqe.cdw15.get());
+            told.borrow_mut().push((tags, sqe.mptr.get()));
+            Answer::After(Span::us(1))
+        });
+        let world = World::new(traits);
+        world.rt.block_on(async {
+            let options = Options { protect, ..Options::default() };
+            let (_controller, queue) = world.queue(options, QueueOptions::default()).await;
+            for lba in [Lba(77), Lba(78)] {
+                let buffer = queue.buffer(2 * BLOCK).unwrap();
+                queue.write(lba, buffer, false).await.1.unwrap();
+            }
+        });
+        let seen = seen.borrow();
+        let tags: Vec<_> = seen.iter().map(|(tags, _)| *tags).collect();
+        assert_eq!(tags, [77, 78].map(|lba| (prinfo, lba, 0xffff_1234)), "type {dps}");
+        assert!(seen.iter().all(|(_, at)| *at != 0 && at.is_multiple_of(4)), "{seen:?}");
     }
 }
 

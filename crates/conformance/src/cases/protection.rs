@@ -29,6 +29,11 @@ pub(super) const SECTIONS: &[Section] = &[Section {
             "of type 1, a reference tag that is not the block's: Invalid Protection Information";
         Erases unwritten_blocks_are_not_checked "metadata of all ones, and nothing compared";
         Erases protected_zeroes "Write Zeroes with PRACT leaves zeros that are protected";
+        Erases metadata_behind_each_block
+            "a format with MSET sets FLBAS bit 4: what goes beside the data follows each block";
+        Erases information_behind_each_block_is_checked "there too: End-to-end Guard Check Error";
+        Erases information_behind_each_block_is_taken_away
+            "PRACT, where it is all the metadata that there are: the data alone move";
     },
 }];
 
@@ -76,7 +81,7 @@ async fn guarded(
     let pair = b.plain_io().await?;
     let after = FormatNvm { format: format.unwrap_or(0), protection: 1, ..before };
     b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, after)).await?;
-    let (data, beside) = (b.place(4 * b.block(), 4096)?, b.place(64, 64)?);
+    let (data, beside) = (b.place(4 * b.block() + 4096, 4096)?, b.place(64, 64)?);
     let mut guarded = Guarded { pair, data, beside, before };
     let verdict = case(b, &mut guarded).await;
     b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, guarded.before)).await?;
@@ -129,6 +134,94 @@ fn tuples(b: &Bench, says: Protection, data: &[u8]) -> Vec<u8> {
     blocks
         .flat_map(|(number, block)| says.tuple(Kind::One, number, block).as_bytes().to_vec())
         .collect()
+}
+
+/// The same where metadata follow each block's data.
+async fn interleaved(
+    b: &mut Bench,
+    case: impl AsyncFnOnce(&mut Bench, &mut Guarded) -> Verdict,
+) -> Verdict {
+    needs!(b.ns.mc & 1 != 0, "metadata behind each block's data: MC is {:#x}", b.ns.mc);
+    guarded(b, async |b, g| {
+        b.ask_what_it_is().await?;
+        let format = b.ns.flbas & 0xf;
+        let inline = FormatNvm { format, protection: 1, metadata_inline: true, ..g.before };
+        b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, inline)).await?;
+        // Nobody is to look where metadata of their own buffer would lie.
+        g.beside = BusAddr(u64::MAX);
+        case(b, g).await
+    })
+    .await
+}
+
+/// Data with what protects each block behind it.
+fn with_tuples(b: &Bench, data: &[u8], tuples: &[u8]) -> Vec<u8> {
+    let blocks = data.chunks(b.block() as usize).zip(tuples.chunks(pi::BYTES));
+    blocks.flat_map(|(block, tuple)| [block, tuple].concat()).collect()
+}
+
+/// A command of so many blocks that moves this many bytes.
+async fn moved(
+    b: &Bench,
+    g: &mut Guarded,
+    (blocks, bytes, says): (u32, usize, Protection),
+    make: impl FnOnce(Access) -> Command,
+) -> Verdict<Status> {
+    let access = Access { protection: says, metadata: g.beside, ..Access::of(Lba(LBA), blocks) };
+    let data = b.data(g.data, bytes as u64)?;
+    let request = Request { cid: b.cid(), nsid: b.nsid, data, command: make(access) };
+    Ok(b.run(&mut g.pair, &request.to_sqe()).await?.status())
+}
+
+async fn metadata_behind_each_block(b: &mut Bench) -> Verdict {
+    interleaved(b, async |b, g| {
+        b.ask_what_it_is().await?;
+        hold!(b.ns.metadata_is_inline(), "after a format with MSET, FLBAS is {:#x}", b.ns.flbas);
+        let data = noise(6, 3 * b.block());
+        let whole = with_tuples(b, &data, &tuples(b, all(7), &data));
+        b.store_bytes(g.data, &whole);
+        let says = (3, whole.len(), all(7));
+        well("a write", moved(b, g, says, Command::Write).await?)?;
+        b.store_bytes(g.data, &vec![0; whole.len()]);
+        well("a read of it", moved(b, g, says, Command::Read).await?)?;
+        hold!(b.bytes(g.data, whole.len()) == whole, "other data, or other metadata");
+        Ok(())
+    })
+    .await
+}
+
+async fn information_behind_each_block_is_checked(b: &mut Bench) -> Verdict {
+    interleaved(b, async |b, g| {
+        let data = noise(7, 2 * b.block());
+        let mut whole = with_tuples(b, &data, &tuples(b, all(7), &data));
+        let guard = 2 * b.block() as usize + pi::BYTES;
+        whole[guard] ^= 1;
+        b.store_bytes(g.data, &whole);
+        let status = moved(b, g, (2, whole.len(), all(7)), Command::Write).await?;
+        let expected = Status::GUARD_CHECK_ERROR;
+        hold!(status.kind() == expected, "a write ends with {status}, expected {expected}");
+        Ok(())
+    })
+    .await
+}
+
+async fn information_behind_each_block_is_taken_away(b: &mut Bench) -> Verdict {
+    interleaved(b, async |b, g| {
+        let data = noise(8, 2 * b.block());
+        b.store_bytes(g.data, &data);
+        well("a write with PRACT", moved(b, g, (2, data.len(), act(7)), Command::Write).await?)?;
+        let whole = with_tuples(b, &data, &tuples(b, act(7), &data));
+        let read = moved(b, g, (2, whole.len(), all(7)), Command::Read).await?;
+        well("a read without it", read)?;
+        hold!(b.bytes(g.data, whole.len()) == whole, "other data, or other metadata");
+        b.store_bytes(g.data, &vec![0xc3; whole.len()]);
+        well("a read with PRACT", moved(b, g, (2, data.len(), act(7)), Command::Read).await?)?;
+        hold!(b.bytes(g.data, data.len()) == data, "other data");
+        let behind = b.bytes(BusAddr(g.data.0 + data.len() as u64), 16);
+        hold!(behind == [0xc3; 16], "something was written behind the data");
+        Ok(())
+    })
+    .await
 }
 
 async fn protection_is_chosen_by_format(b: &mut Bench) -> Verdict {

@@ -40,12 +40,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 self.pass(place, Touch::Writes)?;
             }
         }
-        // MSET: metadata have a buffer of their own (MC).
-        if format.metadata_inline {
-            return Err(Status::INVALID_FORMAT);
-        }
         let dps = format.protection | u8::from(format.protection_first) << 3;
-        let layout = self.namespaces.layout_of(format.format, dps)?;
+        let layout = self.namespaces.layout_of(format.format, dps, format.metadata_inline)?;
         if !ERASES.contains(&format.erase) {
             return Err(Status::INVALID_FIELD);
         }

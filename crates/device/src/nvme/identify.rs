@@ -172,10 +172,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c
     }
 
-    /// MC and DPC: a buffer of their own; protection information of all three kinds, which is all of them, so
-    /// that it is the first and the last.
+    /// MC and DPC: behind each block's data, or in a buffer of their own; protection information of all three
+    /// kinds, which is all of them, so that it is the first and the last.
     fn metadata_capabilities(&self) -> (u8, u8) {
-        if self.namespaces.offers_metadata() { (1 << 1, 0x1f) } else { (0, 0) }
+        if self.namespaces.offers_metadata() { (3, 0x1f) } else { (0, 0) }
     }
 
     fn identify_namespace(&self, ns: Namespace) -> IdentifyNamespace {

@@ -60,10 +60,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let data = self.brought(number, request).await?;
         let wanted = IdentifyNamespace::read_from_bytes(&data[..]).expect("its length");
         let (lbas, capacity) = (wanted.nsze.get(), wanted.ncap.get());
-        if wanted.flbas & 0xf0 != 0 || wanted.dps & 0xf0 != 0 {
+        let inline = wanted.flbas & 0x10 != 0;
+        if wanted.flbas & 0xe0 != 0 || wanted.dps & 0xf0 != 0 {
             return Err(Status::INVALID_FORMAT);
         }
-        let layout = self.namespaces.layout_of(wanted.flbas, wanted.dps)?;
+        let layout = self.namespaces.layout_of(wanted.flbas & 0xf, wanted.dps, inline)?;
         // NMIC: where there is one controller, nothing is shared.
         let shared = wanted.nmic == 1 && !self.members.is_alone();
         if lbas == 0 || capacity > lbas || (wanted.nmic != 0 && !shared) {

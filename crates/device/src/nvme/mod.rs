@@ -24,6 +24,7 @@ mod fetch;
 mod format;
 mod fused;
 mod identify;
+mod interleaved;
 mod interrupt;
 mod io;
 mod limits;

@@ -55,13 +55,15 @@ pub(super) struct Namespace {
     pub metadata: Option<Metadata>,
 }
 
-/// Metadata of a namespace's blocks: eight bytes each, in a buffer of their own.
+/// Metadata of a namespace's blocks: eight bytes each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metadata {
     /// They are protection information of this kind.
     pub kind: Option<Kind>,
     /// PIL, which means nothing where they are all that there is.
     pub first: bool,
+    /// In host memory they follow each block's data, and have no buffer of their own.
+    pub inline: bool,
 }
 
 /// How blocks are laid out.
@@ -85,16 +87,22 @@ const HAS_METADATA: u8 = 1 << 7;
 /// Beside it, in the same byte: one controller alone may have the namespace.
 const IS_PRIVATE: u8 = 1 << 6;
 
+/// And the metadata follow each block's data.
+const IS_INLINE: u8 = 1 << 5;
+
 fn metadata_byte(metadata: Option<Metadata>) -> u8 {
-    metadata.map_or(0, |metadata| HAS_METADATA | metadata.dps())
+    metadata.map_or(0, |metadata| {
+        HAS_METADATA | metadata.dps() | if metadata.inline { IS_INLINE } else { 0 }
+    })
 }
 
 fn metadata_of_byte(byte: u8) -> Option<Option<Metadata>> {
     match byte {
         0 => Some(None),
-        _ if byte & !0xf == HAS_METADATA => {
+        _ if byte & !(0xf | IS_INLINE) == HAS_METADATA => {
             let kind = Kind::of(byte & 7).ok()?;
-            Some(Some(Metadata { kind, first: byte & 8 != 0 }))
+            let (first, inline) = (byte & 8 != 0, byte & IS_INLINE != 0);
+            Some(Some(Metadata { kind, first, inline }))
         }
         _ => None,
     }
@@ -229,7 +237,7 @@ impl Namespaces {
         };
         if all.recall(&label.unwrap_or_default()).is_none() {
             let kind = protection.filter(|_| all.beside);
-            let metadata = kind.map(|kind| Metadata { kind: Some(kind), first: false });
+            let metadata = kind.map(|kind| Metadata { kind: Some(kind), ..Metadata::default() });
             all.divide(otherwise.into(), metadata);
         }
         all.shut_doors();
@@ -289,20 +297,23 @@ impl Namespaces {
         self.shapes().map(format).collect()
     }
 
-    /// The number of a namespace's format.
+    /// FLBAS of a namespace: the number of its format, and whether metadata follow each block's data.
     pub fn format_of(&self, ns: Namespace) -> u8 {
         let shape = (ns.shift, ns.metadata.is_some());
-        self.shapes().position(|one| one == shape).expect("one of them") as u8
+        let number = self.shapes().position(|one| one == shape).expect("one of them") as u8;
+        number | u8::from(ns.metadata.is_some_and(|metadata| metadata.inline)) << 4
     }
 
-    /// The reverse: what a format, and settings of protection information as DPS has them, make of the
-    /// medium's blocks.
-    pub fn layout_of(&self, format: u8, dps: u8) -> Result<Layout, Status> {
+    /// The reverse: what a format, settings of protection information as DPS has them, and where metadata are
+    /// to lie make of the medium's blocks.
+    pub fn layout_of(&self, format: u8, dps: u8, inline: bool) -> Result<Layout, Status> {
         let shape = self.shapes().nth(usize::from(format)).ok_or(Status::INVALID_FORMAT)?;
-        let metadata = Metadata { kind: Kind::of(dps & 7)?, first: dps & 8 != 0 };
+        let metadata = Metadata { kind: Kind::of(dps & 7)?, first: dps & 8 != 0, inline };
         match shape {
             (shift, true) => Ok(Layout { shift, metadata: Some(metadata) }),
-            (shift, false) if metadata.kind.is_none() => Ok(Layout { shift, metadata: None }),
+            (shift, false) if metadata.kind.is_none() && !inline => {
+                Ok(Layout { shift, metadata: None })
+            }
             (_, false) => Err(Status::INVALID_FORMAT),
         }
     }

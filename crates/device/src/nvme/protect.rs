@@ -1,11 +1,11 @@
-//! Namespaces whose blocks have metadata: eight bytes each, which lie in a buffer of their own (MPTR), and
-//! are protection information if the format says so (NVM command set 1.0, 5.2).
+//! Namespaces whose blocks have metadata: eight bytes each, which lie in a buffer of their own (MPTR) or
+//! behind each block's data, and are protection information if the format says so (NVM command set 1.0, 5.2).
 //!
 //! Data are taken into the slot's buffer here, together with their metadata and at one moment, and checked
 //! there: what is sent is what was checked. The commands of such a namespace are boxed, so that others do not
 //! make room for them.
 
-use bus::{Carry, DevicePort, Segment};
+use bus::{Carry, DevicePort, Payload, Segment};
 use media::{Extent, Media};
 use runtime::Time;
 use wire::Lba;
@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::Controller;
 use super::data::{of_dma, part_of};
+use super::interleaved::{Interleaved, take_apart};
 use super::namespace::Namespace;
 use crate::faults::Hook;
 use crate::lent::Lent;
@@ -33,6 +34,8 @@ pub(super) struct Guarded {
     says: Protection,
     /// Whether they move between the controller and the host.
     moves: bool,
+    /// Whether they follow each block's data there.
+    inline: bool,
     /// Bytes of a block of the namespace.
     lba_bytes: usize,
 }
@@ -71,6 +74,20 @@ impl Guarded {
         true
     }
 
+    /// Whether they have a buffer of their own.
+    fn apart(&self) -> bool {
+        self.moves && !self.inline
+    }
+
+    /// What a run of the blocks' data is in host memory: its offset, and its length.
+    fn in_host(&self, offset: u32, bytes: u32) -> (u32, u32) {
+        let beside = |bytes: u32| bytes / self.lba_bytes as u32 * pi::BYTES as u32;
+        match self.inline {
+            true => (offset + beside(offset), bytes + beside(bytes)),
+            false => (offset, bytes),
+        }
+    }
+
     /// Which of the metadata belong to this piece of the command's data.
     fn part(&self, offset: u32, bytes: usize) -> (u32, core::ops::Range<usize>) {
         let first = offset as usize / self.lba_bytes;
@@ -93,7 +110,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         let moves = metadata.kind.is_none() || !says.act;
         let lba_bytes = (self.block_bytes as usize) << ns.shift;
-        Ok(Some(Guarded { kind: metadata.kind, says, moves, lba_bytes }))
+        let inline = moves && metadata.inline;
+        Ok(Some(Guarded { kind: metadata.kind, says, moves, inline, lba_bytes }))
     }
 
     /// The same, of a namespace that was found to have some.
@@ -108,6 +126,82 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
         }
         Ok(guarded)
+    }
+
+    /// As [`judge`](Self::judge), of what moves: with the metadata, where they follow the data (MDTS counts
+    /// them: NVMe base 2.0, 5.17.2.1).
+    fn judge_moved(
+        &self,
+        ns: Namespace,
+        access: &Access,
+        guarded: &Guarded,
+    ) -> Result<(u32, Extent), Status> {
+        let (bytes, extent) = self.judge(ns, access)?;
+        let (_, bytes) = guarded.in_host(0, bytes);
+        if bytes > self.options.transfer_bytes_max {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        Ok((bytes, extent))
+    }
+
+    /// Takes a piece of what the host brings into the buffer, and its metadata, where they follow the data,
+    /// to their place.
+    async fn brought_in(
+        &self,
+        number: u16,
+        guarded: &Guarded,
+        (offset, piece_bytes): (u32, u32),
+        buffer: &mut Vec<u8>,
+        tuples: &mut [u8],
+    ) -> Result<(), Status> {
+        let slot = &self.slots[usize::from(number)];
+        let mut from = Lent::from(&slot.part);
+        let (offset, bytes) = guarded.in_host(offset, piece_bytes);
+        part_of(&slot.segments.borrow(), offset, bytes, &mut from);
+        buffer.clear();
+        buffer.resize(bytes as usize, 0);
+        self.port.read(&from, buffer, Carry::All).await.map_err(of_dma)?;
+        self.rt.mark(self.stages.transfer);
+        if guarded.inline {
+            take_apart(buffer, tuples, guarded.lba_bytes);
+            self.carried_beside(number, tuples);
+        }
+        Ok(())
+    }
+
+    /// Sends a piece, as [`brought_in`](Self::brought_in) takes one.
+    async fn sent_out(
+        &self,
+        number: u16,
+        guarded: &Guarded,
+        (offset, ready): (u32, Time),
+        data: &[u8],
+        tuples: &mut [u8],
+    ) -> Result<(), Status> {
+        let (offset, bytes) = guarded.in_host(offset, data.len() as u32);
+        if !guarded.inline {
+            return self.sent_to(number, (offset, bytes), data, ready).await;
+        }
+        self.carried_beside(number, tuples);
+        let whole = Interleaved { data, tuples, lba_bytes: guarded.lba_bytes };
+        self.sent_to(number, (offset, bytes), &whole, ready).await
+    }
+
+    /// Sends this to a part of the command's data in host memory.
+    async fn sent_to(
+        &self,
+        number: u16,
+        (offset, bytes): (u32, u32),
+        blocks: &(impl Payload + ?Sized),
+        ready: Time,
+    ) -> Result<(), Status> {
+        let slot = &self.slots[usize::from(number)];
+        if !slot.discarded.borrow().is_empty() {
+            return self.write_around(number, (offset, bytes), blocks, ready).await;
+        }
+        let mut to = Lent::from(&slot.part);
+        part_of(&slot.segments.borrow(), offset, bytes, &mut to);
+        self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
     }
 
     /// Where the metadata of so many blocks lie in host memory.
@@ -186,16 +280,15 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(ns, access)?;
         let guarded = self.of_access(ns, access)?;
-        let to_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
+        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
+        let to_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
         self.locate(number, data, bytes, Flow::ToHost).await?;
         if access.fua {
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut to, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
-        let mut tuples = Lent::from(&slot.tuples);
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         tuples.clear();
         tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
         for (offset, at) in self.pieces(extent) {
@@ -204,15 +297,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let piece_bytes = at.blocks * self.block_bytes;
             let (first, part) = guarded.part(offset, piece_bytes as usize);
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
-            guarded.check(first, &buffer, &tuples[part])?;
+            guarded.check(first, &buffer, &tuples[part.clone()])?;
             self.carried(number, extent, at, &mut buffer);
-            if slot.discarded.borrow().is_empty() {
-                part_of(&slot.segments.borrow(), offset, piece_bytes, &mut to);
-                let sent = self.port.write(&to, &buffer[..], self.posting(), ready).await;
-                sent.map_err(of_dma)?;
-            } else {
-                self.write_around(number, (offset, piece_bytes), &buffer[..], ready).await?;
-            }
+            let when = (offset, ready);
+            self.sent_out(number, &guarded, when, &buffer, &mut tuples[part]).await?;
         }
         if let Some(at) = to_host {
             self.carried_beside(number, &mut tuples);
@@ -231,14 +319,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(ns, access)?;
         let guarded = self.of_access(ns, access)?;
-        let from_host = if guarded.moves { Some(Self::metadata_at(access)?) } else { None };
+        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
+        let from_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
         self.locate(number, data, bytes, Flow::FromHost).await?;
         self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
-        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
-        let mut tuples = Lent::from(&slot.tuples);
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
         tuples.clear();
         tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
         if let Some(at) = from_host {
@@ -247,13 +334,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = at.blocks * self.block_bytes;
-            part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
-            buffer.clear();
-            buffer.resize(piece_bytes as usize, 0);
-            self.port.read(&from, &mut buffer, Carry::All).await.map_err(of_dma)?;
-            self.rt.mark(self.stages.transfer);
-            self.carried(number, extent, at, &mut buffer);
             let (first, part) = guarded.part(offset, piece_bytes as usize);
+            let (piece, beside) = ((offset, piece_bytes), &mut tuples[part.clone()]);
+            self.brought_in(number, &guarded, piece, &mut buffer, beside).await?;
+            self.carried(number, extent, at, &mut buffer);
             if !guarded.make(first, &buffer, &mut tuples[part.clone()]) {
                 guarded.check(first, &buffer, &tuples[part.clone()])?;
             }
@@ -273,28 +357,28 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(ns, access)?;
         let guarded = self.compared(ns, access)?;
-        let from_host = Self::metadata_at(access)?;
+        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
+        let from_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
         self.locate(number, data, bytes, Flow::FromHost).await?;
         if access.fua {
             self.flush().await.map_err(|error| self.failed(error))?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut from, mut buffer) = (Lent::from(&slot.part), Lent::from(&slot.data));
-        let (mut given, mut tuples) = (Vec::new(), Lent::from(&slot.tuples));
+        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        let (mut given, mut theirs) = (Vec::new(), Vec::new());
         given.resize(access.blocks as usize * pi::BYTES, 0);
         tuples.clear();
         tuples.resize(given.len(), UNWRITTEN);
-        self.port.read(&[from_host], &mut given, Carry::All).await.map_err(of_dma)?;
+        if let Some(at) = from_host {
+            self.port.read(&[at], &mut given, Carry::All).await.map_err(of_dma)?;
+        }
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = at.blocks * self.block_bytes;
-            part_of(&slot.segments.borrow(), offset, piece_bytes, &mut from);
-            let mut theirs = vec![0; piece_bytes as usize];
-            self.port.read(&from, &mut theirs, Carry::All).await.map_err(of_dma)?;
-            self.rt.mark(self.stages.transfer);
-            self.sensed(at).await?;
             let (first, part) = guarded.part(offset, piece_bytes as usize);
+            let (piece, beside) = ((offset, piece_bytes), &mut given[part.clone()]);
+            self.brought_in(number, &guarded, piece, &mut theirs, beside).await?;
+            self.sensed(at).await?;
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
             guarded.check(first, &buffer, &tuples[part.clone()])?;
             let alike = guarded.kind.is_some() || given[part.clone()] == tuples[part];

@@ -37,11 +37,21 @@ struct Guarded {
     block: usize,
     /// Whether lists describe the data.
     lists: bool,
+    /// Whether metadata follow each block's data, unless the controller `makes` them or takes them away.
+    inline: bool,
+    makes: bool,
 }
 
 impl Guarded {
     async fn io(&mut self, command: Command, blocks: u32) -> Status {
-        let bytes = blocks as usize * self.block;
+        let act = |access: &Access| access.protection.act && self.makes;
+        let alone = match &command {
+            Command::Read(access) | Command::Write(access) | Command::Compare(access) => {
+                act(access)
+            }
+            _ => true,
+        };
+        let bytes = blocks as usize * if alone { self.block } else { self.whole() };
         let data = match self.lists {
             true => DataPointer::Sgl(Descriptor::data(self.data, bytes as u32)),
             false => self.w.raw.data(self.data, bytes as u64),
@@ -50,13 +60,45 @@ impl Guarded {
         self.w.raw.run(&mut self.pair, &request.to_sqe()).await.status()
     }
 
+    /// Bytes of a block in host memory, where metadata are there too.
+    fn whole(&self) -> usize {
+        self.block + if self.inline { 8 } else { 0 }
+    }
+
+    /// Puts data and metadata where they belong.
+    fn place(&self, data: &[u8], beside: &[u8]) {
+        if self.inline && data.len() / self.block * 8 == beside.len() {
+            let blocks = data.chunks(self.block).zip(beside.chunks(8));
+            let all: Vec<u8> =
+                blocks.flat_map(|(block, beside)| [block, beside].concat()).collect();
+            self.w.raw.memory.write(self.data, &all).unwrap();
+        } else {
+            self.w.raw.memory.write(self.data, data).unwrap();
+            self.w.raw.memory.write(self.beside, beside).unwrap();
+        }
+    }
+
+    /// The reverse, of so many blocks.
+    fn placed(&self, blocks: u32, alone: bool) -> (Vec<u8>, Vec<u8>) {
+        let blocks = blocks as usize;
+        if !self.inline || alone {
+            let data = self.w.raw.bytes(self.data, blocks * self.block);
+            return (data, self.w.raw.bytes(self.beside, blocks * 8));
+        }
+        let all = self.w.raw.bytes(self.data, blocks * self.whole());
+        let parts = all.chunks(self.whole()).map(|whole| whole.split_at(self.block));
+        let (data, beside): (Vec<_>, Vec<_>) = parts.unzip();
+        (data.concat(), beside.concat())
+    }
+
     fn access(&self, lba: u64, blocks: u32, protection: Protection) -> Access {
-        Access { protection, metadata: self.beside, ..Access::of(Lba(lba), blocks) }
+        // Where metadata follow the data, nobody looks where they would lie else.
+        let metadata = if self.inline { BusAddr(u64::MAX) } else { self.beside };
+        Access { protection, metadata, ..Access::of(Lba(lba), blocks) }
     }
 
     async fn write(&mut self, lba: u64, data: &[u8], beside: &[u8], says: Protection) -> Status {
-        self.w.raw.memory.write(self.data, data).unwrap();
-        self.w.raw.memory.write(self.beside, beside).unwrap();
+        self.place(data, if self.inline && says.act && self.makes { &[] } else { beside });
         let blocks = (data.len() / self.block) as u32;
         self.io(Command::Write(self.access(lba, blocks, says)), blocks).await
     }
@@ -67,11 +109,12 @@ impl Guarded {
         blocks: u32,
         says: Protection,
     ) -> (Status, Vec<u8>, Vec<u8>) {
-        let (bytes, beside) = (blocks as usize * self.block, blocks as usize * 8);
+        let (bytes, beside) = (blocks as usize * self.whole(), blocks as usize * 8);
         self.w.raw.memory.write(self.data, &vec![0xc3; bytes]).unwrap();
         self.w.raw.memory.write(self.beside, &vec![0xc3; beside]).unwrap();
         let status = self.io(Command::Read(self.access(lba, blocks, says)), blocks).await;
-        (status, self.w.raw.bytes(self.data, bytes), self.w.raw.bytes(self.beside, beside))
+        let (data, beside) = self.placed(blocks, says.act && self.makes);
+        (status, data, beside)
     }
 
     async fn verify(&mut self, lba: u64, blocks: u32, says: Protection) -> Status {
@@ -91,13 +134,23 @@ fn setup() -> Setup {
 }
 
 /// Formats the namespace with metadata: protection information of this kind, or none.
-async fn formatted(mut w: World, large: bool, kind: u8) -> Guarded {
+async fn formatted(w: World, large: bool, kind: u8) -> Guarded {
+    formatted_as(w, large, kind, false).await
+}
+
+/// The same, with metadata behind each block's data if they are `inline`.
+async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> Guarded {
     let pair = w.raw.up().await;
-    let format = FormatNvm { format: 2 + u8::from(large), protection: kind, ..Default::default() };
+    let format = FormatNvm {
+        format: 2 + u8::from(large),
+        metadata_inline: inline,
+        protection: kind,
+        ..Default::default()
+    };
     w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, format)).await;
-    let (data, beside) = (w.raw.place(1 << 20, 4096), w.raw.place(1 << 16, 4096));
+    let (data, beside) = (w.raw.place((1 << 20) + (1 << 16), 4096), w.raw.place(1 << 16, 4096));
     let block = if large { 4096 } else { 512 };
-    Guarded { w, pair, data, beside, block, lists: false }
+    Guarded { w, pair, data, beside, block, lists: false, inline, makes: kind != 0 }
 }
 
 async fn identified(w: &mut World) -> IdentifyNamespace {
@@ -112,7 +165,7 @@ fn identify_says_what_there_is_and_what_is_chosen() {
     setup().run(async |mut w: World| {
         w.raw.up().await;
         let n = identified(&mut w).await;
-        assert_eq!((n.nlbaf, n.mc, n.dpc, n.dps, n.flbas), (3, 2, 0x1f, 0, 0));
+        assert_eq!((n.nlbaf, n.mc, n.dpc, n.dps, n.flbas), (3, 3, 0x1f, 0, 0));
         let formats = [(9, 0), (12, 0), (9, 8), (12, 8)];
         for (format, (ds, ms)) in n.lbaf.iter().zip(formats) {
             assert_eq!((format.ds, format.ms.get()), (ds, ms));
@@ -122,17 +175,19 @@ fn identify_says_what_there_is_and_what_is_chosen() {
             (FormatNvm { format: 3, protection: 3, ..plain }, 3),
             (FormatNvm { format: 2, protection: 1, protection_first: true, ..plain }, 9),
             (FormatNvm { format: 2, ..plain }, 0),
-            (FormatNvm { format: 3, protection: 2, ..plain }, 2),
+            (FormatNvm { format: 2, metadata_inline: true, ..plain }, 0),
+            (FormatNvm { format: 3, protection: 2, metadata_inline: true, ..plain }, 2),
         ] {
             w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, format)).await;
             let n = identified(&mut w).await;
-            assert_eq!((n.flbas, n.dps), (format.format, dps));
+            let inline = u8::from(format.metadata_inline) << 4;
+            assert_eq!((n.flbas, n.dps), (format.format | inline, dps));
             assert_eq!(n.nsze.get(), if format.format == 3 { 1 << 11 } else { 1 << 14 });
         }
         for format in [
             FormatNvm { format: 2, protection: 4, ..plain },
             FormatNvm { format: 0, protection: 1, ..plain },
-            FormatNvm { format: 2, protection: 1, metadata_inline: true, ..plain },
+            FormatNvm { format: 1, metadata_inline: true, ..plain },
             FormatNvm { format: 4, ..plain },
         ] {
             let sqe = admin::format_nvm(w.raw.cid(), NS, format);
@@ -145,7 +200,7 @@ fn identify_says_what_there_is_and_what_is_chosen() {
         again.run(async |mut w: World| {
             w.raw.up().await;
             let n = identified(&mut w).await;
-            assert_eq!((n.flbas, n.dps), (3, 2));
+            assert_eq!((n.flbas, n.dps), (0x13, 2));
         });
         // Of a medium that keeps no metadata a label that has some makes no sense.
         let other = Setup { label: Some(label), metadata: false, ..setup() };
@@ -161,12 +216,12 @@ fn identify_says_what_there_is_and_what_is_chosen() {
 /// block and of several pieces, by PRPs and by lists.
 #[test]
 fn what_is_written_is_read_with_its_protection() {
-    for (kind, large) in
-        [(Kind::One, false), (Kind::Two, true), (Kind::Three, false), (Kind::One, true)]
-    {
+    let kinds = [(Kind::One, false), (Kind::Two, true), (Kind::Three, false), (Kind::One, true)];
+    for ((kind, large), inline) in kinds.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         setup().run(async |w: World| {
-            let mut g = formatted(w, large, kind as u8).await;
-            for (lba, blocks) in [(7, 1), (100, 300_u32.min((1 << 20) / g.block as u32)), (9, 2)] {
+            let mut g = formatted_as(w, large, kind as u8, inline).await;
+            let most = 300.min((1 << 20) / g.whole() as u32);
+            for (lba, blocks) in [(7, 1), (100, most), (9, 2)] {
                 let data = pattern(lba, blocks as usize * g.block);
                 let checks = Checks { reference: kind != Kind::Three, ..Checks::ALL };
                 let act = Protection { checks, ..says(ACT, lba, 0xbeef) };
@@ -195,8 +250,13 @@ fn what_is_written_is_read_with_its_protection() {
 /// What is wrong with the data or with what protects them, on the medium and on their way there.
 #[test]
 fn what_differs_is_refused() {
+    differs(false);
+    differs(true);
+}
+
+fn differs(inline: bool) {
     setup().run(async |w: World| {
-        let mut g = formatted(w, false, 1).await;
+        let mut g = formatted_as(w, false, 1, inline).await;
         let (lba, blocks) = (40, 200);
         let data = pattern(3, 200 * 512);
         let plain = says(ALL, lba, 0x1234);
@@ -302,21 +362,23 @@ fn blocks_that_hold_nothing_are_not_checked() {
 
 #[test]
 fn compares_look_at_the_data_and_at_what_protects_them() {
-    for kind in [0, 1] {
+    for (kind, inline) in [(0, false), (1, false), (0, true), (1, true)] {
         setup().run(async |w: World| {
-            let mut g = formatted(w, false, kind).await;
+            let mut g = formatted_as(w, false, kind, inline).await;
             let (data, plain) = (pattern(6, 140 * 512), says(ALL, 5, 9));
             let tuples = g.tuples(Kind::One, plain, &data);
             assert_eq!(g.write(5, &data, &tuples, plain).await, Status::SUCCESS);
             let compare = Command::Compare(g.access(5, 140, plain));
             assert_eq!(g.io(compare, 140).await, Status::SUCCESS);
             let failure = Status::COMPARE_FAILURE.with_dnr();
-            let byte = BusAddr(g.data.0 + 135 * 512);
+            let byte = BusAddr(g.data.0 + 135 * g.whole() as u64);
             g.w.raw.memory.write(byte, &[data[135 * 512] ^ 1]).unwrap();
             assert_eq!(g.io(compare, 140).await, failure);
             g.w.raw.memory.write(byte, &[data[135 * 512]]).unwrap();
             // Metadata that protect nothing are compared as well.
-            g.w.raw.memory.write(BusAddr(g.beside.0 + 8 * 135), &[1; 8]).unwrap();
+            let own = BusAddr(g.beside.0 + 8 * 135);
+            let tuple = if inline { BusAddr(byte.0 + 512) } else { own };
+            g.w.raw.memory.write(tuple, &[1; 8]).unwrap();
             let expected = if kind == 0 { failure } else { Status::SUCCESS };
             assert_eq!(g.io(compare, 140).await, expected);
             if kind == 1 {
@@ -329,13 +391,30 @@ fn compares_look_at_the_data_and_at_what_protects_them() {
 
 #[test]
 fn metadata_that_protect_nothing_are_kept() {
-    setup().run(async |w: World| {
-        let mut g = formatted(w, true, 0).await;
-        let (data, beside) = (pattern(8, 3 * 4096), pattern(9, 24));
-        // Nothing is made, and nothing compared.
-        assert_eq!(g.write(1, &data, &beside, says(ACT, 77, 1)).await, Status::SUCCESS);
-        assert_eq!(g.read(1, 3, says(ACT, 78, 2)).await, (Status::SUCCESS, data, beside));
-    });
+    for inline in [false, true] {
+        setup().run(async |w: World| {
+            let mut g = formatted_as(w, true, 0, inline).await;
+            let (data, beside) = (pattern(8, 3 * 4096), pattern(9, 24));
+            // Nothing is made, and nothing compared.
+            assert_eq!(g.write(1, &data, &beside, says(ACT, 77, 1)).await, Status::SUCCESS);
+            assert_eq!(g.read(1, 3, says(ACT, 78, 2)).await, (Status::SUCCESS, data, beside));
+        });
+    }
+}
+
+/// The longest transfer counts metadata that follow the data.
+#[test]
+fn what_follows_the_data_is_part_of_the_transfer() {
+    for inline in [false, true] {
+        setup().run(async |w: World| {
+            let mut g = formatted_as(w, true, 1, inline).await;
+            let (most, plain, act) = (256, says(ALL, 0, 0), says(ACT, 0, 0));
+            let limit = if inline { Status::INVALID_FIELD.with_dnr() } else { Status::SUCCESS };
+            assert_eq!(g.read(0, most, plain).await.0, limit);
+            assert_eq!(g.read(0, most - 1, plain).await.0, Status::SUCCESS);
+            assert_eq!(g.read(0, most, act).await.0, Status::SUCCESS, "taken away");
+        });
+    }
 }
 
 #[test]
@@ -426,10 +505,11 @@ fn a_fused_pair_is_protected() {
 /// afterwards is as it was written.
 #[test]
 fn nothing_that_is_said_is_too_strange() {
-    for seed in 0..8 {
+    for seed in 0..16 {
         setup().run(async |w: World| {
             let mut dice = Dice::for_part(seed, "protection");
-            let mut g = formatted(w, seed % 2 == 1, (seed % 4) as u8).await;
+            let inline = seed >= 8;
+            let mut g = formatted_as(w, seed % 2 == 1, (seed % 4) as u8, inline).await;
             let (beside, mut well) = (g.beside, 0);
             for _ in 0..300 {
                 let word = dice.next_u64();
@@ -452,7 +532,8 @@ fn nothing_that_is_said_is_too_strange() {
             g.beside = beside;
             let act = Protection { checks: Checks::default(), ..says(ACT, 9, 1) };
             let data = pattern(seed, 4 * g.block);
-            assert_eq!(g.write(9, &data, &[0; 32], act).await, Status::SUCCESS);
+            let beside: &[u8] = if g.makes { &[] } else { &[0; 32] };
+            assert_eq!(g.write(9, &data, beside, act).await, Status::SUCCESS);
             let (status, found, _) = g.read(9, 4, act).await;
             assert!(status.is_ok() && found == data);
         });
@@ -465,7 +546,8 @@ fn without_metadata_it_counts_for_nothing() {
     setup().run(async |mut w: World| {
         let pair = w.raw.up().await;
         let (data, beside) = (w.raw.place(4096, 4096), BusAddr(3));
-        let mut g = Guarded { w, pair, data, beside, block: 512, lists: false };
+        let (lists, inline, makes) = (false, false, true);
+        let mut g = Guarded { w, pair, data, beside, block: 512, lists, inline, makes };
         let odd = Protection { act: true, ..says(ALL, 99, 1) };
         for make in [Command::Write, Command::Read, Command::Compare, Command::Verify] {
             let command = make(g.access(8, 1, odd));

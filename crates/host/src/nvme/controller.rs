@@ -19,7 +19,7 @@ use super::events::{self, Events};
 use super::health::{Asks, Health, State};
 use super::pair::{Pair, PairSpec};
 use super::power::transitions;
-use super::protect::Guards;
+use super::protect::{Guards, Protect};
 use super::queue::{Facts, Queue};
 use super::supervisor::supervise;
 use super::{DEPTH_MAX, Options, PAGE_BYTES, QueueOptions, Sgl};
@@ -212,7 +212,8 @@ impl<P: HostPort> Controller<P> {
         let most = core.identity.geometry.transfer_bytes_max;
         let options = Options { transfer_bytes_max: most, ..core.options };
         let geometry = geometry(controller, &namespace, &options)?;
-        let guards = Guards::of(protection(&namespace)?, core.options.protect);
+        let guards =
+            Guards::of(protection(&namespace, core.options.protect)?, core.options.protect);
         let deallocated = deallocated(controller, &namespace);
         let abilities = Abilities::of(controller, &namespace, &geometry);
         Ok(Rc::new(queue.facing(nsid, geometry, deallocated, guards, abilities)))
@@ -397,7 +398,7 @@ async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Iden
     let namespace = admin.identify_namespace(nsid).await?;
     let geometry = geometry(&controller, &namespace, options)?;
     let queues = set_up(admin, options, &controller).await?;
-    let protection = protection(&namespace)?;
+    let protection = protection(&namespace, options.protect)?;
     options.protect.judge(protection)?;
     Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues, protection })
 }
@@ -454,13 +455,18 @@ const SMART_WARNINGS: u8 = 0x1f;
 /// Bit of OAES: Namespace Attribute Notices (NVMe base 2.0, 5.17.2.1).
 const OAES_NAMESPACE: u32 = 1 << 8;
 
-/// What protects the namespace's blocks: eight bytes beside each, which the controller makes and takes away.
-fn protection(namespace: &IdentifyNamespace) -> Result<Option<Guard>, InitError> {
+/// What protects the namespace's blocks: eight bytes beside each, which the controller or the host makes.
+/// Where they follow each block's data the controller alone can: what it takes away does not move.
+fn protection(namespace: &IdentifyNamespace, protect: Protect) -> Result<Option<Guard>, InitError> {
     let unsupported = |what, found, expected| Err(InitError::Unsupported { what, found, expected });
     let bytes = namespace.format().map_or(0, |format| u64::from(format.ms.get()));
     match (Guard::of(namespace.dps & 7), bytes) {
         (Ok(None), 0) => Ok(None),
         (Ok(None), _) => unsupported("MS", bytes, "0, or 8 bytes of protection information"),
+        (Ok(_), 8) if protect.is_by_host() && namespace.metadata_is_inline() => {
+            let expected = "bit 4 clear: tags that the host makes have a buffer of their own";
+            unsupported("FLBAS", u64::from(namespace.flbas), expected)
+        }
         (Ok(kind), 8) => Ok(kind),
         (Ok(_), _) => unsupported("MS", bytes, "8: protection information and nothing else"),
         (Err(_), _) => unsupported("DPS", u64::from(namespace.dps), "a type from 0 to 3"),
@@ -485,7 +491,7 @@ fn geometry(
         Some(bytes @ 512..=4096) => bytes as u32,
         _ => return unsupported("LBADS", u64::from(format.ds), "9 to 12: 512 to 4096 bytes"),
     };
-    protection(namespace)?;
+    protection(namespace, options.protect)?;
     // MDTS counts the smallest pages, as a power of two; 0 is no limit.
     let most = match controller.mdts {
         0 => u64::MAX,

@@ -13,7 +13,7 @@ use std::task::Poll;
 use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use fake::{Fake, Traits};
-use host::nvme::{Controller, Options, Queue, QueueOptions};
+use host::nvme::{Controller, GUARD_COST, Options, Queue, QueueOptions};
 use runtime::{Dice, Either, Journeys, Log, Rt, Signal, Span, race};
 use wire::BusAddr;
 use wire::pcie::Generation;
@@ -30,6 +30,7 @@ pub const STAGES: &[&str] = &[
     "host read",
     "device processor wait",
     "slot wait",
+    "guard",
     "submit",
     "complete",
     "context switch",
@@ -95,6 +96,7 @@ pub fn spec(free_cpu: bool) -> SimSpec {
         interrupt: Span::ns(500),
         host_costs: vec![
             cost("submit", 90),
+            cost(GUARD_COST, 200),
             cost("complete", 60),
             cost("context switch", 1200),
             cost("request", 30),

@@ -156,6 +156,11 @@ impl IdentifyNamespace {
         }
         self.lbaf.get(usize::from(index)).copied()
     }
+
+    /// Whether metadata, where there are any, follow each block's data, and have no buffer of their own.
+    pub fn metadata_is_inline(&self) -> bool {
+        self.flbas & 1 << 4 != 0
+    }
 }
 
 impl Default for IdentifyNamespace {
@@ -195,6 +200,8 @@ mod tests {
         // Bits 6:5 are ignored with 16 formats or fewer, and count with more.
         identify.flbas = 0b110_0001;
         assert_eq!(identify.format(), Some(LbaFormat::default()));
+        assert!(!identify.metadata_is_inline());
+        assert!(IdentifyNamespace { flbas: 0x11, ..identify }.metadata_is_inline());
         identify.nlbaf = 63;
         identify.lbaf[0b11_0001].ds = 9;
         assert_eq!(identify.format().unwrap().block_bytes(), Some(512));
