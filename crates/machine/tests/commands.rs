@@ -1,4 +1,5 @@
-//! What the driver has an SSD do with blocks by itself: zeros, comparisons, checks, copies and marks.
+//! What the driver has an SSD do with blocks by itself: zeros, comparisons, checks, copies and marks, and a
+//! comparison and a write as one.
 
 mod common;
 
@@ -79,7 +80,7 @@ async fn step(disk: &Disk, model: &mut Model, dice: &mut Dice, protected: bool) 
     let at = first..first + blocks;
     let (lba, count) = (Lba(first as u64), blocks as u32);
     let lost = model.is_lost(at.clone());
-    match dice.below(7) {
+    match dice.below(8) {
         0 => {
             let fills: Vec<u8> = at.clone().map(|_| 1 + dice.below(255) as u8).collect();
             write(disk, lba.0, &fills).await;
@@ -103,6 +104,22 @@ async fn step(disk: &Disk, model: &mut Model, dice: &mut Dice, protected: bool) 
         3 => {
             let verified = disk.verify(lba, count).await.map_err(|error| error.kind);
             assert_eq!(verified, if lost { Err(Kind::MediaFailed) } else { Ok(()) });
+        }
+        6 => {
+            // A pair is of one block.
+            let (expected, new) = (model.fills[first], 1 + dice.below(255) as u8);
+            let differ = dice.below(2) == 0;
+            let with = blocks_of(disk, &[expected ^ u8::from(differ)]);
+            let pair = disk.compare_and_write(lba, with, blocks_of(disk, &[new]), false).await;
+            let lost = model.is_lost(first..first + 1);
+            match pair.1 {
+                Ok(written) => {
+                    assert!(!lost && written != differ, "{lba}");
+                    model.fills[first] = if written { new } else { expected };
+                }
+                Err(error) if protected => assert_eq!(error.kind, Kind::Unsupported),
+                Err(error) => assert!(lost && error.kind == Kind::MediaFailed, "{error}"),
+            }
         }
         4 => {
             disk.write_uncorrectable(lba, count).await.expect("marks");
@@ -187,6 +204,13 @@ fn what_makes_no_sense_is_refused_before_it_is_sent() {
         assert_eq!(kind(disk.copy(Lba(4), 2, Lba(5)).await), Kind::Refused);
         let (_, compared) = disk.compare(Lba(end), blocks_of(&disk, &[1])).await;
         assert_eq!(kind(compared.map(drop)), Kind::OutOfRange);
+        let pair = async |lba, with: &[u8], from: &[u8]| {
+            let (with, from) = (blocks_of(&disk, with), blocks_of(&disk, from));
+            kind(disk.compare_and_write(Lba(lba), with, from, false).await.1.map(drop))
+        };
+        assert_eq!(pair(end, &[1], &[2]).await, Kind::OutOfRange);
+        assert_eq!(pair(0, &[1], &[2, 3]).await, Kind::Refused);
+        assert_eq!(pair(0, &[1, 1], &[2, 3]).await, Kind::Unsupported, "ACWU is of one block");
         assert_eq!(format!("{before:?}"), format!("{:?}", disk.counters()), "nothing was sent");
     });
 }

@@ -6,7 +6,7 @@ use wire::Nsid;
 use wire::nvme::admin::Identify;
 use wire::nvme::identify::{
     IDENTIFY_BYTES, IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList,
-    ascii_padded, cmic, cns, csi, ctratt, lpa, oncs, sgls, vwc,
+    ascii_padded, cmic, cns, csi, ctratt, fuses, lpa, oncs, sgls, vwc,
 };
 use wire::nvme::opcode;
 use wire::nvme::registers::VERSION_1_4;
@@ -161,7 +161,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.nn = NAMESPACES_MAX.into();
         c.oncs = (io | oncs::FEATURE_SELECT).into();
         // Compare and Write can be fused, of one block: ACWU is zero.
-        c.fuses = 1.into();
+        c.fuses = fuses::COMPARE_AND_WRITE.into();
         // Source ranges of a copy as format 0 describes them.
         c.cdfs = 1.into();
         c.sgls = (sgls::ANY_BYTE | sgls::BIT_BUCKET | sgls::LONGER).into();

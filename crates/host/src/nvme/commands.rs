@@ -6,7 +6,7 @@
 
 use bus::{Buffer, HostPort};
 use wire::nvme::entry::Sqe;
-use wire::nvme::identify::{IdentifyController, IdentifyNamespace, oncs};
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, fuses, nsfeat, oncs};
 use wire::nvme::io::{self, BLOCKS_MAX};
 use wire::nvme::ranges::CopyRange;
 use wire::nvme::status::Status;
@@ -24,6 +24,8 @@ pub(super) struct Abilities {
     blocks_max: u32,
     /// Of one range of a Copy; 0: the namespace says nothing of copies.
     copied_max: u32,
+    /// Of a Compare and Write, fused; 0: it fuses none.
+    pub fused_max: u32,
 }
 
 impl Abilities {
@@ -36,10 +38,17 @@ impl Abilities {
         let most = controller.transfer_bytes_max(super::PAGE_BYTES).unwrap_or(u64::MAX);
         let blocks_max = (most / u64::from(geometry.block_bytes)).clamp(1, u64::from(BLOCKS_MAX));
         let copied_max = u32::from(namespace.mssrl.get()).min(namespace.mcl.get());
-        Abilities { oncs: controller.oncs.get(), blocks_max: blocks_max as u32, copied_max }
+        let own = namespace.nsfeat & nsfeat::OWN_ATOMICITY != 0;
+        let fused_max = match controller.fuses.get() & fuses::COMPARE_AND_WRITE {
+            0 => 0,
+            _ if own => u32::from(namespace.nacwu.get()) + 1,
+            _ => u32::from(controller.acwu.get()) + 1,
+        };
+        let (oncs, blocks_max) = (controller.oncs.get(), blocks_max as u32);
+        Abilities { oncs, blocks_max, copied_max, fused_max }
     }
 
-    fn need(&self, bit: u16, lba: Lba, what: &'static str) -> Result<(), IoError> {
+    pub fn need(&self, bit: u16, lba: Lba, what: &'static str) -> Result<(), IoError> {
         if self.oncs & bit == 0 {
             return Err(IoError::refused(Kind::Unsupported, lba, what));
         }
@@ -75,8 +84,8 @@ impl<P: HostPort> Queue<P> {
     /// their protection information, which it has to bring along.
     pub async fn compare(&self, lba: Lba, with: Buffer) -> (Buffer, Result<bool, IoError>) {
         let what = "a controller with Compare (ONCS)";
-        let brings = || if self.guards_itself() { Ok(()) } else { self.plain(lba) };
-        let able = self.abilities.need(oncs::COMPARE, lba, what).and_then(|()| brings());
+        let able = self.abilities.need(oncs::COMPARE, lba, what);
+        let able = able.and_then(|()| self.brings_tags(lba));
         let blocks = match able.and_then(|()| self.judge(lba, &with)) {
             Ok(blocks) => blocks,
             Err(error) => return (with, Err(error)),
@@ -157,6 +166,11 @@ impl<P: HostPort> Queue<P> {
             done.map_err(|failed| failed.at(Some(from)))?;
         }
         Ok(())
+    }
+
+    /// Blocks that are compared have no protection information, or it is brought along.
+    pub(super) fn brings_tags(&self, lba: Lba) -> Result<(), IoError> {
+        if self.guards_itself() { Ok(()) } else { self.plain(lba) }
     }
 
     fn plain(&self, lba: Lba) -> Result<(), IoError> {

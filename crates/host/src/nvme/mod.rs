@@ -20,6 +20,7 @@ mod commands;
 mod controller;
 mod deadline;
 mod events;
+mod fused;
 mod granted;
 mod health;
 mod lent;
@@ -41,6 +42,7 @@ pub mod threads;
 
 pub use collector::{COLLECTOR_COSTS, Collector, CollectorCounts, CollectorOptions};
 pub use controller::{Controller, Identity};
+pub use fused::Compared;
 pub use granted::{Grant, Granted, Rings};
 pub use lent::Lent;
 pub use pair::Counters;

@@ -5,7 +5,7 @@ use core::cell::{Cell, RefCell};
 use core::pin::pin;
 
 use bus::{Cost, HostPort};
-use runtime::{Either, Rt, Signal, Stage, race};
+use runtime::{Either, Lock, LockPolicy, Rt, Signal, Span, Stage, race};
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::registers;
 use wire::{CommandId, QueueId};
@@ -49,6 +49,8 @@ pub(super) struct Pair<P: HostPort> {
     pub sq: SubmissionRing,
     pub cq: CompletionRing,
     pub lists: PrpLists,
+    /// Whose turn it is to gather two slots.
+    pub gathers: Lock,
     /// Where the host makes and checks protection information.
     pub tags: Option<Tags>,
     completion: Completion,
@@ -144,6 +146,7 @@ impl<P: HostPort> Pair<P> {
             cq: CompletionRing::new(cq, cq_entries),
             untold: Cell::new(0),
             lists,
+            gathers: Lock::new(LockPolicy::Fair, Span::ZERO),
             tags,
             completion: spec.completion,
             naps: (spec.completion == Completion::Hybrid)
@@ -281,6 +284,22 @@ impl<P: HostPort> Pair<P> {
     /// Gives a command to the device. Always where it is put together: it goes from registers to the ring.
     #[inline(always)]
     pub fn submit(&self, sqe: Sqe) {
+        self.store(sqe);
+        match self.doorbell {
+            Doorbell::Each if self.taking_in.get() && self.may_ring_later() => {}
+            Doorbell::Each => self.ring(),
+            Doorbell::Batched => self.dirty.notify(self.rt()),
+        }
+    }
+
+    /// Gives two commands that are fused: side by side, and told of by one doorbell.
+    pub fn submit_pair(&self, first: Sqe, second: Sqe) {
+        self.store(first);
+        self.submit(second);
+    }
+
+    #[inline(always)]
+    fn store(&self, sqe: Sqe) {
         assert!(self.open.get(), "commands go to a device that works");
         self.sq.push(sqe);
         self.count(|counters| counters.submissions += 1);
@@ -289,11 +308,6 @@ impl<P: HostPort> Pair<P> {
             if naps.begin(slot, class(self.qid, sqe.opcode, sqe.cdw12.get()), self.rt().now()) {
                 naps.woken.notify(self.rt());
             }
-        }
-        match self.doorbell {
-            Doorbell::Each if self.taking_in.get() && self.may_ring_later() => {}
-            Doorbell::Each => self.ring(),
-            Doorbell::Batched => self.dirty.notify(self.rt()),
         }
     }
 

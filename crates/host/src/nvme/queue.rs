@@ -30,7 +30,7 @@ pub struct Queue<P: HostPort> {
     /// Where its work is done: the pair's core, but for a handle of another one.
     port: P,
     /// How the cores take turns that share it.
-    share: Option<Share>,
+    pub(super) share: Option<Share>,
     health: Rc<Health>,
     nsid: Nsid,
     pub(super) geometry: Geometry,
@@ -39,7 +39,7 @@ pub struct Queue<P: HostPort> {
     pub(super) abilities: Abilities,
     retries: u32,
     pub(super) costs: Costs,
-    stages: Stages,
+    pub(super) stages: Stages,
 }
 
 /// What a queue has to know of its controller.
@@ -60,18 +60,18 @@ pub(super) struct Facts {
 
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
-    submit: Cost,
-    complete: Cost,
+    pub submit: Cost,
+    pub complete: Cost,
     /// Only where an interrupt tells of completions.
-    context_switch: Option<Cost>,
+    pub context_switch: Option<Cost>,
     /// Of 512 bytes; only where the host guards them.
     pub guard: Cost,
 }
 
 #[derive(Clone, Copy)]
-struct Stages {
+pub(super) struct Stages {
     slot_wait: Stage,
-    completion: Stage,
+    pub completion: Stage,
 }
 
 /// Why a command has failed: what the caller is told, without the block that only its author knows. One word,
@@ -94,7 +94,7 @@ impl Failed {
 }
 
 /// What a command came to that has not succeeded.
-enum Verdict {
+pub(super) enum Verdict {
     Ended(Failed),
     /// It was lost with the device, or ended because it took too long: this is how it ends if it is
     /// not tried again.
@@ -368,7 +368,7 @@ impl<P: HostPort> Queue<P> {
 
     /// Begins a command's journey, if it is followed: live, a clock that nobody needs is not read.
     #[inline]
-    fn begin(&self, slot: &Claim<'_>, since: Option<Time>) {
+    pub(super) fn begin(&self, slot: &Claim<'_>, since: Option<Time>) {
         let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
         let cid = slot.next_cid().0;
         if rt.follows(qid, cid) {
@@ -408,13 +408,13 @@ impl<P: HostPort> Queue<P> {
 
     /// Whether it takes commands now.
     #[inline]
-    fn takes_commands(&self) -> bool {
+    pub(super) fn takes_commands(&self) -> bool {
         self.health.state() == State::Running && !self.port.is_gone()
     }
 
     /// Waits while the controller is being reset.
     #[cold]
-    async fn ready(&self) -> Result<(), Kind> {
+    pub(super) async fn ready(&self) -> Result<(), Kind> {
         if self.port.is_gone() {
             self.health.ask(self.pair.rt(), |asks| asks.gone = true);
             return Err(Kind::Gone);
@@ -424,7 +424,7 @@ impl<P: HostPort> Queue<P> {
 
     /// What the end of a command that has not succeeded means to its caller.
     #[cold]
-    fn verdict(&self, slot: &Claim<'_>, end: End, status: Status) -> Verdict {
+    pub(super) fn verdict(&self, slot: &Claim<'_>, end: End, status: Status) -> Verdict {
         let aborted = was_aborted(status);
         match (end, self.health.state()) {
             (End::Completed, _) if aborted && slot.has_expired() => {

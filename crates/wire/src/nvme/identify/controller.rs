@@ -145,7 +145,7 @@ pub struct IdentifyController {
     pub nn: U32,
     /// Optional I/O commands: bits of [`oncs`].
     pub oncs: U16,
-    /// Fused operations.
+    /// Fused operations: bits of [`fuses`].
     pub fuses: U16,
     /// Format NVM attributes.
     pub fna: u8,
@@ -306,6 +306,12 @@ pub mod lpa {
     pub const COMMANDS_SUPPORTED: u8 = 1 << 1;
     /// Get Log Page takes an offset, and lengths of more than 16 bits.
     pub const EXTENDED: u8 = 1 << 2;
+}
+
+/// Bits of [`IdentifyController::fuses`].
+pub mod fuses {
+    /// Compare, and a Write behind it.
+    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
 }
 
 /// Bits of [`IdentifyController::oncs`].

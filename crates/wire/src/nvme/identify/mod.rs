@@ -7,7 +7,9 @@ mod list;
 mod namespace;
 
 pub use ascii::{ascii_padded, ascii_text};
-pub use controller::{IdentifyController, PowerState, cmic, ctratt, lpa, oacs, oncs, sgls, vwc};
+pub use controller::{
+    IdentifyController, PowerState, cmic, ctratt, fuses, lpa, oacs, oncs, sgls, vwc,
+};
 pub use descriptors::{BadDescriptors, IdDescriptors};
 pub use list::NamespaceList;
 pub use namespace::{IdentifyNamespace, LbaFormat, nsfeat};
