@@ -3,7 +3,9 @@
 //! To add one, write its modules in `wire`, `device` and `host`, and its row here.
 
 mod array;
+mod block;
 mod collections;
+mod dcx;
 mod fastpath;
 #[cfg(feature = "rtl")]
 mod fastpath_rtl;
@@ -21,22 +23,24 @@ use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
 use device::faults::Faults;
 use device::flash::Chips;
-use device::{block as block_front, dcx as dcx_front, nvme as front};
+use device::nvme as front;
 use ftl::Stats;
+use host::nvme as driver;
 use host::{BlockDevice, InitError};
-use host::{block as block_driver, dcx as dcx_driver, nvme as driver};
 use runtime::Span;
 use wire::nvme::admin::Priority;
 use wire::nvme::features::{Arbitration, InterruptCoalescing};
 
 use crate::function;
 use crate::medium::{Footing, Store};
-use crate::plan::{self, BlockSizing, DcxTags, Doorbell, MediumKind, Plan};
-use stages::{ASKED, COMMAND, MEDIUM, MOVED, SEEN, TAKEN, joined};
+use crate::plan::{self, Doorbell, Plan};
+use stages::{ASKED, COMMAND, joined};
 
 pub use array::{Array, ArrayDriver};
 pub(crate) use array::{JOURNEYS, of_member};
+pub use block::{Block, BlockDriver, block_options};
 pub use collections::Collector;
+pub use dcx::{Dcx, DcxDriver};
 pub(crate) use fastpath::engine_options;
 pub use fastpath::{Fastpath, FastpathDriver};
 #[cfg(feature = "rtl")]
@@ -257,282 +261,6 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
         let shadows = saved > 0;
         let told = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
         shadows.then(told).into_iter().collect()
-    }
-}
-
-/// DC Express: polled queues and vanishing tags for reads; NVMe, on the same device, for all else.
-pub struct Dcx;
-
-/// The driver of DC Express and its queues, over those of NVMe.
-pub struct DcxDriver<P: HostPort> {
-    nvme: NvmeDriver<P>,
-    dcx: dcx_driver::Driver<P>,
-    queues: Vec<Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>>,
-}
-
-impl Interface for Dcx {
-    const NAME: &'static str = "dcx";
-    const STAGES: &'static [&'static str] = joined!(
-        ASKED,
-        &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],
-        TAKEN,
-        &["tag wait"],
-        MEDIUM,
-        MOVED,
-        &["arrival"],
-        SEEN,
-    );
-    type Driver<P: HostPort> = DcxDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_nap(Dcx::NAME)?;
-        plan.must_not_guard(Dcx::NAME)?;
-        match plan.dcx {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "{}: interface dcx: found no table [dcx], expected one: plans/dc-express.toml has it",
-                plan.origin
-            )),
-        }
-    }
-
-    fn register_bytes(plan: &Plan) -> u32 {
-        let front = dcx_options(plan);
-        (front.block + front.block_bytes()).next_multiple_of(4096)
-    }
-
-    /// Those of NVMe, and behind them its own.
-    fn journey_queues(queues: u32) -> u32 {
-        2 * queues + 1
-    }
-
-    const FAULTS: bool = true;
-
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
-        let rt = port.rt().clone();
-        let tagged = match dcx_of(plan).tags {
-            // A medium that cannot be read promises nothing; the driver's tags are random then.
-            DcxTags::Device(grain) => dcx_front::Tagged::new(&rt, store.clone(), grain)
-                .unwrap_or_else(|_| dcx_front::Tagged::without_tags(&rt, store)),
-            DcxTags::Random(_) => dcx_front::Tagged::without_tags(&rt, store),
-        };
-        let tagged = Rc::new(tagged);
-        let footing = Rc::new(Footing::Tagged(tagged.clone()));
-        front::Controller::start_with(port.clone(), footing, options(plan), faults.clone());
-        dcx_front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<DcxDriver<P>, InitError> {
-        let nvme = Nvme::connect(ports.clone(), plan).await?;
-        let block = dcx_options(plan).block;
-        let dcx = dcx_driver::Driver::start(&ports[0], block, &nvme.queues[0]).await?;
-        let mut queues = Vec::new();
-        for (number, port) in (0..).zip(&ports) {
-            let options = dcx_queue_options(plan, number, ports.len() as u16);
-            let beneath = nvme.queues[usize::from(number)].clone();
-            queues.push(dcx.queue_on(port, beneath, options).await?);
-        }
-        Ok(DcxDriver { nvme, dcx, queues })
-    }
-}
-
-impl<P: HostPort> Driver<P> for DcxDriver<P> {
-    type Disk = Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>;
-
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.queues[number % self.queues.len()].clone()
-    }
-
-    async fn reset(&self) -> Result<(), String> {
-        self.dcx.reset().await.map_err(|error| error.to_string())?;
-        self.nvme.reset().await
-    }
-
-    async fn stop(&self) -> Result<(), String> {
-        self.dcx.stop().await.map_err(|error| error.to_string())?;
-        self.nvme.stop().await
-    }
-}
-
-/// Descriptor blocks: one ring, exchanged block by block.
-pub struct Block;
-
-/// The driver of descriptor blocks, and the ports of those who use it.
-pub struct BlockDriver<P: HostPort> {
-    driver: block_driver::Driver<P>,
-    ports: Vec<P>,
-}
-
-impl Interface for Block {
-    const NAME: &'static str = "block";
-    const STAGES: &'static [&'static str] = joined!(
-        ASKED,
-        &[
-            "slot wait",
-            "core wait",
-            "submit",
-            "block wait",
-            "announce",
-            "doorbell",
-            "device processor wait",
-            "take block",
-            "fetch",
-            "parse",
-            "media wait",
-            "media",
-            "engine wait",
-            "dma start",
-            "host read",
-            "link wait",
-            "data transfer",
-            "post completion",
-            "block rest",
-            "return",
-            "give back",
-            "completion",
-            "poll",
-            "interrupt",
-            "order wait",
-            "complete",
-            "context switch",
-        ],
-    );
-    type Driver<P: HostPort> = BlockDriver<P>;
-
-    fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_nap(Block::NAME)?;
-        plan.must_not_guard(Block::NAME)?;
-        match plan.block {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "{}: interface block: found no table [block], expected one: \
-                 plans/descriptor-blocks.toml has it",
-                plan.origin
-            )),
-        }
-    }
-
-    fn register_bytes(_: &Plan) -> u32 {
-        wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
-    }
-
-    /// One by place in the ring, and one by request.
-    fn journey_queues(_: u32) -> u32 {
-        2
-    }
-
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, _: &Rc<Faults>) {
-        block_front::Front::start(port, store, block_options(plan));
-    }
-
-    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
-        let options = block_driver::Options {
-            depth: plan.host.queue_depth,
-            completion: plan.host.completion.by(0),
-            sizing: match block_of(plan).sizing {
-                BlockSizing::Fixed(size, linger) => block_driver::Sizing::fixed(size, linger),
-                BlockSizing::Adaptive => block_driver::Sizing::adaptive(),
-                BlockSizing::Gathering => block_driver::Sizing::gathering(),
-            },
-            timeout: plan.host.timeout,
-            retries: plan.host.retries,
-        };
-        let driver = block_driver::Driver::start(&ports[0], options).await?;
-        Ok(BlockDriver { driver, ports })
-    }
-}
-
-impl<P: HostPort> BlockDriver<P> {
-    /// What it has done so far.
-    pub fn counters(&self) -> block_driver::Counters {
-        self.driver.counters()
-    }
-}
-
-impl<P: HostPort> Driver<P> for BlockDriver<P> {
-    type Disk = block_driver::Disk<P>;
-
-    /// All callers share the ring; each has its own core.
-    fn disk(&self, number: usize) -> Self::Disk {
-        self.driver.disk(&self.ports[number % self.ports.len()])
-    }
-
-    async fn reset(&self) -> Result<(), String> {
-        self.driver.reset().await.map_err(|error| error.to_string())
-    }
-
-    async fn stop(&self) -> Result<(), String> {
-        self.driver.stop().await.map_err(|error| error.to_string())
-    }
-}
-
-fn block_of(plan: &Plan) -> &plan::Block {
-    plan.block.as_ref().expect("checked before the world is built")
-}
-
-/// What a plan says of the device of descriptor blocks.
-///
-/// # Panics
-/// If the plan has no table `[block]`.
-pub fn block_options(plan: &Plan) -> block_front::Options {
-    let (block, timing) = (block_of(plan), plan.medium.timing.as_ref());
-    let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
-    let first = timing.map_or(0, |timing| ns(timing.first_byte));
-    block_front::Options {
-        entries_log2: block.ring.ilog2() as u8,
-        block_max: block.largest as u8,
-        group: block.group as u8,
-        second_engine: block.second_engine,
-        ahead: block.ahead as u8,
-        channels: timing.map_or(0, |timing| timing.channels.min(255) as u8),
-        technology: match plan.medium.kind {
-            MediumKind::Dram => 1,
-            MediumKind::Pcm => 2,
-            MediumKind::Flash => 3,
-            MediumKind::Disks => 4,
-        },
-        read_ns: first,
-        write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),
-    }
-}
-
-fn dcx_of(plan: &Plan) -> plan::Dcx {
-    plan.dcx.expect("checked before the world is built")
-}
-
-fn dcx_options(plan: &Plan) -> dcx_front::Options {
-    let (device, dcx) = (&plan.device, dcx_of(plan));
-    dcx_front::Options {
-        block: options(plan).register_bytes(),
-        // Each has a poller of its own: no more than the host will use.
-        queues: plan.host.queues as u16,
-        entries_log2: (2 * plan.host.queue_depth + 1).ilog2() as u8,
-        slots: device.command_slots.max(plan.host.queues) as u16,
-        fetch_max: dcx.fetch_max,
-        anticipate: dcx.anticipate,
-        sleep_after: dcx.sleep_after.unwrap_or(u32::MAX),
-        transfer_bytes_max: device.mdts_bytes as u32,
-        relaxed_ordering: plan.relaxed_ordering,
-        journeys_from: plan.host.queues as u16 + 1,
-    }
-}
-
-fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::QueueOptions {
-    let dcx = dcx_of(plan);
-    dcx_driver::QueueOptions {
-        depth: plan.host.queue_depth as u16,
-        // Behind those of the admin queue and NVMe's queues.
-        completion: plan.host.completion.by(queues + 1 + number),
-        tags: match dcx.tags {
-            DcxTags::Random(bits) => dcx_driver::Tags::Random { bits, seed: plan.run.seed },
-            DcxTags::Device(_) => dcx_driver::Tags::Device { seed: plan.run.seed },
-        },
-        max_latency: dcx.max_latency,
-        retries: plan.host.retries,
-        timeout: plan.host.timeout,
-        may_sleep: dcx.sleep_after.is_some(),
-        writes: dcx.writes,
-        journeys: plan.host.queues as u16 + 1 + number,
     }
 }
 
