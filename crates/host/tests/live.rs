@@ -101,45 +101,6 @@ fn blocks_cross_threads_in_every_way() {
     });
 }
 
-/// Both ends take turns on one thread, so that it goes as it did before, and completions wait for each other.
-#[test]
-fn commands_that_follow_completions_share_doorbells() {
-    const EACH: u64 = 100;
-    let doorbells = |at_once: u64| {
-        let shared = Shared::between_threads(16 << 20, BusAddr(0x1_0000_0000), 0x2000).unwrap();
-        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-        let io = |_: u64, _: &_| Answer::After(Span::ZERO);
-        let traits = Traits { io: Box::new(io), ..Traits::default() };
-        let _fake = Fake::start(shared.device(&rt), traits);
-        let counters = rt.block_on(async {
-            let controller = Controller::start(shared.host(&rt), Options::default()).await.unwrap();
-            let queue = controller.queue(QueueOptions::default()).await.unwrap();
-            let left = Rc::new(Cell::new(at_once));
-            for lba in 0..at_once {
-                let (queue, left) = (queue.clone(), left.clone());
-                rt.spawn(async move {
-                    for _ in 0..EACH {
-                        let buffer = queue.buffer(BLOCK).unwrap();
-                        queue.read(Lba(lba), buffer).await.1.unwrap();
-                    }
-                    left.set(left.get() - 1);
-                });
-            }
-            while left.get() > 0 {
-                rt.yield_now().await;
-            }
-            controller.shutdown().await.unwrap();
-            queue.counters()
-        });
-        rt.drop_tasks();
-        assert_eq!(counters.submissions, EACH * at_once);
-        counters.sq_doorbells
-    };
-    assert_eq!(doorbells(1), EACH);
-    let together = doorbells(16);
-    assert!(together < 16 * EACH / 2, "{together} doorbells for {} commands", 16 * EACH);
-}
-
 /// Waits for what another thread sends, while this one's world goes on.
 async fn receive<T>(rt: &Rt, from: &std::sync::mpsc::Receiver<T>) -> T {
     loop {

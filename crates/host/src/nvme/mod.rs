@@ -212,8 +212,7 @@ pub enum Sgl {
 /// When the submission queue's doorbell is rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
-    /// For each command, at once; live, for a few together where they are submitted by those whose
-    /// completions are being taken in.
+    /// For each command, at once.
     Each,
     /// Once for all commands that were queued in one pass of the executor.
     Batched,

@@ -61,8 +61,6 @@ pub(super) struct Pair<P: HostPort> {
     cq_doorbell: u32,
     /// Completions that were taken since the device was last told.
     untold: Cell<u32>,
-    /// Completions are being taken in: who is told of one may submit at once.
-    taking_in: Cell<bool>,
     /// The tail that the doorbell was last told, and the head.
     rung: Cell<u32>,
     told_head: Cell<u32>,
@@ -95,11 +93,6 @@ struct Stages {
 /// A completion queue has at least so many entries, where the controller has queues of that length:
 /// then the device need not be told of every single completion.
 const CQ_ENTRIES_MIN: u32 = 64;
-
-/// Commands that are submitted while more completions wait to be taken in go by one doorbell, so many at
-/// most. Live, each doorbell takes its line from the device, which watches it, and whatever is stored behind
-/// it waits for that; but a device that hears of all of them only at the end stands idle until then.
-const RUNG_TOGETHER: u32 = 4;
 
 /// How a pair is to be.
 pub(super) struct PairSpec {
@@ -154,7 +147,6 @@ impl<P: HostPort> Pair<P> {
             doorbell: spec.doorbell,
             sq_doorbell,
             cq_doorbell,
-            taking_in: Cell::new(false),
             rung: Cell::new(0),
             told_head: Cell::new(0),
             shadows: RefCell::default(),
@@ -286,7 +278,6 @@ impl<P: HostPort> Pair<P> {
     pub fn submit(&self, sqe: Sqe) {
         self.store(sqe);
         match self.doorbell {
-            Doorbell::Each if self.taking_in.get() && self.may_ring_later() => {}
             Doorbell::Each => self.ring(),
             Doorbell::Batched => self.dirty.notify(self.rt()),
         }
@@ -309,14 +300,6 @@ impl<P: HostPort> Pair<P> {
                 naps.woken.notify(self.rt());
             }
         }
-    }
-
-    /// Whether another completion is there already, and few commands are that the device doesn't know of.
-    #[inline]
-    fn may_ring_later(&self) -> bool {
-        let (tail, rung) = (self.sq.tail(), self.rung.get());
-        let unrung = if tail >= rung { tail - rung } else { tail + self.sq.entries() - rung };
-        unrung < RUNG_TOGETHER && self.cq.has_next()
     }
 
     /// Tells the device of the commands that it doesn't know of.
@@ -359,7 +342,6 @@ impl<P: HostPort> Pair<P> {
         // be left waiting: a queue that looks full to it holds more than a quarter for us to take.
         let quarter = (self.cq.entries() / 4).max(1);
         let mut taken = 0;
-        self.taking_in.set(true);
         // Who is told of a completion may act at once, and close the pair.
         while taken < self.cq.entries()
             && self.open.get()
@@ -372,10 +354,6 @@ impl<P: HostPort> Pair<P> {
                 self.tell_head();
             }
             self.judge(&cqe);
-        }
-        self.taking_in.set(false);
-        if self.doorbell == Doorbell::Each {
-            self.ring();
         }
         // A pin is held for as long as the device has not heard of what was taken.
         if self.holds_a_pin() && self.open.get() && self.untold.replace(0) > 0 {
