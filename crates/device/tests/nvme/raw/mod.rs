@@ -189,14 +189,17 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// Waits until the controller has looked at its registers: it undoes what is written into one that can
-    /// only be read. What takes a minute never does.
+    /// Waits until the controller has looked at all its registers: it undoes what is written into one that can
+    /// only be read. Twice, as the first time it may have been in the midst of a look, with CAP behind it. What
+    /// takes a minute never does.
     pub async fn until_it_looks(&self) {
         let end = self.rt.now() + Span::s(60);
-        self.set(VS, 0);
-        while self.reg(VS).await == 0 {
-            assert!(self.rt.now() < end, "the controller does not look at its registers");
-            self.rt.sleep(Span::us(1)).await;
+        for _ in 0..2 {
+            self.set(VS, 0);
+            while self.reg(VS).await == 0 {
+                assert!(self.rt.now() < end, "the controller does not look at its registers");
+                self.rt.sleep(Span::us(1)).await;
+            }
         }
     }
 

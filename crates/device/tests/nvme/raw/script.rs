@@ -430,14 +430,13 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
 
     /// Off for good. Who clears CC.EN before RDY has followed its last 1, as the script may have done,
     /// can take a controller for disabled that is about to become ready (NVMe base 2.0, 3.1.3.5, does
-    /// not allow that): it looks again, a while after. And CSTS may have been written over: it counts when
-    /// the controller has looked since, however long its thread was kept from that.
+    /// not allow that): it looks again, a while after. And CAP and CSTS may have been written over: they
+    /// count when the controller has looked since, however long its thread was kept from that.
     async fn settle(&self) {
+        self.raw.until_it_looks().await;
         loop {
             self.raw.disable().await;
             self.raw.rt.sleep(Span::ms(10)).await;
-            // The first look may have begun before CC was written.
-            self.raw.until_it_looks().await;
             self.raw.until_it_looks().await;
             let csts = self.raw.csts().await;
             if !csts.rdy() && !csts.cfs() {
