@@ -27,7 +27,7 @@ pub(crate) const PATIENCE: Span = Span::s(20);
 /// How long a case waits to see that nothing comes.
 const SILENCE: Span = Span::ms(5);
 /// Between two looks at a register.
-const LOOK: Span = Span::us(20);
+pub(crate) const LOOK: Span = Span::us(20);
 /// The memory page, unless a case takes another.
 const PAGE: u64 = 4096;
 
