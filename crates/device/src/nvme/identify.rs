@@ -52,12 +52,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             cns::CONTROLLER => page.copy_from_slice(self.identify_controller().as_bytes()),
             // NVMe base 2.0, 5.17.2.1: the broadcast identifier asks for what all have in common.
             cns::NAMESPACE if nsid == Nsid::BROADCAST => {
-                let mut common = IdentifyNamespace::new_zeroed();
-                let formats = self.namespaces.formats();
-                common.nlbaf = formats.len() as u8 - 1;
-                common.lbaf[..formats.len()].copy_from_slice(&formats);
-                (common.mc, common.dpc) = self.metadata_capabilities();
-                page.copy_from_slice(common.as_bytes());
+                page.copy_from_slice(self.identify_all_namespaces().as_bytes());
             }
             // Of one that is not attached, or not there, both are all zeros.
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
@@ -97,19 +92,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 self.active_at(nsid)?;
                 nvm()?;
             }
-            // 5.17.2.12 and 5.17.2.13: those whose numbers are not below the one given.
-            cns::CONTROLLERS_OF_NAMESPACE | cns::CONTROLLERS => {
-                let of = match ask.cns {
-                    cns::CONTROLLERS => u8::MAX,
-                    _ => self.namespaces.allocated_at(nsid)?.1.attached,
-                };
-                for member in self.members.all() {
-                    if member.id >= ask.cntid && member.bit() & of != 0 {
-                        page[0] += 1;
-                        let at = 2 * usize::from(page[0]);
-                        page[at..at + 2].copy_from_slice(&member.id.to_le_bytes());
-                    }
-                }
+            cns::CONTROLLERS => self.list_controllers(&mut page, ask.cntid, u8::MAX),
+            cns::CONTROLLERS_OF_NAMESPACE => {
+                let (_, ns) = self.namespaces.allocated_at(nsid)?;
+                self.list_controllers(&mut page, ask.cntid, ns.attached);
             }
             cns::COMMAND_SET_CONTROLLER => {
                 nvm()?;
@@ -119,6 +105,27 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(page)
+    }
+
+    fn identify_all_namespaces(&self) -> IdentifyNamespace {
+        let mut common = IdentifyNamespace::new_zeroed();
+        let formats = self.namespaces.formats();
+        common.nlbaf = formats.len() as u8 - 1;
+        common.lbaf[..formats.len()].copy_from_slice(&formats);
+        (common.mc, common.dpc) = self.metadata_capabilities();
+        common
+    }
+
+    /// Of the controllers with these bits those whose numbers are not below `first` (NVMe base 2.0, 5.17.2.12
+    /// and 5.17.2.13).
+    fn list_controllers(&self, page: &mut [u8; IDENTIFY_BYTES], first: u16, bits: u8) {
+        for member in self.members.all() {
+            if member.id >= first && member.bit() & bits != 0 {
+                page[0] += 1;
+                let at = 2 * usize::from(page[0]);
+                page[at..at + 2].copy_from_slice(&member.id.to_le_bytes());
+            }
+        }
     }
 
     fn identify_controller(&self) -> IdentifyController {
