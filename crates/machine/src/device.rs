@@ -1,5 +1,6 @@
-//! The device's end of a world: its medium, its front end and its faults. Of what types it is made is
-//! chosen here, when it is started: a plan without faults has none of their code on its way.
+//! The device's end of a world: its medium, its front end and its faults. They are of the same types with
+//! faults and without: a plan without any costs a few branches on the way of a command, which always go the
+//! same way.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! What holds of every source file and manifest: the dependency picture of ARCHITECTURE.md against the
-//! manifests, where `unsafe` and clocks live, and lengths.
+//! What holds of every source file, manifest and page: the dependency picture of ARCHITECTURE.md against the
+//! manifests, where `unsafe` and clocks live, lengths, budgets, and that what the pages name is there.
 //!
 //! Each check is a function of text, and each is shown what it must find, written in every way that Rust has
 //! for it.
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use source::{Function, functions, line_of, masked, paths, tests_cut_out, tokens};
 
+#[path = "house/pages.rs"]
+mod pages;
 #[path = "house/samples.rs"]
 mod samples;
 #[path = "house/source.rs"]

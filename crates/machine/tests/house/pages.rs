@@ -1,0 +1,228 @@
+//! The pages against the tree: what they name is there, their blocks end, and the budgets of `tools/test` are
+//! those that docs/testing.md and README.md tell of.
+
+use super::*;
+
+/// What a build or a download leaves, and what is not ours.
+const NOT_OURS: &[&str] = &["target", ".git", "corpus", "artifacts", "__pycache__", "node_modules"];
+
+/// Endings by which a word in code is a file's name.
+const ENDINGS: &[&str] =
+    &["rs", "md", "toml", "fio", "py", "sv", "sby", "iolog", "trace", "golden", "cu", "cc"];
+
+/// Files that pages tell of and that are not in the tree: a user's, a system's, or made by a run.
+const ELSEWHERE: &[&str] = &[
+    "PREFIX/lib/python/fnvme.py",
+    "stragglers.fio",
+    "tpcc-small.trace",
+    "traces/tpcc-small.trace",
+];
+
+/// The paths of all files and folders, from the root.
+fn tree() -> BTreeSet<String> {
+    fn walk(folder: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if NOT_OURS.contains(&name.as_str()) {
+                continue;
+            }
+            found.insert(path.strip_prefix(root).expect("under it").display().to_string());
+            if path.is_dir() && !path.is_symlink() {
+                walk(&path, root, found);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(&root(), &root(), &mut found);
+    assert!(found.len() > 300, "only {} files", found.len());
+    found
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// `a{b,c}d` as `abd` and `acd`.
+fn braces_written_out(word: &str) -> Vec<String> {
+    let Some((before, rest)) = word.split_once('{') else { return vec![word.to_owned()] };
+    let Some((inside, behind)) = rest.split_once('}') else { return vec![word.to_owned()] };
+    let each = inside.split(',').map(|one| format!("{before}{one}{behind}"));
+    each.flat_map(|word| braces_written_out(&word)).collect()
+}
+
+/// What in a line are words of code: in backticks, or all of it inside a block.
+fn code_words(line: &str, in_block: bool) -> Vec<&str> {
+    let code: Vec<&str> = match in_block {
+        true => vec![line],
+        false => line.split('`').skip(1).step_by(2).collect(),
+    };
+    let apart = |sign: char| sign.is_whitespace() || "()[]<>=|;\"'`".contains(sign);
+    code.into_iter().flat_map(|code| code.split(apart)).filter(|word| !word.is_empty()).collect()
+}
+
+/// Where links of a line lead, without what stands behind `#`.
+fn links(line: &str) -> Vec<&str> {
+    let ends = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    ends.map(|link| link.split('#').next().unwrap_or(link))
+        .filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:"))
+        .collect()
+}
+
+/// Whether a word of code names a file of this project; then whether it is there.
+fn is_there(word: &str, tree: &BTreeSet<String>) -> Option<bool> {
+    let word = word.trim_end_matches([',', '.', ':']).trim_end_matches('/');
+    let word = word.strip_prefix("./").unwrap_or(word);
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "._-/*".contains(sign);
+    if !word.chars().all(plain) || word.starts_with(['/', '.', '-']) && !word.starts_with(".ci/") {
+        return None;
+    }
+    let (first, behind) = word.split_once('/').unwrap_or((word, ""));
+    if NOT_OURS.contains(&first) {
+        return None;
+    }
+    let ends = word.rsplit_once('.').is_some_and(|(stem, ending)| {
+        !stem.is_empty() && ENDINGS.contains(&ending) && !word.contains('*')
+    });
+    let rooted = !behind.is_empty() && tree.contains(first);
+    let of_a_crate = MAY_USE.iter().any(|(room, _)| *room == first)
+        && ["src", "tests", "benches"].contains(&behind.split('/').next().unwrap_or(""));
+    if !(rooted || of_a_crate || ends) {
+        return None;
+    }
+    if let Some((before, after)) = word.split_once('*') {
+        return Some(tree.iter().any(|path| {
+            let at = path.find(before).map(|at| at + before.len());
+            at.is_some_and(|at| path[at..].ends_with(after.rsplit('*').next().unwrap_or(after)))
+        }));
+    }
+    let last = format!("/{word}");
+    Some(tree.contains(word) || tree.iter().any(|path| path.ends_with(&last)))
+}
+
+/// What a page names and is not there, and blocks that do not end.
+fn page_complaints(name: &str, text: &str, tree: &BTreeSet<String>) -> Vec<String> {
+    let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let (mut found, mut open) = (Vec::new(), None);
+    for (number, line) in text.lines().enumerate() {
+        let at = format!("{name}:{}", number + 1);
+        if let Some(info) = line.trim_start().strip_prefix("```") {
+            open = match (open, info.trim().is_empty()) {
+                (None, _) => Some(number + 1),
+                (Some(_), true) => None,
+                (Some(begin), false) => {
+                    found.push(format!("{at}: a block begins in that of line {begin}"));
+                    Some(number + 1)
+                }
+            };
+            continue;
+        }
+        let words = code_words(line, open.is_some()).into_iter().flat_map(braces_written_out);
+        for word in words.filter(|word| !ELSEWHERE.contains(&word.as_str())) {
+            if is_there(&word, tree) == Some(false) {
+                found.push(format!("{at}: {word} is not there"));
+            }
+        }
+        for link in links(line).into_iter().filter(|_| open.is_none()) {
+            if !root().join(folder).join(link).exists() {
+                found.push(format!("{at}: the link to {link} leads nowhere"));
+            }
+        }
+    }
+    found.extend(open.map(|begin| format!("{name}:{begin}: a block without an end")));
+    found
+}
+
+#[test]
+fn what_pages_name_is_there_and_their_blocks_end() {
+    let tree = tree();
+    let pages = tree.iter().filter(|path| path.ends_with(".md"));
+    let complaints: Vec<String> =
+        pages.flat_map(|page| page_complaints(page, &read(page), &tree)).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn what_a_page_names_in_vain_is_found() {
+    let tree = BTreeSet::from(
+        ["crates", "crates/a/src/papers/mod.rs", "tools", "tools/test", "tools/one.golden", "docs"]
+            .map(str::to_owned),
+    );
+    let complaints = |text: &str| page_complaints("docs/a.md", text, &tree).len();
+    for text in [
+        "`crates/a/src/papers.rs`",
+        "`papers.rs`",
+        "`tools/tests`",
+        "a row in `tools/test` and `tools/tost`.",
+        "`crates/a/src/papers/{mod,none}.rs`",
+        "```sh\ntools/tost papers\n```",
+        "`wire/tests/none.rs`",
+        "[a page](none.md#there)",
+        "```sh\na\n```\n```text\nb\nWords.\n```sh\nc\n```",
+        "```sh\na\n",
+        "`tools/*.silver`",
+    ] {
+        assert_eq!(complaints(text), 1, "{text}");
+    }
+    for text in [
+        "`crates/a/src/papers/mod.rs`, `papers/mod.rs`, `mod.rs`, `tools/`, `tools/*.golden`",
+        "`target/a.json`: `a / b`, `/dev/nvme0`, `Instant::now`, `4.5`",
+        "[a page](https://example.org/a.md) [here](#there)",
+        "```sh\ntools/test papers\n```\n```console\n$ a\n```",
+    ] {
+        assert_eq!(complaints(text), 0, "{text}");
+    }
+}
+
+/// Minutes with at most two decimals, in hundredths.
+fn hundredths(minutes: &str) -> u32 {
+    let minutes: f64 = minutes.parse().unwrap_or_else(|_| panic!("{minutes}: not minutes"));
+    (minutes * 100.0).round() as u32
+}
+
+/// A list of `tools/test`: names and budgets.
+fn budgets_of_script(text: &str, list: &str) -> BTreeMap<String, u32> {
+    let begin = text.find(&format!("readonly {list}=(\n")).expect("the list");
+    let inside = text[begin..].split_once("(\n").expect("its begin").1;
+    let inside = inside.split_once("\n)").expect("its end").0;
+    let rows = inside.lines().map(|line| line.trim().trim_matches('"'));
+    rows.map(|row| {
+        let (name, budget) = row.split_once(' ').expect("a name and a budget");
+        (name.to_owned(), hundredths(budget))
+    })
+    .collect()
+}
+
+/// What docs/testing.md says of each: `**name** (0.5 min)`.
+fn budgets_of_page(text: &str) -> BTreeMap<String, u32> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("**")?.split_once("** ("));
+    let budget = |(name, rest): (&str, &str)| {
+        Some((name.to_owned(), hundredths(rest.split_once(" min)")?.0)))
+    };
+    lines.filter_map(budget).collect()
+}
+
+/// The number before a word, in the only place of that.
+fn number_before(name: &str, text: &str, word: &str) -> u32 {
+    let [before, _] = text.split(word).collect::<Vec<_>>()[..] else {
+        panic!("{name} says{word} other than once")
+    };
+    let number = before.rsplit(|sign: char| !sign.is_ascii_digit()).next().expect("a last part");
+    number.parse().unwrap_or_else(|_| panic!("{name}: {number:?} before{word}"))
+}
+
+#[test]
+fn budgets_are_the_same_in_the_script_and_in_the_pages() {
+    let (script, page, readme) = (read("tools/test"), read("docs/testing.md"), read("README.md"));
+    let parts = budgets_of_script(&script, "PARTS");
+    let all: BTreeMap<_, _> =
+        parts.clone().into_iter().chain(budgets_of_script(&script, "LONG")).collect();
+    assert_eq!(budgets_of_page(&page), all, "docs/testing.md and tools/test");
+    for name in all.keys() {
+        assert!(script.contains(&format!("\ncheck_{name}() {{\n")), "tools/test: check_{name}");
+    }
+    let limit = number_before("tools/test", &script, " in all.\n");
+    let sum: u32 = parts.values().sum();
+    assert!(sum <= 100 * limit, "{sum} hundredths of a minute are more than {limit} minutes");
+    assert_eq!(number_before("docs/testing.md", &page, " minutes in all"), limit);
+    assert_eq!(number_before("README.md", &readme, " minutes or less"), limit);
+}
