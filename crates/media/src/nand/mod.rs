@@ -156,6 +156,8 @@ struct Tables {
     data: usize,
     /// The rate of bit errors up to which no codeword has too many.
     quiet_rate: u64,
+    /// The rate of bit errors from which on every codeword has too many.
+    hopeless_rate: u64,
     seeds: Seeds,
 }
 
@@ -346,8 +348,9 @@ impl Tables {
             erases: seed("nand erases"),
             tears: seed("nand tears"),
         };
-        let (width, quiet_rate) = (data + geometry.free_bytes as usize, spec.errors.quiet_rate());
-        Ok(Tables { cells, pages, width, data, quiet_rate, seeds })
+        let width = data + geometry.free_bytes as usize;
+        let (quiet_rate, hopeless_rate) = (spec.errors.quiet_rate(), spec.errors.hopeless_rate());
+        Ok(Tables { cells, pages, width, data, quiet_rate, hopeless_rate, seeds })
     }
 }
 

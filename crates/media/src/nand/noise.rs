@@ -122,6 +122,18 @@ impl Errors {
 
     /// Bit errors in the codeword of `bytes` bytes with these dice.
     pub fn draw(&self, rate: u64, bytes: u32, place: u64) -> u32 {
+        self.count(rate, bytes, place, self.corrects.saturating_mul(4))
+    }
+
+    /// Bit errors in a codeword with these dice; none: more than can be corrected. As [`Errors::draw`] says,
+    /// but how many more is not found out: of a page that was torn there are thousands.
+    pub(super) fn correctable(&self, rate: u64, place: u64) -> Option<u32> {
+        let errors = self.count(rate, self.codeword_bytes, place, self.corrects);
+        (errors <= self.corrects).then_some(errors)
+    }
+
+    /// Bit errors in a codeword; beyond `most` they are not counted further.
+    fn count(&self, rate: u64, bytes: u32, place: u64, most: u32) -> u32 {
         // Mean errors in millionths: below 10^12 * 2^17 / 10^6.
         let mean = (u128::from(rate) * u128::from(bytes) * 8 / 1_000_000) as u64;
         if mean <= self.quiet() {
@@ -129,8 +141,10 @@ impl Errors {
         }
         let mut dice = Dice::new(place);
         let (mut errors, mut sum) = (0, 0_u64);
-        while errors <= 4 * self.corrects {
+        while errors <= most {
             // Errors come along the mean as a Poisson stream's arrivals do in time.
+            #[cfg(test)]
+            DRAWS.set(DRAWS.get() + 1);
             sum = sum.saturating_add(dice.exponential(Span(1_000_000)).0);
             if sum > mean {
                 break;
@@ -165,6 +179,26 @@ impl Errors {
         c * 1_000_000 / ratio
     }
 
+    /// The least rate from which on no codeword can be corrected: see [`Errors::hopeless`].
+    pub(super) fn hopeless_rate(&self) -> u64 {
+        let bits = u128::from(self.codeword_bytes) * 8;
+        (self.hopeless() * 1_000_000).div_ceil(bits).try_into().unwrap_or(u64::MAX)
+    }
+
+    /// The mean, in millionths, from which on a codeword has no more errors than can be corrected less than
+    /// once in 2^64 draws; there the draw is left out. By Chernoff's bound on a Poisson tail: at a mean
+    /// of r c, c errors or fewer are less likely than exp(-c (r - 1 - ln r)).
+    fn hopeless(&self) -> u128 {
+        let c = u128::from(self.corrects) + 1;
+        let ratio = match c {
+            42.. => 4,
+            20.. => 5,
+            9.. => 9,
+            _ => 60,
+        };
+        c * ratio * 1_000_000
+    }
+
     /// Whether something with these odds in 10^9, new and added by wear, happens at this place.
     pub(super) fn happens(&self, odds: [u64; 2], cycles: u32, place: u64) -> bool {
         if odds == [0; 2] {
@@ -174,6 +208,12 @@ impl Errors {
         let odds = odds[0].saturating_add(odds[1].saturating_mul((wear * wear) >> 16) >> 16);
         Dice::new(place).chance(odds.min(BILLION), BILLION)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many numbers have been drawn for bit errors on this thread.
+    pub(super) static DRAWS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 const ALL: u64 = 1_000_000_000_000;
@@ -267,6 +307,35 @@ mod tests {
             let ln_factorial: f64 = (1..=corrects + 1).map(|k| f64::from(k).ln()).sum();
             let ln_term = if mean == 0.0 { f64::MIN } else { c * mean.ln() - mean - ln_factorial };
             assert!(ln_term + 2_f64.ln() < -64.0 * 2_f64.ln(), "{corrects}: e^{ln_term}");
+        }
+    }
+
+    #[test]
+    fn what_is_hopeless_without_a_draw_would_never_have_been_corrected() {
+        for corrects in 0..400 {
+            let errors = Errors { corrects, ..errors() };
+            let (mean, c) = (errors.hopeless() as f64 / 1e6, f64::from(corrects));
+            // The last term that can be corrected bounds the tail: those below it shrink by c / mean.
+            let ln_factorial: f64 = (1..=corrects).map(|k| f64::from(k).ln()).sum();
+            let ln_term = c * mean.ln() - mean - ln_factorial - (1.0 - c / mean).ln();
+            assert!(ln_term < -64.0 * 2_f64.ln(), "{corrects}: e^{ln_term}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_stops_early_corrects_what_the_whole_count_does() {
+        for profile in Profile::all() {
+            let errors = profile.errors;
+            let (quiet, hopeless) = (errors.quiet_rate(), errors.hopeless_rate());
+            let steps = 40;
+            for step in 0..=steps {
+                let rate = quiet + (hopeless - quiet) / steps * step;
+                for place in 0..50 {
+                    let whole = errors.draw(rate, errors.codeword_bytes, place);
+                    let expected = (whole <= errors.corrects).then_some(whole);
+                    assert_eq!(errors.correctable(rate, place), expected, "{rate} {place}");
+                }
+            }
         }
     }
 

@@ -217,24 +217,29 @@ impl Nand {
         {
             rate = rate.saturating_add(*harm).min(HOPELESS);
         }
-        let most = self.worst(at, units, rate);
-        if most <= errors.corrects { Sense::Good { errors: most } } else { Sense::Uncorrectable }
+        match self.worst(at, units, rate) {
+            Some(errors) => Sense::Good { errors },
+            None => Sense::Uncorrectable,
+        }
     }
 
-    /// Bit errors in the worst of the codewords of these units.
-    fn worst(&self, at: PageAt, units: u128, rate: u64) -> u32 {
+    /// Bit errors in the worst of the codewords of these units; none: it can't be corrected.
+    fn worst(&self, at: PageAt, units: u128, rate: u64) -> Option<u32> {
         let errors = &self.spec.errors;
         if rate <= self.tables.quiet_rate {
-            return errors.mean(rate);
+            return Some(errors.mean(rate));
+        }
+        if rate >= self.tables.hopeless_rate {
+            return None;
         }
         let place = mix(self.tables.seeds.reads, at, self.blocks[at.block as usize].erases);
-        let draw = |word: u32| errors.draw(rate, errors.codeword_bytes, place ^ u64::from(word));
+        let draw = |word: u32| errors.correctable(rate, place ^ u64::from(word));
         let of_unit = self.spec.geometry.unit_bytes / errors.codeword_bytes;
         // The spare bytes lie spread over all of them.
         let units = if units == 0 { u128::MAX } else { units };
         let units = (0..self.spec.geometry.units()).filter(|unit| units >> unit & 1 != 0);
         let words = units.flat_map(|unit| unit * of_unit..(unit + 1) * of_unit);
-        words.map(draw).max().unwrap_or(0)
+        words.map(draw).try_fold(0, |worst, errors| Some(errors?.max(worst)))
     }
 
     /// Reads a block that nobody has asked for yet from its file.
@@ -254,5 +259,48 @@ impl Nand {
             }
             Keep::Stamps => (self.spec.block_bytes, STAMP_BYTES),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::noise::DRAWS;
+    use super::super::{Errors, Profile, Spec, TORN_OF};
+    use super::*;
+
+    /// A mount looks at every page of it with all tries: at some hundred thousand numbers a page, a torn
+    /// superblock would take minutes.
+    #[test]
+    fn pages_of_a_torn_erase_are_given_up_without_a_draw() {
+        let Profile { mut geometry, errors, .. } = Profile::tlc();
+        (geometry.blocks, geometry.word_lines) = (2, 16);
+        let (pages, retries) = (geometry.pages(), errors.retries);
+        let (keep, errors) = (Keep::Stamps, Errors { factory_bad: 0, ..errors });
+        let spec = Spec { geometry, keep, block_bytes: 4096, errors, seed: 1 };
+        let mut nand = Nand::new(spec).expect("flash");
+        let at = |page| PageAt { block: 0, page };
+        for page in 0..pages {
+            nand.program(at(page), Data::Zeros, &[]).expect("a page");
+        }
+        nand.tear_erase(0, TORN_OF / 2).expect("a block");
+        DRAWS.set(0);
+        for page in 0..pages {
+            for step in 0..=retries {
+                assert_eq!(nand.sense(at(page), 0, step).expect("a page"), Sense::Uncorrectable);
+            }
+        }
+        assert_eq!(DRAWS.get(), 0, "numbers drawn for pages that nothing can correct");
+        // What is only somewhat torn is counted no further than what can be corrected.
+        nand.erase(0).expect("a block");
+        nand.program(at(0), Data::Zeros, &[]).expect("a page");
+        nand.spoil(at(0), errors_rate(&nand)).expect("a page");
+        assert_eq!(nand.sense(at(0), 0, 0).expect("a page"), Sense::Uncorrectable);
+        let most = u64::from(nand.spec().errors.corrects) + 1;
+        assert!(DRAWS.get() <= most, "{} numbers drawn, expected at most {most}", DRAWS.get());
+    }
+
+    /// Below what is given up without a draw, and far beyond what is corrected.
+    fn errors_rate(nand: &Nand) -> u64 {
+        nand.spec().errors.hopeless_rate() * 3 / 4
     }
 }
