@@ -180,7 +180,7 @@ fn serve(
 ) -> Result<(), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let port = shared.device(&rt);
-    let device = Device::start::<Nvme, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
+    let device = Device::start::<Nvme, _>(port, Kept::to_read(plan)?, Clock::Wall, plan)?;
     let _ = started.send(());
     rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
     device.switch_off();

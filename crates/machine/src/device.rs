@@ -2,6 +2,7 @@
 //! faults and without: a plan without any costs a few branches on the way of a command, which always go the
 //! same way.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use ::device::bridge::{self, Bridge};
@@ -10,7 +11,7 @@ use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
 use ftl::{Asleep, Cache, Options, Pages, Stats};
-use media::nand::{Nand, Spec};
+use media::nand::{Lock, Nand, Spec};
 use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::{Rt, Span};
 
@@ -140,11 +141,37 @@ pub(crate) fn chips(
 
 impl Kept {
     /// What a plan's medium holds before its first device: what its file says, or what it has been
-    /// through.
+    /// through. A file of flash is locked as long as this or a device that it has gone into lives.
     ///
     /// # Errors
-    /// The file can't be used, or there is no room.
+    /// The file can't be used, or another process uses it, or there is no room.
     pub fn new(plan: &Plan) -> Result<Kept, RunError> {
+        Kept::locked(plan, Lock::exclusive)
+    }
+
+    /// The same, to be changed in memory alone: others may do so at the same time.
+    ///
+    /// # Errors
+    /// As [`new`](Kept::new).
+    pub(crate) fn to_read(plan: &Plan) -> Result<Kept, RunError> {
+        Kept::locked(plan, Lock::shared)
+    }
+
+    fn locked(
+        plan: &Plan,
+        lock: fn(&Path) -> Result<Lock, media::nand::Error>,
+    ) -> Result<Kept, RunError> {
+        let state = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
+        // Before anything is looked at: another may be changing it.
+        let lock = state.map(|path| lock(path)).transpose().map_err(RunError::of)?;
+        let mut kept = Kept::unlocked(plan)?;
+        if let (Kept::Flash(kept), Some(lock)) = (&mut kept, lock) {
+            kept.remains.nand_mut().hold(lock);
+        }
+        Ok(kept)
+    }
+
+    fn unlocked(plan: &Plan) -> Result<Kept, RunError> {
         let Some(flash) = &plan.medium.flash else {
             let contents = Contents::new(plan.medium.contents.clone()).map_err(RunError::of)?;
             return Ok(Kept::Blocks(contents));

@@ -141,7 +141,8 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
     check(plan, hog)?;
     let shared = world::shared::<Scsi>(plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device = Device::start::<Scsi, _>(shared.device(&rt), Kept::new(plan)?, Clock::Wall, plan)?;
+    let device =
+        Device::start::<Scsi, _>(shared.device(&rt), Kept::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let seen = rt.block_on(async {
         let ports = (0..plan.host.cores).map(|_| host.clone()).collect();

@@ -226,7 +226,7 @@ pub fn driver_costs<I: Interface>(
     let shared = world::shared::<I>(plan)?;
     let (rt, device) = (live(), live());
     let port = shared.device(&device);
-    let _device = Device::start::<I, _>(port, Kept::new(plan)?, Clock::Wall, plan)?;
+    let _device = Device::start::<I, _>(port, Kept::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;

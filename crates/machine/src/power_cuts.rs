@@ -101,7 +101,7 @@ pub fn run<I: Interface>(
     let first = campaign.from / EPOCH;
     let end = campaign.from + campaign.cuts;
     let members = I::members(plan).map_or(1, |array| array.devices);
-    let fresh = (0..members).map(|number| Kept::new(&of_member(plan, number)));
+    let fresh = (0..members).map(|number| Kept::to_read(&of_member(plan, number)));
     let fresh: Vec<_> = fresh
         .collect::<Result<_, _>>()
         .map_err(|error| Failure { cut: campaign.from, what: error.0 })?;

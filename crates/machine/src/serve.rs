@@ -222,7 +222,7 @@ pub fn in_one_thread<I: Interface>(
         let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
         let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
         // A client resets the device before it uses it: the executor is then another.
-        let (mut rt, mut kept) = (executor(), Kept::new(plan)?);
+        let (mut rt, mut kept) = (executor(), Kept::to_read(plan)?);
         let mut port = end.port(&rt);
         loop {
             let device = Device::start::<I, _>(port.clone(), kept, Clock::Wall, plan)?;

@@ -1,6 +1,6 @@
 //! A device of flash in a process that is killed: its state and the journal beside it are what a power cut
-//! would have left. `DOORBELL_KILLS=200` kills it so often; without it,
-//! it is killed six times.
+//! would have left. `DOORBELL_KILLS=100` kills each plan and cache so often; without it, each is killed a few
+//! times.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use bus::live::{self, LiveHost};
 use common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
-use common::{Folder, doorbell, plan};
+use common::{Folder, doorbell, plan, said};
 use machine::interfaces::{Driver, Interface, Nvme};
 use machine::plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
@@ -26,11 +26,13 @@ struct Server {
 
 impl Server {
     /// Starts to serve a state, and waits until it listens.
-    fn start(folder: &Folder, pace: &str) -> Server {
-        let pace = format!("medium.pace={pace}");
-        let state = "medium.flash.state=drive.nand";
-        let words =
-            ["serve", "small-flash", "--shm", "socket", "--set", state, "--set", pace.as_str()];
+    fn start(folder: &Folder, case: &Case, pace: &str) -> Server {
+        let pace = [("medium.pace", pace), ("medium.flash.state", "drive.nand")];
+        let sets = case.sets.iter().chain(&pace).map(|(key, value)| format!("{key}={value}"));
+        let mut words = vec!["serve".to_owned(), case.plan.to_owned()];
+        words.extend(["--shm", "socket"].map(str::to_owned));
+        words.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = doorbell(folder, &words);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -90,17 +92,26 @@ fn over_socket<T>(
     result
 }
 
-#[test]
-fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
-    let kills = std::env::var("DOORBELL_KILLS").map_or(6, |kills| kills.parse().expect("kills"));
-    let folder = Folder::new("flash-killed");
-    let (plan, socket) = (plan("small-flash", &[]), folder.path("socket"));
+/// A plan of flash, and what is changed in it.
+struct Case {
+    name: &'static str,
+    plan: &'static str,
+    sets: &'static [(&'static str, &'static str)],
+}
+
+/// Kills a server of this plan again and again. What was flushed before is there, what was not is old or
+/// new, and the drive becomes ready each time.
+fn kill_again_and_again(case: &Case, kills: u64) {
+    let wished = std::env::var("DOORBELL_KILLS");
+    let kills = wished.map_or(kills, |kills| kills.parse().expect("kills"));
+    let folder = Folder::new(case.name);
+    let (plan, socket) = (plan(case.plan, case.sets), folder.path("socket"));
     let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
     let mut server = None;
     for round in 0..kills {
         // The one that looked goes on: it has seen an orderly end, and is killed in the middle of work.
         let pace = if round % 4 == 3 { "modelled" } else { "immediate" };
-        let mut serving = server.take().unwrap_or_else(|| Server::start(&folder, pace));
+        let mut serving = server.take().unwrap_or_else(|| Server::start(&folder, case, pace));
         let kept = ledger.clone();
         let flushed = over_socket(&plan, &socket, async |rt, driver| {
             let kill = || serving.kill();
@@ -109,10 +120,10 @@ fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
         assert!(flushed > 0, "nothing was flushed before the end");
         ledger.borrow_mut().power_cut();
 
-        let mut looked = Server::start(&folder, pace);
+        let mut looked = Server::start(&folder, case, pace);
         let kept = ledger.clone();
         over_socket(&plan, &socket, async |_, driver| {
-            check_all(driver.disk(0), kept, &format!("kill {round}")).await;
+            check_all(driver.disk(0), kept, &format!("{}, kill {round}", case.name)).await;
             if round % 3 == 0 {
                 driver.stop().await.expect("an orderly end");
             }
@@ -124,4 +135,56 @@ fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
             server = Some(looked);
         }
     }
+}
+
+#[test]
+fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
+    let case = Case { name: "flash-killed", plan: "small-flash", sets: &[] };
+    kill_again_and_again(&case, 6);
+}
+
+/// A command that needs the state for itself ends, and says why.
+fn is_refused(folder: &Folder, arguments: &[&str]) {
+    let set = ["--set", "medium.flash.state=drive.nand"];
+    let words = [arguments, &set].concat();
+    let mut command = doorbell(folder, &words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command can be run");
+    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    if said.any(|line| line.is_ok_and(|line| line.contains("waiting for"))) {
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("{words:?} serves a state that another process has");
+    }
+    let ended = child.wait_with_output().expect("a child");
+    let err = String::from_utf8_lossy(&ended.stderr);
+    let expected = "drive.nand: found in use by another process, expected this one alone";
+    assert_eq!(ended.status.code(), Some(1), "{words:?}: {err}");
+    assert!(err.contains(expected), "{words:?}: {err}");
+}
+
+/// Two that write it would each replace what the other has flushed.
+#[test]
+fn a_state_has_one_process_at_every_front_end() {
+    let folder = Folder::new("flash-locked");
+    folder.file("write.fio", "[write]\nrw=write\nbs=64k\nsize=1m\n");
+    let case = Case { name: "flash-locked", plan: "small-flash", sets: &[] };
+    let mut server = Server::start(&folder, &case, "immediate");
+    for end in [["--shm", "s"], ["--vfio-user", "v"], ["--nbd", "n"]] {
+        is_refused(&folder, &["serve", "small-flash", end[0], end[1]]);
+    }
+    let shared = ["--vfio-user", "one", "--vfio-user", "two", "--shared"];
+    is_refused(&folder, &[&["serve", "small-flash"][..], &shared].concat());
+    for world in ["sim", "live", "both"] {
+        is_refused(&folder, &["run", "write.fio", "--plan", "small-flash", "--world", world]);
+    }
+    is_refused(&folder, &["power-cuts", "small-flash", "--cuts", "1"]);
+    let before = std::fs::read(folder.path("drive.nand")).expect("a state");
+    // A process that is killed leaves it to the next.
+    server.kill();
+    let run = ["run", "write.fio", "--plan", "small-flash", "--world", "both"];
+    let set = ["--set", "medium.flash.state=drive.nand"];
+    let ran = said(&mut doorbell(&folder, &[&run[..], &set].concat()));
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_ne!(std::fs::read(folder.path("drive.nand")).expect("a state"), before);
 }

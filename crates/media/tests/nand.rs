@@ -5,6 +5,8 @@ mod common;
 
 #[path = "nand/journal.rs"]
 mod journal;
+#[path = "nand/lock.rs"]
+mod lock;
 #[path = "nand/state.rs"]
 mod state;
 #[path = "nand/torn.rs"]

@@ -62,6 +62,11 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// A file of state that another process has locked.
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file of state holds something else.
     State {
         /// The file.
@@ -98,6 +103,10 @@ impl fmt::Display for Error {
             Error::EraseFailed { block } => write!(f, "block {block}: the erase failed"),
             Error::Io { path, attempt, source } => {
                 write!(f, "{}: could not {attempt}: {source}", path.display())
+            }
+            Error::InUse { path } => {
+                let path = path.display();
+                write!(f, "{path}: found in use by another process, expected this one alone")
             }
             Error::State { path, field, found } => {
                 write!(f, "{}: {field}: {found}", path.display())

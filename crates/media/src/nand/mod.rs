@@ -18,6 +18,7 @@ mod error;
 mod geometry;
 mod journal;
 mod kept;
+mod lock;
 mod noise;
 mod operate;
 mod power;
@@ -34,6 +35,7 @@ use runtime::Dice;
 use crate::contents::{Keep, STAMP_BYTES};
 pub use error::Error;
 pub use geometry::{Cell, Cells, Geometry, Order, PageAt};
+pub use lock::Lock;
 pub use noise::{Errors, Wear, YEAR_S};
 pub use power::WHOLE as TORN_OF;
 pub use profile::{Profile, Suspend, Timing};
@@ -140,6 +142,7 @@ pub struct Nand {
     room: rows::Room,
     source: Option<Arc<state::Source>>,
     journal: Option<Box<journal::Journal>>,
+    lock: Option<Lock>,
     age_s: u32,
     cuts: u32,
 }
@@ -191,6 +194,7 @@ impl Nand {
             room: rows::Room::default(),
             source: None,
             journal: None,
+            lock: None,
             age_s: 0,
             cuts: 0,
         })
@@ -209,6 +213,7 @@ impl Nand {
             room: rows::Room::default(),
             source: self.source.clone(),
             journal: None,
+            lock: None,
             age_s: self.age_s,
             cuts: self.cuts,
         }
