@@ -144,6 +144,7 @@ impl World {
         });
         let reply = self.rt.block_on(self.target.execute(lun, cdb, buffer));
         let Reply { buffer, status, sense, moved } = reply;
+        assert_eq!(buffer.is_some(), !data.is_empty(), "{cdb:x?}: the buffer comes back");
         let mut seen = vec![0; data.len()];
         if let Some(buffer) = buffer {
             buffer.copy_out(0, &mut seen);

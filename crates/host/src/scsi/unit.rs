@@ -182,7 +182,10 @@ impl<D: BlockDevice> Unit<D> {
             Ok(bytes) => bytes,
             Err(sense) => return Reply::check(buffer, sense),
         };
-        let Some(buffer) = buffer.filter(|_| bytes > 0) else { return Reply::good(None, 0) };
+        if bytes == 0 {
+            return Reply::good(buffer, 0);
+        }
+        let Some(buffer) = buffer else { return Reply::good(None, 0) };
         // What lies behind the transfer stays as it is.
         let (whole, part) = match buffer.bytes() == bytes {
             true => (None, buffer),
