@@ -1,16 +1,11 @@
 //! A hostile host whose decisions are the fuzzer's bytes: the interpreter of the controller's own tests.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use crate::nvme::choice::Bytes;
+use crate::nvme::script::{Script, touches_guarded};
+use crate::nvme::world::{Setup, World};
 
-#[path = "../../crates/device/tests/nvme/raw/mod.rs"]
-mod raw;
-
-use raw::choice::Bytes;
-use raw::script::{Script, touches_guarded};
-use raw::world::{Setup, World};
-
-fuzz_target!(|data: &[u8]| {
+/// One input.
+pub fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let setup = Setup::drawn(&mut bytes);
     setup.run(async |mut w: World| {
@@ -22,4 +17,4 @@ fuzz_target!(|data: &[u8]| {
         }
         script.recover(|| touches_guarded(&w.medium.written.borrow()), true).await;
     });
-});
+}

@@ -1,12 +1,10 @@
 //! A recording of any bytes: operations in order of time, or an error with its line; and the two
 //! passes over it agree.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use workload::pattern::Target;
 use workload::trace::{Extents, Map, Mapping, Reader};
 
-fuzz_target!(|data: &[u8]| {
+/// One input.
+pub fn run(data: &[u8]) {
     let (mapping, data) = match data.split_first() {
         Some((first, rest)) => (first % 2, rest),
         None => return,
@@ -34,4 +32,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(op.offset_bytes + u64::from(op.bytes) <= target.capacity_bytes, "{op:?}");
         }
     }
-});
+}

@@ -1,9 +1,8 @@
 //! A fio job file of any text: sense or errors, each of which prints with its line.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
+/// One input.
+pub fn run(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
     let lines = text.lines().count().max(1);
     match workload::job::parse("fuzz.fio", text) {
         Ok(file) => assert!(!file.jobs.is_empty()),
@@ -15,4 +14,4 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-});
+}

@@ -1,10 +1,9 @@
 //! A plan of any text: sense or errors; and a plan of sense gives a bus that can be made.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use machine::plan::Plan;
 
-fuzz_target!(|text: &str| {
+/// One input.
+pub fn run(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
     match Plan::parse(text, "fuzz.toml") {
         Ok(plan) => {
             assert!(!plan.report().is_empty());
@@ -13,4 +12,4 @@ fuzz_target!(|text: &str| {
         }
         Err(errors) => assert!(errors.to_string().contains("fuzz.toml")),
     }
-});
+}

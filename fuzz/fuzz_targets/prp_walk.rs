@@ -1,12 +1,10 @@
 //! PRP1, PRP2, a length and list entries of any value: what the walk hands out is the length, in pieces
 //! that no page border crosses, or an error; and it ends.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use wire::BusAddr;
 use wire::nvme::prp::{Coalesce, PrpWalk, Segment, Step};
 
-fuzz_target!(|data: &[u8]| {
+/// One input.
+pub fn run(data: &[u8]) {
     let Some((head, mut entries)) = data.split_at_checked(22) else { return };
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
     let (prp1, prp2) = (BusAddr(word(0)), BusAddr(word(8)));
@@ -48,4 +46,4 @@ fuzz_target!(|data: &[u8]| {
     }
     joined += runs.finish().map_or(0, |run| run.bytes);
     assert_eq!((moved, joined), (bytes, bytes));
-});
+}

@@ -1,13 +1,10 @@
 //! A vfio-user client whose messages are the fuzzer's bytes, against a server and its controller in this
 //! process: no input makes either panic, or leaves a command without an answer.
-#![no_main]
-
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use machine::interfaces::Nvme;
 use machine::plan::Plan;
 use machine::serve;
@@ -40,7 +37,8 @@ fn byte(data: &mut &[u8]) -> u8 {
     *first
 }
 
-fuzz_target!(|data: &[u8]| {
+/// One input.
+pub fn run(data: &[u8]) {
     let mut data = data;
     let mut raw = Raw::connect(&SOCKET);
     if greet(&raw.socket).is_err() {
@@ -67,7 +65,7 @@ fuzz_target!(|data: &[u8]| {
     // Whatever was said: the server answers to the end, or closes.
     let _ = raw.socket.shutdown(std::net::Shutdown::Write);
     while raw.receive().is_some() {}
-});
+}
 
 /// The first message, as any client sends it.
 fn greet(socket: &UnixStream) -> std::io::Result<()> {

@@ -1,6 +1,7 @@
 //! A host without a driver: it writes registers, lays out entries by hand, marks buffers, and reads
 //! reports, so that everything a driver would never do can be done.
 
+pub mod script;
 pub mod watch;
 pub mod world;
 

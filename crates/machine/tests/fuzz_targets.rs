@@ -1,0 +1,61 @@
+//! The fuzz targets that need the whole program, without libFuzzer: their seeds, and changes of them by chance.
+//! `tools/fuzz --long` runs them instrumented.
+
+use std::fs;
+use std::path::Path;
+
+use runtime::Dice;
+
+#[path = "../../../fuzz/fuzz_targets/nbd_server.rs"]
+mod nbd_server;
+#[path = "../../../fuzz/fuzz_targets/plan.rs"]
+mod plan;
+#[path = "../../../fuzz/fuzz_targets/vfio_user.rs"]
+mod vfio_user;
+
+/// Each file of a folder as it is, and so many times changed: bytes turned over, cut out or put in twice.
+fn each_and_changed(folder: &str, times: u64, run: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{}", folder.display());
+    for file in files {
+        let seed = fs::read(&file).expect("a seed");
+        run(&seed);
+        let mut dice = Dice::for_part(seed.len() as u64, "changes");
+        for _ in 0..times {
+            let mut input = seed.clone();
+            for _ in 0..=dice.below(4) {
+                let at = dice.below(input.len() as u64 + 1) as usize;
+                let end = (at + dice.below(16) as usize).min(input.len());
+                match dice.below(4) {
+                    0 => drop(input.drain(at..end)),
+                    1 => {
+                        let again = input[at..end].to_vec();
+                        input.splice(at..at, again);
+                    }
+                    _ => input[at..end].iter_mut().for_each(|byte| *byte ^= dice.next_u64() as u8),
+                }
+            }
+            run(&input);
+        }
+    }
+}
+
+#[test]
+fn plans() {
+    each_and_changed("plans", 20, plan::run);
+}
+
+#[test]
+fn clients_of_nbd() {
+    each_and_changed("fuzz/seeds/nbd_server", 100, nbd_server::run);
+}
+
+#[test]
+fn clients_of_vfio_user() {
+    each_and_changed("fuzz/seeds/vfio_user", 200, vfio_user::run);
+}

@@ -1,0 +1,58 @@
+//! Every target in one program, so that what they share is built and linked once. DOORBELL_FUZZ says which
+//! is run; the table below is the list of them, which `tools/fuzz` reads.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+// The worlds of the crates' own tests.
+#[path = "../../crates/device/tests/block/raw.rs"]
+#[allow(dead_code)]
+mod block;
+#[path = "../../crates/host/tests/common/mod.rs"]
+mod common;
+#[path = "../../crates/device/tests/nvme/raw/mod.rs"]
+#[allow(dead_code)]
+mod nvme;
+#[path = "../../crates/device/tests/dcx/raw/mod.rs"]
+#[allow(dead_code)]
+mod raw;
+
+#[path = "../fuzz_targets/mod.rs"]
+mod fuzz_targets;
+use fuzz_targets::*;
+
+/// A target: its name, and what it does with an input.
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: &[Target] = &[
+    ("hostile_host", hostile_host::run),
+    ("dcx_host", dcx_host::run),
+    ("block_host", block_host::run),
+    ("hostile_device", hostile_device::run),
+    ("fastpath", fastpath::run),
+    ("scsi", scsi::run),
+    ("nbd", nbd::run),
+    ("greeting", greeting::run),
+    ("state", state::run),
+    ("journal", journal::run),
+    ("prp_walk", prp_walk::run),
+    ("job_file", job_file::run),
+    ("iolog", iolog::run),
+];
+
+/// Those of the feature `machine`.
+#[cfg(feature = "machine")]
+const OF_MACHINE: &[Target] =
+    &[("nbd_server", nbd_server::run), ("plan", plan::run), ("vfio_user", vfio_user::run)];
+#[cfg(not(feature = "machine"))]
+const OF_MACHINE: &[Target] = &[];
+
+static CHOSEN: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let wanted = std::env::var("DOORBELL_FUZZ").unwrap_or_default();
+    let found = TARGETS.iter().chain(OF_MACHINE).find(|(name, _)| *name == wanted);
+    found.unwrap_or_else(|| panic!("DOORBELL_FUZZ={wanted}: expected the name of a target")).1
+});
+
+fuzz_target!(|data: &[u8]| CHOSEN(data));
