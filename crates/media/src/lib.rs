@@ -9,6 +9,7 @@ pub mod contents;
 mod banked;
 pub mod disks;
 mod faulty;
+pub mod files;
 pub mod nand;
 
 use core::fmt;

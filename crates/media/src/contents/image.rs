@@ -5,13 +5,13 @@
 //! when new, and never resized afterwards.
 
 use std::cell::Cell;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::Error;
 use super::sparse::ZERO_PAGE;
+use super::{Error, label};
+use crate::files::{Files, Opened};
 
 /// Bytes moved by one system call when the image lends runs: long enough that the call is a small
 /// part of it, short enough to stay in a second-level cache between the two copies.
@@ -34,26 +34,26 @@ pub(super) trait Disk {
 
 /// A file that is ours alone. Unlocked when dropped, and not only closed: a child that another thread has
 /// just forked holds it open until it has become another program.
-pub(super) struct Locked(File);
+pub(super) struct Locked(Opened);
 
 impl Drop for Locked {
     fn drop(&mut self) {
         // What goes wrong here leaves it locked until it is closed, which comes next.
-        let _ = self.0.unlock();
+        let _ = self.0.file().unlock();
     }
 }
 
 impl Disk for Locked {
     fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(&self.0, dst, offset)
+        self.0.read_at(dst, offset)
     }
 
     fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize> {
-        FileExt::write_at(&self.0, src, offset)
+        self.0.write_at(src, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        File::sync_data(&self.0)
+        self.0.sync()
     }
 }
 
@@ -70,9 +70,8 @@ pub(super) struct Image<D = Locked> {
 }
 
 impl Image {
-    /// Opens the image, or makes it, all zeros and sparse, if it is missing or empty; says whether it
-    /// was made.
-    pub(super) fn open(path: &Path, capacity_bytes: u64) -> Result<(Image, bool), Error> {
+    /// Opens the image, or makes it, all zeros and sparse, if it is missing or empty.
+    pub(super) fn open(files: &Files, path: &Path, capacity_bytes: u64) -> Result<Image, Error> {
         let prepare =
             |attempt| move |source| Error::Prepare { path: path.to_path_buf(), attempt, source };
         // Asked of the path first, because opening a device or a pipe can have effects; asked of
@@ -80,10 +79,9 @@ impl Image {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(Error::NotRegular { path: path.to_path_buf() });
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(prepare("open the image"))?;
-        match file.try_lock() {
+        let file = files.open_or_create(path).map_err(prepare("open the image"))?;
+        file.ask_lock().map_err(prepare("lock the image"))?;
+        match file.file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::InUse { path: path.to_path_buf() });
@@ -92,19 +90,19 @@ impl Image {
         }
         let file = Locked(file);
         // Only under the lock is the size settled: another opener may have been making the image.
-        let found = file.0.metadata().map_err(prepare("ask for the image's size"))?;
+        let found = file.0.file().metadata().map_err(prepare("ask for the image's size"))?;
         if !found.is_file() {
             return Err(Error::NotRegular { path: path.to_path_buf() });
         }
         let new = found.len() == 0;
         if new {
-            file.0.set_len(capacity_bytes).map_err(prepare("give the image its size"))?;
+            // While it has no size it is new: whatever fails here, the next attempt begins anew.
+            label::forget(files, path)?;
+            file.0.set_length(capacity_bytes).map_err(prepare("give the image its size"))?;
             // The size and the directory's entry must be durable before any flush is.
-            file.0.sync_all().map_err(prepare("flush the new image"))?;
-            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-            File::open(parent.unwrap_or(Path::new(".")))
-                .and_then(|directory| directory.sync_all())
-                .map_err(prepare("flush the new image's directory"))?;
+            file.0.sync().map_err(prepare("flush the new image"))?;
+            let folder = files.sync_folder_of(path);
+            folder.map_err(prepare("flush the new image's directory"))?;
         } else if found.len() != capacity_bytes {
             return Err(Error::WrongSize {
                 path: path.to_path_buf(),
@@ -112,7 +110,7 @@ impl Image {
                 expected_bytes: capacity_bytes,
             });
         }
-        Ok((Image::over(file, path.to_path_buf(), capacity_bytes, !new), new))
+        Ok(Image::over(file, path.to_path_buf(), capacity_bytes, !new))
     }
 }
 

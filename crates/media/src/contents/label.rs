@@ -4,53 +4,55 @@
 //! the image stays, byte for byte, what a host sees. A label without its image means nothing, and an
 //! image without a label has an empty one.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::{Error, LABEL_BYTES_MAX};
+use crate::files::Files;
 
 pub(super) struct Label {
     bytes: Vec<u8>,
     /// Where it is kept; none: in memory alone.
-    path: Option<PathBuf>,
+    file: Option<(PathBuf, Files)>,
 }
 
 impl Label {
     pub(super) fn in_memory() -> Label {
-        Label { bytes: Vec::new(), path: None }
+        Label { bytes: Vec::new(), file: None }
     }
 
-    /// The label of an image, which is locked: nobody else reaches it. A new image has none yet.
-    pub(super) fn of_image(image: &Path, new: bool) -> Result<Label, Error> {
+    /// The label of an image, which is locked: nobody else reaches it.
+    pub(super) fn of_image(files: &Files, image: &Path) -> Result<Label, Error> {
         let path = beside(image, ".label");
-        let failed = |attempt| {
-            let path = path.clone();
-            move |source| Error::Prepare { path, attempt, source }
-        };
-        let bytes = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Ok(_) if new => {
-                fs::remove_file(&path).map_err(failed("remove the label of an earlier image"))?;
-                Vec::new()
+        let bytes = files.read(&path).and_then(|bytes| {
+            let bytes = bytes.unwrap_or_default();
+            if bytes.len() > LABEL_BYTES_MAX {
+                let text = format!("it has more than {LABEL_BYTES_MAX} bytes");
+                return Err(io::Error::new(ErrorKind::InvalidData, text));
             }
-            opened => opened.and_then(read).map_err(failed("read the image's label"))?,
+            Ok(bytes)
+        });
+        let failed = |source| Error::Prepare {
+            path: path.clone(),
+            attempt: "read the image's label",
+            source,
         };
-        Ok(Label { bytes, path: Some(path) })
+        let bytes = bytes.map_err(failed)?;
+        Ok(Label { bytes, file: Some((path, files.clone())) })
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Replaces it. If that fails it is as it was.
+    /// Replaces it. If that fails it is as it was, and in the file the old one or the new one.
     ///
     /// # Panics
     /// If it is longer than [`LABEL_BYTES_MAX`].
     pub(super) fn set(&mut self, bytes: &[u8]) -> Result<(), Error> {
         assert!(bytes.len() <= LABEL_BYTES_MAX, "a label of {} bytes", bytes.len());
-        if let Some(path) = &self.path {
-            replace(path, bytes).map_err(|source| Error::Prepare {
+        if let Some((path, files)) = &self.file {
+            replace(files, path, bytes).map_err(|source| Error::Prepare {
                 path: path.clone(),
                 attempt: "replace the image's label",
                 source,
@@ -67,23 +69,30 @@ fn beside(image: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn read(file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(LABEL_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > LABEL_BYTES_MAX {
-        let text = format!("it has more than {LABEL_BYTES_MAX} bytes");
-        return Err(io::Error::new(ErrorKind::InvalidData, text));
-    }
-    Ok(bytes)
+/// A new image has no label: one that is there was an earlier image's.
+pub(super) fn forget(files: &Files, image: &Path) -> Result<(), Error> {
+    let path = beside(image, ".label");
+    let forgotten = match files.exists(&path) {
+        Ok(false) => Ok(()),
+        Ok(true) => files.remove(&path).and_then(|()| files.sync_folder_of(&path)),
+        Err(error) => Err(error),
+    };
+    let attempt = "remove the label of an earlier image";
+    forgotten.map_err(|source| Error::Prepare { path, attempt, source })
 }
 
 /// The old or the new, whatever happens in between.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(files: &Files, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = beside(path, ".new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    let written = files.create(&fresh).and_then(|file| {
+        file.write_all_at(bytes, 0)?;
+        file.sync()?;
+        files.rename(&fresh, path)
+    });
+    if let Err(error) = written {
+        // It is of no use; the first error is the one to report.
+        let _ = files.remove(&fresh);
+        return Err(error);
+    }
+    files.sync_folder_of(path)
 }

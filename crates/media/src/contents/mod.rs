@@ -19,6 +19,7 @@ mod stamps;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::files::Files;
 use beside::Beside;
 pub use error::Error;
 use image::Image;
@@ -105,6 +106,14 @@ impl Contents {
     /// [`Error::BadSpec`], [`Error::StampsInFile`], and for a file [`Error::NotRegular`],
     /// [`Error::InUse`], [`Error::WrongSize`] and [`Error::Prepare`].
     pub fn new(spec: Spec) -> Result<Contents, Error> {
+        Contents::with_files(spec, &Files::default())
+    }
+
+    /// The same, and asks `files` for its files.
+    ///
+    /// # Errors
+    /// As [`Contents::new`].
+    pub fn with_files(spec: Spec, files: &Files) -> Result<Contents, Error> {
         let Spec { capacity_bytes, block_bytes, keep, backing } = spec;
         if block_bytes != 512 && block_bytes != 4096 {
             return Err(Error::BadSpec {
@@ -128,8 +137,8 @@ impl Contents {
                 Store::Stamps(Stamps::new(capacity_bytes, block_bytes))
             }
             (Keep::Everything, Backing::File(path)) => {
-                let (image, new) = Image::open(&path, capacity_bytes)?;
-                label = Label::of_image(&path, new)?;
+                let image = Image::open(files, &path, capacity_bytes)?;
+                label = Label::of_image(files, &path)?;
                 Store::Image(image)
             }
             (Keep::Stamps, Backing::File(path)) => return Err(Error::StampsInFile { path }),

@@ -1,0 +1,237 @@
+//! What files of state ask of the operating system, call by call: so that a test can fail any one of them.
+//!
+//! [`Files`] is the real file system, or with [`Faults`] one that fails on purpose. Every call on a state,
+//! a journal, an image or a label goes through here. Files are made readable by their owner alone: they hold
+//! what hosts have written.
+
+mod faults;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use faults::{Fault, Faults};
+
+/// The file system, or one that fails on purpose.
+#[derive(Clone, Debug, Default)]
+pub struct Files(Option<Arc<Faults>>);
+
+/// What a call does, for [`Faults`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call<'a> {
+    Create(&'a Path),
+    Open,
+    Read,
+    Write(&'a Path),
+    Length(&'a Path),
+    Lock,
+    Sync(&'a Path),
+    Rename(&'a Path, &'a Path),
+    Remove(&'a Path),
+    SyncFolder(&'a Path),
+}
+
+impl Files {
+    /// A file system that fails as these say.
+    pub fn failing(faults: Arc<Faults>) -> Files {
+        Files(Some(faults))
+    }
+
+    fn ask(&self, call: Call<'_>) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |faults| faults.ask(call))
+    }
+
+    fn opened(&self, file: File, path: &Path) -> Opened {
+        Opened { file, path: path.into(), files: self.clone() }
+    }
+
+    /// Makes a new file, in the place of any that has its name.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<Opened> {
+        self.ask(Call::Create(path))?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        Ok(self.opened(file, path))
+    }
+
+    /// Opens a file to be read.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<Opened> {
+        self.ask(Call::Open)?;
+        Ok(self.opened(File::open(path)?, path))
+    }
+
+    /// Opens a file to be read and written, and makes an empty one if there is none.
+    pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<Opened> {
+        self.ask(Call::Open)?;
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        Ok(self.opened(file, path))
+    }
+
+    /// All bytes of a file; none: there is no such file.
+    pub(crate) fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let file = match self.open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let mut bytes = vec![0; file.length()? as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(Some(bytes))
+    }
+
+    /// Whether there is a file of this name. Where that can't be told, it is an error.
+    pub(crate) fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.ask(Call::Open)?;
+        path.try_exists()
+    }
+
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        self.ask(Call::Remove(path))?;
+        fs::remove_file(path)
+    }
+
+    /// Gives a file the name of another, which is gone then. Not durable before the folder is.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.ask(Call::Rename(from, to))?;
+        fs::rename(from, to)
+    }
+
+    /// Returns when the names in this file's folder would survive a power cut.
+    pub(crate) fn sync_folder_of(&self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        self.ask(Call::SyncFolder(folder))?;
+        // Where faults decide what a power cut leaves, the disk need not be waited for.
+        if self.0.is_some() { Ok(()) } else { File::open(folder)?.sync_all() }
+    }
+}
+
+/// A file that is open.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file: File,
+    path: PathBuf,
+    files: Files,
+}
+
+impl Opened {
+    /// The file itself: to be locked, and asked what it is.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// It has been given this name.
+    pub(crate) fn renamed(&mut self, path: &Path) {
+        self.path = path.into();
+    }
+
+    pub(crate) fn ask_lock(&self) -> io::Result<()> {
+        self.files.ask(Call::Lock)
+    }
+
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        self.files.ask(Call::Read)?;
+        Ok(self.file.metadata()?.len())
+    }
+
+    pub(crate) fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.files.ask(Call::Length(&self.path))?;
+        self.file.set_len(bytes)
+    }
+
+    /// Reads some bytes from `offset`; 0 is the end of the file.
+    pub(crate) fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.files.ask(Call::Read)?;
+        self.file.read_at(to, offset)
+    }
+
+    /// Writes some bytes to `offset`.
+    pub(crate) fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        self.files.ask(Call::Write(&self.path))?;
+        let some = match &self.files.0 {
+            Some(faults) => faults.shortened(from.len()),
+            None => from.len(),
+        };
+        self.file.write_at(&from[..some], offset)
+    }
+
+    pub(crate) fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < to.len() {
+            match self.read_at(&mut to[done..], offset + done as u64) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => done += length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_all_at(&self, from: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < from.len() {
+            match self.write_at(&from[done..], offset + done as u64) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(length) => done += length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when what was written would survive a power cut, and the length with it.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.files.ask(Call::Sync(&self.path))?;
+        if self.files.0.is_some() { Ok(()) } else { self.file.sync_data() }
+    }
+}
+
+/// Bytes that a [`Writer`] gathers before it writes them.
+const GATHERED_BYTES: usize = 1 << 20;
+
+/// Writes a new file from its beginning to its end, in long pieces.
+pub(crate) struct Writer {
+    file: Opened,
+    at: u64,
+    gathered: Vec<u8>,
+}
+
+impl Writer {
+    pub(crate) fn new(file: Opened) -> Writer {
+        Writer { file, at: 0, gathered: Vec::with_capacity(GATHERED_BYTES) }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.gathered.len() + bytes.len() > GATHERED_BYTES {
+            self.give()?;
+        }
+        if bytes.len() >= GATHERED_BYTES {
+            self.file.write_all_at(bytes, self.at)?;
+            self.at += bytes.len() as u64;
+            return Ok(());
+        }
+        self.gathered.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn give(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.gathered, self.at)?;
+        self.at += self.gathered.len() as u64;
+        self.gathered.clear();
+        Ok(())
+    }
+
+    /// The file, with all that was written in it.
+    pub(crate) fn end(mut self) -> io::Result<Opened> {
+        self.give()?;
+        Ok(self.file)
+    }
+}
