@@ -21,6 +21,7 @@ fn of_flash(error: Error) -> MediaError {
     match error {
         Error::Range => MediaError::Range,
         Error::Unreadable => MediaError::Unreadable,
+        Error::Full => MediaError::Full,
         _ => MediaError::WriteFault,
     }
 }
@@ -36,6 +37,8 @@ pub struct Drive<P: Pages> {
     /// What the mount gave.
     mounted: OnceCell<Result<Ftl<P>, MountError>>,
     has_mounted: Signal,
+    /// The flash itself: the label lies beside it, whether or not it is mounted.
+    pages: Rc<P>,
     label: RefCell<Vec<u8>>,
     stages: Stages,
 }
@@ -55,7 +58,7 @@ impl<P: Pages> Drive<P> {
         keep: Keep,
         label: Vec<u8>,
     ) -> Rc<Drive<P>> {
-        let drive = Rc::new(Drive::new(rt, &*pages, options, keep, label));
+        let drive = Rc::new(Drive::new(rt, &pages, options, keep, label));
         let mounting = drive.clone();
         rt.spawn(async move {
             let drive = mounting;
@@ -78,20 +81,21 @@ impl<P: Pages> Drive<P> {
         label: Vec<u8>,
         asleep: Asleep,
     ) -> Rc<Drive<P>> {
-        let drive = Drive::new(rt, &*pages, options, keep, label);
+        let drive = Drive::new(rt, &pages, options, keep, label);
         let _ = drive.mounted.set(Ftl::wake(rt, pages, &drive.options, asleep));
         Rc::new(drive)
     }
 
-    fn new(rt: &Rt, pages: &P, options: Options, keep: Keep, label: Vec<u8>) -> Drive<P> {
+    fn new(rt: &Rt, pages: &Rc<P>, options: Options, keep: Keep, label: Vec<u8>) -> Drive<P> {
         Drive {
             rt: rt.clone(),
             options,
             unit_bytes: pages.shape().unit_bytes,
-            erasure: Erasure { time: ftl::purge_time(pages) },
+            erasure: Erasure { time: ftl::purge_time(&**pages) },
             keep,
             mounted: OnceCell::new(),
             has_mounted: Signal::default(),
+            pages: pages.clone(),
             label: RefCell::new(label),
             stages: Stages {
                 mount: rt.stage("mount"),
@@ -223,6 +227,7 @@ impl<P: Pages> Media for Drive<P> {
         if label.len() > LABEL_BYTES_MAX {
             return Err(MediaError::WriteFault);
         }
+        self.pages.keep_beside(label).map_err(|why| of_flash(why.into()))?;
         *self.label.borrow_mut() = label.to_vec();
         Ok(())
     }

@@ -353,6 +353,7 @@ impl<P: Pages> Ftl<P> {
     /// Writes whole blocks. Each unit is written whole or not at all, whatever happens. When it returns,
     /// all reads see it; when it survives a power cut, [`Cache`] says.
     pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
+        self.0.pages.admits()?;
         self.0.write(block, data).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
     }
@@ -361,6 +362,7 @@ impl<P: Pages> Ftl<P> {
     /// returned they stay trimmed whatever happens; until then a power cut may bring back what they held,
     /// but nothing older.
     pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
+        self.0.pages.admits()?;
         self.0.trim(block, blocks).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
     }

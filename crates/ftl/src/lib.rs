@@ -38,7 +38,7 @@ pub use named::NotCollected;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
     Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
-    Steps, Tag, Unit,
+    Steps, Tag, Unit, Unkept,
 };
 pub use purge::purge_time;
 pub use stats::{Counters, Histogram, Stats};

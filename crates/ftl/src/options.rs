@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::layout::Layout;
-use crate::pages::{LOST, Shape};
+use crate::pages::{LOST, Shape, Unkept};
 use crate::policy::{Choice, Limits};
 use crate::space;
 
@@ -187,6 +187,19 @@ pub enum Error {
     InUse,
     /// So many blocks have gone bad that nothing can be written any more.
     WornOut,
+    /// Behind the flash, the space has run out.
+    Full,
+    /// What flash holds can't be kept.
+    Unkept,
+}
+
+impl From<Unkept> for Error {
+    fn from(why: Unkept) -> Error {
+        match why {
+            Unkept::Full => Error::Full,
+            Unkept::Failed => Error::Unkept,
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -196,6 +209,8 @@ impl fmt::Display for Error {
             Error::Unreadable => "what was written there can't be read",
             Error::InUse => "something has been written already",
             Error::WornOut => "too many blocks of flash have gone bad",
+            Error::Full => "no space is left behind the flash",
+            Error::Unkept => "what flash holds can't be kept",
         })
     }
 }

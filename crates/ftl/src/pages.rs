@@ -174,6 +174,15 @@ pub struct Tag {
     pub order: u64,
 }
 
+/// What flash holds can't be kept where it has to be: behind it, a file can't be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unkept {
+    /// No space is left there.
+    Full,
+    /// For another reason.
+    Failed,
+}
+
 /// Flash with a write buffer beside it.
 ///
 /// Reads, programs and erases take time, and power may fail in any of them: what had begun by then may be
@@ -261,6 +270,34 @@ pub trait Pages: 'static {
 
     /// Lends the bytes of a slot, as [`lend`](Pages::lend) does.
     fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8]));
+
+    /// Whether more may be written. Where what was written before could not be kept, nothing more is taken
+    /// until it can: asked before each write and trim, and costs next to nothing.
+    ///
+    /// # Errors
+    /// Why nothing may be written.
+    fn admits(&self) -> Result<(), Unkept> {
+        Ok(())
+    }
+
+    /// Returns when all that was programmed and erased before survives whatever the flash itself survives:
+    /// where flash is a file, a power cut of the machine. The end of every flush.
+    ///
+    /// # Errors
+    /// Why it may not survive. It is not lost: the next call may succeed.
+    fn persist(&self) -> Result<(), Unkept> {
+        Ok(())
+    }
+
+    /// Keeps a few bytes beside the flash, in the place of those before, and returns as
+    /// [`persist`](Pages::persist) does.
+    ///
+    /// # Errors
+    /// As [`persist`](Pages::persist).
+    fn keep_beside(&self, bytes: &[u8]) -> Result<(), Unkept> {
+        let _ = bytes;
+        Ok(())
+    }
 
     /// Makes a row be programmed, without time and without bytes of its own: its units read as zeros. For
     /// preconditioning. `logicals` as `units` of [`program`](Pages::program).

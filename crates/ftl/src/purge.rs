@@ -58,7 +58,7 @@ impl<P: Pages> Ftl<P> {
         inner.keep_wear().await;
         inner.stopped.set(None);
         inner.spawn_tasks();
-        Ok(())
+        Ok(inner.pages.persist()?)
     }
 }
 

@@ -128,7 +128,8 @@ impl<P: Pages> Inner<P> {
             let seen = self.landed.version();
             if let Some(done) = self.is_flushed(ticket) {
                 self.end_wait(since, self.blame.flush);
-                return done;
+                done?;
+                return Ok(self.pages.persist()?);
             }
             self.form();
             self.landed.changed(&self.rt, seen).await;

@@ -184,8 +184,8 @@ impl Kept {
                 let expected = "those of the plan, its seed included";
                 return Err(RunError(format!("{path}: found other chips, expected {expected}")));
             }
-            nand.replay(path, flash.held_up).map_err(RunError::of)?;
-            return Ok(Kept::flash(nand, label));
+            let replayed = nand.replay(path, flash.held_up).map_err(RunError::of)?;
+            return Ok(Kept::flash(nand, replayed.beside.unwrap_or(label)));
         }
         let others = (1..plan.medium.bridge.map_or(1, |bridge| u64::from(bridge.controllers)))
             .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
@@ -236,11 +236,11 @@ impl Kept {
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn save(&self, plan: &Plan) -> Result<(), RunError> {
+    pub fn save(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
         match (self, path) {
             (Kept::Flash(kept), Some(path)) => {
-                kept.remains.nand().save(path, &kept.label).map_err(RunError::of)
+                kept.remains.nand_mut().save(path, &kept.label).map_err(RunError::of)
             }
             _ => Ok(()),
         }
@@ -252,7 +252,8 @@ const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
 impl Kept {
     /// Writes flash into its file, if the plan has one, and keeps a journal beside it from now on, so that a
-    /// process that is killed leaves what a power cut would.
+    /// process that is killed leaves what a power cut would. Flash that has such a journal already goes on
+    /// with it, and only what has changed is written.
     ///
     /// # Errors
     /// The file can't be written.
@@ -352,6 +353,7 @@ impl Device {
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let chips = chips(&rt, flash_of(plan), kept.remains, is_modelled(clock, plan))?;
+        chips.make_operations_durable();
         I::start_bare(port, chips.clone(), plan);
         Ok(Device { ground: Ground::Bare(chips), faults: None, rt })
     }

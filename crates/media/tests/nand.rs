@@ -3,10 +3,16 @@
 
 mod common;
 
+#[path = "nand/damage.rs"]
+mod damage;
+#[path = "nand/faults.rs"]
+mod faults;
 #[path = "nand/journal.rs"]
 mod journal;
 #[path = "nand/lock.rs"]
 mod lock;
+#[path = "nand/old.rs"]
+mod old;
 #[path = "nand/state.rs"]
 mod state;
 #[path = "nand/torn.rs"]

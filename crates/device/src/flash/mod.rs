@@ -14,13 +14,14 @@
 mod buffer;
 mod die;
 mod ill;
+mod journal;
 mod laid;
 mod read;
 mod write;
 
 use std::cell::{Cell, RefCell};
 
-use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Source, Steps, Tag, Unit};
+use ftl::{Header, Page, Pages, Part, Place, Row, Shape, Source, Steps, Tag, Unit, Unkept};
 use media::nand::{Error, Geometry, Nand, PageAt, Sense, TORN_OF, Timing};
 use runtime::{Line, Rt, Span, Stage, Waits};
 
@@ -67,6 +68,11 @@ pub struct Chips {
     room: Room,
     filling: RefCell<laid::Filling>,
     trouble: RefCell<Option<Error>>,
+    /// Writes refused since the journal beside the flash could not be written; none: it can be.
+    refused: Cell<Option<u32>>,
+    /// A program or an erase that has ended survives the machine's power: whoever asks for them knows no
+    /// flush.
+    durable: Cell<bool>,
     counts: Cell<Counts>,
 }
 
@@ -172,6 +178,8 @@ impl Chips {
             room: Room::default(),
             filling: RefCell::default(),
             trouble: RefCell::new(None),
+            refused: Cell::new(None),
+            durable: Cell::new(false),
             counts: Cell::default(),
         })
     }
@@ -252,24 +260,6 @@ impl Chips {
 
     fn channel_of(&self, die: u32) -> &Line {
         &self.channels[die as usize % self.channels.len()]
-    }
-
-    /// For a journal beside the flash: the programs of these blocks have ended.
-    fn programs_ended(&self, blocks: ftl::Blocks) {
-        let mut nand = self.nand.borrow_mut();
-        if nand.has_journal() {
-            let ftl::Blocks { die, block, planes } = blocks;
-            for plane in planes_of(planes) {
-                nand.programs_ended(page_at(self.shape, Page { die, plane, block, page: 0 }).block);
-            }
-        }
-    }
-
-    /// What was noted in a journal beside the flash outlives this process. False: it can't be written, and
-    /// what was done counts as failed.
-    fn commit(&self) -> bool {
-        let done = self.nand.borrow_mut().commit();
-        done.map_err(|error| self.note(error)).is_ok()
     }
 
     /// Waits for the end of a turn, which may move on meanwhile. It is a task's that nobody follows.
@@ -535,6 +525,21 @@ impl Pages for Chips {
 
     fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8])) {
         self.buffer.borrow().lend(slot, put);
+    }
+
+    #[inline]
+    fn admits(&self) -> Result<(), Unkept> {
+        self.refused.get().map_or(Ok(()), |refused| self.retry(refused))
+    }
+
+    fn persist(&self) -> Result<(), Unkept> {
+        let done = self.nand.borrow_mut().sync();
+        self.took(done)
+    }
+
+    fn keep_beside(&self, bytes: &[u8]) -> Result<(), Unkept> {
+        self.nand.borrow_mut().keep_beside(bytes);
+        self.persist()
     }
 
     fn lay(&self, row: Row, header: Header, logicals: &[u32]) {

@@ -3,6 +3,7 @@
 
 mod contents;
 mod cuts;
+mod full;
 mod layer;
 mod live;
 mod schedules;

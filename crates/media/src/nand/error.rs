@@ -78,6 +78,15 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the file system had no space left, or the file may not grow.
+    pub fn is_full(&self) -> bool {
+        let full =
+            [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

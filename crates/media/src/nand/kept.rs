@@ -38,6 +38,7 @@ impl Nand {
         if next != Some(0) {
             return Err(Error::Order { at, next });
         }
+        self.note_laid();
         let (pages, age_s) = (self.spec.geometry.pages(), self.age_s);
         let block = &mut self.blocks[block as usize];
         (block.held, block.born_s, block.next) = (Held::Laid(laid), age_s, pages as u16);

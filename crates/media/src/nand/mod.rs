@@ -14,6 +14,7 @@
 //! Not here: how long it all takes ([`Timing`] says it, whoever drives the chips keeps it), and which page
 //! holds which block of the host.
 
+pub mod check;
 mod error;
 mod geometry;
 mod journal;
@@ -33,8 +34,10 @@ use std::sync::Arc;
 use runtime::Dice;
 
 use crate::contents::{Keep, STAMP_BYTES};
+use crate::files::Files;
 pub use error::Error;
 pub use geometry::{Cell, Cells, Geometry, Order, PageAt};
+pub use journal::Replayed;
 pub use lock::Lock;
 pub use noise::{Errors, Wear, YEAR_S};
 pub use power::WHOLE as TORN_OF;
@@ -143,6 +146,10 @@ pub struct Nand {
     source: Option<Arc<state::Source>>,
     journal: Option<Box<journal::Journal>>,
     lock: Option<Lock>,
+    files: Files,
+    lineage: state::Lineage,
+    /// The version of the state that it was loaded from; 0: from none.
+    version: u64,
     age_s: u32,
     cuts: u32,
 }
@@ -195,6 +202,9 @@ impl Nand {
             source: None,
             journal: None,
             lock: None,
+            files: Files::default(),
+            lineage: state::Lineage::default(),
+            version: 0,
             age_s: 0,
             cuts: 0,
         })
@@ -214,6 +224,9 @@ impl Nand {
             source: self.source.clone(),
             journal: None,
             lock: None,
+            files: self.files.clone(),
+            lineage: self.lineage.clone(),
+            version: self.version,
             age_s: self.age_s,
             cuts: self.cuts,
         }
@@ -283,6 +296,7 @@ impl Nand {
     /// # Panics
     /// If there is no such block.
     pub fn wear_out(&mut self, block: u32, erases: u32) {
+        self.note_wear(block, erases);
         let block = &mut self.blocks[block as usize];
         block.erases = block.erases.saturating_add(erases);
     }

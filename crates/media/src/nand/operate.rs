@@ -73,6 +73,7 @@ impl Nand {
     /// [`Error::Range`].
     pub fn spoil(&mut self, at: PageAt, rate: u64) -> Result<(), Error> {
         self.check(at)?;
+        self.note_harm(at, rate);
         self.harm(at, rate);
         Ok(())
     }
@@ -83,6 +84,7 @@ impl Nand {
     /// [`Error::Range`].
     pub fn break_block(&mut self, block: u32) -> Result<(), Error> {
         self.check(PageAt { block, page: 0 })?;
+        self.note_broken(block);
         self.blocks[block as usize].flags |= FAILED;
         Ok(())
     }

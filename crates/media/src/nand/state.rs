@@ -1,7 +1,8 @@
 //! The state of flash as a file.
 //!
 //! ```text
-//! header   64 bytes: magic, version, lengths and checksums of what follows
+//! header   128 bytes: magic, version, lengths and checksums of what follows; its generation, and up to
+//!          which place of which journal it has gone; its own checksum, which names this state
 //! meta     the specification, a line for each block, pages harmed, units kept whole
 //! beside   what the owner keeps with it
 //! rows     those of each block that holds some, where its line in `meta` says
@@ -11,20 +12,47 @@
 //! have a checksum of their own. So a drive of any size is loaded at once, and may be loaded twice from
 //! one file, which is never written to. All numbers are little-endian words of 64 bits.
 
-use std::fs::File;
-use std::io::{BufWriter, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::journal::frame::Position;
+use super::journal::replay::stands_in_the_way;
 use super::kept::laid_rows;
 use super::rows::{Packed, Room, Rows};
 use super::{Block, Cell, Error, Errors, FLAGS, Geometry, Held, Nand, Order, PageAt, Spec, Tables};
 use crate::contents::Keep;
+use crate::files::{Files, Opened, Writer};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dbnand\r\n");
-const VERSION: u64 = 1;
-pub(super) const HEADER_BYTES: usize = 64;
+const VERSION: u64 = 2;
+const HEADER_BYTES: usize = 128;
+
+/// Version 1 is the same with a shorter header: no journal, no generation.
+const OLD_HEADER_BYTES: usize = 64;
+
+/// Which state it is, and which journal it goes with.
+#[derive(Clone, Default)]
+pub(super) struct Lineage {
+    /// Of the state that was loaded or written last: the checksum of its header.
+    pub id: u64,
+    /// How often it was written anew.
+    pub generation: u64,
+    /// Up to where that state has a journal.
+    pub saved: Position,
+    /// Up to where this flash has the journal beside it.
+    pub position: Position,
+    /// The journal beside it of which that is said.
+    pub replayed: Option<PathBuf>,
+    /// That journal is of another state.
+    pub aside: bool,
+}
+
+/// The file beside another whose name ends so.
+pub(super) fn beside_name(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
 
 /// Where a block's rows are.
 #[derive(Clone, Copy, Default)]
@@ -38,7 +66,7 @@ struct Place {
 
 /// The file that a state was loaded from.
 pub(super) struct Source {
-    file: File,
+    file: Opened,
     path: PathBuf,
     places: Vec<Place>,
 }
@@ -91,55 +119,80 @@ impl Source {
 }
 
 impl Nand {
-    /// Writes all of it into a file, in the place of what that held, and `beside` with it. On an error the
-    /// file is as it was.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::State`]: a block that was never asked for has changed in its own file.
-    pub fn save(&self, path: &Path, beside: &[u8]) -> Result<(), Error> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = PathBuf::from(new);
-        let done = self.write(&new, beside).and_then(|()| {
-            let failed = |source| Error::Io { path: path.into(), attempt: "replace it", source };
-            std::fs::rename(&new, path).map_err(failed)
-        });
-        if done.is_err() {
-            // It is of no use to anybody; the first error is the one to tell.
-            let _ = std::fs::remove_file(&new);
-        }
-        done
+    /// From now on asks this for all its files.
+    pub fn use_files(&mut self, files: Files) {
+        self.files = files;
     }
 
-    fn write(&self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+    /// Writes all of it into a file, in the place of what that held, and `beside` with it. A journal beside
+    /// that file ends. On an error the files are as they were, or the new state is there with the journal
+    /// that it goes with.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::State`]: a block that was never asked for has changed in its own file, or
+    /// there is a journal beside it that was not replayed.
+    pub fn save(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+        stands_in_the_way(self, path)?;
+        self.write_state(path, beside)?;
+        self.remove_journal(path)
+    }
+
+    /// Writes the state alone. It is on the disk when this returns.
+    pub(super) fn write_state(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
+        self.seal_journal(path);
+        let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
+        let new = beside_name(path, ".new");
+        let done = self.write(&new, beside).and_then(|id| {
+            self.files.rename(&new, path).map_err(failed("replace it"))?;
+            Ok(id)
+        });
+        let id = match done {
+            Ok(id) => id,
+            Err(error) => {
+                // It is of no use; the first error is the one to report.
+                let _ = self.files.remove(&new);
+                return Err(error);
+            }
+        };
+        self.files.sync_folder_of(path).map_err(failed("flush its folder"))?;
+        let lineage = &mut self.lineage;
+        (lineage.id, lineage.generation) = (id, lineage.generation + 1);
+        lineage.saved = lineage.position;
+        Ok(())
+    }
+
+    /// Writes a new file, and gives the checksum of its header.
+    fn write(&self, path: &Path, beside: &[u8]) -> Result<u64, Error> {
         let failed = |source| Error::Io { path: path.into(), attempt: "write the state", source };
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
+        let mut file = Writer::new(self.files.create(path).map_err(failed)?);
         // The lengths first, then the rows, then the lines that say where they are: the header comes last
         // of all, so that a file cut short has none.
         let meta_bytes = self.meta(&self.no_places()).len() * 8;
         let begin = (HEADER_BYTES + meta_bytes + beside.len()) as u64;
-        file.write_all(&vec![0; HEADER_BYTES + meta_bytes]).map_err(failed)?;
-        file.write_all(beside).map_err(failed)?;
+        file.write(&vec![0; HEADER_BYTES + meta_bytes]).map_err(failed)?;
+        file.write(beside).map_err(failed)?;
         let (mut places, mut at) = (self.no_places(), begin);
         for (block, place) in places.iter_mut().enumerate() {
             let Some((packed, bytes)) = self.rows_of(block as u32)? else { continue };
             let rows = usize::from(self.blocks[block].next);
             let (sum, length) = (checksum(&bytes), bytes.len() as u64);
             *place = Place { at, bytes: length, sum, rows, packed };
-            file.write_all(&bytes).map_err(failed)?;
+            file.write(&bytes).map_err(failed)?;
             at += length;
         }
         let meta: Vec<u8> = self.meta(&places).iter().flat_map(|word| word.to_le_bytes()).collect();
-        let lengths = [meta.len() as u64, beside.len() as u64, at];
-        let mut header = vec![MAGIC, VERSION];
-        header.extend(lengths);
-        header.extend([checksum(&meta), checksum(beside)]);
+        let Position { base, sequence, head } = self.lineage.position;
+        let mut header = vec![MAGIC, VERSION, meta.len() as u64, beside.len() as u64, at];
+        header.extend([checksum(&meta), checksum(beside), self.lineage.generation + 1]);
+        header.extend([base, sequence, head, 0, 0, 0, 0]);
         let mut header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
-        header.extend(checksum(&header).to_le_bytes());
-        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        let id = checksum(&header);
+        header.extend(id.to_le_bytes());
+        let file = file.end().map_err(failed)?;
         file.write_all_at(&meta, HEADER_BYTES as u64).map_err(failed)?;
         file.write_all_at(&header, 0).map_err(failed)?;
-        file.sync_all().map_err(failed)
+        file.sync().map_err(failed)?;
+        Ok(id)
     }
 
     fn no_places(&self) -> Vec<Place> {
@@ -197,60 +250,121 @@ impl Nand {
     /// # Errors
     /// [`Error::Io`]; [`Error::State`] with the part that is not as [`Nand::save`] wrote it.
     pub fn load_from(path: &Path) -> Result<(Nand, Vec<u8>), Error> {
+        Nand::load_with(Files::default(), path)
+    }
+
+    /// The same, and asks `files` for it and for all its files from now on.
+    ///
+    /// # Errors
+    /// As [`Nand::load_from`].
+    pub fn load_with(files: Files, path: &Path) -> Result<(Nand, Vec<u8>), Error> {
+        let (nand, beside) = Nand::load_parts(files, path)?;
+        Ok((nand, beside.map_err(|found| refuse(path, "beside", found))?))
+    }
+
+    /// The flash, and beside it what was kept there or what is wrong with that.
+    pub(super) fn load_parts(
+        files: Files,
+        path: &Path,
+    ) -> Result<(Nand, Result<Vec<u8>, String>), Error> {
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
-        let mut file = File::open(path).map_err(failed("open the state"))?;
-        let length = file.metadata().map_err(failed("ask for its length"))?.len();
-        let mut header = [0; HEADER_BYTES];
-        if length < HEADER_BYTES as u64 {
+        let file = files.open(path).map_err(failed("open the state"))?;
+        let length = file.length().map_err(failed("ask for its length"))?;
+        let mut bytes = [0; HEADER_BYTES];
+        if length < OLD_HEADER_BYTES as u64 {
             return Err(refuse(path, "header", format!("{length} bytes, expected at least 64")));
         }
-        file.read_exact(&mut header).map_err(failed("read the header"))?;
-        let header = Header::judge(path, &header, length)?;
-        let mut meta = vec![0; header.meta_bytes as usize];
-        file.read_exact(&mut meta).map_err(failed("read the specification"))?;
-        let mut beside = vec![0; header.beside_bytes as usize];
-        file.read_exact(&mut beside).map_err(failed("read what was kept beside"))?;
+        let some = HEADER_BYTES.min(length as usize);
+        file.read_exact_at(&mut bytes[..some], 0).map_err(failed("read the header"))?;
+        let header = Header::judge(path, &bytes[..some], length)?;
+        let read = |bytes: u64, at: u64, attempt| {
+            let mut part = vec![0; bytes as usize];
+            file.read_exact_at(&mut part, at).map_err(failed(attempt)).map(|()| part)
+        };
+        let at = header.bytes as u64;
+        let meta = read(header.meta_bytes, at, "read the specification")?;
+        let at = at + header.meta_bytes;
+        let beside = read(header.beside_bytes, at, "read what was kept beside")?;
         if checksum(&meta) != header.meta_sum {
             return Err(refuse(path, "meta", "its checksum is wrong"));
         }
-        if checksum(&beside) != header.beside_sum {
-            return Err(refuse(path, "beside", "its checksum is wrong"));
-        }
+        let good = checksum(&beside) == header.beside_sum;
+        let beside = if good { Ok(beside) } else { Err("its checksum is wrong".into()) };
         let mut words = Words { path, words: meta.as_chunks().0.iter() };
         let (mut nand, places) = words.nand(length)?;
         nand.source = Some(Arc::new(Source { file, path: path.into(), places }));
+        nand.files = files;
+        nand.lineage = Lineage {
+            id: header.id,
+            generation: header.generation,
+            saved: header.saved,
+            ..Lineage::default()
+        };
+        nand.version = header.version;
         Ok((nand, beside))
     }
 }
 
 struct Header {
+    version: u64,
+    /// Of the header itself.
+    bytes: usize,
     meta_bytes: u64,
     beside_bytes: u64,
     meta_sum: u64,
     beside_sum: u64,
+    id: u64,
+    generation: u64,
+    saved: Position,
 }
 
 impl Header {
-    fn judge(path: &Path, bytes: &[u8; HEADER_BYTES], length: u64) -> Result<Header, Error> {
+    /// `bytes` are as many as the file has, of the longest header.
+    fn judge(path: &Path, bytes: &[u8], length: u64) -> Result<Header, Error> {
         let word =
             |at: usize| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"));
         if word(0) != MAGIC {
             return Err(refuse(path, "magic", "not a state of flash"));
         }
-        if word(1) != VERSION {
-            let found = format!("{}, expected {VERSION}", word(1));
-            return Err(refuse(path, "version", found));
+        let version = word(1);
+        let own = match version {
+            1 => OLD_HEADER_BYTES,
+            VERSION => HEADER_BYTES,
+            _ => {
+                let found = format!("{version}, expected 1 to {VERSION}");
+                return Err(refuse(path, "version", found));
+            }
+        };
+        if bytes.len() < own {
+            let found = format!("{length} bytes, expected at least {own}");
+            return Err(refuse(path, "header", found));
         }
-        if word(7) != checksum(&bytes[..56]) {
+        let id = word(own / 8 - 1);
+        if id != checksum(&bytes[..own - 8]) {
             return Err(refuse(path, "header", "its checksum is wrong"));
         }
         let [meta_bytes, beside_bytes, all] = [word(2), word(3), word(4)];
-        let front = (HEADER_BYTES as u64).checked_add(meta_bytes);
+        let front = (own as u64).checked_add(meta_bytes);
         let front = front.and_then(|sum| sum.checked_add(beside_bytes));
         if length != all || !meta_bytes.is_multiple_of(8) || front.is_none_or(|sum| sum > all) {
             return Err(refuse(path, "length", format!("{length} bytes, expected {all}")));
         }
-        Ok(Header { meta_bytes, beside_bytes, meta_sum: word(5), beside_sum: word(6) })
+        let (generation, saved) = match version {
+            1 => (0, Position::default()),
+            _ => (word(7), Position { base: word(8), sequence: word(9), head: word(10) }),
+        };
+        let (meta_sum, beside_sum) = (word(5), word(6));
+        Ok(Header {
+            version,
+            bytes: own,
+            meta_bytes,
+            beside_bytes,
+            meta_sum,
+            beside_sum,
+            id,
+            generation,
+            saved,
+        })
     }
 }
 

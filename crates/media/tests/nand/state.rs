@@ -165,7 +165,7 @@ fn every_changed_byte_is_found_and_the_part_is_named() {
     let good = fs::read(&path).unwrap();
     let mut fields = Vec::new();
     // Every byte of the header, and of the rest those that lie as far apart as a prime.
-    for place in (0..64).chain((64..length).step_by(37)) {
+    for place in (0..128).chain((128..length).step_by(37)) {
         let mut bytes = good.clone();
         bytes[place as usize] ^= 0x10;
         fs::write(&path, &bytes).unwrap();
@@ -195,17 +195,17 @@ fn a_file_cut_short_anywhere_is_refused() {
     let error = Nand::load_from(&path).unwrap_err().to_string();
     assert_eq!(error, format!("{}: header: 63 bytes, expected at least 64", path.display()));
     let mut later = good;
-    later[8] = 2;
+    later[8] = 3;
     fs::write(&path, &later).unwrap();
     let error = Nand::load_from(&path).unwrap_err().to_string();
-    assert_eq!(error, format!("{}: version: 2, expected 1", path.display()));
+    assert_eq!(error, format!("{}: version: 3, expected 1 to 2", path.display()));
 }
 
 #[test]
 fn a_save_that_fails_leaves_the_file_as_it_was() {
     let scratch = Scratch::new("nand-keep");
     let path = scratch.join("no/such/folder.nand");
-    let nand = Nand::new(spec(Keep::Stamps)).unwrap();
+    let mut nand = Nand::new(spec(Keep::Stamps)).unwrap();
     assert!(matches!(nand.save(&path, b""), Err(Error::Io { .. })));
     assert!(matches!(Nand::load_from(&path), Err(Error::Io { .. })));
     let path = scratch.join("drive.nand");

@@ -1,0 +1,306 @@
+//! What is in the files of a state, and what of them can be saved: for `doorbell state`.
+//!
+//! A state is never changed in its place, and a damaged file is kept under another name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::journal::frame::{self, Ending, Scan};
+use super::journal::path_of;
+use super::journal::replay::{Fits, fits};
+use super::rows::Rows;
+use super::state::beside_name;
+use super::{Error, HOPELESS, Held, Nand, PageAt};
+use crate::files::Files;
+
+/// What was found in the files of a state, or done with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is there.
+    pub lines: Vec<String>,
+    /// What is not as it was written.
+    pub damage: Vec<String>,
+}
+
+/// A state taken apart.
+struct Looked {
+    nand: Nand,
+    beside: Option<Vec<u8>>,
+    /// Blocks whose rows can't be had.
+    lost: Vec<u32>,
+    journal: Option<Vec<u8>>,
+    report: Report,
+}
+
+fn io(path: &Path, attempt: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, attempt, source }
+}
+
+impl Looked {
+    fn at(path: &Path) -> Result<Looked, Error> {
+        let files = Files::default();
+        let journal = path_of(path);
+        let journal = files.read(&journal).map_err(io(&journal, "read the journal"))?;
+        let (nand, beside) = Nand::load_parts(files, path)?;
+        let mut report = Report::default();
+        nand.describe(&mut report.lines);
+        let beside = match beside {
+            Ok(bytes) => Some(bytes),
+            Err(found) => {
+                report.damage.push(format!("{}: beside: {found}", path.display()));
+                None
+            }
+        };
+        let mut lost = Vec::new();
+        for block in 0..nand.blocks.len() as u32 {
+            if let (Held::Stored, Some(source)) = (&nand.blocks[block as usize].held, &nand.source)
+                && let Err(error) = source.read(block, nand.tables.width)
+            {
+                report.damage.push(error.to_string());
+                lost.push(block);
+            }
+        }
+        Ok(Looked { nand, beside, lost, journal, report })
+    }
+
+    /// The journal beside this state, as far as it can be read.
+    fn scan(&mut self, path: &Path) -> Option<Scan<'_>> {
+        let journal = path_of(path).display().to_string();
+        let Report { lines, damage } = &mut self.report;
+        let Some(bytes) = &self.journal else {
+            lines.push("journal: none".into());
+            return None;
+        };
+        let scan = match frame::scan(bytes, frame::boot()) {
+            Ok(scan) => scan,
+            Err(found) => {
+                damage.push(format!("{journal}: {found}"));
+                return None;
+            }
+        };
+        lines.push(format!(
+            "journal: version {}, of generation {}, {} bytes, {} batches, of which {} are known to be \
+             synced",
+            scan.version,
+            scan.generation,
+            bytes.len(),
+            scan.batches.len(),
+            scan.synced
+        ));
+        match fits(&scan, &self.nand.lineage) {
+            Fits::After(0) => {}
+            Fits::After(batches) => lines.push(format!("journal: {batches} are in the state")),
+            Fits::Aside => lines.push("journal: of another state, and of no use to this".into()),
+            Fits::No => damage.push(format!("{journal}: it goes on from another state than this")),
+        }
+        match scan.ending {
+            Ending::Whole => {}
+            Ending::Torn { bytes } => {
+                lines.push(format!("journal: {bytes} bytes at its end were not written whole"));
+            }
+            Ending::Damaged { at } => damage.push(format!(
+                "{journal}: damaged at byte {at}, in batch {}: that one and all behind it are lost",
+                scan.batches.len() + 1
+            )),
+        }
+        Some(scan)
+    }
+}
+
+/// Says what is in a state and the journal beside it, and what is damaged. Changes nothing.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::State`]: so much of it is damaged that nothing can be said of the rest.
+pub fn check(path: &Path) -> Result<Report, Error> {
+    let mut looked = Looked::at(path)?;
+    let has_journal = looked.scan(path).is_some();
+    // Whether its batches make sense can be told where nothing else is wrong.
+    if has_journal
+        && looked.report.damage.is_empty()
+        && let Err(error) = looked.nand.replay(path, false)
+    {
+        looked.report.damage.push(error.to_string());
+    }
+    Ok(looked.report)
+}
+
+/// Makes a damaged state usable: what can't be read of its rows is lost and reads as a medium's error, and
+/// the journal ends before the damage. The damaged files are kept beside, `.damaged` behind their names.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::State`]: too much of it is damaged.
+pub fn repair(path: &Path) -> Result<Report, Error> {
+    let mut looked = Looked::at(path)?;
+    let files = Files::default();
+    let (mut keep, mut position) = (None, None);
+    if let Some(scan) = looked.scan(path) {
+        let end = match scan.ending {
+            Ending::Damaged { at } => Some(at as usize),
+            Ending::Whole | Ending::Torn { .. } => None,
+        };
+        let (first, version) = (scan.first, scan.version);
+        let known: Vec<_> = (0..=scan.batches.len() as u64).map(|at| scan.position(at)).collect();
+        match fits_of(&looked.nand, looked.journal.as_deref()) {
+            Some(Fits::After(batches)) => {
+                keep = Some(end);
+                position = known.get(batches as usize).copied().or(Some(first));
+            }
+            Some(Fits::Aside) if version == 1 => keep = Some(None),
+            _ => {}
+        }
+    }
+    let mut report = looked.report;
+    if report.damage.is_empty() {
+        report.lines.push("nothing is damaged, and nothing was changed".into());
+        return Ok(report);
+    }
+    let journal = path_of(path);
+    let cut = keep.flatten();
+    if looked.journal.is_some() && (cut.is_some() || keep.is_none()) {
+        report.lines.push(keep_damaged(&journal)?);
+    }
+    if !looked.lost.is_empty() || looked.beside.is_none() {
+        report.lines.push(keep_damaged(path)?);
+        looked.lost.iter().for_each(|block| looked.nand.lose(*block));
+        looked.nand.lineage.position = position.unwrap_or_default();
+        looked.nand.write_state(path, &looked.beside.unwrap_or_default())?;
+        report.lines.push(format!("rows of {} blocks are lost", looked.lost.len()));
+    }
+    match (looked.journal, cut, keep) {
+        (Some(bytes), Some(end), _) => {
+            replace(&files, &journal, &bytes[..end])?;
+            report.lines.push(format!("the journal ends at byte {end}"));
+        }
+        (Some(_), None, None) => {
+            files.remove(&journal).map_err(io(&journal, "remove it"))?;
+            report.lines.push("the journal was taken away: nothing of it could be used".into());
+        }
+        _ => {}
+    }
+    Ok(report)
+}
+
+/// Writes a state and a journal of an older version as files of today. The old ones are kept beside, `.old`
+/// behind their names.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::State`]: something is damaged, and nothing was changed.
+pub fn upgrade(path: &Path) -> Result<Report, Error> {
+    let mut looked = Looked::at(path)?;
+    let version = looked.nand.version;
+    let scan = looked.scan(path).map(|scan| {
+        let batches = scan.batches.iter().map(|batch| batch.records.to_vec());
+        (scan.version, scan.first, batches.collect::<Vec<_>>())
+    });
+    let belongs = fits_of(&looked.nand, looked.journal.as_deref());
+    let mut report = looked.report;
+    if let Some(damage) = report.damage.first() {
+        let found = format!("{damage}; see doorbell state repair");
+        return Err(Error::State { path: path.into(), field: "damage", found });
+    }
+    let old = |of: &Option<(u64, _, _)>| of.as_ref().is_some_and(|scan| scan.0 == 1);
+    if version != 1 && !old(&scan) {
+        report.lines.push("of the version of today: nothing was changed".into());
+        return Ok(report);
+    }
+    let (files, journal) = (Files::default(), path_of(path));
+    report.lines.push(keep_as(path, ".old")?);
+    let kept = scan.is_some().then(|| keep_as(&journal, ".old")).transpose()?;
+    report.lines.extend(kept);
+    let nand = &mut looked.nand;
+    let goes_on = matches!(belongs, Some(Fits::After(_)));
+    if let Some((_, first, _)) = &scan
+        && goes_on
+    {
+        nand.lineage.position = *first;
+    }
+    nand.write_state(path, &looked.beside.unwrap_or_default())?;
+    match scan {
+        Some((_, _, batches)) if goes_on => {
+            let boot = frame::boot();
+            let mut bytes = frame::header(nand.lineage.id, nand.lineage.generation, boot).to_vec();
+            let mut at = frame::first(bytes.first_chunk().expect("a header"));
+            let seed = at.head;
+            for records in batches {
+                let begin = bytes.len();
+                bytes.extend([0; frame::FRAME_BYTES]);
+                bytes.extend(records);
+                let synced = at.sequence;
+                at = frame::seal(&mut bytes[begin..], seed, at, synced);
+            }
+            replace(&files, &journal, &bytes)?;
+        }
+        Some(_) => files.remove(&journal).map_err(io(&journal, "remove it"))?,
+        None => {}
+    }
+    report.lines.push("converted to version 2".into());
+    Ok(report)
+}
+
+fn fits_of(nand: &Nand, journal: Option<&[u8]>) -> Option<Fits> {
+    let scan = frame::scan(journal?, frame::boot()).ok()?;
+    Some(fits(&scan, &nand.lineage))
+}
+
+/// Puts a new file in the place of one, durably.
+fn replace(files: &Files, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let new = beside_name(path, ".new");
+    let file = files.create(&new).map_err(io(&new, "begin it"))?;
+    file.write_all_at(bytes, 0).and_then(|()| file.sync()).map_err(io(&new, "write it"))?;
+    files.rename(&new, path).map_err(io(path, "replace it"))?;
+    files.sync_folder_of(path).map_err(io(path, "flush its folder"))
+}
+
+fn keep_damaged(path: &Path) -> Result<String, Error> {
+    keep_as(path, ".damaged")
+}
+
+/// Keeps a file under another name, which it then has beside its own.
+fn keep_as(path: &Path, ending: &str) -> Result<String, Error> {
+    let names = (1..).map(|number| match number {
+        1 => beside_name(path, ending),
+        _ => beside_name(path, &format!("{ending}.{number}")),
+    });
+    let name: PathBuf = names.into_iter().find(|name| !name.exists()).expect("names never end");
+    let kept = fs::hard_link(path, &name).or_else(|_| fs::copy(path, &name).map(drop));
+    kept.map_err(io(&name, "keep a copy"))?;
+    Ok(format!("{} is kept as {}", path.display(), name.display()))
+}
+
+impl Nand {
+    fn describe(&self, lines: &mut Vec<String>) {
+        let geometry = &self.spec.geometry;
+        let used = self.blocks.iter().filter(|block| block.next > 0).count();
+        lines.push(format!(
+            "state: version {}, generation {}",
+            self.version, self.lineage.generation
+        ));
+        lines.push(format!(
+            "chips: {} dies, {} blocks of {} pages of {} bytes, seed {}, keep {:?}",
+            geometry.all_dies(),
+            self.blocks.len(),
+            geometry.pages(),
+            geometry.page_bytes,
+            self.spec.seed,
+            self.spec.keep,
+        ));
+        lines.push(format!(
+            "life: {} seconds, {} operations torn, {used} blocks programmed, {} pages harmed",
+            self.age_s,
+            self.cuts,
+            self.harm.len()
+        ));
+    }
+
+    /// What this block held can't be read any more.
+    fn lose(&mut self, block: u32) {
+        let (next, width) = (self.blocks[block as usize].next, self.tables.width);
+        let bytes = vec![0; width * usize::from(next)];
+        self.blocks[block as usize].held = Held::Rows(Arc::new(Rows { width, bytes }));
+        for page in 0..u32::from(next) {
+            self.harm(PageAt { block, page }, HOPELESS);
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! A journal beside the state of flash: a process that is killed leaves what a power cut would have left.
+//!
+//! Whatever changes the flash is noted as it begins, and that it has ended when it has: one append for each
+//! row programmed, and another when it is done. What the kernel has taken of a file outlives the process that
+//! gave it; what [`Nand::sync`] has returned for outlives the machine's power too. `frame` has the bytes.
+//!
+//! When the journal is long it goes into the state: the state is written anew and a new journal begun, each
+//! under another name first. A state says up to which place of which journal it has gone, so that any of
+//! the old and the new ones go together, wherever that ended. Whatever fails, the old journal goes on: nothing
+//! that was noted is forgotten before the file system has it.
+
+pub(super) mod frame;
+pub(super) mod replay;
+
+use std::path::{Path, PathBuf};
+
+use super::state::{Lineage, beside_name};
+use super::{Error, Held, Nand, PageAt};
+use crate::files::{Files, Opened};
+use frame::{FRAME_BYTES, Position};
+pub use replay::Replayed;
+
+/// What a record says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// A page was programmed: its row.
+    Program = 1,
+    /// A unit of one is kept whole: which, its bytes.
+    Whole,
+    /// A block was erased.
+    Erase,
+    /// A block is marked bad.
+    Bad,
+    /// An erase of the block has begun.
+    BeginErase,
+    /// What had begun on the block has ended.
+    End,
+    /// Programs have begun before the journal did: from a page on, so many.
+    Open,
+    /// A power cut has torn a program, taken one back, torn an erase.
+    TearProgram,
+    Undo,
+    TearErase,
+    /// Seconds of its life.
+    Age,
+    /// How often a block has been read.
+    Reads,
+    /// A block is worn as if it had been erased so many times more.
+    Wear,
+    /// Bit errors in 10^12 come on top in a page: the low half, the high half.
+    Harm,
+    /// Programs and erases of a block fail from now on.
+    Broken,
+    /// What the owner keeps with it.
+    Beside,
+}
+
+const KINDS: [Kind; 16] = [
+    Kind::Program,
+    Kind::Whole,
+    Kind::Erase,
+    Kind::Bad,
+    Kind::BeginErase,
+    Kind::End,
+    Kind::Open,
+    Kind::TearProgram,
+    Kind::Undo,
+    Kind::TearErase,
+    Kind::Age,
+    Kind::Reads,
+    Kind::Wear,
+    Kind::Harm,
+    Kind::Broken,
+    Kind::Beside,
+];
+
+/// What is under way on a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Programs { from: u32, count: u32 },
+    Erase,
+}
+
+/// A journal that is being written.
+pub(super) struct Journal {
+    file: Opened,
+    path: PathBuf,
+    state: PathBuf,
+    beside: Vec<u8>,
+    /// What is not in the file yet: frames, and behind `sealed` the batch that is still open.
+    pending: Vec<u8>,
+    sealed: usize,
+    /// Where the next frame goes in the file: all before it is whole.
+    end: u64,
+    /// Behind the last frame, written or not.
+    position: Position,
+    /// Distinguishes frames of this journal from any other bytes.
+    seed: u64,
+    /// The last batch that is known to be synced.
+    synced: u64,
+    /// It goes into the state when it is longer than `fold_at`, and `most` later if that fails.
+    most: u64,
+    fold_at: u64,
+    open: UnderWay,
+    age_s: u32,
+    /// By block, as noted.
+    reads: Vec<u32>,
+    trouble: Trouble,
+}
+
+/// What is wrong with a journal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    Nothing,
+    /// The file does not take what is pending.
+    Stuck,
+    /// A sync has failed, after which nobody knows what of the file is on the disk, and no later sync can
+    /// tell ("Can Applications Recover from fsync Failures?", Rebello et al., USENIX ATC 2020).
+    Distrusted,
+}
+
+#[derive(Clone, Default)]
+struct UnderWay(Vec<(u32, Open)>);
+
+impl UnderWay {
+    fn end(&mut self, block: u32) {
+        self.0.retain(|(other, _)| *other != block);
+    }
+
+    fn program(&mut self, at: PageAt) {
+        for (block, open) in &mut self.0 {
+            if *block == at.block
+                && let Open::Programs { from, count } = open
+                && *from + *count == at.page
+            {
+                *count += 1;
+                return;
+            }
+        }
+        self.set(at.block, Open::Programs { from: at.page, count: 1 });
+    }
+
+    fn set(&mut self, block: u32, open: Open) {
+        self.end(block);
+        self.0.push((block, open));
+    }
+}
+
+/// The journal of a state.
+pub(super) fn path_of(state: &Path) -> PathBuf {
+    beside_name(state, ".journal")
+}
+
+fn failed(path: &Path, attempt: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, attempt, source }
+}
+
+/// What a new journal goes on from.
+struct From<'a> {
+    state: &'a Path,
+    lineage: &'a Lineage,
+    beside: &'a [u8],
+    age_s: u32,
+    reads: Vec<u32>,
+    open: UnderWay,
+}
+
+impl Journal {
+    /// In the place of any older one, once it is on the disk.
+    fn begin(files: &Files, from: From<'_>, most: u64) -> Result<Journal, Error> {
+        let path = path_of(from.state);
+        let new = beside_name(&path, ".new");
+        let begun = Journal::begin_as(files, from, most, &path, &new);
+        if begun.is_err() {
+            // It is of no use; the first error is the one to report.
+            let _ = files.remove(&new);
+        }
+        begun
+    }
+
+    fn begin_as(
+        files: &Files,
+        from: From<'_>,
+        most: u64,
+        path: &Path,
+        new: &Path,
+    ) -> Result<Journal, Error> {
+        let header = frame::header(from.lineage.id, from.lineage.generation, frame::boot());
+        let first = frame::first(&header);
+        let file = files.create(new).map_err(failed(new, "begin the journal"))?;
+        file.write_all_at(&header, 0).map_err(failed(new, "begin the journal"))?;
+        let mut journal = Journal {
+            file,
+            path: path.into(),
+            state: from.state.into(),
+            beside: from.beside.into(),
+            pending: Vec::new(),
+            sealed: 0,
+            end: header.len() as u64,
+            position: first,
+            seed: first.head,
+            synced: 0,
+            most,
+            fold_at: most,
+            open: from.open.clone(),
+            age_s: from.age_s,
+            reads: from.reads,
+            trouble: Trouble::Nothing,
+        };
+        for (block, open) in from.open.0 {
+            match open {
+                Open::Erase => journal.note(Kind::BeginErase, &[block], &[]),
+                Open::Programs { from, count } => {
+                    journal.note(Kind::Open, &[block, from, count], &[]);
+                }
+            }
+        }
+        journal.write()?;
+        journal.file.sync().map_err(failed(new, "flush the journal"))?;
+        files.rename(new, path).map_err(failed(path, "replace the journal"))?;
+        journal.file.renamed(path);
+        journal.synced = journal.position.sequence;
+        if files.sync_folder_of(path).is_err() {
+            // After a power cut the older one may be there, which does not have what comes now.
+            journal.trouble = Trouble::Distrusted;
+        }
+        Ok(journal)
+    }
+
+    fn note(&mut self, kind: Kind, words: &[u32], bytes: &[u8]) {
+        if self.pending.len() == self.sealed {
+            self.pending.extend([0; FRAME_BYTES]);
+        }
+        let length = (1 + 4 * words.len() + bytes.len()) as u32;
+        self.pending.extend(length.to_le_bytes());
+        self.pending.push(kind as u8);
+        self.pending.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        self.pending.extend(bytes);
+    }
+
+    /// Makes a frame of the open batch: from now on it is what it is.
+    fn seal(&mut self) {
+        if self.pending.len() > self.sealed {
+            let open = &mut self.pending[self.sealed..];
+            self.position = frame::seal(open, self.seed, self.position, self.synced);
+            self.sealed = self.pending.len();
+        }
+    }
+
+    /// Gives the file what is pending. If that fails it stays pending, and goes to the same place the next
+    /// time: nothing is ever written behind a frame that is not whole.
+    fn write(&mut self) -> Result<(), Error> {
+        self.seal();
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.file.write_all_at(&self.pending, self.end) {
+            // Gives back the room, if it can: the frames are pending either way.
+            let _ = self.file.set_length(self.end);
+            if self.trouble == Trouble::Nothing {
+                self.trouble = Trouble::Stuck;
+            }
+            return Err(failed(&self.path, "write the journal")(source));
+        }
+        self.end += self.pending.len() as u64;
+        self.pending.clear();
+        self.sealed = 0;
+        if self.trouble == Trouble::Stuck {
+            self.trouble = Trouble::Nothing;
+        }
+        Ok(())
+    }
+
+    /// What was written is on the disk, and a frame says so.
+    fn sync(&mut self) -> Result<(), Error> {
+        self.write()?;
+        if self.synced == self.position.sequence {
+            return Ok(());
+        }
+        if let Err(source) = self.file.sync() {
+            self.trouble = Trouble::Distrusted;
+            return Err(failed(&self.path, "flush the journal")(source));
+        }
+        self.synced = self.position.sequence;
+        self.pending.extend([0; FRAME_BYTES]);
+        self.seal();
+        // It need not be on the disk itself: it only says that all before it is.
+        self.synced = self.position.sequence;
+        match self.write() {
+            Ok(()) => Ok(()),
+            // Nothing depends on it.
+            Err(_) => {
+                self.trouble = Trouble::Nothing;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What is noted as it happens.
+impl Nand {
+    #[inline]
+    pub(super) fn note_program(&mut self, at: PageAt) {
+        if let Some(journal) = &mut self.journal
+            && let Held::Rows(rows) = &self.blocks[at.block as usize].held
+        {
+            if journal.age_s != self.age_s {
+                journal.age_s = self.age_s;
+                journal.note(Kind::Age, &[self.age_s], &[]);
+            }
+            journal.open.program(at);
+            journal.note(Kind::Program, &[at.block, at.page], rows.row(at.page as usize));
+        }
+    }
+
+    pub(super) fn note_whole(&mut self, at: PageAt, unit: u32) {
+        if let (Some(journal), Some(bytes)) = (&mut self.journal, self.whole.get(&(at, unit))) {
+            journal.note(Kind::Whole, &[at.block, at.page, unit], bytes);
+        }
+    }
+
+    fn note_on(&mut self, kind: Kind, block: u32, more: &[u32]) {
+        if let Some(journal) = &mut self.journal {
+            journal.open.end(block);
+            let mut words = [block, 0, 0];
+            words[1..=more.len()].copy_from_slice(more);
+            journal.note(kind, &words[..=more.len()], &[]);
+        }
+    }
+
+    pub(super) fn note_erase(&mut self, block: u32) {
+        self.note_on(Kind::Erase, block, &[]);
+    }
+
+    pub(super) fn note_bad(&mut self, block: u32) {
+        self.note_on(Kind::Bad, block, &[]);
+    }
+
+    pub(super) fn note_torn_program(&mut self, at: PageAt, done: u32) {
+        self.note_on(Kind::TearProgram, at.block, &[at.page, done]);
+    }
+
+    pub(super) fn note_undone(&mut self, at: PageAt) {
+        self.note_on(Kind::Undo, at.block, &[at.page]);
+    }
+
+    pub(super) fn note_torn_erase(&mut self, block: u32, done: u32) {
+        self.note_on(Kind::TearErase, block, &[done]);
+    }
+
+    /// A change that leaves what is under way as it is.
+    fn note_beside_work(&mut self, kind: Kind, words: &[u32]) {
+        if let Some(journal) = &mut self.journal {
+            journal.note(kind, words, &[]);
+        }
+    }
+
+    pub(super) fn note_wear(&mut self, block: u32, erases: u32) {
+        self.note_beside_work(Kind::Wear, &[block, erases]);
+    }
+
+    pub(super) fn note_harm(&mut self, at: PageAt, rate: u64) {
+        let words = [at.block, at.page, rate as u32, (rate >> 32) as u32];
+        self.note_beside_work(Kind::Harm, &words);
+    }
+
+    pub(super) fn note_broken(&mut self, block: u32) {
+        self.note_beside_work(Kind::Broken, &[block]);
+    }
+
+    /// Much has changed at once: only a new state has it.
+    pub(super) fn note_laid(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.trouble = Trouble::Distrusted;
+        }
+    }
+}
+
+impl Nand {
+    /// Keeps a journal beside the state in this file from now on, which goes into the state whenever it is
+    /// longer than `most` bytes. The first time, all of it is written into the file, as
+    /// [`save`](Nand::save) does; later calls write what has changed. What was noted is on the disk then.
+    ///
+    /// # Errors
+    /// As [`save`](Nand::save), and as [`sync`](Nand::sync).
+    pub fn keep_journal(&mut self, state: &Path, beside: &[u8], most: u64) -> Result<(), Error> {
+        if self.journal.as_ref().is_none_or(|journal| journal.state != state) {
+            replay::stands_in_the_way(self, state)?;
+            self.write_state(state, beside)?;
+            return self.begin_journal(state, beside, most, UnderWay::default());
+        }
+        self.keep_beside(beside);
+        self.settle();
+        self.sync()
+    }
+
+    fn begin_journal(
+        &mut self,
+        state: &Path,
+        beside: &[u8],
+        most: u64,
+        open: UnderWay,
+    ) -> Result<(), Error> {
+        let reads = self.blocks.iter().map(|block| block.reads).collect();
+        let (lineage, age_s) = (&self.lineage, self.age_s);
+        let from = From { state, lineage, beside, age_s, reads, open };
+        let journal = Journal::begin(&self.files, from, most)?;
+        self.lineage.replayed = Some(journal.path.clone());
+        self.lineage.aside = false;
+        self.lineage.position = journal.position;
+        self.journal = Some(Box::new(journal));
+        Ok(())
+    }
+
+    /// Whether it keeps a journal.
+    pub fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Whether the file system does not take what is noted. It is not forgotten.
+    #[inline]
+    pub fn is_stuck(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.trouble != Trouble::Nothing)
+    }
+
+    /// Whether only a new state can help: a sync has failed.
+    pub fn is_distrusted(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.trouble == Trouble::Distrusted)
+    }
+
+    /// For the journal: what the owner keeps with it.
+    pub fn keep_beside(&mut self, beside: &[u8]) {
+        if let Some(journal) = &mut self.journal
+            && journal.beside != beside
+        {
+            journal.beside = beside.into();
+            journal.note(Kind::Beside, &[], beside);
+        }
+    }
+
+    /// For the journal: an erase of this block is about to begin.
+    pub fn erase_begins(&mut self, block: u32) {
+        if let Some(journal) = &mut self.journal {
+            journal.open.set(block, Open::Erase);
+            journal.note(Kind::BeginErase, &[block], &[]);
+        }
+    }
+
+    /// For the journal: the programs of this block that had begun have ended.
+    pub fn programs_ended(&mut self, block: u32) {
+        if self.journal.is_some() {
+            self.note_on(Kind::End, block, &[]);
+        }
+    }
+
+    /// Notes what is not worth it as it happens: age, and how often blocks were read.
+    fn settle(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        if journal.age_s != self.age_s {
+            journal.age_s = self.age_s;
+            journal.note(Kind::Age, &[self.age_s], &[]);
+        }
+        for (number, block) in (0..).zip(&self.blocks) {
+            if journal.reads[number as usize] != block.reads {
+                journal.reads[number as usize] = block.reads;
+                journal.note(Kind::Reads, &[number, block.reads], &[]);
+            }
+        }
+    }
+
+    /// Puts into the journal what has been noted: it outlives this process from now on.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: it is still noted, and goes there with the next [`commit`](Nand::commit) or
+    /// [`sync`](Nand::sync) that succeeds.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        journal.write()?;
+        if journal.end <= journal.fold_at {
+            return Ok(());
+        }
+        if self.fold().is_err()
+            && let Some(journal) = &mut self.journal
+        {
+            // There is a journal still, and it has everything.
+            journal.fold_at = journal.end.saturating_add(journal.most);
+        }
+        Ok(())
+    }
+
+    /// Puts into the journal what has been noted, and returns when it outlives a power cut of the machine.
+    /// Where nothing was noted since the last time it does nothing, so that several who wait share one.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: what was noted since the last success may not be there after a power cut, nor after
+    /// the end of this process. It is not forgotten: the next time may succeed.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        if self.is_distrusted() {
+            return self.fold();
+        }
+        self.commit()?;
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        match journal.sync() {
+            Err(error) if journal.trouble == Trouble::Distrusted => self.fold().map_err(|_| error),
+            done => done,
+        }
+    }
+
+    /// Writes the state anew, with all that was noted, and begins a new journal. If that fails the old one
+    /// goes on.
+    fn fold(&mut self) -> Result<(), Error> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        journal.seal();
+        self.lineage.position = journal.position;
+        let (state, beside) = (journal.state.clone(), journal.beside.clone());
+        let (most, open) = (journal.most, journal.open.clone());
+        self.write_state(&state, &beside)?;
+        self.begin_journal(&state, &beside, most, open)?;
+        match self.is_distrusted() {
+            false => Ok(()),
+            true => {
+                let again = self.files.sync_folder_of(&state);
+                again.map_err(failed(&state, "flush its folder"))?;
+                if let Some(journal) = &mut self.journal {
+                    journal.trouble = Trouble::Nothing;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// All that was noted is to go into the state: up to where it then has the journal.
+    pub(super) fn seal_journal(&mut self, state: &Path) {
+        if let Some(journal) = &mut self.journal
+            && journal.state == state
+        {
+            journal.seal();
+            self.lineage.position = journal.position;
+        }
+    }
+
+    /// The journal beside this state, which has all that it says, is of no use any more.
+    pub(super) fn remove_journal(&mut self, state: &Path) -> Result<(), Error> {
+        let path = path_of(state);
+        if self.journal.as_ref().is_some_and(|journal| journal.path == path) {
+            self.journal = None;
+        }
+        let exists = self.files.exists(&path).map_err(failed(&path, "look for a journal"))?;
+        if !exists {
+            return Ok(());
+        }
+        let removed = match self.lineage.aside {
+            false => self.files.remove(&path),
+            true => self.files.rename(&path, &beside_name(&path, ".aside")),
+        };
+        removed.and_then(|()| self.files.sync_folder_of(&path)).map_err(failed(&path, "remove it"))
+    }
+}

@@ -1,0 +1,282 @@
+//! What a journal says is done again.
+
+use std::path::{Path, PathBuf};
+
+use runtime::Dice;
+
+use super::frame::{self, Ending, Position, Scan};
+use super::{KINDS, Kind, Open, UnderWay, path_of};
+use crate::nand::power::WHOLE;
+use crate::nand::state::{Lineage, refuse};
+use crate::nand::{Data, Error, Nand, PageAt, mix};
+
+/// What came of a journal beside a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Batches that went into the flash.
+    pub batches: u64,
+    /// What was last kept beside the flash; none: as the state says.
+    pub beside: Option<Vec<u8>>,
+}
+
+/// Where a journal goes on from.
+pub(in crate::nand) enum Fits {
+    /// From the state, or from before it: so many of its batches are in the state.
+    After(u64),
+    /// From a state of version 1 that is not this one, which is all that can be told.
+    Aside,
+    /// From no state that this one comes from.
+    No,
+}
+
+/// How a journal and a state belong together.
+pub(in crate::nand) fn fits(scan: &Scan<'_>, lineage: &Lineage) -> Fits {
+    let there = scan.batches.len() as u64;
+    let Position { base, sequence, .. } = lineage.saved;
+    if scan.first.base == lineage.id {
+        return Fits::After(0);
+    }
+    if scan.first.base == base && sequence > there {
+        // The state was synced, and the journal's end was not.
+        return Fits::After(there);
+    }
+    if scan.first.base == base && scan.position(sequence) == lineage.saved {
+        return Fits::After(sequence);
+    }
+    if scan.version == 1 { Fits::Aside } else { Fits::No }
+}
+
+/// Why a record could not be done again; none: it makes no sense.
+type Refused = Option<Error>;
+
+const REPAIR: &str = "nothing was changed; see doorbell state check, then doorbell state repair";
+
+impl Nand {
+    /// Goes on from this state, which was just loaded, as its journal says, if there is one. What was under
+    /// way at its end is torn by chance, or brought to its end where capacitors hold the chips up.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::State`]: the journal is damaged, or belongs to another state. The files are
+    /// as they were.
+    pub fn replay(&mut self, state: &Path, held_up: bool) -> Result<Replayed, Error> {
+        let path = path_of(state);
+        let failed = |source| Error::Io { path: path.clone(), attempt: "read the journal", source };
+        let Some(bytes) = self.files.read(&path).map_err(failed)? else {
+            self.lineage.replayed = Some(path);
+            return Ok(Replayed::default());
+        };
+        let journal = |found| refuse(&path, "journal", format!("{found}; {REPAIR}"));
+        let scan = frame::scan(&bytes, frame::boot()).map_err(journal)?;
+        if let Ending::Damaged { at } = scan.ending {
+            let batch = scan.batches.len() + 1;
+            let found = format!("damaged at byte {at}, in batch {batch}");
+            return Err(journal(found));
+        }
+        self.replay_scanned(&path, &scan, held_up)
+    }
+
+    /// The same, as far as the batches of this scan go.
+    pub(in crate::nand) fn replay_scanned(
+        &mut self,
+        path: &Path,
+        scan: &Scan<'_>,
+        held_up: bool,
+    ) -> Result<Replayed, Error> {
+        let skipped = match fits(scan, &self.lineage) {
+            Fits::After(batches) => batches,
+            Fits::Aside => {
+                self.lineage.replayed = Some(path.into());
+                self.lineage.aside = true;
+                return Ok(Replayed::default());
+            }
+            Fits::No => {
+                let found = format!("it goes on from another state than this; {REPAIR}");
+                return Err(refuse(path, "journal", found));
+            }
+        };
+        let (mut open, mut replayed) = (UnderWay::default(), Replayed::default());
+        for (number, batch) in (1..).zip(&scan.batches) {
+            let done = if number <= skipped {
+                follow_all(batch.records, &mut open)
+            } else {
+                replayed.batches += 1;
+                self.apply_all(batch.records, &mut open, &mut replayed.beside)
+            };
+            if let Err(refused) = done {
+                let nonsense =
+                    || refuse(path, "journal", format!("batch {number} makes no sense; {REPAIR}"));
+                return Err(refused.unwrap_or_else(nonsense));
+            }
+        }
+        self.lineage.position = scan.position(scan.batches.len() as u64);
+        self.lineage.replayed = Some(path.into());
+        self.end_open(&open, held_up);
+        Ok(replayed)
+    }
+
+    /// What was under way when the process ended.
+    fn end_open(&mut self, open: &UnderWay, held_up: bool) {
+        if !held_up {
+            open.0.iter().for_each(|(block, open)| self.tear_open(*block, *open));
+        } else {
+            let erases = open.0.iter().filter(|(_, open)| *open == Open::Erase);
+            // Whether it failed nobody has been told.
+            erases.for_each(|(block, _)| drop(self.erase(*block)));
+        }
+    }
+
+    fn apply_all(
+        &mut self,
+        batch: &[u8],
+        open: &mut UnderWay,
+        beside: &mut Option<Vec<u8>>,
+    ) -> Result<(), Refused> {
+        each(batch, |record| {
+            if record.kind == Kind::Beside {
+                *beside = Some(record.bytes.to_vec());
+            }
+            let exists = self.check(PageAt { block: record.words[0], page: 0 }).is_ok();
+            if !exists && !matches!(record.kind, Kind::Age | Kind::Beside) {
+                return Err(None);
+            }
+            record.follow(open);
+            self.apply(&record)
+        })
+    }
+
+    fn apply(&mut self, record: &Record<'_>) -> Result<(), Refused> {
+        let [block, second, third, fourth] = record.words;
+        let at = PageAt { block, page: second };
+        let done = match record.kind {
+            Kind::Program => {
+                let (data, spare) = record.bytes.split_at_checked(self.tables.data).ok_or(None)?;
+                self.program(at, Data::Kept(data), spare)
+            }
+            Kind::Whole => self.keep_whole(at, third, record.bytes),
+            Kind::Erase => self.erase(block),
+            Kind::TearProgram => self.tear_program(at, third),
+            Kind::Undo => self.undo_program(at),
+            Kind::TearErase => self.tear_erase(block, second),
+            Kind::Harm => self.spoil(at, u64::from(fourth) << 32 | u64::from(third)),
+            Kind::Broken => self.break_block(block),
+            Kind::BeginErase | Kind::End | Kind::Open | Kind::Beside => Ok(()),
+            Kind::Bad => {
+                self.mark_bad(block);
+                Ok(())
+            }
+            Kind::Wear => {
+                self.wear_out(block, second);
+                Ok(())
+            }
+            Kind::Age => {
+                self.age_to(block);
+                Ok(())
+            }
+            Kind::Reads => {
+                self.blocks[block as usize].reads = second;
+                Ok(())
+            }
+        };
+        match done {
+            Ok(()) | Err(Error::ProgramFailed { .. } | Error::EraseFailed { .. }) => Ok(()),
+            Err(error @ (Error::Io { .. } | Error::State { .. })) => Err(Some(error)),
+            Err(_) => Err(None),
+        }
+    }
+
+    /// The process ended while this was under way, nobody knows when.
+    fn tear_open(&mut self, block: u32, open: Open) {
+        let place = mix(self.tables.seeds.tears, PageAt { block, page: 0 }, self.cuts);
+        let done = Dice::new(!place).below(WHOLE.into()) as u32;
+        match open {
+            Open::Erase => drop(self.tear_erase(block, done)),
+            Open::Programs { from, count } => {
+                for page in from..from + count {
+                    // It is the last operation on its block.
+                    drop(self.tear_program(PageAt { block, page }, done));
+                }
+            }
+        }
+    }
+}
+
+/// A record taken apart.
+struct Record<'a> {
+    kind: Kind,
+    /// As many as the kind has; zeros behind.
+    words: [u32; 4],
+    bytes: &'a [u8],
+}
+
+impl Record<'_> {
+    fn read(record: &[u8]) -> Option<Record<'_>> {
+        let (kind, said) = record.split_first()?;
+        let kind = *KINDS.iter().find(|known| **known as u8 == *kind)?;
+        let count = match kind {
+            Kind::Beside => 0,
+            Kind::Erase | Kind::Bad | Kind::BeginErase | Kind::End | Kind::Age | Kind::Broken => 1,
+            Kind::Program | Kind::Undo | Kind::TearErase | Kind::Reads | Kind::Wear => 2,
+            Kind::Whole | Kind::Open | Kind::TearProgram => 3,
+            Kind::Harm => 4,
+        };
+        let (given, bytes) = said.split_at_checked(4 * count)?;
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(given.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        let fits = bytes.is_empty() || matches!(kind, Kind::Program | Kind::Whole | Kind::Beside);
+        fits.then_some(Record { kind, words, bytes })
+    }
+
+    /// What is under way behind it.
+    fn follow(&self, open: &mut UnderWay) {
+        let [block, page, count, _] = self.words;
+        match self.kind {
+            Kind::Whole | Kind::Age | Kind::Beside | Kind::Reads | Kind::Wear | Kind::Harm => {}
+            Kind::Broken => {}
+            Kind::Program => open.program(PageAt { block, page }),
+            Kind::BeginErase => open.set(block, Open::Erase),
+            Kind::Open => open.set(block, Open::Programs { from: page, count }),
+            _ => open.end(block),
+        }
+    }
+}
+
+fn each(
+    mut batch: &[u8],
+    mut take: impl FnMut(Record<'_>) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    while !batch.is_empty() {
+        let length = u32::from_le_bytes(*batch.first_chunk().ok_or(None)?) as usize;
+        let (record, rest) = batch[4..].split_at_checked(length).ok_or(None)?;
+        take(Record::read(record).ok_or(None)?)?;
+        batch = rest;
+    }
+    Ok(())
+}
+
+/// What is under way behind a batch that is in the state already.
+fn follow_all(batch: &[u8], open: &mut UnderWay) -> Result<(), Refused> {
+    each(batch, |record| {
+        record.follow(open);
+        Ok(())
+    })
+}
+
+/// Whether a journal beside this state says what this flash does not know.
+pub(in crate::nand) fn stands_in_the_way(nand: &Nand, state: &Path) -> Result<(), Error> {
+    let path: PathBuf = path_of(state);
+    if nand.lineage.replayed.as_ref() == Some(&path)
+        || nand.journal.as_ref().is_some_and(|journal| journal.path == path)
+    {
+        return Ok(());
+    }
+    let failed = |source| Error::Io { path: path.clone(), attempt: "look for a journal", source };
+    match nand.files.exists(&path).map_err(failed)? {
+        false => Ok(()),
+        true => {
+            let found = format!("it goes on from a state that was not loaded; {REPAIR}");
+            Err(refuse(&path, "journal", found))
+        }
+    }
+}
