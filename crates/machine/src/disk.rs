@@ -204,7 +204,7 @@ fn run<I: Interface>(
         }
         driver.stop().await.map_err(RunError)
     });
-    device.switch_off().keep_journal(plan)?;
+    device.switch_off().save(plan)?;
     ended
 }
 

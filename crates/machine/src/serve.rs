@@ -50,9 +50,13 @@ pub fn over_shared_memory<I: Interface>(
             connected(&format!("fault {name}: struck {struck} times"));
         }
         let mut left = device.switch_off();
-        left.keep_journal(plan)?;
+        // What was not flushed may be lost, should the process end now; the next host is told of its writes.
+        let noted = left.keep_journal(plan);
         kept = Some(left);
         connected("the host has gone");
+        if let Err(error) = noted {
+            connected(&error.to_string());
+        }
     }
 }
 
@@ -158,7 +162,12 @@ fn serve_socket<I: Interface>(
         });
         tell_end(ended, &say);
         match left {
-            Ok(Ok(left)) => kept = left,
+            Ok(Ok((left, noted))) => {
+                kept = left;
+                if let Err(error) = noted {
+                    say(&error.to_string());
+                }
+            }
             Ok(Err(error)) => return say(&error.to_string()),
             // What it knew of its contents died with it.
             Err(_) => {
@@ -168,8 +177,13 @@ fn serve_socket<I: Interface>(
     }
 }
 
-/// The life of a device for one client: from reset to reset, until the client has gone.
-fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut kept: Kept) -> Result<Kept, RunError> {
+/// The life of a device for one client: from reset to reset, until the client has gone. What it leaves, and
+/// whether all of that is in the file; if not it is still noted, and goes there when that can be written.
+fn device<I: Interface>(
+    plan: &Plan,
+    end: DeviceEnd,
+    mut kept: Kept,
+) -> Result<(Kept, Result<(), RunError>), RunError> {
     let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut port = end.port(&rt);
     loop {
@@ -178,8 +192,8 @@ fn device<I: Interface>(plan: &Plan, end: DeviceEnd, mut kept: Kept) -> Result<K
         kept = device.switch_off();
         match why {
             Either::First(Why::Left) | Either::Second(()) => {
-                kept.keep_journal(plan)?;
-                return Ok(kept);
+                let noted = kept.keep_journal(plan);
+                return Ok((kept, noted));
             }
             Either::First(Why::Reset) => {
                 rt = Rt::live(&STD_CLOCK, None, Log::Off);

@@ -6,11 +6,13 @@ mod common;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
 
 use bus::live::{self, LiveHost};
+use bus::vfio_user::{self, Sharing};
 use common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use common::{Folder, doorbell, plan, said};
 use machine::interfaces::{Driver, Interface, Nvme};
@@ -27,18 +29,22 @@ struct Server {
 impl Server {
     /// Starts to serve a state, and waits until it listens.
     fn start(folder: &Folder, case: &Case, pace: &str) -> Server {
+        let mut server = Server::behind(folder, case, "--shm", pace);
+        server.says("waiting for a host");
+        server
+    }
+
+    fn behind(folder: &Folder, case: &Case, front_end: &str, pace: &str) -> Server {
         let pace = [("medium.pace", pace), ("medium.flash.state", "drive.nand")];
         let sets = case.sets.iter().chain(&pace).map(|(key, value)| format!("{key}={value}"));
         let mut words = vec!["serve".to_owned(), case.plan.to_owned()];
-        words.extend(["--shm", "socket"].map(str::to_owned));
+        words.extend([front_end, "socket"].map(str::to_owned));
         words.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = doorbell(folder, &words);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut server = Server { child, lines };
-        server.says("waiting for a host");
-        server
+        Server { child, lines }
     }
 
     fn says(&mut self, words: &str) {
@@ -187,4 +193,36 @@ fn a_state_has_one_process_at_every_front_end() {
     let ran = said(&mut doorbell(&folder, &[&run[..], &set].concat()));
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert_ne!(std::fs::read(folder.path("drive.nand")).expect("a state"), before);
+}
+
+/// The bytes of a state and its journal, and which file the state is.
+fn files(folder: &Folder) -> (u64, u64, u64) {
+    let [state, journal] = ["drive.nand", "drive.nand.journal"]
+        .map(|name| std::fs::metadata(folder.path(name)).expect("it is there"));
+    for file in [&state, &journal] {
+        assert_eq!(file.permissions().mode() & 0o777, 0o600, "what hosts wrote is the owner's");
+    }
+    (state.ino(), state.len(), journal.len())
+}
+
+#[test]
+fn clients_that_change_little_have_little_written_and_the_state_stays() {
+    let folder = Folder::new("flash-clients");
+    let case = Case { name: "flash-clients", plan: "small-flash", sets: &[] };
+    let mut server = Server::behind(&folder, &case, "--vfio-user", "immediate");
+    let (socket, base) = (folder.path("socket"), plan("small-flash", &[]).host.memory_base);
+    server.says("waiting for a client");
+    let (state, bytes, mut journal) = files(&folder);
+    for client in 0..4 {
+        let connected = vfio_user::connect(&socket, 1 << 20, base, Sharing::Mapped);
+        server.says("a client has connected");
+        drop(connected.expect("the server accepts"));
+        server.says("the client has gone");
+        server.says("waiting for a client");
+        let now = files(&folder);
+        assert_eq!((now.0, now.1), (state, bytes), "client {client}: the state is another");
+        let written = now.2 - journal;
+        assert!(written < 2048, "client {client}: {written} bytes for a mount and an end");
+        journal = now.2;
+    }
 }

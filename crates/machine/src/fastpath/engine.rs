@@ -57,7 +57,9 @@ pub(super) fn drive(
 }
 
 fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
-    Device::start::<Fastpath, _>(shared.device(rt), Kept::new(plan)?, Clock::Wall, plan)
+    let mut kept = Kept::new(plan)?;
+    kept.keep_journal(plan)?;
+    Device::start::<Fastpath, _>(shared.device(rt), kept, Clock::Wall, plan)
 }
 
 /// What the engine's thread is made of.
