@@ -12,6 +12,7 @@ mod power_cuts;
 mod recorded;
 mod run;
 mod seen;
+mod state;
 mod watch;
 
 use std::io::Write;
@@ -75,6 +76,8 @@ enum Command {
     },
     /// Hog a disk from all cores, by every queue policy, and say what each core gets
     Diskhog(diskhog::Diskhog),
+    /// Check, repair or upgrade the file that a flash SSD is kept in
+    State(state::State),
     /// Let the power of a flash SSD fail again and again, and check what is left
     PowerCuts(power_cuts::PowerCuts),
     /// Try an NVMe controller against the specification, section by section
@@ -220,6 +223,7 @@ fn perform(command: Command) -> Result<bool, String> {
         }
         Command::Papers { name } => papers::papers(name.as_deref()),
         Command::Diskhog(typed) => diskhog::diskhog(&typed),
+        Command::State(typed) => state::state(&typed),
         Command::PowerCuts(typed) => power_cuts::power_cuts(&typed),
         Command::Conformance(typed) => conformance::conformance(&typed),
         Command::Hardware(typed) => hardware::hardware(&typed),
