@@ -2,7 +2,9 @@
 //! `tools/fuzz --long` runs them instrumented.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::sync::Once;
 
 use runtime::Dice;
 
@@ -13,8 +15,21 @@ mod plan;
 #[path = "../../../fuzz/fuzz_targets/vfio_user.rs"]
 mod vfio_user;
 
+/// As libFuzzer has it: a panic of any thread ends the process, those of the servers among them.
+fn end_at_any_panic() {
+    static HOOKED: Once = Once::new();
+    HOOKED.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            // Not by a macro, whose words the test harness would keep.
+            let _ = writeln!(std::io::stderr(), "{panic}");
+            std::process::abort();
+        }));
+    });
+}
+
 /// Each file of a folder as it is, and so many times changed: bytes turned over, cut out or put in twice.
 fn each_and_changed(folder: &str, times: u64, run: fn(&[u8])) {
+    end_at_any_panic();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let mut files: Vec<_> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -47,15 +62,15 @@ fn each_and_changed(folder: &str, times: u64, run: fn(&[u8])) {
 
 #[test]
 fn plans() {
-    each_and_changed("plans", 20, plan::run);
+    each_and_changed("plans", 50, plan::run);
 }
 
 #[test]
 fn clients_of_nbd() {
-    each_and_changed("fuzz/seeds/nbd_server", 100, nbd_server::run);
+    each_and_changed("fuzz/seeds/nbd_server", 400, nbd_server::run);
 }
 
 #[test]
 fn clients_of_vfio_user() {
-    each_and_changed("fuzz/seeds/vfio_user", 200, vfio_user::run);
+    each_and_changed("fuzz/seeds/vfio_user", 1000, vfio_user::run);
 }
