@@ -193,9 +193,9 @@ fn whole(bytes: &[u8], seed: u64, before: Position) -> Option<(Frame, &[u8])> {
     (next && checksum(records) == frame.sum).then_some((frame, records))
 }
 
-/// What it is that comes where the batch of this number should. While the machine runs, files keep the order
-/// in which they were written: only the last write can be cut short. When its power fails, what was not synced
-/// may be anything.
+/// What comes where the batch of this number should. While the machine runs, files keep the order in which
+/// they were written: only the last write can be cut short. When its power fails, what was not synced may be
+/// anything.
 fn ending(rest: &[u8], at: u64, seed: u64, wanted: u64, same_boot: bool) -> Ending {
     let torn = Ending::Torn { bytes: rest.len() as u64 };
     let damaged = Ending::Damaged { at };
