@@ -132,8 +132,10 @@ pub fn check(path: &Path) -> Result<Report, Error> {
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: too much of it is damaged.
 pub fn repair(path: &Path) -> Result<Report, Error> {
-    let mut looked = Looked::at(path)?;
     let files = Files::default();
+    let mended = mend_header(&files, path)?;
+    let mut looked = Looked::at(path)?;
+    looked.report.lines.extend(mended.iter().cloned());
     let (mut keep, mut position) = (None, None);
     if let Some(scan) = looked.scan(path) {
         let end = match scan.ending {
@@ -153,6 +155,9 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     }
     let mut report = looked.report;
     if report.damage.is_empty() {
+        if mended.is_some() {
+            return Ok(report);
+        }
         report.lines.push("nothing is damaged, and nothing was changed".into());
         return Ok(report);
     }
@@ -237,6 +242,20 @@ pub fn upgrade(path: &Path) -> Result<Report, Error> {
     }
     report.lines.push("converted to version 2".into());
     Ok(report)
+}
+
+/// A journal of which the header alone is damaged gets the one that it had. What was done, if anything.
+fn mend_header(files: &Files, path: &Path) -> Result<Option<String>, Error> {
+    let Looked { nand, journal: bytes, .. } = Looked::at(path)?;
+    let (journal, Some(bytes)) = (path_of(path), bytes) else { return Ok(None) };
+    if frame::scan(&bytes, frame::boot()).is_ok() {
+        return Ok(None);
+    }
+    let (base, generation) = (nand.lineage.id, nand.lineage.generation);
+    let Some(whole) = frame::mend(&bytes, base, generation, frame::boot()) else { return Ok(None) };
+    let kept = keep_damaged(&journal)?;
+    replace(files, &journal, &whole)?;
+    Ok(Some(format!("{kept}; its header was damaged, and is as it was")))
 }
 
 fn fits_of(nand: &Nand, journal: Option<&[u8]>) -> Option<Fits> {

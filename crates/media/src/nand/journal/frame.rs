@@ -185,6 +185,21 @@ pub(in crate::nand) fn scan(bytes: &[u8], boot: [u64; 2]) -> Result<Scan<'_>, St
     Ok(Scan { version: VERSION, first, generation, batches, synced, ending })
 }
 
+/// A journal whose header is damaged, with the one that it must have had if it goes on from this state: what
+/// was in it is known, but for the boot, and its checksum is in every frame. None: that is not the damage.
+pub(in crate::nand) fn mend(
+    bytes: &[u8],
+    base: u64,
+    generation: u64,
+    now: [u64; 2],
+) -> Option<Vec<u8>> {
+    let rest = bytes.get(HEADER_BYTES..)?;
+    let stored = [word(bytes, 4), word(bytes, 5)];
+    let headers = [stored, now].map(|boot| header(base, generation, boot));
+    let good = headers.iter().find(|header| whole(rest, word(*header, 7), first(header)).is_some());
+    Some([&good?[..], rest].concat())
+}
+
 /// The frame that is next, if it is as it was written.
 fn whole(bytes: &[u8], seed: u64, before: Position) -> Option<(Frame, &[u8])> {
     let frame = Frame::read(bytes, seed)?;
