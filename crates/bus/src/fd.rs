@@ -14,31 +14,73 @@ use crate::Memory;
 use crate::shared::REGION_ALIGN;
 use wire::BusAddr;
 
-/// Maps a part of a file, at a place of the kernel's choice. Whoever keeps it unmaps it.
-pub(crate) fn map(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    bytes: usize,
-    writable: bool,
-) -> io::Result<NonNull<u8>> {
-    let offset =
-        libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
-    let start = unsafe {
-        libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
-    };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // Larger pages where the kernel has them for shared memory; no matter if it refuses.
-    // SAFETY: the range is the mapping just made.
-    unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
-    Ok(NonNull::new(start.cast()).expect("a mapping is not at zero"))
+/// A mapping of a part of a file. The kernel maps, replaces and unmaps whole pages of the file, and those
+/// of hugetlbfs are longer than a page of the processor: the mapping is wider than what was asked for where
+/// that does not begin or end with such a page.
+pub(crate) struct Mapped {
+    /// Where the kernel's mapping begins, and how long it is.
+    whole: NonNull<u8>,
+    whole_bytes: usize,
+    /// How far behind its beginning what was asked for lies.
+    skip: usize,
 }
 
-/// A file without a name, in memory, whose length cannot change any more: a mapping of it never
-/// faults, whatever the other side does.
+impl Mapped {
+    /// Maps a part of a file, at a place of the kernel's choice.
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        bytes: usize,
+        writable: bool,
+    ) -> io::Result<Mapped> {
+        let too_large = || io::Error::from_raw_os_error(libc::EOVERFLOW);
+        let page = page_bytes(fd)?;
+        let first = offset / page * page;
+        let end =
+            offset.checked_add(bytes as u64).and_then(|end| end.checked_next_multiple_of(page));
+        let end = end.ok_or_else(too_large)?;
+        let whole_bytes = usize::try_from(end - first).map_err(|_| too_large())?;
+        let place = libc::off_t::try_from(first).map_err(|_| too_large())?;
+        let protection =
+            if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let (flags, fd) = (libc::MAP_SHARED, fd.as_raw_fd());
+        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of ours.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), whole_bytes, protection, flags, fd, place) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Larger pages where the kernel has them for shared memory; no matter if it refuses.
+        // SAFETY: the range is the mapping just made.
+        unsafe { libc::madvise(start, whole_bytes, libc::MADV_HUGEPAGE) };
+        let whole = NonNull::new(start.cast()).expect("a mapping is not at zero");
+        Ok(Mapped { whole, whole_bytes, skip: (offset - first) as usize })
+    }
+
+    /// Where the part that was asked for begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        // SAFETY: the part lies inside the mapping.
+        unsafe { self.whole.add(self.skip) }
+    }
+
+    /// Where the kernel's mapping begins, and how long it is: what may be replaced.
+    pub(crate) fn whole(&self) -> (usize, usize) {
+        (self.whole.as_ptr().addr(), self.whole_bytes)
+    }
+
+    /// Unmaps it.
+    ///
+    /// # Safety
+    /// Nothing reaches it any more, and this is done once.
+    pub(crate) unsafe fn unmap(&self) {
+        // SAFETY: the caller's promise; the range is what was mapped.
+        let unmapped = unsafe { libc::munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
+        debug_assert_eq!(unmapped, 0, "munmap: {}", io::Error::last_os_error());
+    }
+}
+
+/// A file without a name, in memory, whose length cannot change any more. Whoever has a descriptor of it may
+/// still take its pages away.
 pub(crate) struct Memfd {
     fd: OwnedFd,
     bytes: usize,
@@ -63,8 +105,8 @@ impl Memfd {
         Ok(Memfd { fd, bytes })
     }
 
-    /// One that a peer has sent. It must be sealed against shrinking, or the peer could make our
-    /// accesses fault, and hold at least `bytes` bytes.
+    /// One that a peer has sent. It must be sealed against shrinking, so that an honest peer's mistake is
+    /// seen here, and hold at least `bytes` bytes. Its mappings are [guarded](Self::map_guarded).
     pub(crate) fn from_peer(fd: OwnedFd, bytes: usize) -> io::Result<Memfd> {
         // SAFETY: a plain system call on our descriptor.
         let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
@@ -88,6 +130,12 @@ impl Memfd {
     pub(crate) fn map(&self, base: BusAddr) -> io::Result<Memory> {
         Memory::map(self.fd.as_fd(), self.bytes, base)
     }
+
+    /// Maps all of what a peer has a descriptor of, too. A seal keeps its length: but its pages may be given
+    /// back to the kernel (`FALLOC_FL_PUNCH_HOLE`), which then may have none left.
+    pub(crate) fn map_guarded(&self, base: BusAddr) -> io::Result<Memory> {
+        Memory::map_guarded(self.fd.as_fd(), 0, self.bytes, base, true)
+    }
 }
 
 impl AsFd for Memfd {
@@ -100,17 +148,34 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Whether a file's pages are memory: a file of tmpfs, an anonymous one, or of huge pages. Faulting one
-/// of these in waits for nobody; one of another kind may be served by a process (FUSE) or a network,
-/// and keep whoever touches it for as long as that likes.
-pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    const TMPFS: u32 = 0x0102_1994;
-    const HUGETLBFS: u32 = 0x9584_58f6;
+const TMPFS: u32 = 0x0102_1994;
+const HUGETLBFS: u32 = 0x9584_58f6;
+
+/// The kind of a file's file system, and the length of its blocks.
+fn file_system(fd: BorrowedFd<'_>) -> io::Result<(u32, u64)> {
     // SAFETY: all-zero is a valid value of the structure.
     let mut kind: libc::statfs = unsafe { core::mem::zeroed() };
     // SAFETY: the structure is ours, and the call fills it in.
     check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut kind) })?;
-    Ok([TMPFS, HUGETLBFS].contains(&(kind.f_type as u32)))
+    Ok((kind.f_type as u32, kind.f_bsize as u64))
+}
+
+/// Whether a file's pages are memory: a file of tmpfs, an anonymous one, or of huge pages. Faulting one
+/// of these in waits for nobody; one of another kind may be served by a process (FUSE) or a network,
+/// and keep whoever touches it for as long as that likes.
+pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok([TMPFS, HUGETLBFS].contains(&file_system(fd)?.0))
+}
+
+/// The pages in which a file is mapped: the processor's, or those of hugetlbfs, which that calls blocks.
+fn page_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let (kind, block) = file_system(fd)?;
+    if kind == HUGETLBFS {
+        return Ok(block);
+    }
+    // SAFETY: a plain call. It fails for names that there are not.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(page).map_err(|_| io::Error::last_os_error())
 }
 
 /// How long a file is.
@@ -277,7 +342,9 @@ pub(crate) fn receive(
         }
     }
     if header.msg_flags & libc::MSG_CTRUNC != 0 {
-        let text = std::format!("more than {FDS_MAX} descriptors came beside a message");
+        let text = std::format!(
+            "more descriptors came beside a message than {FDS_MAX}, or than there is room for here"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     Ok(got as usize)

@@ -25,10 +25,10 @@ enum Owner {
         layout: Layout,
     },
     #[cfg(feature = "std")]
-    Mapping,
+    Mapping(crate::fd::Mapped),
     /// A mapping of a peer's file, which may fail under us.
     #[cfg(feature = "std")]
-    Guarded(&'static crate::guard::Slot),
+    Guarded(crate::fd::Mapped, &'static crate::guard::Slot),
     Lent,
 }
 
@@ -106,8 +106,8 @@ impl Memory {
         bytes: usize,
         base: BusAddr,
     ) -> std::io::Result<Memory> {
-        let start = crate::fd::map(fd, 0, bytes, true)?;
-        let owner = Owner::Mapping;
+        let mapped = crate::fd::Mapped::new(fd, 0, bytes, true)?;
+        let (start, owner) = (mapped.start(), Owner::Mapping(mapped));
         Ok(Memory { region: Arc::new(Region { start, bytes, writable: true, owner }), base })
     }
 
@@ -121,16 +121,17 @@ impl Memory {
         base: BusAddr,
         writable: bool,
     ) -> std::io::Result<Memory> {
-        let start = crate::fd::map(fd, offset, bytes, writable)?;
-        let slot = match crate::guard::guard(start.as_ptr().addr(), bytes) {
+        let mapped = crate::fd::Mapped::new(fd, offset, bytes, writable)?;
+        let (at, length) = mapped.whole();
+        let slot = match crate::guard::guard(at, length) {
             Ok(slot) => slot,
             Err(error) => {
                 // SAFETY: the mapping was just made, and nobody has seen it.
-                unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+                unsafe { mapped.unmap() };
                 return Err(error);
             }
         };
-        let owner = Owner::Guarded(slot);
+        let (start, owner) = (mapped.start(), Owner::Guarded(mapped, slot));
         Ok(Memory { region: Arc::new(Region { start, bytes, writable, owner }), base })
     }
 
@@ -140,7 +141,7 @@ impl Memory {
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         match &self.region.owner {
-            Owner::Guarded(slot) => slot.is_lost(),
+            Owner::Guarded(_, slot) => slot.is_lost(),
             _ => false,
         }
     }
@@ -384,19 +385,17 @@ fn not_aligned(at: BusAddr) -> ! {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        match self.owner {
+        match &self.owner {
             // SAFETY: allocated with this layout, and this is the last handle.
-            Owner::Heap { block, layout } => unsafe { dealloc(block.as_ptr(), layout) },
-            // SAFETY: mapped with this length, and this is the last handle.
+            Owner::Heap { block, layout } => unsafe { dealloc(block.as_ptr(), *layout) },
+            // SAFETY: this is the last handle.
             #[cfg(feature = "std")]
-            Owner::Mapping => unsafe {
-                libc::munmap(self.start.as_ptr().cast(), self.bytes);
-            },
+            Owner::Mapping(mapped) => unsafe { mapped.unmap() },
             #[cfg(feature = "std")]
-            Owner::Guarded(slot) => {
+            Owner::Guarded(mapped, slot) => {
                 slot.release();
                 // SAFETY: as above.
-                unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+                unsafe { mapped.unmap() };
             }
             Owner::Lent => {}
         }

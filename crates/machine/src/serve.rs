@@ -53,7 +53,10 @@ pub fn over_shared_memory<I: Interface>(
         // What was not flushed may be lost, should the process end now; the next host is told of its writes.
         let noted = left.keep_journal(plan);
         kept = Some(left);
-        connected("the host has gone");
+        match client.has_lost_memory() {
+            true => connected("the host was let go: its memory has no more pages"),
+            false => connected("the host has gone"),
+        }
         if let Err(error) = noted {
             connected(&error.to_string());
         }

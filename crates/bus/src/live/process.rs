@@ -15,6 +15,7 @@ use std::time::Duration;
 use std::vec::Vec;
 
 use super::{Shared, Window};
+use crate::Memory;
 use crate::fd::{self, Memfd};
 use wire::BusAddr;
 
@@ -48,6 +49,8 @@ fn fail<T>(socket: &Path, doing: &str, error: &dyn fmt::Display) -> Result<T, Pr
 pub struct Client {
     socket: UnixStream,
     path: PathBuf,
+    /// What both have a descriptor of: either may take its pages away.
+    memory: [Memory; 2],
     /// The register window, until the host has been handed it.
     window: Option<(Memfd, u32)>,
 }
@@ -62,8 +65,18 @@ impl Client {
         sent.or_else(|error| fail(&self.path, "handing out the register window", &error))
     }
 
-    /// Whether the other process has closed its end: it has ended or was killed.
+    /// Whether the other process has taken pages of the shared memory away, and the kernel had none to fill
+    /// the hole with: what is read there are zeros from then on.
+    pub fn has_lost_memory(&self) -> bool {
+        self.memory.iter().any(Memory::is_lost)
+    }
+
+    /// Whether nothing more is to be had of the other process: it has closed its end, by itself or because it
+    /// was killed, or [its memory is lost](Self::has_lost_memory).
     pub fn is_gone(&mut self) -> bool {
+        if self.has_lost_memory() {
+            return true;
+        }
         match self.socket.read(&mut [0; 16]) {
             Ok(0) => true,
             Ok(_) => false,
@@ -106,7 +119,8 @@ impl Server {
         match greet_host(&socket, register_bytes) {
             Ok((shared, window)) => {
                 let window = Some((window, register_bytes));
-                Ok((shared, Client { socket, path: self.path.clone(), window }))
+                let memory = shared_memory(&shared);
+                Ok((shared, Client { socket, path: self.path.clone(), memory, window }))
             }
             Err(error) => fail(&self.path, "a client's greeting", &error),
         }
@@ -119,15 +133,19 @@ impl Drop for Server {
     }
 }
 
+fn shared_memory(shared: &Shared) -> [Memory; 2] {
+    [shared.host_memory.clone(), shared.window.memory.clone()]
+}
+
 fn greet_host(socket: &UnixStream, register_bytes: u32) -> io::Result<(Shared, Memfd)> {
     socket.set_read_timeout(Some(GREETING))?;
     let mut greeting = [0; 24];
     let fd = receive(socket, &mut greeting)?;
     let [base, bytes] = check_greeting(&greeting)?;
     let bytes = usize::try_from(bytes).map_err(|_| invalid("the peer's memory is too large"))?;
-    let host_memory = Memfd::from_peer(fd, bytes)?.map(BusAddr(base))?;
+    let host_memory = Memfd::from_peer(fd, bytes)?.map_guarded(BusAddr(base))?;
     let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
-    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes, masks: None };
+    let window = Window { memory: memfd.map_guarded(BusAddr(0))?, register_bytes, masks: None };
     Ok((Shared { host_memory, window, others: Arc::default() }, memfd))
 }
 
@@ -142,7 +160,10 @@ pub fn connect(
         Err(error) => return fail(path, "connecting", &error),
     };
     match greet_device(&socket, memory_bytes, memory_base) {
-        Ok(shared) => Ok((shared, Client { socket, path: path.into(), window: None })),
+        Ok(shared) => {
+            let memory = shared_memory(&shared);
+            Ok((shared, Client { socket, path: path.into(), memory, window: None }))
+        }
         Err(error) => fail(path, "greeting the device", &error),
     }
 }
@@ -167,8 +188,8 @@ fn greet_device(
     }
     let memfd = Memfd::from_peer(fd, bytes)?;
     socket.set_nonblocking(true)?;
-    let window = Window { memory: memfd.map(BusAddr(0))?, register_bytes, masks: None };
-    Ok(Shared { host_memory: memory.map(memory_base)?, window, others: Arc::default() })
+    let window = Window { memory: memfd.map_guarded(BusAddr(0))?, register_bytes, masks: None };
+    Ok(Shared { host_memory: memory.map_guarded(memory_base)?, window, others: Arc::default() })
 }
 
 /// Sends a greeting with a memory's descriptor beside it.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::common::{Folder, doorbell};
 
@@ -20,7 +20,7 @@ pub const SETS: [&str; 8] = [
 
 /// See the module's text. Killed when dropped; then it must not have said anything on standard error.
 pub struct Server {
-    child: Child,
+    pub child: Child,
     lines: BufReader<ChildStdout>,
     pub socket: PathBuf,
 }
@@ -28,10 +28,15 @@ pub struct Server {
 impl Server {
     /// Starts to serve, in memory or on an image, and waits until it listens.
     pub fn start(folder: &Folder, image: Option<&Path>) -> Server {
-        let socket = folder.path("socket");
         let file = image.map(|image| format!("medium.file={:?}", image.display().to_string()));
         let mut command = doorbell(folder, &["serve", "live", "--vfio-user", "socket"]);
         command.args(SETS).args(file.iter().flat_map(|set| ["--set", set]));
+        Server::begin(folder, command)
+    }
+
+    /// The same, by this command.
+    pub fn begin(folder: &Folder, mut command: Command) -> Server {
+        let socket = folder.path("socket");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -52,6 +57,19 @@ impl Server {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line of the server");
         assert!(line.contains(words), "{words:?} was expected in {line:?}");
+    }
+
+    /// Reads what the server says away, until a line holds this: how many lines there were before it.
+    pub fn says_before_long(&mut self, words: &str) -> usize {
+        for before in 0.. {
+            let mut line = String::new();
+            let bytes = self.lines.read_line(&mut line).expect("a line of the server");
+            assert!(bytes > 0, "the server has ended: {}", self.errors());
+            if line.contains(words) {
+                return before;
+            }
+        }
+        unreachable!("the server goes on for ever")
     }
 
     /// Reads what the server says away, until it waits for the next client.
