@@ -6,7 +6,9 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::vec::Vec;
 
@@ -236,6 +238,70 @@ impl AsFd for Eventfd {
     }
 }
 
+/// The address of a path.
+fn address_of(path: &Path) -> io::Result<libc::sockaddr_un> {
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let (bytes, room) = (path.as_os_str().as_bytes(), address.sun_path.len());
+    if bytes.is_empty() || bytes.len() >= room || bytes.contains(&0) {
+        let text = std::format!("a path of {} bytes: 1 to {} were expected", bytes.len(), room - 1);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    Ok(address)
+}
+
+fn unix_socket(flags: i32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: a plain system call.
+    let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Listens at a path where only the owner's processes may connect: the file has mode 0600 from its first moment
+/// on, as Linux gives it the socket's own mode, and the process's umask, which all its threads share, stays.
+pub(crate) fn listen_for_owner(path: &Path) -> io::Result<UnixListener> {
+    let (address, socket) = (address_of(path)?, unix_socket(0)?);
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: plain system calls on our descriptor; the address is ours, and as long as is said.
+    unsafe {
+        check(libc::fchmod(socket.as_raw_fd(), 0o600))?;
+        check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes))?;
+        check(libc::listen(socket.as_raw_fd(), libc::SOMAXCONN))?;
+    }
+    Ok(UnixListener::from(socket))
+}
+
+/// Connects to whoever listens at a path, and never waits: `WouldBlock` says that too many do.
+pub(crate) fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
+    let (address, socket) = (address_of(path)?, unix_socket(libc::SOCK_NONBLOCK)?);
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: a plain system call on our descriptor; the address is ours, and as long as is said.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
+    Ok(UnixStream::from(socket))
+}
+
+/// Has the kernel ask the other end of a TCP connection whether it is there: after so many seconds of silence, then
+/// every so many, until so many have not been answered.
+pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) -> io::Result<()> {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, every),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count),
+    ];
+    for (level, name, value) in options {
+        let (value, bytes) = ((&raw const value).cast(), size_of::<i32>() as libc::socklen_t);
+        // SAFETY: a plain system call that reads a number of ours.
+        check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, bytes) })?;
+    }
+    Ok(())
+}
+
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
@@ -307,7 +373,8 @@ pub(crate) fn send(
 /// Receives what there is of a message, and the descriptors beside it; says how many bytes.
 ///
 /// # Errors
-/// Among others, if there were more descriptors than [`FDS_MAX`]: those that came are closed.
+/// Among others, if there were more descriptors than [`FDS_MAX`], or than this process has room for: those that
+/// came are closed.
 pub(crate) fn receive(
     socket: &UnixStream,
     message: &mut [u8],

@@ -43,6 +43,8 @@ mod fd;
 mod guard;
 pub mod link;
 #[cfg(feature = "std")]
+pub mod listen;
+#[cfg(feature = "std")]
 pub mod live;
 mod masks;
 pub mod pci;

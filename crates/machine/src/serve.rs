@@ -1,6 +1,8 @@
 //! Devices that other processes drive.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use bus::live;
 use bus::vfio_user::{self, DeviceEnd, Ended, Function, Session, Sharing, Why};
@@ -104,6 +106,7 @@ pub fn over_vfio_user<I: Interface>(
     for (number, socket) in sockets.iter().enumerate() {
         let plan = plan_of(plan, number);
         let server = vfio_user::Server::bind(socket).map_err(RunError::of)?;
+        let server = server.one_of(sockets.len());
         let mut kept = Kept::new(&plan)?;
         kept.keep_journal(&plan)?;
         served.push((socket, server, kept, plan));
@@ -111,9 +114,12 @@ pub fn over_vfio_user<I: Interface>(
     std::thread::scope(|scope| {
         for (socket, server, kept, plan) in served {
             let (function, say) = (&function, &say);
-            scope.spawn(move || {
+            let serving = std::thread::Builder::new().spawn_scoped(scope, move || {
                 serve_socket::<I>(&plan, &server, function, kept, |what| say(socket, what));
             });
+            if let Err(error) = serving {
+                say(socket, &format!("nobody is served here: a thread for it: {error}"));
+            }
         }
     });
     Err(RunError("every socket's thread has ended".into()))
@@ -155,14 +161,30 @@ fn serve_socket<I: Interface>(
     mut kept: Kept,
     say: impl Fn(&str),
 ) {
+    // Where the device's thread finds it, so that it is still there if there is no such thread.
+    let place = Mutex::new(None);
     loop {
         let mut session = next_client(server, function, &say);
         let end = session.device_end();
-        let (left, ended) = std::thread::scope(|scope| {
-            let device = scope.spawn(move || device::<I>(plan, end, kept));
+        place.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
+        let taken = || place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let served = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("device".into());
+            let thread = thread.spawn_scoped(scope, || {
+                device::<I>(plan, end, taken().expect("it was put there for this thread"))
+            })?;
             let ended = session.run(server);
-            (device.join(), ended)
+            Ok::<_, io::Error>((thread.join(), ended))
         });
+        let (left, ended) = match served {
+            Ok(served) => served,
+            // The system's limit, for now: the next client may have one.
+            Err(error) => {
+                say(&format!("the client was let go: a thread for its device: {error}"));
+                kept = taken().expect("no thread has taken it");
+                continue;
+            }
+        };
         tell_end(ended, &say);
         match left {
             Ok(Ok((left, noted))) => {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ::device::nvme::CONTROLLERS_MAX;
-use bus::vfio_user::{self, DeviceEnd, Function, Why};
+use bus::vfio_user::{self, DeviceEnd, Function, VfioUserError, Why};
 use runtime::{Log, Rt, STD_CLOCK};
 
 use crate::device::{self, Device, Kept};
@@ -45,8 +45,9 @@ pub fn to_all<I: Interface>(
             "{origin}: faults: found some, expected none: what several hosts share has none"
         )));
     }
-    let servers = sockets.iter().map(|socket| vfio_user::Server::bind(socket));
-    let servers = servers.collect::<Result<Vec<_>, _>>().map_err(RunError::of)?;
+    let servers =
+        sockets.iter().map(|socket| Ok(vfio_user::Server::bind(socket)?.one_of(sockets.len())));
+    let servers = servers.collect::<Result<Vec<_>, VfioUserError>>().map_err(RunError::of)?;
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -55,7 +56,12 @@ pub fn to_all<I: Interface>(
     std::thread::scope(|scope| {
         for (number, (socket, server)) in (1..).zip(sockets.iter().zip(&servers)) {
             let (function, give, say) = (&function, give.clone(), &say);
-            scope.spawn(move || attend(number, server, function, &give, |what| say(socket, what)));
+            let attending = std::thread::Builder::new().spawn_scoped(scope, move || {
+                attend(number, server, function, &give, |what| say(socket, what));
+            });
+            if let Err(error) = attending {
+                say(socket, &format!("nobody is served here: a thread for it: {error}"));
+            }
         }
         drop(give);
         // Should it panic, all of it goes, and each session sees that its device has.

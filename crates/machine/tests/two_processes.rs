@@ -6,6 +6,7 @@ mod common;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use bus::live::{self, LiveHost};
 use common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
+use common::system::{self, Limit};
 use common::{Folder, Said, doorbell, plan, said};
 use machine::interfaces::{Driver, Interface, Nvme};
 use machine::plan::Plan;
@@ -249,4 +251,90 @@ fn what_was_flushed_before_the_device_was_killed_is_there_afterwards() {
         server.says("a host has connected");
         server.says("the host has gone");
     }
+}
+
+#[test]
+fn silent_hosts_keep_nobody_waiting() {
+    let folder = Folder::new("silence");
+    let mut server = Server::start(&folder, None);
+    // 5 s for each would be longer than a host waits for its welcome.
+    let crowd: Vec<_> = (0..100)
+        .map(|_| UnixStream::connect(&server.socket).expect("the server listens"))
+        .collect();
+    let job = verified(&folder, 1_000);
+    assert_clean(&said(&mut client(&folder, &job, &[])));
+    server.says("a host has connected");
+    drop(crowd);
+    assert!(server.lives());
+}
+
+#[test]
+fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
+    let folder = Folder::new("emfile");
+    let mut server = Server::start(&folder, None);
+    let before = system::limit(&server.child, Limit::Descriptors, 4);
+    let crowd: Vec<_> = (0..20)
+        .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
+        .collect();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(crowd);
+    system::limit(&server.child, Limit::Descriptors, before);
+    let job = verified(&folder, 1_000);
+    assert_clean(&said(&mut client(&folder, &job, &[])));
+    assert!(server.lives());
+    let mut lines = 0;
+    loop {
+        let mut line = String::new();
+        server.lines.read_line(&mut line).expect("a line of the server");
+        if line.ends_with("a host has connected\n") {
+            break;
+        }
+        lines += 1;
+    }
+    // What it says of accepting, once, and of each that has gone; and that it waits.
+    assert!(lines <= 2 * 21, "{lines} lines");
+}
+
+/// A host by hand: its memory is a huge page, of which it gives back what it has promised to keep.
+#[test]
+fn a_host_that_takes_its_memory_away_is_let_go_and_the_next_is_served() {
+    let test = "memory that is taken away";
+    let Some(memory) = system::huge_or_skip(1, test) else { return };
+    let folder = Folder::new("taken");
+    let mut server = Server::start(&folder, None);
+    system::seal_length(&memory);
+    let host = UnixStream::connect(&server.socket).expect("the server listens");
+    const BASE: u64 = 1 << 32;
+    let mut greeting = [&b"DOOR"[..], &1_u32.to_le_bytes(), &BASE.to_le_bytes()].concat();
+    greeting.extend((1_u64 << 20).to_le_bytes());
+    let window = system::exchange(&host, &greeting, &memory);
+    server.says("a host has connected");
+    let set = |at, value: u64| {
+        use std::os::unix::fs::FileExt;
+        window
+            .write_all_at(&value.to_le_bytes()[..if at < 0x28 { 4 } else { 8 }], at)
+            .expect("ours");
+    };
+    let ready = || {
+        use std::os::unix::fs::FileExt;
+        let mut word = [0; 4];
+        window.read_exact_at(&mut word, 0x1c).expect("ours");
+        word[0] & 1 != 0
+    };
+    set(0x24, 0x000f_000f);
+    set(0x28, BASE);
+    set(0x30, BASE + 4096);
+    set(0x14, 0x0046_0001);
+    while !ready() {
+        assert!(server.lives());
+        std::thread::yield_now();
+    }
+    let Some(taken) = system::take_away(&memory, 0) else { return };
+    set(0x1000, 1);
+    server.says("the host was let go: its memory has no more pages");
+    server.says("waiting for a host");
+    drop((taken, host));
+    let job = verified(&folder, 1_000);
+    assert_clean(&said(&mut client(&folder, &job, &[])));
+    assert!(server.lives());
 }

@@ -6,10 +6,10 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::string::String;
+use std::string::{String, ToString};
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec::Vec;
@@ -17,14 +17,15 @@ use std::vec::Vec;
 use super::{Shared, Window};
 use crate::Memory;
 use crate::fd::{self, Memfd};
+use crate::listen::{Acceptor, Handshake, Step};
 use wire::BusAddr;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"DOOR");
 const VERSION: u32 = 1;
 /// The longest register window that a device may announce.
 const REGISTER_BYTES_MAX: u32 = 1 << 20;
-/// How long a peer may take for its greeting.
-const GREETING: Duration = Duration::from_secs(5);
+/// How long a server may take for its greeting: it greets one host after another, and serves one at a time.
+const WELCOME: Duration = Duration::from_secs(5);
 
 /// Why two processes do not share a bus.
 #[derive(Debug)]
@@ -87,49 +88,64 @@ impl Client {
     }
 }
 
-/// The device's side: accepts one host after another.
+/// The device's side: accepts one host after another. Those that have connected and not yet greeted are waited
+/// for together, each for [`GREETING`](crate::listen::GREETING) at most.
 pub struct Server {
-    listener: UnixListener,
-    path: PathBuf,
+    hosts: Acceptor<Host>,
+}
+
+/// A host that has not yet greeted.
+struct Host(UnixStream);
+
+impl AsFd for Host {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Handshake for Host {
+    type Whole = (UnixStream, [u8; 24], OwnedFd);
+
+    fn begin(socket: UnixStream) -> io::Result<Host> {
+        socket.set_nonblocking(true)?;
+        Ok(Host(socket))
+    }
+
+    /// A greeting comes in one piece.
+    fn advance(self) -> Result<Step<Host>, String> {
+        let mut greeting = [0; 24];
+        match receive(&self.0, &mut greeting) {
+            Ok(fd) => Ok(Step::Whole((self.0, greeting, fd))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step::Part(self)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
 }
 
 impl Server {
-    /// Listens at a path. A socket that a dead server has left there is replaced.
+    /// Listens at a path, for hosts of this user. A socket that a dead server has left there is replaced.
     pub fn bind(path: &Path) -> Result<Server, ProcessError> {
-        if UnixStream::connect(path).is_ok() {
-            return fail(path, "binding", &"another server listens here");
-        }
-        let stale = std::fs::symlink_metadata(path)
-            .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
-        if stale && let Err(error) = std::fs::remove_file(path) {
-            return fail(path, "removing the socket of a dead server", &error);
-        }
-        match UnixListener::bind(path) {
-            Ok(listener) => Ok(Server { listener, path: path.into() }),
-            Err(error) => fail(path, "binding", &error),
+        match Acceptor::bind(path) {
+            Ok(hosts) => Ok(Server { hosts }),
+            Err(what) => Err(ProcessError { socket: path.into(), what }),
         }
     }
 
     /// Waits for a host and takes its memory. The host goes on when it is [welcomed](Client::welcome).
     pub fn accept(&self, register_bytes: u32) -> Result<(Shared, Client), ProcessError> {
-        let (socket, _) = match self.listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => return fail(&self.path, "accepting", &error),
+        let path = self.hosts.path();
+        let (socket, greeting, fd) = match self.hosts.next() {
+            Ok(come) => come,
+            Err(what) => return Err(ProcessError { socket: path.into(), what }),
         };
-        match greet_host(&socket, register_bytes) {
+        match greet_host(&greeting, fd, register_bytes) {
             Ok((shared, window)) => {
-                let window = Some((window, register_bytes));
                 let memory = shared_memory(&shared);
-                Ok((shared, Client { socket, path: self.path.clone(), memory, window }))
+                let window = Some((window, register_bytes));
+                Ok((shared, Client { socket, path: path.into(), memory, window }))
             }
-            Err(error) => fail(&self.path, "a client's greeting", &error),
+            Err(error) => fail(path, "a client's greeting", &error),
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -137,11 +153,12 @@ fn shared_memory(shared: &Shared) -> [Memory; 2] {
     [shared.host_memory.clone(), shared.window.memory.clone()]
 }
 
-fn greet_host(socket: &UnixStream, register_bytes: u32) -> io::Result<(Shared, Memfd)> {
-    socket.set_read_timeout(Some(GREETING))?;
-    let mut greeting = [0; 24];
-    let fd = receive(socket, &mut greeting)?;
-    let [base, bytes] = check_greeting(&greeting)?;
+fn greet_host(
+    greeting: &[u8; 24],
+    fd: OwnedFd,
+    register_bytes: u32,
+) -> io::Result<(Shared, Memfd)> {
+    let [base, bytes] = check_greeting(greeting)?;
     let bytes = usize::try_from(bytes).map_err(|_| invalid("the peer's memory is too large"))?;
     let host_memory = Memfd::from_peer(fd, bytes)?.map_guarded(BusAddr(base))?;
     let memfd = Memfd::new("doorbell-registers", Window::bytes(register_bytes))?;
@@ -173,7 +190,7 @@ fn greet_device(
     memory_bytes: usize,
     memory_base: BusAddr,
 ) -> io::Result<Shared> {
-    socket.set_read_timeout(Some(GREETING))?;
+    socket.set_read_timeout(Some(WELCOME))?;
     let memory = Memfd::new("doorbell-host", memory_bytes)?;
     send(socket, &greeting_of(memory_base.0, memory.bytes() as u64), &memory)?;
     let mut greeting = [0; 24];

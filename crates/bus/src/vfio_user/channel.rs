@@ -12,13 +12,32 @@ use wire::vfio_user::Header;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::limits;
-use crate::fd::{self, Until};
+use crate::fd::{self, FDS_MAX, Until};
+use crate::listen::milliseconds;
 
 /// A message, and the descriptors that came beside it.
 pub(super) struct Message {
     pub header: Header,
     pub payload: Vec<u8>,
     pub fds: Vec<OwnedFd>,
+}
+
+/// What has come of a message, of which there may be more to come.
+#[derive(Default)]
+pub(super) struct Incoming {
+    header: Header,
+    payload: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    /// Bytes that have come, of the header and of what follows.
+    done: usize,
+}
+
+/// How far a message has come.
+pub(super) enum Advance {
+    Whole(Message),
+    Part,
+    /// The other end has gone, and had not begun one.
+    Gone,
 }
 
 /// One end of a connection. It never waits longer than it is told to.
@@ -34,59 +53,63 @@ impl Channel {
 
     /// Receives a message: waits until one begins, then for all of it. None: the other end has gone.
     pub fn receive(&self, begin: Span, whole: Span) -> Result<Option<Message>, String> {
-        let (mut header, mut fds) = (Header::default(), Vec::new());
-        let begin = STD_CLOCK.now() + begin;
-        let Some(first) = self.some(header.as_mut_bytes(), &mut fds, begin)? else {
-            return Ok(None);
-        };
-        // The time for the rest is counted from when it begins.
-        let end = STD_CLOCK.now() + whole;
-        self.rest(&mut header.as_mut_bytes()[first..], &mut fds, end)?;
-        let bytes = header.bytes.get() as usize;
-        if !(Header::BYTES..=limits::MESSAGE_BYTES_MAX).contains(&bytes) {
-            return Err(format!(
-                "a message of {bytes} bytes: {} to {} were expected",
-                Header::BYTES,
-                limits::MESSAGE_BYTES_MAX
-            ));
-        }
-        let mut payload = std::vec![0; bytes - Header::BYTES];
-        self.rest(&mut payload, &mut fds, end)?;
-        Ok(Some(Message { header, payload, fds }))
-    }
-
-    /// Fills `to`, which belongs to a message that has begun.
-    fn rest(&self, to: &mut [u8], fds: &mut Vec<OwnedFd>, end: Time) -> Result<(), String> {
-        let (mut done, whole) = (0, to.len());
-        while done < whole {
-            match self.some(&mut to[done..], fds, end)? {
-                Some(bytes) => done += bytes,
-                None => return Err("the other end has gone in the middle of a message".into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Some bytes; none if the other end has gone.
-    fn some(
-        &self,
-        to: &mut [u8],
-        fds: &mut Vec<OwnedFd>,
-        end: Time,
-    ) -> Result<Option<usize>, String> {
+        let (mut incoming, mut end) = (Incoming::default(), STD_CLOCK.now() + begin);
+        let mut begun = false;
         loop {
+            match self.advance(&mut incoming)? {
+                Advance::Whole(message) => return Ok(Some(message)),
+                Advance::Gone => return Ok(None),
+                Advance::Part => {}
+            }
+            if !begun && incoming.done > 0 {
+                // The time for the rest is counted from when it begins.
+                (begun, end) = (true, STD_CLOCK.now() + whole);
+            }
+            self.wait(Until::Readable, end, "a message, or the rest of one")?;
+        }
+    }
+
+    /// Takes in what has come of a message, without waiting.
+    pub fn advance(&self, incoming: &mut Incoming) -> Result<Advance, String> {
+        let gone = |done| match done {
+            0 => Ok(Advance::Gone),
+            _ => Err("the other end has gone in the middle of a message".into()),
+        };
+        loop {
+            let Incoming { header, payload, fds, done } = incoming;
+            let to = match done.checked_sub(Header::BYTES) {
+                None => &mut header.as_mut_bytes()[*done..],
+                Some(of_payload) if of_payload < payload.len() => &mut payload[of_payload..],
+                Some(_) => {
+                    let Incoming { header, payload, fds, .. } = core::mem::take(incoming);
+                    return Ok(Advance::Whole(Message { header, payload, fds }));
+                }
+            };
             match fd::receive(&self.socket, to, fds) {
-                Ok(0) => return Ok(None),
-                Ok(bytes) => return Ok(Some(bytes)),
+                Ok(0) => return gone(*done),
+                Ok(bytes) => *done += bytes,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => {
-                        self.wait(Until::Readable, end, "a message, or the rest of one")?;
-                    }
-                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => return Ok(Advance::Part),
+                    io::ErrorKind::Interrupted => continue,
                     // What a process that dies leaves behind.
-                    io::ErrorKind::ConnectionReset => return Ok(None),
+                    io::ErrorKind::ConnectionReset => return gone(*done),
                     _ => return Err(format!("receiving a message: {error}")),
                 },
+            }
+            if fds.len() > FDS_MAX {
+                // Each part of it may bring as many.
+                return Err(format!("more than {FDS_MAX} descriptors beside one message"));
+            }
+            if *done == Header::BYTES {
+                let bytes = header.bytes.get() as usize;
+                if !(Header::BYTES..=limits::MESSAGE_BYTES_MAX).contains(&bytes) {
+                    return Err(format!(
+                        "a message of {bytes} bytes: {} to {} were expected",
+                        Header::BYTES,
+                        limits::MESSAGE_BYTES_MAX
+                    ));
+                }
+                payload.resize(bytes - Header::BYTES, 0);
             }
         }
     }
@@ -126,9 +149,7 @@ impl Channel {
         if left == Span::ZERO {
             return Err(format!("the other end keeps us waiting for {what}"));
         }
-        // Rounded up, so that the last wait does not spin.
-        let ms = (left.as_ns() / 1_000_000 + 1).min(i32::MAX as u64) as i32;
-        fd::wait(&[(self.socket.as_fd(), until)], ms, &mut Vec::new());
+        fd::wait(&[(self.socket.as_fd(), until)], milliseconds(left), &mut Vec::new());
         Ok(())
     }
 }

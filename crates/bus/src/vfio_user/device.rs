@@ -67,11 +67,12 @@ impl DeviceEnd {
         desk: Arc<Desk>,
         registers: Registers,
         signalling: Arc<Signalling>,
+        maps_max: usize,
     ) -> DeviceEnd {
         DeviceEnd(State {
             desk,
             registers,
-            table: RefCell::default(),
+            table: RefCell::new(Table::new(maps_max)),
             vectors: RefCell::new(Vectors::new(signalling)),
             bus_master: Cell::new(false),
             accesses: RefCell::default(),

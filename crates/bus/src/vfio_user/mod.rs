@@ -49,8 +49,10 @@ pub use session::{Ended, Session};
 pub mod limits {
     use runtime::Span;
 
-    /// Mappings of a client's memory at once: the protocol's own number.
-    pub const DMA_MAPS_MAX: usize = 65_535;
+    /// Mappings of clients' memory at once, of all sockets of a process together; each socket has an equal
+    /// share. A process has 65,530 of Linux (`vm.max_map_count`, as it comes): the other half is for what it
+    /// needs itself, and for what the kernel splits.
+    pub const DMA_MAPS_MAX: usize = 32_000;
     /// Descriptors beside one message that we take.
     pub const MESSAGE_FDS_MAX: usize = 8;
     /// Bytes of data in one message, either way.
@@ -67,7 +69,7 @@ pub mod limits {
     /// Interrupt vectors of a function.
     pub const VECTORS: u16 = 64;
     /// How long a client may take for its first message.
-    pub const GREETING: Span = Span::ms(5_000);
+    pub const GREETING: Span = crate::listen::GREETING;
     /// How long the rest of a message may take, once it has begun, and how long a peer may leave no
     /// room for one of ours.
     pub const MESSAGE: Span = Span::ms(5_000);
@@ -81,6 +83,7 @@ pub mod limits {
         // One message of the largest size fits among those that wait.
         assert!(MESSAGE_BYTES_MAX < WAITING_BYTES_MAX);
         assert!(DMA.0 < ANSWER.0);
+        assert!(2 * DMA_MAPS_MAX < 65_530);
     };
 }
 

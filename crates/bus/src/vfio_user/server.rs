@@ -4,69 +4,106 @@ use std::fmt::Display;
 use std::format;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::string::String;
 
+use runtime::Span;
+
+use super::channel::{Advance, Channel, Incoming, Message};
 use super::function::Function;
 use super::session::Session;
-use super::{VfioUserError, channel::Channel};
+use super::{VfioUserError, limits};
+use crate::listen::{Acceptor, Handshake, Step};
 
 /// Listens at a path. Removes the socket when dropped.
 pub struct Server {
-    listener: UnixListener,
-    path: PathBuf,
+    clients: Acceptor<Client>,
+    maps_max: usize,
+}
+
+/// A client that has not yet sent its first message.
+struct Client {
+    channel: Channel,
+    incoming: Incoming,
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Handshake for Client {
+    type Whole = (Channel, Message);
+
+    fn begin(socket: UnixStream) -> io::Result<Client> {
+        Ok(Client { channel: Channel::new(socket)?, incoming: Incoming::default() })
+    }
+
+    fn advance(mut self) -> Result<Step<Client>, String> {
+        match self.channel.advance(&mut self.incoming)? {
+            Advance::Whole(message) => Ok(Step::Whole((self.channel, message))),
+            Advance::Part => Ok(Step::Part(self)),
+            Advance::Gone => Err("the client has gone".into()),
+        }
+    }
 }
 
 impl Server {
-    /// Listens at a path. A socket that a dead server has left there is replaced.
+    /// Listens at a path, for clients of this user. A socket that a dead server has left there is replaced.
     ///
     /// # Errors
     /// If another server listens there, or there is something else.
     pub fn bind(path: &Path) -> Result<Server, VfioUserError> {
-        if UnixStream::connect(path).is_ok() {
-            return fail(path, "binding", &"another server listens here");
-        }
-        let stale = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-        if stale && let Err(error) = std::fs::remove_file(path) {
-            return fail(path, "removing the socket of a dead server", &error);
-        }
-        match UnixListener::bind(path) {
-            Ok(listener) => Ok(Server { listener, path: path.into() }),
-            Err(error) => fail(path, "binding", &error),
+        match Acceptor::bind(path) {
+            Ok(clients) => Ok(Server { clients, maps_max: limits::DMA_MAPS_MAX }),
+            Err(what) => Err(VfioUserError { socket: path.into(), what }),
         }
     }
 
-    /// Waits for a client, and agrees with it on a version.
+    /// The same, of a process that serves so many sockets: the clients of each may have an equal share of
+    /// [`limits::DMA_MAPS_MAX`], so that none takes the mappings of another.
+    #[must_use]
+    pub fn one_of(self, servers: usize) -> Server {
+        Server { maps_max: limits::DMA_MAPS_MAX / servers.max(1), ..self }
+    }
+
+    /// Waits for a client, and agrees with it on a version. Those that have connected and said nothing are
+    /// waited for together.
     ///
     /// # Errors
-    /// If the client's first message makes no sense. The next client may be better.
+    /// If a client's first message makes no sense or does not come, or none can be accepted. The next client
+    /// may be better.
     pub fn accept(&self, function: &Function) -> Result<Session, VfioUserError> {
-        let accepted = self.listener.set_nonblocking(false).and_then(|()| self.listener.accept());
-        let channel = accepted.and_then(|(socket, _)| Channel::new(socket));
-        let session = match channel {
-            Ok(channel) => Session::greet(channel, function),
-            Err(error) => return fail(&self.path, "accepting", &error),
+        let path = self.clients.path();
+        let (channel, message) = match self.clients.next() {
+            Ok(come) => come,
+            Err(what) => return Err(VfioUserError { socket: path.into(), what }),
         };
-        session.or_else(|error| fail(&self.path, "a client's greeting", &error))
+        // It is one after the other: whoever else has come is not kept waiting, and leaves its descriptors to a
+        // client that has agreed.
+        let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
+            self.turn_away();
+            Session::new(channel, transfer_bytes, function, self.maps_max)
+        });
+        session.or_else(|error| fail(path, "a client's greeting", &error))
     }
 
     /// Turns away whoever else has connected.
     pub(super) fn turn_away(&self) {
-        let _ = self.listener.set_nonblocking(true);
-        while self.listener.accept().is_ok() {}
+        self.clients.turn_away();
+    }
+
+    /// For how long there is no use in asking whether somebody has connected.
+    pub(super) fn rest(&self) -> Span {
+        self.clients.rest()
     }
 }
 
 impl AsFd for Server {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.clients.as_fd()
     }
 }
 

@@ -27,6 +27,7 @@ use super::vectors::Signalling;
 use super::version::{self, Limits};
 use super::{answers::Done, answers::Face, limits};
 use crate::fd::{self, Until};
+use crate::listen::milliseconds;
 
 /// Accesses to the client's memory that are under way at once.
 const ACCESSES: usize = 64;
@@ -80,39 +81,55 @@ pub enum Ended {
 }
 
 impl Session {
-    /// Agrees with a client on a version.
-    pub(super) fn greet(channel: Channel, function: &Function) -> Result<Session, String> {
-        let Some(message) = channel.receive(limits::GREETING, limits::GREETING)? else {
-            return Err("the client has gone".into());
-        };
+    /// Agrees with a client on a version, by its first message: how many bytes of data one of its messages takes.
+    pub(super) fn agree(
+        channel: &Channel,
+        message: Message,
+        maps_max: usize,
+    ) -> Result<usize, String> {
         let Message { header, payload, .. } = message;
-        let refuse = |channel: &Channel, why: String| {
+        let refuse = |why: String| {
             let _ = channel.send(&header.failure(errno::EINVAL), &[], &[]);
             Err(why)
         };
         let first = header.is_command().then(|| parse(&header, &payload));
         let Some(Ok(Request::Version { major, minor, capabilities })) = first else {
-            return refuse(&channel, "its first message is not the version's".into());
+            return refuse("its first message is not the version's".into());
         };
         if major != VERSION_MAJOR {
             let why = format!("it speaks version {major}.{minor}, this is {VERSION_MAJOR}.x");
-            return refuse(&channel, why);
+            return refuse(why);
         }
         let Limits { transfer_bytes, .. } = match version::theirs(capabilities) {
             Ok(limits) => limits,
-            Err(why) => return refuse(&channel, why),
+            Err(why) => return refuse(why),
         };
         let version = Version { major: major.into(), minor: minor.min(VERSION_MINOR).into() };
-        let ours = version::ours();
+        let ours = version::ours(maps_max);
         let parts = [version.as_bytes(), ours.as_bytes()];
         let bytes = parts.iter().map(|part| part.len()).sum();
         channel.send(&header.reply(bytes), &parts, &[])?;
+        Ok(transfer_bytes)
+    }
+
+    /// A session with a client that has agreed.
+    pub(super) fn new(
+        channel: Channel,
+        transfer_bytes: usize,
+        function: &Function,
+        maps_max: usize,
+    ) -> Result<Session, String> {
         let registers = Registers::new(function).map_err(said("the registers"))?;
         let desk = Desk::new(transfer_bytes).map_err(said("waking the session"))?;
         let (desk, signalling) = (Arc::new(desk), Signalling::new());
         Ok(Session {
             channel,
-            end: Some(DeviceEnd::new(desk.clone(), registers.clone(), signalling.clone())),
+            end: Some(DeviceEnd::new(
+                desk.clone(),
+                registers.clone(),
+                signalling.clone(),
+                maps_max,
+            )),
             face: Face::new(function, registers, signalling),
             desk,
             waiting: VecDeque::new(),
@@ -174,12 +191,19 @@ impl Session {
             && self.waiting_bytes < limits::WAITING_BYTES_MAX
             && fds < limits::WAITING_FDS_MAX;
         let mut these = std::vec![(self.desk.as_fd(), Until::Readable)];
+        let (mut wait, rest) = (self.patience()?, server.rest());
         if room {
             these.push((self.channel.as_fd(), Until::Readable));
-            these.push((server.as_fd(), Until::Readable));
+            if rest == Span::ZERO {
+                these.push((server.as_fd(), Until::Readable));
+            } else {
+                // Whoever has connected cannot be accepted, and so not be turned away, before that.
+                let rest = milliseconds(rest);
+                wait = if wait < 0 { rest } else { wait.min(rest) };
+            }
         }
         let mut ready = Vec::new();
-        fd::wait(&these, self.patience()?, &mut ready);
+        fd::wait(&these, wait, &mut ready);
         if ready[0] {
             self.desk.woken();
         }

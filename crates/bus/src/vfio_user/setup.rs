@@ -61,7 +61,7 @@ pub(super) fn set_up(
 /// Agrees on a version.
 fn agree(connection: &Connection) -> Result<Limits, String> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
-    let ours = version::ours();
+    let ours = version::ours(limits::DMA_MAPS_MAX);
     let parts = [version.as_bytes(), ours.as_bytes()];
     let (payload, _) = connection.link.call(command::VERSION, &parts, &[])?;
     let version: Version = front(&payload, "the version")?;

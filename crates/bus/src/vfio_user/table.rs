@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::vec::Vec;
 
-use super::limits;
 use crate::{Memory, OutOfRange};
 use wire::BusAddr;
 use wire::vfio_user::errno;
@@ -26,9 +25,9 @@ pub(super) enum Access {
 }
 
 /// All of them, by rising addresses; none overlaps another.
-#[derive(Default)]
 pub(super) struct Table {
     mappings: Vec<Mapping>,
+    most: usize,
     /// Where the last access was.
     last: Cell<usize>,
 }
@@ -47,6 +46,11 @@ impl Mapping {
 }
 
 impl Table {
+    /// An empty one, of so many at most.
+    pub fn new(most: usize) -> Table {
+        Table { mappings: Vec::new(), most, last: Cell::new(0) }
+    }
+
     /// Adds a mapping.
     ///
     /// # Errors
@@ -59,7 +63,7 @@ impl Table {
         if before || after {
             return Err((errno::EEXIST, mapping));
         }
-        if self.mappings.len() >= limits::DMA_MAPS_MAX {
+        if self.mappings.len() >= self.most {
             return Err((errno::ENOSPC, mapping));
         }
         self.mappings.insert(place, mapping);
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn bytes_that_lie_in_several_mappings_come_in_pieces() {
-        let mut table = Table::default();
+        let mut table = Table::new(64);
         for (page, pages) in [(4, 1), (1, 2), (3, 1)] {
             table.insert(mapping(page, pages, true, page != 3)).ok().unwrap();
         }
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_mapping_is_not_mapped_over_and_is_taken_away_as_it_was() {
-        let mut table = Table::default();
+        let mut table = Table::new(64);
         table.insert(mapping(10, 10, true, false)).ok().unwrap();
         for (page, pages) in [(10, 10), (5, 6), (19, 5), (12, 2), (5, 30)] {
             let refused = table.insert(mapping(page, pages, true, false)).unwrap_err();
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_range_takes_all_that_lie_in_it() {
-        let mut table = Table::default();
+        let mut table = Table::new(64);
         for (page, pages) in [(1, 1), (4, 2), (9, 1), (20, 4)] {
             table.insert(mapping(page, pages, true, false)).ok().unwrap();
         }
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_may_only_be_read_is_not_written() {
-        let mut table = Table::default();
+        let mut table = Table::new(64);
         table.insert(mapping(1, 1, false, true)).ok().unwrap();
         assert!(table.whole(BusAddr(PAGE), 8, Access::Read).is_some());
         assert!(table.whole(BusAddr(PAGE), 8, Access::Write).is_none());
@@ -223,7 +227,7 @@ mod tests {
             steps in prop::collection::vec((0_u64..40, 1_u64..8, any::<bool>()), 1..60),
             probes in prop::collection::vec((0_u64..45 * PAGE, 1_usize..20_000), 1..20),
         ) {
-            let (mut table, mut pages) = (Table::default(), BTreeMap::new());
+            let (mut table, mut pages) = (Table::new(64), BTreeMap::new());
             for (page, count, insert) in steps {
                 if insert {
                     let free = (page..page + count).all(|page| !pages.contains_key(&page));

@@ -17,13 +17,13 @@ pub(super) struct Limits {
     pub transfer_bytes: usize,
 }
 
-/// What we can take, as JSON with a zero at its end.
-pub(super) fn ours() -> String {
+/// What we can take, so many mappings among it, as JSON with a zero at its end.
+pub(super) fn ours(maps_max: usize) -> String {
     let capabilities = json!({
         "capabilities": {
             "max_msg_fds": limits::MESSAGE_FDS_MAX,
             "max_data_xfer_size": limits::TRANSFER_BYTES_MAX,
-            "max_dma_maps": limits::DMA_MAPS_MAX,
+            "max_dma_maps": maps_max,
             "pgsizes": 4096,
         }
     });
@@ -72,7 +72,7 @@ mod tests {
         }
         let text = r#"{"capabilities":{"max_msg_fds":4,"max_data_xfer_size":512}}"#;
         assert_eq!(theirs(text.as_bytes()), Ok(Limits { fds: 4, transfer_bytes: 512 }));
-        let ours = ours();
+        let ours = ours(1);
         let ours = theirs(ours.trim_end_matches('\0').as_bytes());
         assert_eq!(ours, Ok(Limits { fds: 8, transfer_bytes: 1 << 20 }));
     }

@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod exhaustion;
 mod hostile;
 mod kills;
 mod memory;
