@@ -4,14 +4,15 @@
 //! the drive ends them; a third, the drive's, is everybody's. Several clients may come at once: a flush of
 //! one is one of all. Who says what makes no sense is let go, and nobody else notices.
 
+mod door;
+
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::Builder;
+
+use bus::listen::Backoff;
 
 use host::{Deallocated, IoError, Kind};
 use wire::Lba;
@@ -22,6 +23,8 @@ use wire::nbd::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use door::{Clients, Door, Incoming, Stream};
+
 use crate::disk::{Client, Disk, Done, Operation, Shape};
 use crate::interfaces::Interface;
 use crate::plan::Plan;
@@ -30,9 +33,6 @@ use crate::world::RunError;
 /// What one connection may have under way: bytes that are read or written, and requests.
 const BYTES_UNDER_WAY: usize = 64 << 20;
 const REQUESTS_UNDER_WAY: usize = 128;
-
-/// Clients at a time: each has two threads, and memory for what it has under way.
-const CLIENTS_MAX: u32 = 64;
 
 /// Options before transmission: a client that asks for ever is let go.
 const OPTIONS_MAX: u32 = 64;
@@ -50,101 +50,41 @@ pub fn serve<I: Interface>(
         RunError(format!("{}: {error}, expected a place to listen at", address.display()))
     })?;
     let disk = Disk::of_plan::<I>(plan)?;
-    let clients = AtomicU32::new(0);
+    let (clients, mut backoff) = (Clients::default(), Backoff::default());
     say("waiting for clients");
     std::thread::scope(|scope| {
         loop {
             let stream = match door.accept() {
                 Ok(_) if disk.is_gone() => return Err(RunError("the drive has ended".into())),
-                Ok(stream) => stream,
-                // One that went before it was taken.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => return Err(RunError::of(error)),
+                Ok(stream) => Arc::new(stream),
+                Err(error) => {
+                    if let Some(words) = backoff.failed(&error) {
+                        say(&words);
+                    }
+                    clients.rest(backoff.left());
+                    continue;
+                }
             };
-            if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-                clients.fetch_sub(1, Ordering::Relaxed);
-                say(&format!("a client was let go: there are {CLIENTS_MAX}"));
+            let let_go = |why: String| say(&format!("a client was let go: {why}"));
+            if let Err(why) = clients.admit(&stream) {
+                let_go(why);
                 continue;
             }
-            let (disk, clients, say) = (&disk, &clients, &say);
-            scope.spawn(move || {
+            let (disk, clients, say, own) = (&disk, &clients, &say, stream.clone());
+            let thread = Builder::new().name("nbd client".into()).spawn_scoped(scope, move || {
                 say("a client has connected");
-                match connection(&stream, disk) {
+                match connection(&own, disk, clients) {
                     Ok(()) => say("a client has gone"),
                     Err(error) => say(&format!("a client was let go: {error}")),
                 }
-                clients.fetch_sub(1, Ordering::Relaxed);
+                clients.leaves(&own);
             });
-        }
-    })
-}
-
-enum Door {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Door {
-    fn bind(address: &Path) -> io::Result<Door> {
-        if let Some(address) = address.to_str().and_then(|text| text.parse::<SocketAddr>().ok()) {
-            return TcpListener::bind(address).map(Door::Tcp);
-        }
-        if UnixStream::connect(address).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens here"));
-        }
-        // A socket that a dead server has left there is replaced; anything else is somebody's.
-        if std::fs::symlink_metadata(address).is_ok_and(|found| found.file_type().is_socket()) {
-            std::fs::remove_file(address)?;
-        }
-        UnixListener::bind(address).map(Door::Unix)
-    }
-
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Door::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
-            Door::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+            if let Err(error) = thread {
+                clients.leaves(&stream);
+                let_go(format!("a thread for it: {error}"));
             }
         }
-    }
-}
-
-impl Stream {
-    fn end(&self) {
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-}
-
-impl Read for &Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&*stream).read(into),
-            Stream::Tcp(stream) => (&*stream).read(into),
-        }
-    }
-}
-
-impl Write for &Stream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&*stream).write(from),
-            Stream::Tcp(stream) => (&*stream).write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    })
 }
 
 /// What a client said makes no sense, in these words.
@@ -153,22 +93,26 @@ fn nonsense<T>(words: String) -> io::Result<T> {
 }
 
 /// From a client's first word to its last.
-fn connection(stream: &Stream, disk: &Disk) -> io::Result<()> {
-    let mut from = BufReader::with_capacity(64 << 10, stream);
+fn connection(stream: &Arc<Stream>, disk: &Disk, clients: &Clients) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(64 << 10, Incoming::new(stream));
     let shape = disk.shape();
     if !negotiate(&mut from, stream, &shape)? {
         return Ok(());
     }
+    from.get_mut().negotiated()?;
+    clients.negotiated(stream);
     let (client, done) = disk.client();
     let under_way = &UnderWay::default();
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || {
+        let writer = Builder::new().name("nbd replies".into()).spawn_scoped(scope, move || {
             let written = replies(stream, &done, under_way);
             // Whoever cannot be answered is not read from either.
             stream.end();
             under_way.close();
             written
         });
+        let writer =
+            writer.map_err(|error| io::Error::other(format!("a thread for it: {error}")))?;
         let read = requests(&mut from, client, &shape, under_way);
         // What is under way ends and is told of: then there is nobody left to tell.
         let written = writer.join().expect("it does not panic");

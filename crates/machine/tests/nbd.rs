@@ -3,11 +3,15 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use common::system::{self, Limit};
 use common::{Folder, doorbell};
 use runtime::Dice;
 use wire::nbd::{
@@ -29,6 +33,8 @@ const ZEROES: u16 = 6;
 struct Server {
     child: Child,
     socket: PathBuf,
+    /// What it says after it has begun to listen.
+    lines: Mutex<Receiver<String>>,
     _folder: Arc<Folder>,
 }
 
@@ -38,15 +44,36 @@ impl Server {
     }
 
     fn begin(folder: &Arc<Folder>, more: &[&str]) -> Server {
-        let (folder, socket) = (folder.clone(), folder.path("nbd"));
-        let mut command = doorbell(&folder, &["serve", "live", "--nbd", "nbd"]);
+        Server::at(folder, "nbd", more, &[])
+    }
+
+    /// At this address, with more arguments and this in its environment.
+    fn at(folder: &Arc<Folder>, at: &str, more: &[&str], set: &[(&str, &str)]) -> Server {
+        let (folder, socket) = (folder.clone(), folder.path(at));
+        let mut command = doorbell(&folder, &["serve", "live", "--nbd", at]);
         command.args(["--set", "medium.capacity=16 MiB", "--set", "medium.block=512 B"]).args(more);
+        command.envs(set.iter().copied());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        lines.read_line(&mut String::new()).expect("it says that it waits");
-        // What it says later is nobody's concern here, but its pipe must not be full.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Server { child, socket, _folder: folder }
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        out.read_line(&mut String::new()).expect("it says that it waits");
+        let (tell, lines) = channel();
+        // Its pipe must not be full, whether anybody reads it or not.
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        });
+        Server { child, socket, lines: Mutex::new(lines), _folder: folder }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Receiver<String>> {
+        self.lines.lock().expect("nobody panics with it")
+    }
+
+    /// How many lines it has said before one that holds this.
+    fn says_before_long(&self, words: &str) -> usize {
+        let late = Duration::from_secs(60);
+        let holds = |line: &String| line.contains(words);
+        let mut lines = std::iter::from_fn(|| self.lines().recv_timeout(late).ok());
+        lines.position(|line| holds(&line)).unwrap_or_else(|| panic!("it never says {words:?}"))
     }
 
     fn greeted(&self) -> Client {
@@ -361,4 +388,140 @@ fn hostile_clients_harm_nobody_else() {
     while deaf.0.write_all(request.as_bytes()).is_ok() {}
     let mut block = [3; BLOCK];
     assert_eq!(good.run(READ, 0, SIZE - 512, &mut block), 0);
+}
+
+/// More than there may be clients: one that speaks takes the place of one that does not.
+#[test]
+fn silent_clients_keep_nobody_out() {
+    let server = Server::start("nbd-silent", "nvme");
+    let mut known = server.client();
+    let crowd: Vec<_> =
+        (0..200).map(|_| UnixStream::connect(&server.socket).expect("it listens")).collect();
+    let mut block = [9; BLOCK];
+    assert_eq!(server.client().run(WRITE, 0, 0, &mut block), 0);
+    // One that has negotiated keeps its place, however long it was silent.
+    assert_eq!(known.run(READ, 0, 0, &mut block), 0);
+    assert_eq!(block, [9; BLOCK]);
+    drop(crowd);
+    // Where all have negotiated there is no place for another, until one goes.
+    let mut all: Vec<_> = (0..62).map(|_| server.client()).collect();
+    while all.len() < 63 {
+        let mut next = Client(UnixStream::connect(&server.socket).expect("it listens"));
+        if next.0.read_exact(&mut [0; 18]).is_ok() {
+            next.put(&3_u32.to_be_bytes());
+            next.option(option::GO, &[0, 0, 0, 0, 0, 0]);
+            assert_eq!((next.answer().0, next.answer().0), (reply::INFO, reply::ACK));
+            all.push(next);
+        }
+    }
+    let mut late = Client(UnixStream::connect(&server.socket).expect("it listens"));
+    assert!(late.is_let_go());
+    assert_eq!(all[62].run(READ, 0, 0, &mut block), 0);
+    drop(all);
+    server.says_before_long("a client was let go: there are 64");
+}
+
+#[test]
+fn negotiation_has_an_end_and_silence_afterwards_has_none() {
+    let server = Server::start("nbd-deadline", "nvme");
+    let mut idle = server.client();
+    let mut silent = server.greeted();
+    // As much as one byte now and then: until it is let go.
+    let mut slow = server.greeted();
+    slow.put(&3_u32.to_be_bytes());
+    slow.0.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+    let bytes = [&b"IHAVEOPT"[..], &3_u32.to_be_bytes(), &4000_u32.to_be_bytes(), &[0; 1000]];
+    let bytes = bytes.concat();
+    let ends = |client: &mut Client| match client.0.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    let sent =
+        bytes.iter().take_while(|byte| slow.0.write_all(&[**byte]).is_ok() && !ends(&mut slow));
+    assert!(sent.count() < bytes.len(), "a byte every 200 ms is served for ever");
+    assert!(ends(&mut silent));
+    let mut block = [1; BLOCK];
+    assert_eq!(idle.run(WRITE, 0, 0, &mut block), 0);
+    for _ in 0..2 {
+        server.says_before_long("it has not ended its negotiation in 10.000s");
+    }
+}
+
+#[test]
+fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
+    let mut server = Server::start("nbd-emfile", "nvme");
+    let mut known = server.client();
+    let before = system::limit(&server.child, Limit::Descriptors, 4);
+    let crowd: Vec<_> = (0..20)
+        .map(|_| UnixStream::connect(&server.socket).expect("the kernel takes connections"))
+        .collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let mut block = [2; BLOCK];
+    assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
+    system::limit(&server.child, Limit::Descriptors, before);
+    assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
+    assert!(server.child.try_wait().expect("our own child").is_none());
+    drop(crowd);
+    assert_eq!(server.says_before_long("accepting: "), 1, "behind the known client's own");
+    let told = std::iter::from_fn(|| server.lines().try_recv().ok());
+    let told = told.filter(|line| line.contains("accepting: ")).count();
+    assert_eq!(told, 0, "once is enough");
+}
+
+#[test]
+fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
+    let folder = Arc::new(Folder::new("nbd-thread"));
+    // Stacks so long that there is room for one or there is not, while all else is small.
+    let stack = (1_u64 << 30).to_string();
+    // Room for no thread, and for one of the two. Each time a server of its own: one keeps stacks for later.
+    for stacks in [0, 1] {
+        let server = Server::at(&folder, "nbd", &[], &[("RUST_MIN_STACK", &stack)]);
+        let (mut known, mut block) = (server.client(), [3; BLOCK]);
+        // When it answers it has both threads.
+        assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
+        let (_, bytes) = system::mappings(&server.child);
+        let room = bytes + (stacks << 30) + (512 << 20);
+        let before = system::limit(&server.child, Limit::Memory, room);
+        let mut bad = Client(UnixStream::connect(&server.socket).expect("it listens"));
+        if stacks == 1 {
+            let _: Greeting = bad.get();
+            bad.put(&3_u32.to_be_bytes());
+            bad.option(option::GO, &[0, 0, 0, 0, 0, 0]);
+            assert_eq!((bad.answer().0, bad.answer().0), (reply::INFO, reply::ACK));
+        }
+        assert!(bad.is_let_go());
+        server.says_before_long("a client was let go: a thread for it: ");
+        assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
+        system::limit(&server.child, Limit::Memory, before);
+        assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
+    }
+}
+
+#[test]
+fn clients_of_one_address_leave_places_for_others() {
+    let folder = Arc::new(Folder::new("nbd-address"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("its own").to_string();
+    drop(free);
+    let server = Server::at(&folder, &address, &[], &[]);
+    let mut greeting = [0; 18];
+    let mut connect = || {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        let greeted = stream.read_exact(&mut greeting).is_ok();
+        (greeted, stream)
+    };
+    let there: Vec<_> = (0..48).map(|_| connect()).collect();
+    assert!(there.iter().all(|(greeted, _)| *greeted));
+    assert!(!connect().0, "the forty-ninth");
+    server.says_before_long("there are 48 of its address");
+    drop(there);
+    while !connect().0 {}
+}
+
+#[test]
+fn a_socket_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = Server::start("nbd-mode", "nvme");
+    let mode = std::fs::metadata(&server.socket).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
