@@ -35,6 +35,8 @@ struct Inner {
     follows: bool,
     /// What a power cut would leave of files that were changed since they were synced.
     unsynced: BTreeMap<PathBuf, Option<Vec<u8>>>,
+    /// Of files of which a sync has failed: no later one brings back what the kernel has dropped.
+    dropped: BTreeMap<PathBuf, Option<Vec<u8>>>,
     /// Names that were changed since their folder was synced: which, and what it named.
     names: Vec<Name>,
 }
@@ -110,7 +112,9 @@ impl Faults {
                 fs::write(&path, bytes)?;
             }
         }
-        for (path, bytes) in std::mem::take(&mut inner.unsynced) {
+        let mut left = std::mem::take(&mut inner.unsynced);
+        left.append(&mut inner.dropped);
+        for (path, bytes) in left {
             match bytes {
                 Some(bytes) => fs::write(&path, bytes)?,
                 None => drop(fs::remove_file(&path)),
@@ -124,20 +128,17 @@ impl Faults {
         let number = inner.calls;
         inner.calls += 1;
         if let Some(code) = inner.fails_next.take() {
-            inner.fired += 1;
-            return Err(io::Error::from_raw_os_error(code));
+            return inner.refuse(code, call);
         }
         if let Some((begin, end, fault)) = inner.fails
             && (begin..end).contains(&number)
         {
-            inner.fired += 1;
             match (fault, call) {
                 (Fault::Short(code), Call::Write(_)) => {
+                    inner.fired += 1;
                     (inner.shorten, inner.fails_next) = (true, Some(code));
                 }
-                (Fault::Error(code) | Fault::Short(code), _) => {
-                    return Err(io::Error::from_raw_os_error(code));
-                }
+                (Fault::Error(code) | Fault::Short(code), _) => return inner.refuse(code, call),
             }
         }
         if matches!(call, Call::Sync(_)) {
@@ -159,6 +160,22 @@ impl Faults {
 }
 
 impl Inner {
+    fn refuse(&mut self, code: i32, call: Call<'_>) -> io::Result<()> {
+        self.fired += 1;
+        if let Call::Sync(path) = call
+            && let Some(bytes) = self.unsynced.remove(path)
+        {
+            self.dropped.entry(path.into()).or_insert(bytes);
+        }
+        Err(io::Error::from_raw_os_error(code))
+    }
+
+    /// What is on the disk of a file that loses its name, if that is not what can be read of it.
+    fn gone(&mut self, path: &Path) -> Option<Option<Vec<u8>>> {
+        let unsynced = self.unsynced.remove(path);
+        self.dropped.remove(path).or(unsynced)
+    }
+
     /// Keeps what a power cut would leave.
     fn note(&mut self, call: Call<'_>) {
         let now = |path: &Path| fs::read(path).ok();
@@ -171,14 +188,14 @@ impl Inner {
             Call::Sync(path) => drop(self.unsynced.remove(path)),
             Call::Rename(from, to) => {
                 // What is on the disk of the file that loses its name.
-                let before = self.unsynced.remove(to).unwrap_or_else(|| now(to));
+                let before = self.gone(to).unwrap_or_else(|| now(to));
                 if let Some(bytes) = self.unsynced.remove(from) {
                     self.unsynced.insert(to.into(), bytes);
                 }
                 self.names.push(Name { path: to.into(), before, from: Some(from.into()) });
             }
             Call::Remove(path) => {
-                let before = self.unsynced.remove(path).unwrap_or_else(|| now(path));
+                let before = self.gone(path).unwrap_or_else(|| now(path));
                 self.names.push(Name { path: path.into(), before, from: None });
             }
             Call::SyncFolder(folder) => {
