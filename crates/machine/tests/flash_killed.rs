@@ -226,3 +226,41 @@ fn clients_that_change_little_have_little_written_and_the_state_stays() {
         journal = now.2;
     }
 }
+
+/// What `doorbell state` says, and whether it ended well.
+fn state(folder: &Folder, action: &str) -> (bool, String) {
+    let mut command = doorbell(folder, &["state", action, "drive.nand"]);
+    let done = command.output().expect("it runs");
+    (done.status.success(), String::from_utf8(done.stdout).expect("text"))
+}
+
+#[test]
+fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
+    let folder = Folder::new("flash-damaged");
+    let mut server = Server::start(&folder, "immediate");
+    // A host that comes has the drive mounted, and leaves batches.
+    let plan = plan("small-flash", &[]);
+    over_socket(&plan, &folder.path("socket"), async |_, driver| {
+        driver.stop().await.expect("an orderly end");
+    });
+    server.says("a host has connected");
+    server.says("the host has gone");
+    server.kill();
+    assert!(state(&folder, "check").0);
+    let journal = folder.path("drive.nand.journal");
+    let mut bytes = std::fs::read(&journal).expect("a journal");
+    // In the first batch behind the header.
+    bytes[64 + 60] ^= 1;
+    std::fs::write(&journal, &bytes).expect("written");
+    let (good, said) = state(&folder, "check");
+    assert!(!good && said.contains("damage: drive.nand.journal: damaged at byte 64"), "{said}");
+    let words =
+        ["serve", "small-flash", "--shm", "socket", "--set", "medium.flash.state=drive.nand"];
+    let refused = doorbell(&folder, &words).output().expect("it ends");
+    let error = String::from_utf8(refused.stderr).expect("text");
+    assert!(!refused.status.success() && error.contains("doorbell state repair"), "{error}");
+    assert_eq!(std::fs::read(&journal).expect("the evidence"), bytes);
+    assert!(state(&folder, "repair").0 && state(&folder, "check").0);
+    assert_eq!(std::fs::read(folder.path("drive.nand.journal.damaged")).expect("kept"), bytes);
+    Server::start(&folder, "immediate");
+}

@@ -6,8 +6,8 @@
 //!
 //! When the journal is long it goes into the state: the state is written anew and a new journal begun, each
 //! under another name first. A state says up to which place of which journal it has gone, so that any of
-//! the old and the new ones go together, wherever that ended. Whatever fails, the old journal goes on: nothing
-//! that was noted is forgotten before the file system has it.
+//! the old and the new ones go together, wherever that ended. Whatever fails, the old journal goes on:
+//! nothing that was noted is forgotten before the file system has it.
 
 pub(super) mod frame;
 pub(super) mod replay;
