@@ -81,8 +81,8 @@ impl Mapped {
     }
 }
 
-/// A file without a name, in memory, whose length cannot change any more. Whoever has a descriptor of it may
-/// still take its pages away.
+/// A file without a name, in memory, whose length cannot change any more. Whoever has a descriptor of
+/// it may still take its pages away.
 pub(crate) struct Memfd {
     fd: OwnedFd,
     bytes: usize,
@@ -133,8 +133,8 @@ impl Memfd {
         Memory::map(self.fd.as_fd(), self.bytes, base)
     }
 
-    /// Maps all of what a peer has a descriptor of, too. A seal keeps its length: but its pages may be given
-    /// back to the kernel (`FALLOC_FL_PUNCH_HOLE`), which then may have none left.
+    /// Maps all of what a peer has a descriptor of, too. A seal keeps its length: but its pages may be
+    /// given back to the kernel (`FALLOC_FL_PUNCH_HOLE`), which then may have none left.
     pub(crate) fn map_guarded(&self, base: BusAddr) -> io::Result<Memory> {
         Memory::map_guarded(self.fd.as_fd(), 0, self.bytes, base, true)
     }
@@ -262,8 +262,9 @@ fn unix_socket(flags: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Listens at a path where only the owner's processes may connect: the file has mode 0600 from its first moment
-/// on, as Linux gives it the socket's own mode, and the process's umask, which all its threads share, stays.
+/// Listens at a path where only the owner's processes may connect: the file has mode 0600 from its
+/// first moment on, as Linux gives it the socket's own mode, and the process's umask, which all its
+/// threads share, stays.
 pub(crate) fn listen_for_owner(path: &Path) -> io::Result<UnixListener> {
     let (address, socket) = (address_of(path)?, unix_socket(0)?);
     let bytes = size_of_val(&address) as libc::socklen_t;
@@ -285,8 +286,8 @@ pub(crate) fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Has the kernel ask the other end of a TCP connection whether it is there: after so many seconds of silence, then
-/// every so many, until so many have not been answered.
+/// Has the kernel ask the other end of a TCP connection whether it is there: after so many seconds of
+/// silence, then every so many, until so many have not been answered.
 pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) -> io::Result<()> {
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -373,8 +374,8 @@ pub(crate) fn send(
 /// Receives what there is of a message, and the descriptors beside it; says how many bytes.
 ///
 /// # Errors
-/// Among others, if there were more descriptors than [`FDS_MAX`], or than this process has room for: those that
-/// came are closed.
+/// Among others, if there were more descriptors than [`FDS_MAX`], or than this process has room for:
+/// those that came are closed.
 pub(crate) fn receive(
     socket: &UnixStream,
     message: &mut [u8],

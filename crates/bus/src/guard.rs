@@ -6,10 +6,11 @@
 //! files, files in /dev/shm), and would not help where memory is short. Copying through the kernel
 //! would be a system call for each queue entry.
 //!
-//! So a mapping of a peer's file is noted here, in whole pages of that file, since the kernel replaces no
-//! part of a huge page; and a handler of SIGBUS looks the address up. If it lies in such a mapping, zeros
-//! are mapped over the whole of it, the mapping is marked as lost, and the access is done again: it reads zeros, or writes what nobody will see. Whoever copies asks
-//! [`Slot::is_lost`] afterwards, and lets the peer go. Any other SIGBUS goes to whoever handled it before.
+//! So a mapping of a peer's file is noted here, in whole pages of that file, since the kernel replaces
+//! no part of a huge page; and a handler of SIGBUS looks the address up. If it lies in such a mapping,
+//! zeros are mapped over the whole of it, the mapping is marked as lost, and the access is done again:
+//! it reads zeros, or writes what nobody will see. Whoever copies asks [`Slot::is_lost`] afterwards,
+//! and lets the peer go. Any other SIGBUS goes to whoever handled it before.
 //!
 //! A module of the bus with `unsafe`. The handler does nothing but load and store atomics and call
 //! `mmap`, a plain system call.

@@ -1,8 +1,8 @@
 //! Listening at a path of a file system: what the servers of all front ends share.
 //!
 //! A server outlives its clients' mistakes, and the system's: accepting fails where a process has no
-//! descriptor left (`EMFILE`) or the kernel no memory, and succeeds again when some are given back. And clients
-//! that have connected and say nothing delay nobody who speaks.
+//! descriptor left (`EMFILE`) or the kernel no memory, and succeeds again when some are given back. And
+//! clients that have connected and say nothing delay nobody who speaks.
 
 use std::format;
 use std::fs::File;
@@ -22,8 +22,9 @@ use crate::fd::{self, Until};
 
 /// How long a client may take for its greeting.
 pub const GREETING: Span = Span::ms(5_000);
-/// Clients that have connected and not yet greeted, of one server: another one takes the place of the oldest.
-/// A client that speaks at once is in time unless as many others come between its two system calls.
+/// Clients that have connected and not yet greeted, of one server: another one takes the place of the
+/// oldest. A client that speaks at once is in time unless as many others come between its two system
+/// calls.
 pub const GREETING_MAX: usize = 64;
 /// For how long nobody is accepted after accepting has failed.
 pub const REST: Span = Span::ms(100);
@@ -43,8 +44,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at a path. A socket that a dead server has left there is replaced: one at which a connection is
-    /// refused. Others may connect from the moment that it is there, and only its owner's processes can.
+    /// Listens at a path. A socket that a dead server has left there is replaced: one at which a
+    /// connection is refused. Others may connect from the moment that it is there, and only its owner's
+    /// processes can.
     ///
     /// # Errors
     /// In words: what was done and why it failed. Another server listens there; there is something else; it
@@ -124,8 +126,8 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program holds the folder locked"))
 }
 
-/// Asks the other end of a connection, when it has said nothing for two minutes, whether it is still there, and ends
-/// the connection if it does not answer.
+/// Asks the other end of a connection, when it has said nothing for two minutes, whether it is still
+/// there, and ends the connection if it does not answer.
 ///
 /// # Errors
 /// What the system says.
@@ -141,8 +143,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Accepting has failed: what to say of it, if it is time to say something. None, too, if it was the client
-    /// that has gone meanwhile; then there is nothing to wait for.
+    /// Accepting has failed: what to say of it, if it is time to say something. None, too, if it was
+    /// the client that has gone meanwhile; then there is nothing to wait for.
     pub fn failed(&mut self, error: &io::Error) -> Option<String> {
         use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {

@@ -4,7 +4,7 @@
 //! the drive ends them; a third, the drive's, is everybody's. Several clients may come at once: a flush of
 //! one is one of all. Who says what makes no sense is let go, and nobody else notices.
 
-mod door;
+mod clients;
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ use wire::nbd::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use door::{Clients, Door, Incoming, Stream};
+use clients::{Clients, Incoming, Socket, Stream};
 
 use crate::disk::{Client, Disk, Done, Operation, Shape};
 use crate::interfaces::Interface;
@@ -46,7 +46,7 @@ pub fn serve<I: Interface>(
     address: &Path,
     say: impl Fn(&str) + Sync,
 ) -> Result<(), RunError> {
-    let door = Door::bind(address).map_err(|error| {
+    let socket = Socket::bind(address).map_err(|error| {
         RunError(format!("{}: {error}, expected a place to listen at", address.display()))
     })?;
     let disk = Disk::of_plan::<I>(plan)?;
@@ -54,7 +54,7 @@ pub fn serve<I: Interface>(
     say("waiting for clients");
     std::thread::scope(|scope| {
         loop {
-            let stream = match door.accept() {
+            let stream = match socket.accept() {
                 Ok(_) if disk.is_gone() => return Err(RunError("the drive has ended".into())),
                 Ok(stream) => Arc::new(stream),
                 Err(error) => {

@@ -72,8 +72,8 @@ impl Client {
         self.memory.iter().any(Memory::is_lost)
     }
 
-    /// Whether nothing more is to be had of the other process: it has closed its end, by itself or because it
-    /// was killed, or [its memory is lost](Self::has_lost_memory).
+    /// Whether nothing more is to be had of the other process: it has closed its end, by itself or
+    /// because it was killed, or [its memory is lost](Self::has_lost_memory).
     pub fn is_gone(&mut self) -> bool {
         if self.has_lost_memory() {
             return true;
@@ -88,8 +88,8 @@ impl Client {
     }
 }
 
-/// The device's side: accepts one host after another. Those that have connected and not yet greeted are waited
-/// for together, each for [`GREETING`](crate::listen::GREETING) at most.
+/// The device's side: accepts one host after another. Those that have connected and not yet greeted are
+/// waited for together, each for [`GREETING`](crate::listen::GREETING) at most.
 pub struct Server {
     hosts: Acceptor<Host>,
 }

@@ -73,16 +73,16 @@ impl Server {
     /// waited for together.
     ///
     /// # Errors
-    /// If a client's first message makes no sense or does not come, or none can be accepted. The next client
-    /// may be better.
+    /// If a client's first message makes no sense or does not come, or none can be accepted. The next
+    /// client may be better.
     pub fn accept(&self, function: &Function) -> Result<Session, VfioUserError> {
         let path = self.clients.path();
         let (channel, message) = match self.clients.next() {
             Ok(come) => come,
             Err(what) => return Err(VfioUserError { socket: path.into(), what }),
         };
-        // It is one after the other: whoever else has come is not kept waiting, and leaves its descriptors to a
-        // client that has agreed.
+        // It is one after the other: whoever else has come is not kept waiting, and leaves its
+        // descriptors to a client that has agreed.
         let session = Session::agree(&channel, message, self.maps_max).and_then(|transfer_bytes| {
             self.turn_away();
             Session::new(channel, transfer_bytes, function, self.maps_max)

@@ -81,7 +81,8 @@ pub enum Ended {
 }
 
 impl Session {
-    /// Agrees with a client on a version, by its first message: how many bytes of data one of its messages takes.
+    /// Agrees with a client on a version, by its first message: how many bytes of data one of its
+    /// messages takes.
     pub(super) fn agree(
         channel: &Channel,
         message: Message,

@@ -12,17 +12,18 @@ use runtime::{STD_CLOCK, Span, Time, WallClock};
 
 /// Clients at a time: each has two threads, and memory for what it has under way.
 pub const CLIENTS_MAX: usize = 64;
-/// Of these, clients of one address: 16 places are always there for others. Clients of a Unix socket are not told
-/// apart: they are all of its owner.
+/// Of these, clients of one address: 16 places are always there for others. Clients of a Unix socket
+/// are not told apart: they are all of its owner.
 pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 /// How long a client may take from its connection to the end of negotiation. It needs some round trips.
 pub const NEGOTIATION: Span = Span::s(10);
-/// How long the place of a client that was let go may take to become free: its thread ends when it next looks.
+/// How long the place of a client that was let go may take to become free: its thread ends when it next
+/// looks.
 const LEAVING: Duration = Duration::from_secs(1);
 
 const _: () = assert!(CLIENTS_OF_ADDRESS_MAX < CLIENTS_MAX);
 
-pub enum Door {
+pub enum Socket {
     Unix(Listener),
     Tcp(TcpListener),
 }
@@ -32,22 +33,22 @@ pub enum Stream {
     Tcp(TcpStream),
 }
 
-impl Door {
+impl Socket {
     /// Listens at a path or at `IP:PORT`.
     ///
     /// # Errors
     /// In words.
-    pub fn bind(address: &Path) -> Result<Door, String> {
+    pub fn bind(address: &Path) -> Result<Socket, String> {
         if let Some(address) = address.to_str().and_then(|text| text.parse::<SocketAddr>().ok()) {
-            return TcpListener::bind(address).map(Door::Tcp).map_err(|error| error.to_string());
+            return TcpListener::bind(address).map(Socket::Tcp).map_err(|error| error.to_string());
         }
-        Listener::bind(address).map(Door::Unix)
+        Listener::bind(address).map(Socket::Unix)
     }
 
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
-            Door::Unix(listener) => listener.accept().map(Stream::Unix),
-            Door::Tcp(listener) => {
+            Socket::Unix(listener) => listener.accept().map(Stream::Unix),
+            Socket::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 // Both may fail where the client has gone already, which its reader finds.
                 let _ = stream.set_nodelay(true);
@@ -170,8 +171,8 @@ impl Clients {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a client. If there are too many, it takes the place of the one that has been negotiating for the
-    /// longest time: whoever speaks is not kept out by those who do not.
+    /// Takes in a client. If there are too many, it takes the place of the one that has been
+    /// negotiating for the longest time: whoever speaks is not kept out by those who do not.
     ///
     /// # Errors
     /// All have negotiated, or too many of them are of its address: in words.
