@@ -1,5 +1,5 @@
-//! The file behind flash can't be written: no flush returns, nothing more is taken, no block is retired for it,
-//! and when room returns everything is as it was.
+//! The file behind flash can't be written: no flush succeeds, nothing more is taken, no block is retired for
+//! it, and when room returns everything is as it was.
 
 use std::rc::Rc;
 use std::sync::Arc;

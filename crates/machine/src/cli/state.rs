@@ -1,10 +1,9 @@
 //! Files of flash: what is in them, and what can be saved of damaged ones.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use media::nand::Error;
-use media::nand::check::{self, Report};
+use media::nand::check;
 
 /// What to do with a state.
 #[derive(Args)]
@@ -35,12 +34,12 @@ enum Action {
 
 /// Performs it. False: something is damaged still.
 pub(super) fn state(typed: &State) -> Result<bool, String> {
-    let (file, act): (&Path, fn(&Path) -> Result<Report, Error>) = match &typed.action {
-        Action::Check { file } => (file, check::check),
-        Action::Repair { file } => (file, check::repair),
-        Action::Upgrade { file } => (file, check::upgrade),
+    let report = match &typed.action {
+        Action::Check { file } => check::check(file),
+        Action::Repair { file } => check::repair(file),
+        Action::Upgrade { file } => check::upgrade(file),
     };
-    let report = act(file).map_err(|error| error.to_string())?;
+    let report = report.map_err(|error| error.to_string())?;
     report.lines.iter().for_each(|line| println!("{line}"));
     report.damage.iter().for_each(|line| println!("damage: {line}"));
     if report.damage.is_empty() {

@@ -85,7 +85,7 @@ pub enum Backing {
 enum Store {
     Everything(Sparse),
     Stamps(Stamps),
-    Image(Image),
+    Image(Box<Image>),
 }
 
 /// The contents of a medium. Every access is a whole number of whole blocks; what was never
@@ -139,7 +139,7 @@ impl Contents {
             (Keep::Everything, Backing::File(path)) => {
                 let image = Image::open(files, &path, capacity_bytes)?;
                 label = Label::of_image(files, &path)?;
-                Store::Image(image)
+                Store::Image(Box::new(image))
             }
             (Keep::Stamps, Backing::File(path)) => return Err(Error::StampsInFile { path }),
         };
