@@ -231,13 +231,14 @@ fn clients_that_change_little_have_little_written_and_the_state_stays() {
 fn state(folder: &Folder, action: &str) -> (bool, String) {
     let mut command = doorbell(folder, &["state", action, "drive.nand"]);
     let done = command.output().expect("it runs");
-    (done.status.success(), String::from_utf8(done.stdout).expect("text"))
+    (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
 }
 
 #[test]
 fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     let folder = Folder::new("flash-damaged");
-    let mut server = Server::start(&folder, "immediate");
+    let case = Case { name: "flash-damaged", plan: "small-flash", sets: &[] };
+    let mut server = Server::start(&folder, &case, "immediate");
     // A host that comes has the drive mounted, and leaves batches.
     let plan = plan("small-flash", &[]);
     over_socket(&plan, &folder.path("socket"), async |_, driver| {
@@ -245,6 +246,10 @@ fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     });
     server.says("a host has connected");
     server.says("the host has gone");
+    for action in ["check", "repair", "upgrade"] {
+        let (good, said) = state(&folder, action);
+        assert!(!good && said.contains("in use by another process"), "{action}: {said}");
+    }
     server.kill();
     assert!(state(&folder, "check").0);
     let journal = folder.path("drive.nand.journal");
@@ -262,5 +267,5 @@ fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     assert_eq!(std::fs::read(&journal).expect("the evidence"), bytes);
     assert!(state(&folder, "repair").0 && state(&folder, "check").0);
     assert_eq!(std::fs::read(folder.path("drive.nand.journal.damaged")).expect("kept"), bytes);
-    Server::start(&folder, "immediate");
+    Server::start(&folder, &case, "immediate");
 }

@@ -11,7 +11,7 @@ use super::journal::path_of;
 use super::journal::replay::{Fits, fits};
 use super::rows::Rows;
 use super::state::beside_name;
-use super::{Error, HOPELESS, Held, Nand, PageAt};
+use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
 use crate::files::Files;
 
 /// What was found in the files of a state, or done with them.
@@ -114,6 +114,11 @@ impl Looked {
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: so much of it is damaged that nothing can be said of the rest.
 pub fn check(path: &Path) -> Result<Report, Error> {
+    // Where no lock can be made, on a read-only copy for one, no drive writes either.
+    let _lock = match locked(path, Lock::shared) {
+        Err(error @ Error::InUse { .. }) => return Err(error),
+        tried => tried.ok(),
+    };
     let mut looked = Looked::at(path)?;
     let has_journal = looked.scan(path).is_some();
     // Whether its batches make sense can be told where nothing else is wrong.
@@ -126,12 +131,20 @@ pub fn check(path: &Path) -> Result<Report, Error> {
     Ok(looked.report)
 }
 
+/// Locks a state that exists, so that a wrong name leaves no lock behind.
+fn locked(path: &Path, lock: fn(&Path) -> Result<Lock, Error>) -> Result<Lock, Error> {
+    let failed = |source| Error::Io { path: path.into(), attempt: "open the state", source };
+    std::fs::metadata(path).map_err(failed)?;
+    lock(path)
+}
+
 /// Makes a damaged state usable: what can't be read of its rows is lost and reads as a medium's error, and
 /// the journal ends before the damage. The damaged files are kept beside, `.damaged` behind their names.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: too much of it is damaged.
 pub fn repair(path: &Path) -> Result<Report, Error> {
+    let _lock = locked(path, Lock::exclusive)?;
     let files = Files::default();
     let mended = mend_header(&files, path)?;
     let mut looked = Looked::at(path)?;
@@ -193,6 +206,7 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: something is damaged, and nothing was changed.
 pub fn upgrade(path: &Path) -> Result<Report, Error> {
+    let _lock = locked(path, Lock::exclusive)?;
     let mut looked = Looked::at(path)?;
     let version = looked.nand.version;
     let scan = looked.scan(path).map(|scan| {
