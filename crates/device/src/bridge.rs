@@ -273,6 +273,11 @@ impl<M: Media> Media for Bridge<M> {
         }
     }
 
+    /// They get ready at the same time.
+    fn ready_within(&self) -> Option<Span> {
+        self.controllers.iter().filter_map(|one| one.medium.ready_within()).max()
+    }
+
     /// Returns when the last part has come over its link.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.all(at, Work::Read).await?;

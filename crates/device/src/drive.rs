@@ -6,7 +6,7 @@ use std::rc::Rc;
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
 use media::{Erasure, Extent, Head, Media, MediaError};
-use runtime::{Rt, Signal, Stage, Time};
+use runtime::{Rt, Signal, Span, Stage, Time};
 
 /// The stages that a drive marks, beside those of its chips.
 pub const STAGES: &[&str] =
@@ -34,6 +34,7 @@ pub struct Drive<P: Pages> {
     unit_bytes: u32,
     erasure: Erasure,
     keep: Keep,
+    ready_within: Span,
     /// What the mount gave.
     mounted: OnceCell<Result<Ftl<P>, MountError>>,
     has_mounted: Signal,
@@ -93,6 +94,7 @@ impl<P: Pages> Drive<P> {
             unit_bytes: pages.shape().unit_bytes,
             erasure: Erasure { time: ftl::purge_time(&**pages) },
             keep,
+            ready_within: ftl::mount_time(&**pages),
             mounted: OnceCell::new(),
             has_mounted: Signal::default(),
             pages: pages.clone(),
@@ -166,6 +168,10 @@ impl<P: Pages> Media for Drive<P> {
     /// Whether or not the mount went well: what is asked for then says so.
     async fn ready(&self) {
         self.software().await.ok();
+    }
+
+    fn ready_within(&self) -> Option<Span> {
+        Some(self.ready_within)
     }
 
     /// Senses all of them at once; their bytes then lie in the device's memory, or on no flash at all.

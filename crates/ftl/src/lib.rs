@@ -34,11 +34,12 @@ mod write;
 pub use asleep::Asleep;
 pub use blame::STAGES;
 pub use ftl::Ftl;
+pub use mount::mount_time;
 pub use named::NotCollected;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
-    Blocks, Erase, Failed, Header, LOST, META, Page, Pages, Part, Place, Row, Seen, Shape, Source,
-    Steps, Tag, Unit, Unkept,
+    Blocks, Erase, Failed, Header, LOST, META, MountTimes, Page, Pages, Part, Place, Row, Seen,
+    Shape, Source, Steps, Tag, Unit, Unkept,
 };
 pub use purge::purge_time;
 pub use stats::{Counters, Histogram, Stats};

@@ -8,7 +8,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use runtime::Rt;
+use runtime::{Rt, Span};
 
 use crate::ftl::{Ftl, Inner};
 use crate::layout::{Layout, NONE, Spot};
@@ -44,6 +44,26 @@ pub(crate) async fn mount<P: Pages>(
     inner.refill(&kept);
     inner.state.borrow().check_space()?;
     Ok(inner.start())
+}
+
+/// Superblocks whose erase was cut short, which a mount may find: of their pages none can be read. It is as
+/// many as the reserve has by default.
+const TORN: u64 = 4;
+/// Superblocks that are filled up behind what was torn: one of each stream.
+const OPEN: u64 = 2;
+/// What the software takes for a page itself, at most.
+const PER_PAGE: Span = Span::us(1);
+
+/// How long a mount takes at most: all pages are looked at, as if no checkpoint could be read, and those of
+/// [`TORN`] superblocks with all further tries. Errors that need further tries elsewhere are not foreseen.
+pub fn mount_time<P: Pages>(pages: &P) -> Span {
+    let shape = pages.shape();
+    let count = u64::from(shape.dies * shape.planes) * u64::from(shape.blocks * shape.pages);
+    let software = PER_PAGE * count;
+    let Some(times) = pages.mount_times() else { return software };
+    // An open superblock is looked at from its end, too.
+    let read = times.read * (u64::from(shape.blocks) + OPEN);
+    (read + times.reread * TORN + times.fill * OPEN).max(software)
 }
 
 pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountError> {

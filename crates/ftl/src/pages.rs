@@ -149,6 +149,17 @@ pub struct Erase {
     pub failed: u32,
 }
 
+/// The times of a mount's work on the blocks of one number in all planes of all dies, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountTimes {
+    /// The spare bytes of every page are read, each at the first try.
+    pub read: Span,
+    /// The same where no page can be read: with all further tries.
+    pub reread: Span,
+    /// Every row is programmed.
+    pub fill: Span,
+}
+
 /// A program operation has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
@@ -234,6 +245,11 @@ pub trait Pages: 'static {
 
     /// How long the erase of a block in each plane of a die takes, if that is known.
     fn erase_time(&self) -> Option<Span> {
+        None
+    }
+
+    /// How long a mount's work on blocks takes, if that is known.
+    fn mount_times(&self) -> Option<MountTimes> {
         None
     }
 

@@ -63,7 +63,7 @@ fn a_namespace_that_this_driver_cannot_serve_is_named() {
 #[test]
 fn readiness_is_waited_for_as_long_as_the_controller_says() {
     // CAP.TO counts half seconds; the driver has a floor and a ceiling.
-    for (to, expected) in [(0, Span::s(1)), (5, Span::ms(2500)), (255, Span::s(30))] {
+    for (to, expected) in [(0, Span::s(1)), (5, Span::ms(2500)), (255, Span::ms(127_500))] {
         let cap = Traits::default().cap.with_to(to);
         let world = World::new(Traits { cap, on: Turns::Never, ..Traits::default() });
         let (result, took) = start(&world, Options::default());

@@ -11,7 +11,7 @@ use ::device::dcx::Tagged;
 use ::device::drive::Drive;
 use ::device::flash::Chips;
 use media::{Banked, Disks, Erasure, Extent, Faulty, Head, Media, MediaError, Metadata};
-use runtime::Time;
+use runtime::{Span, Time};
 
 /// What a device stands on.
 #[derive(Clone)]
@@ -72,6 +72,12 @@ macro_rules! hand_on {
             async fn ready(&self) {
                 match self {
                     $($pattern => $medium.ready().await,)+
+                }
+            }
+
+            fn ready_within(&self) -> Option<Span> {
+                match self {
+                    $($pattern => $medium.ready_within(),)+
                 }
             }
 

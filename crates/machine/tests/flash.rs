@@ -3,12 +3,15 @@
 
 mod common;
 
-use common::{Folder, clean, only, plan, shares, simulate_by, work};
+use bus::HostPort;
+use bus::sim::SimHost;
+use common::{Folder, clean, in_sim, only, plan, shares, simulate_by, work};
 use machine::device::Kept;
 use machine::interfaces::{Dcx, Fastpath, Interface, Nvme};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use runtime::Log;
+use wire::nvme::registers::{self, Cap};
 use workload::pattern::OpKind;
 
 /// Every length, over the whole drive, some of it again and again.
@@ -186,4 +189,24 @@ fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
         filled.left_units,
         steady.left_units
     );
+}
+
+/// A controller's CAP.TO, in seconds.
+fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
+    let plan = plan(name, sets);
+    let register = async |_, _, host: SimHost| host.read32(registers::CAP).await;
+    let low = in_sim::<Nvme, _>(&plan, Log::Off, register);
+    f64::from(Cap::from_bits(low.into()).timeout_ms()) / 1000.0
+}
+
+/// A mount that finds no checkpoint reads the spare bytes of every page: a host waits for that.
+#[test]
+fn cap_to_is_as_long_as_a_mount_of_the_whole_drive_takes() {
+    assert_eq!(ready_timeout_s(&[], "small-flash"), 10.0, "the least that is said");
+    // 480 superblocks of 384 word lines, of which the three pages are sensed in 78, 117 and 78 us.
+    let scan = 480.0 * 384.0 * 273e-6;
+    let said = ready_timeout_s(&[], "tlc");
+    assert!(said > scan && said < 1.6 * scan, "{said} s, to read the spare bytes takes {scan} s");
+    let larger = ready_timeout_s(&[("medium.flash.blocks", "4096")], "tlc");
+    assert_eq!(larger, 127.5, "the most that eight bits can say");
 }

@@ -8,7 +8,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use runtime::{Rt, Stage, Time};
+use runtime::{Rt, Span, Stage, Time};
 
 use crate::{Erasure, Extent, Head, Media, MediaError, Metadata};
 
@@ -177,6 +177,10 @@ impl<M: Media> Media for Faulty<M> {
         self.medium.ready().await;
     }
 
+    fn ready_within(&self) -> Option<Span> {
+        self.medium.ready_within()
+    }
+
     #[inline]
     fn is_immediate(&self) -> bool {
         !self.harm.has_stuck() && self.medium.is_immediate()
@@ -274,7 +278,7 @@ mod tests {
     use crate::contents::{Backing, Keep, Spec};
     use crate::{Banked, Contents, Pace};
     use proptest::prelude::*;
-    use runtime::{Log, Span};
+    use runtime::Log;
 
     fn faulty(rt: &Rt) -> (Faulty<Banked>, Rc<Harm>) {
         let spec = Spec {

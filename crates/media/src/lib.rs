@@ -102,6 +102,11 @@ pub trait Media: 'static {
         async {}
     }
 
+    /// How long [`ready`](Media::ready) takes at most; none: no time.
+    fn ready_within(&self) -> Option<Span> {
+        None
+    }
+
     /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
     /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
     fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::{Extent, Head, Media, MediaError};
-use runtime::{Rt, Signal, Stage, Time};
+use runtime::{Rt, Signal, Span, Stage, Time};
 
 use super::intervals::Intervals;
 
@@ -335,6 +335,10 @@ impl<M: Media> Media for Tagged<M> {
 
     async fn ready(&self) {
         self.media.ready().await;
+    }
+
+    fn ready_within(&self) -> Option<Span> {
+        self.media.ready_within()
     }
 
     fn is_immediate(&self) -> bool {

@@ -286,6 +286,25 @@ fn erase_time(timing: &Timing, planes: u32) -> Span {
     timing.command + timing.erase * times
 }
 
+/// A mount's work on the blocks of one number: dies work at the same time, those of a channel share its
+/// wires.
+fn mount_times(timing: &Timing, nand: &Nand, channels: u32) -> ftl::MountTimes {
+    let geometry = nand.geometry();
+    let (planes, sharing) = (geometry.planes, geometry.all_dies().div_ceil(channels));
+    let turns = if timing.multi_plane { 1 } else { u64::from(planes) };
+    let on_wires = |bytes: u32| on_wires(timing, u64::from(bytes * planes * sharing));
+    let spare = on_wires(geometry.free_bytes) + timing.decode;
+    let page = on_wires(geometry.page_bytes + geometry.spare_bytes);
+    let (mut read, mut fill) = (Span::ZERO, Span::ZERO);
+    for number in 0..geometry.pages() {
+        let kind = usize::from(nand.cells(number).kind);
+        read += (timing.command + timing.read[kind]) * turns + spare;
+        fill += timing.command + timing.program[kind] * turns + page;
+    }
+    let tries = u64::from(nand.spec().errors.retries) + 1;
+    ftl::MountTimes { read, reread: read * tries, fill }
+}
+
 /// The time of `bytes` bytes on the wires.
 fn on_wires(timing: &Timing, bytes: u64) -> Span {
     match bytes.checked_mul(PS_PER_S) {
@@ -468,6 +487,11 @@ impl Pages for Chips {
     fn erase_time(&self) -> Option<Span> {
         let timing = self.options.timing.as_ref()?;
         Some(erase_time(timing, self.shape.planes))
+    }
+
+    fn mount_times(&self) -> Option<ftl::MountTimes> {
+        let timing = self.options.timing.as_ref()?;
+        Some(mount_times(timing, &self.nand.borrow(), self.channels.len() as u32))
     }
 
     fn header(&self, page: Page) -> Option<Header> {

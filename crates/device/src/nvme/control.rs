@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use media::Media;
+use runtime::Span;
 use wire::nvme::admin::Priority;
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, VERSION_1_4, VS,
@@ -27,7 +28,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             .with_mqes((self.options.queue_entries_max - 1) as u16)
             .with_cqr(true)
             .with_ams(Cap::AMS_WEIGHTED)
-            .with_to(READY_TIMEOUT)
+            .with_to(self.ready_timeout)
             .with_css(Cap::CSS_NVM)
             .with_mpsmax(PAGE_LOG2_MAX)
     }
@@ -44,6 +45,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 self.port.store(register, value);
             }
         }
+    }
+
+    /// How long a host is to wait for CSTS.RDY: at least [`READY_TIMEOUT`], and what the medium takes.
+    pub(super) fn ready_timeout(medium: Option<Span>) -> u8 {
+        let halves = medium.unwrap_or_default().0.div_ceil(Span::ms(500).0);
+        u8::try_from(halves).unwrap_or(u8::MAX).max(READY_TIMEOUT)
     }
 
     fn cc(&self) -> Cc {
@@ -72,6 +79,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             match (seen.en(), cc.en()) {
                 (false, true) => {
                     self.media.ready().await;
+                    if self.cc() != cc {
+                        // The host has given up meanwhile, or asks for something else. The medium goes on
+                        // getting ready all the same.
+                        continue;
+                    }
                     self.enable(cc);
                 }
                 (true, false) => self.disable().await,

@@ -8,7 +8,8 @@ pub const SLOTS_MAX: u16 = 4096;
 pub const EVENT_REQUESTS_MAX: usize = 4;
 /// Aborts that may be outstanding at once (ACL + 1).
 pub const ABORTS_MAX: u8 = 4;
-/// How a host that waits for CSTS.RDY is told to, in units of 500 ms (CAP.TO).
+/// How long a host that waits for CSTS.RDY is told to at least, in units of 500 ms (CAP.TO): a medium that
+/// takes longer to get ready says so.
 pub const READY_TIMEOUT: u8 = 20;
 /// A command's data are moved in pieces of at most so many bytes, so that a long one does not keep the
 /// link from a short one.

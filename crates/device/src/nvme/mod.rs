@@ -173,6 +173,8 @@ pub struct Controller<P, M, H = Perfect> {
     member: Rc<Member>,
     bit: u8,
     options: Options,
+    /// CAP.TO.
+    ready_timeout: u8,
     /// CSTS. The register shows it; the host may write there what it likes.
     csts: Cell<Csts>,
     /// CC as it was when the controller was enabled.
@@ -345,6 +347,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             member,
             block_bytes: media.block_bytes(),
             head: media.head(),
+            ready_timeout: Self::ready_timeout(media.ready_within()),
             media,
             hook,
             options,

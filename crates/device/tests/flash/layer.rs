@@ -56,7 +56,10 @@ fn live(
     let mounted = Rc::new(RefCell::new(None));
     let mounted_ = mounted.clone();
     rt.spawn(async move {
+        let within = ftl::mount_time(&*chips_);
         let ftl = Ftl::mount(&rt_, chips_, &options).await.unwrap();
+        let took = rt_.now().since(Time::ZERO);
+        assert!(took <= within, "seed {seed}: the mount took {took}, at most {within} was said");
         let count = known_.borrow().len() as u64;
         for block in 0..count {
             let found = version(&ftl, block).await;

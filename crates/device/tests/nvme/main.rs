@@ -19,6 +19,7 @@ mod hostile;
 mod identify;
 mod live;
 mod logs;
+mod mounts;
 mod namespaces;
 mod power;
 mod protection;

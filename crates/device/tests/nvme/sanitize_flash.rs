@@ -24,13 +24,13 @@ use crate::raw::{NS, Pair, Raw, pattern};
 type Host = Raw<bus::sim::SimHost>;
 
 /// What a power cut leaves: the flash, and the label beside it.
-struct Kept {
+pub(super) struct Kept {
     remains: Remains,
     label: Vec<u8>,
 }
 
 impl Kept {
-    fn new() -> Kept {
+    pub(super) fn new() -> Kept {
         let Profile { geometry, errors, .. } = Profile::test();
         let geometry = Geometry { blocks: 24, ..geometry };
         let spec = Spec { geometry, keep: Keep::Everything, block_bytes: 4096, errors, seed: 7 };
@@ -42,7 +42,7 @@ impl Kept {
     }
 
     /// A device lives on it until that has been done, or until the power fails.
-    fn live<T>(
+    pub(super) fn live<T>(
         &mut self,
         cut: Option<Time>,
         work: impl AsyncFnOnce(&Rt, &mut Host) -> T,

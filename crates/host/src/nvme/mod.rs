@@ -110,7 +110,8 @@ pub struct Options {
     pub retries: u32,
     /// The least that the controller is given to become ready, whatever CAP.TO says.
     pub ready_floor: Span,
-    /// The most that the controller is given to become ready, whatever CAP.TO says.
+    /// The most that the controller is given to become ready, whatever CAP.TO says; the default is the most
+    /// that this can say.
     pub ready_ceiling: Span,
     /// No transfer is longer than this, in bytes, even if the controller could.
     pub transfer_bytes_max: u32,
@@ -144,7 +145,7 @@ impl Default for Options {
             admin_timeout: Span::s(5),
             retries: 3,
             ready_floor: Span::s(1),
-            ready_ceiling: Span::s(30),
+            ready_ceiling: Span::ms(127_500),
             transfer_bytes_max: 1 << 20,
             volatile_cache: None,
             arbitration: None,
