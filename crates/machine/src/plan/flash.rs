@@ -76,6 +76,16 @@ pub(super) fn read(
         true => fields.text("state", "the path of a file that keeps the drive's state").map(Some),
         false => Some(None),
     };
+    let lost = state.as_ref().is_some_and(Option::is_some)
+        && software.as_ref().is_some_and(|software| software.cache == Cache::Protected);
+    if lost {
+        // The buffer is in this process's memory, and no capacitor keeps that: what was written last would
+        // be lost, and what the collector had moved there.
+        let expected =
+            "volatile or through with medium.flash.state, where what a buffer holds is not kept";
+        fields.error("cache", "protected", expected);
+        return None;
+    }
     fields.done();
     let (profile, geometry) = (profile?, geometry?);
     let errors = if errors? { profile.errors } else { Errors::none() };

@@ -122,3 +122,19 @@ fn flash_has_no_capacity_of_its_own_and_no_other_medium_has_chips() {
     let said = said(&super::PLAN.replace("[medium.timing]", "[medium.flash]\n[medium.timing]"));
     assert!(said.contains("medium.flash: found an unknown key"), "{said}");
 }
+
+/// What a protected buffer holds is not in the file: neither a kill nor an orderly end would keep it.
+#[test]
+fn a_protected_buffer_is_refused_with_a_state() {
+    let protected = ("medium.flash.cache", "protected");
+    let said = Plan::open("small-flash", &[protected, ("medium.flash.state", "drive.nand")]);
+    let said = said.expect_err("a buffer that is lost").to_string();
+    let expected = "medium.flash.cache: found protected, expected volatile or through with \
+                    medium.flash.state, where what a buffer holds is not kept";
+    assert!(said.ends_with(expected), "{said}");
+    for cache in ["volatile", "through"] {
+        let sets = [("medium.flash.cache", cache), ("medium.flash.state", "drive.nand")];
+        Plan::open("small-flash", &sets).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+    Plan::open("small-flash", &[protected]).unwrap_or_else(|errors| panic!("{errors}"));
+}
