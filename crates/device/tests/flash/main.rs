@@ -6,6 +6,7 @@ mod cuts;
 mod full;
 mod layer;
 mod live;
+mod mounts;
 mod schedules;
 
 use std::rc::Rc;
