@@ -16,7 +16,7 @@ use bus::vfio_user::{self, Sharing};
 use common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
 use common::{Folder, doorbell, plan, said};
 use machine::interfaces::{Driver, Interface, Nvme};
-use machine::plan::Plan;
+use machine::plan::{Plan, built_in};
 use runtime::{Either, Log, Rt, STD_CLOCK, Span, race};
 use workload::verify::Ledger;
 
@@ -143,10 +143,64 @@ fn kill_again_and_again(case: &Case, kills: u64) {
     }
 }
 
+/// All bytes of a block are kept: what is served is looked at byte for byte.
+const WHOLE: (&str, &str) = ("medium.keep", "everything");
+const THROUGH: (&str, &str) = ("medium.flash.cache", "through");
+
 #[test]
 fn what_was_flushed_before_flash_was_killed_is_there_and_nothing_is_torn() {
-    let case = Case { name: "flash-killed", plan: "small-flash", sets: &[] };
+    let case = Case { name: "flash-killed", plan: "small-flash", sets: &[WHOLE] };
     kill_again_and_again(&case, 6);
+    let case = Case { name: "flash-killed-through", sets: &[WHOLE, THROUGH], ..case };
+    kill_again_and_again(&case, 4);
+}
+
+/// Its chips end what they have begun, and its block is the smallest.
+#[test]
+fn what_was_flushed_before_flash_with_capacitors_was_killed_is_there() {
+    let case = Case { name: "closer-killed", plan: "flash-closer", sets: &[WHOLE] };
+    kill_again_and_again(&case, 4);
+    let case = Case { name: "closer-killed-through", sets: &[WHOLE, THROUGH], ..case };
+    kill_again_and_again(&case, 4);
+}
+
+/// Its chips have errors, and it is the largest.
+#[test]
+fn what_was_flushed_before_a_large_drive_was_killed_is_there() {
+    let case = Case { name: "tlc-killed", plan: "tlc", sets: &[WHOLE] };
+    kill_again_and_again(&case, 2);
+    let case = Case { name: "tlc-killed-through", sets: &[WHOLE, THROUGH], ..case };
+    kill_again_and_again(&case, 1);
+}
+
+/// Every built-in plan of flash is among those that are killed, or its state is refused.
+#[test]
+fn every_plan_of_flash_is_killed_or_refuses_a_state() {
+    let of_flash = |name: &&str| plan(name, &[]).medium.flash.is_some();
+    let found: Vec<&str> = built_in().iter().map(|one| one.0).filter(of_flash).collect();
+    assert_eq!(found, ["flash-bridge", "flash-closer", "small-flash", "tlc"]);
+    let folder = Folder::new("state-refused");
+    let kept = ["--set", "medium.flash.state=drive.nand", "--set", "medium.keep=everything"];
+    let refuses = |start: &[&str], set: &str, expected: &str| {
+        let ran = said(&mut doorbell(&folder, &[start, &kept[..], &["--set", set][..]].concat()));
+        assert_ne!(ran.code, Some(0), "{start:?} {set}");
+        assert!(ran.err.contains(expected), "{start:?} {set}: {}", ran.err);
+        assert!(!folder.path("drive.nand").exists(), "{start:?} {set}: refused, and made");
+    };
+    let protected = "medium.flash.cache: found protected, expected volatile or through with \
+                     medium.flash.state";
+    for end in ["--shm", "--vfio-user", "--nbd"] {
+        let behind = "no medium.flash.state behind a bridge";
+        refuses(&["serve", "flash-bridge", end, "s"], "medium.flash.cache=volatile", behind);
+        for plan in found.iter().copied() {
+            refuses(&["serve", plan, end, "s"], "medium.flash.cache=protected", protected);
+        }
+    }
+    folder.file("write.fio", "[write]\nrw=write\nbs=64k\nsize=1m\n");
+    for world in ["sim", "live"] {
+        let run = ["run", "write.fio", "--plan", "small-flash", "--world", world];
+        refuses(&run, "medium.flash.cache=protected", protected);
+    }
 }
 
 /// A command that needs the state for itself ends, and says why.

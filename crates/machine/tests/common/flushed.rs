@@ -9,14 +9,13 @@ use runtime::{Rt, Span};
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
-const BLOCK_BYTES: u32 = 512;
 /// Blocks of one write.
 const BLOCKS: u32 = 8;
 /// Writes that have their place on the device.
 const PLACES: u64 = 512;
 const WRITERS: u64 = 8;
-/// Blocks that are looked at together.
-const LOOK: u32 = 64;
+/// Bytes that are looked at together.
+const LOOK_BYTES: u32 = 32 << 10;
 /// Blocks that are written.
 pub const ALL_BLOCKS: u64 = PLACES * BLOCKS as u64;
 
@@ -36,14 +35,16 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
         let (acknowledged, flushed, left) = (acknowledged.clone(), flushed.clone(), left.clone());
         rt.spawn(async move {
             let stamps = Stamps::new(1);
-            let mut bytes = vec![0; (BLOCKS * BLOCK_BYTES) as usize];
+            let (block_bytes, volatile) =
+                (disk.geometry().block_bytes, disk.geometry().volatile_cache);
+            let mut bytes = vec![0; (BLOCKS * block_bytes) as usize];
             let mut buffer = disk.buffer(bytes.len()).expect("host memory");
             for round in writer.. {
                 // Each has places of its own, met in another order every time round.
                 let place = (round * 37 % (PLACES / WRITERS)) * WRITERS + writer;
                 let lba = place * u64::from(BLOCKS);
                 let write = ledger.borrow_mut().start_write(lba, BLOCKS);
-                stamps.fill(&mut bytes, lba, BLOCK_BYTES, write.version);
+                stamps.fill(&mut bytes, lba, block_bytes, write.version);
                 buffer.copy_in(0, &bytes);
                 let (back, result) = disk.write(Lba(lba), buffer, false).await;
                 buffer = back;
@@ -52,7 +53,7 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
                     ledger.borrow_mut().fail_write(write);
                     break;
                 }
-                ledger.borrow_mut().finish_write(write, false);
+                ledger.borrow_mut().finish_write(write, !volatile);
                 acknowledged.set(acknowledged.get() + 1);
                 if writer == 0 && round % 16 == 0 {
                     let flush = ledger.borrow_mut().start_flush();
@@ -80,19 +81,21 @@ pub async fn write_until_killed<D: BlockDevice + 'static>(
 
 /// Reads every block: it must hold what the ledger allows. Whatever it holds, it holds from then on.
 pub async fn check_all<D: BlockDevice>(disk: D, ledger: Rc<RefCell<Ledger>>, when: &str) {
-    let mut bytes = vec![0; (LOOK * BLOCK_BYTES) as usize];
+    let block_bytes = disk.geometry().block_bytes;
+    let look = LOOK_BYTES / block_bytes;
+    let mut bytes = vec![0; LOOK_BYTES as usize];
     let mut buffer = disk.buffer(bytes.len()).expect("host memory");
-    for lba in (0..ALL_BLOCKS).step_by(LOOK as usize) {
-        let ticket = ledger.borrow().start_read(lba, LOOK);
+    for lba in (0..ALL_BLOCKS).step_by(look as usize) {
+        let ticket = ledger.borrow().start_read(lba, look);
         let (back, result) = disk.read(Lba(lba), buffer).await;
         buffer = back;
         result.expect("the device reads again");
         buffer.copy_out(0, &mut bytes);
         let stamps = Stamps::new(1);
         let mut ledger = ledger.borrow_mut();
-        let checked = ledger.check_read(&ticket, &stamps, &bytes, BLOCK_BYTES, false);
+        let checked = ledger.check_read(&ticket, &stamps, &bytes, block_bytes, false);
         checked.unwrap_or_else(|mismatch| panic!("{when}: {mismatch}"));
-        for (lba, block) in (lba..).zip(bytes.chunks_exact(BLOCK_BYTES as usize)) {
+        for (lba, block) in (lba..).zip(bytes.chunks_exact(block_bytes as usize)) {
             ledger.settle(lba, &stamps, block, false);
         }
     }
