@@ -17,6 +17,7 @@ use wire::Lba;
 use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{Block, Dcx, Driver, Fastpath, Interface, Nvme};
 use crate::plan::Plan;
+use crate::serve::served;
 use crate::world::{self, RunError};
 
 /// Operations under way at once: each takes host memory for one transfer at a time.
@@ -130,11 +131,11 @@ impl Disk {
     /// The drive of a plan, live.
     ///
     /// # Errors
-    /// It does not start.
+    /// It does not start, or its medium keeps only stamps.
     pub fn of_plan<I: Interface>(plan: &Plan) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
-        let plan = plan.clone();
+        let plan = served::<I>(plan)?;
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
             let ready_too = ready.clone();
             if let Err(error) = run::<I>(&plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {

@@ -140,6 +140,12 @@ macro_rules! hand_on {
                 }
             }
 
+            fn blank_from(&self, block: u64) -> u64 {
+                match self {
+                    $($pattern => $medium.blank_from(block),)+
+                }
+            }
+
             fn keeps_metadata(&self) -> bool {
                 match self {
                     $($pattern => $medium.keeps_metadata(),)+

@@ -15,17 +15,27 @@ use crate::plan::Plan;
 use crate::work::Work;
 use crate::world::{Options, Outcome, RunError, drive, journeys, until};
 
+/// The plan as its drive is served, once it is known to fit this interface: every front end asks here before
+/// it makes a medium.
+///
+/// # Errors
+/// The plan lacks what the interface needs, or its medium keeps only stamps of what clients write.
+pub(crate) fn served<I: Interface>(plan: &Plan) -> Result<Plan, RunError> {
+    device::check::<I>(plan)?;
+    plan.for_clients().map_err(RunError::of)
+}
+
 /// Serves a device to one host process after another over shared memory, until `stop` says so.
 /// Contents live as long as the server, and longer in a file.
 ///
 /// # Errors
-/// If there is no listening at this socket, or no medium.
+/// If there is no listening at this socket, or no medium, or the medium keeps only stamps.
 pub fn over_shared_memory<I: Interface>(
     plan: &Plan,
     socket: &Path,
     mut connected: impl FnMut(&str),
 ) -> Result<(), RunError> {
-    device::check::<I>(plan)?;
+    let plan = &served::<I>(plan)?;
     let server = live::Server::bind(socket).map_err(RunError::of)?;
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
@@ -98,21 +108,21 @@ pub fn over_vfio_user<I: Interface>(
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    device::check::<I>(plan)?;
+    let plan = &served::<I>(plan)?;
     let Some(function) = I::function(plan) else {
         return Err(RunError(format!("{} is not a PCI function", I::NAME)));
     };
-    let mut served = Vec::new();
+    let mut doors = Vec::new();
     for (number, socket) in sockets.iter().enumerate() {
         let plan = plan_of(plan, number);
         let server = vfio_user::Server::bind(socket).map_err(RunError::of)?;
         let server = server.one_of(sockets.len());
         let mut kept = Kept::new(&plan)?;
         kept.keep_journal(&plan)?;
-        served.push((socket, server, kept, plan));
+        doors.push((socket, server, kept, plan));
     }
     std::thread::scope(|scope| {
-        for (socket, server, kept, plan) in served {
+        for (socket, server, kept, plan) in doors {
             let (function, say) = (&function, &say);
             let serving = std::thread::Builder::new().spawn_scoped(scope, move || {
                 serve_socket::<I>(&plan, &server, function, kept, |what| say(socket, what));

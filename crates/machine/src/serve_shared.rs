@@ -9,10 +9,10 @@ use ::device::nvme::CONTROLLERS_MAX;
 use bus::vfio_user::{self, DeviceEnd, Function, VfioUserError, Why};
 use runtime::{Log, Rt, STD_CLOCK};
 
-use crate::device::{self, Device, Kept};
+use crate::device::{Device, Kept};
 use crate::interfaces::{Interface, Shared};
 use crate::plan::Plan;
-use crate::serve::{next_client, tell_end};
+use crate::serve::{next_client, served, tell_end};
 use crate::world::{RunError, until};
 
 /// A client's end, the number of its socket, from 1 on, and what is dropped when its controller has gone.
@@ -30,7 +30,7 @@ pub fn to_all<I: Interface>(
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    device::check::<I>(plan)?;
+    let plan = &served::<I>(plan)?;
     let Some(function) = I::function(plan) else {
         return Err(RunError(format!("{} is not a PCI function", I::NAME)));
     };

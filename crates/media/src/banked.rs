@@ -320,6 +320,10 @@ impl Media for Banked {
         done.map_err(|error| MediaError::of_write(&error))
     }
 
+    fn blank_from(&self, block: u64) -> u64 {
+        self.contents.borrow().blank_from(block)
+    }
+
     fn keeps_metadata(&self) -> bool {
         self.contents.borrow().keeps_metadata()
     }

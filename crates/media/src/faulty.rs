@@ -244,6 +244,10 @@ impl<M: Media> Media for Faulty<M> {
         Ok(())
     }
 
+    fn blank_from(&self, block: u64) -> u64 {
+        self.medium.blank_from(block)
+    }
+
     fn keeps_metadata(&self) -> bool {
         self.medium.keeps_metadata()
     }

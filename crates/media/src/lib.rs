@@ -159,6 +159,13 @@ pub trait Media: 'static {
         async { Err(MediaError::WriteFault) }
     }
 
+    /// How many blocks from this one on were never written and read as zeros, as far as the medium knows without
+    /// reading them.
+    fn blank_from(&self, block: u64) -> u64 {
+        let _ = block;
+        0
+    }
+
     /// Whether it keeps metadata of [`contents::METADATA_BYTES`] bytes beside each block.
     fn keeps_metadata(&self) -> bool {
         false

@@ -79,6 +79,12 @@ impl<M: Media> Tagged<M> {
         let blocks = if tagged.media.head().is_none() { tagged.media.blocks() } else { 0 };
         let mut block = 0;
         while block < blocks {
+            // Zeros are what granules are counted as: of terabytes that were never written, none is read.
+            let blank = tagged.media.blank_from(block);
+            if blank > 0 {
+                block += blank;
+                continue;
+            }
             let blocks = u64::from(at_once).min(blocks - block) as u32;
             let mut state = tagged.state.borrow_mut();
             tagged.ends(Extent { block, blocks }, &mut |word| {

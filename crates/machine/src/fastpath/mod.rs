@@ -31,6 +31,7 @@ pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
 use crate::interfaces::Fastpath;
 use crate::plan::Plan;
+use crate::serve::served;
 use crate::world::{self, RunError};
 
 /// Where the engine's drive is.
@@ -59,8 +60,12 @@ impl Service {
     /// Starts an engine on this drive. Blocks below `from` are left to the ordinary driver.
     ///
     /// # Errors
-    /// The plan has no such machine, or the drive does not start.
+    /// The plan has no such machine, or the drive does not start, or its medium keeps only stamps.
     pub fn start(plan: &Plan, drive: &Drive, from: u64) -> Result<Service, RunError> {
+        let plan = match drive {
+            Drive::Here { .. } => &served::<Fastpath>(plan)?,
+            Drive::Served(_) => plan,
+        };
         let (desk, stop) = (Arc::<Desk>::default(), Arc::new(AtomicBool::new(false)));
         let (shared, far) = match drive {
             Drive::Here { .. } => (world::shared::<Fastpath>(plan)?, None),

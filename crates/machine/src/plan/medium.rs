@@ -20,6 +20,8 @@ pub struct Medium {
     pub kind: MediumKind,
     /// How much it holds, what of it is kept, and where.
     pub contents: Spec,
+    /// How the plan chooses what is kept.
+    pub keep: KeepRule,
     /// How it keeps time in the live world. In virtual time it always takes that of its model.
     pub pace: MediumPace,
     /// The times of its model. Always there if the pace is modelled and it is memory.
@@ -45,6 +47,28 @@ pub enum MediumKind {
     Disks,
 }
 
+/// How a plan chooses how much of each block its medium remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepRule {
+    /// Every byte.
+    Everything,
+    /// The first eight bytes of each block.
+    Stamps,
+    /// Stamps in runs of this program's own jobs, whose contents follow from them. Every byte where clients
+    /// of a served drive write, and in a file.
+    Auto,
+}
+
+impl KeepRule {
+    /// What is kept, unless clients are served.
+    fn keep(self) -> Keep {
+        match self {
+            KeepRule::Everything => Keep::Everything,
+            KeepRule::Stamps | KeepRule::Auto => Keep::Stamps,
+        }
+    }
+}
+
 /// How a medium keeps time in the live world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumPace {
@@ -65,6 +89,18 @@ impl Medium {
 }
 
 impl Medium {
+    /// Keeps every byte, if the plan leaves that open; false if it says stamps.
+    pub(super) fn keep_everything(&mut self) -> bool {
+        if self.keep == KeepRule::Stamps {
+            return false;
+        }
+        self.contents.keep = Keep::Everything;
+        if let Some(flash) = &mut self.flash {
+            flash.spec.keep = Keep::Everything;
+        }
+        true
+    }
+
     /// Whether it can keep metadata beside its blocks.
     pub fn keeps_metadata(&self) -> bool {
         matches!(self.kind, MediumKind::Dram | MediumKind::Pcm)
@@ -84,7 +120,13 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let kind = fields.choice("kind", &kinds);
     let blocks = |bytes| bytes == 512 || bytes == 4096;
     let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
-    let keep = fields.choice("keep", &[("everything", Keep::Everything), ("stamps", Keep::Stamps)]);
+    let rules = [
+        ("everything", KeepRule::Everything),
+        ("stamps", KeepRule::Stamps),
+        ("auto", KeepRule::Auto),
+    ];
+    let rule = fields.choice("keep", &rules);
+    let keep = rule.map(KeepRule::keep);
     let pace = fields.choice(
         "pace",
         &[("modelled", MediumPace::Modelled), ("immediate", MediumPace::Immediate)],
@@ -110,11 +152,18 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
             backing: Backing::Memory,
         };
         let kind = MediumKind::Flash;
-        let flash = Some(flash);
-        return Some(Medium { kind, contents, pace, timing: None, flash, bridge, disks: None });
+        let has_state = flash.state.is_some();
+        let (flash, keep) = (Some(flash), rule?);
+        let mut medium =
+            Medium { kind, contents, keep, pace, timing: None, flash, bridge, disks: None };
+        if has_state && keep == KeepRule::Auto {
+            // A state is also for a server to open.
+            medium.keep_everything();
+        }
+        return Some(medium);
     }
     let capacity_bytes = capacity_bytes(&fields, block_bytes);
-    let backing = backing(&fields, keep);
+    let backing = backing(&fields, rule);
     let array = match kind {
         Some(MediumKind::Disks) => Some(array(&fields, capacity_bytes)?),
         _ => None,
@@ -137,8 +186,13 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
         keep: keep?,
         backing: backing?,
     };
-    let (kind, pace, timing) = (kind?, pace?, timing?);
-    Some(Medium { kind, contents, pace, timing, flash: None, bridge: None, disks: array })
+    let (kind, keep, pace, timing) = (kind?, rule?, pace?, timing?);
+    let mut medium =
+        Medium { kind, contents, keep, pace, timing, flash: None, bridge: None, disks: array };
+    if keep == KeepRule::Auto && medium.contents.backing != Backing::Memory {
+        medium.keep_everything();
+    }
+    Some(medium)
 }
 
 /// What a bridge makes of controllers of so many bytes: whole stripes of each.
@@ -184,12 +238,12 @@ fn capacity_bytes(fields: &Fields<'_>, block_bytes: Option<u64>) -> Option<u64> 
 }
 
 /// Where the contents are: in memory, or in a file at a path as it is written.
-fn backing(fields: &Fields<'_>, keep: Option<Keep>) -> Option<Backing> {
+fn backing(fields: &Fields<'_>, keep: Option<KeepRule>) -> Option<Backing> {
     if !fields.has("file") {
         return Some(Backing::Memory);
     }
     let path = fields.text("file", "the path of a raw image")?;
-    if keep == Some(Keep::Stamps) {
+    if keep == Some(KeepRule::Stamps) {
         let expected = "no file, or medium.keep = \"everything\": a raw image has every byte";
         fields.error("file", format!("{path:?}"), expected);
         return None;

@@ -67,7 +67,7 @@ pub use flash::{Flash, Start};
 pub use host::{
     COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES, Sharing,
 };
-pub use medium::{Medium, MediumKind, MediumPace};
+pub use medium::{KeepRule, Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 pub use power::Power;
 
@@ -252,21 +252,39 @@ impl Plan {
         }
     }
 
+    /// The plan for a drive whose clients write what they like and read it back: its medium keeps every byte.
+    /// Every front end serves this one.
+    ///
+    /// # Errors
+    /// The plan says `medium.keep = "stamps"`: clients would be told success and read other bytes.
+    pub fn for_clients(&self) -> Result<Plan, PlanErrors> {
+        let mut plan = self.clone();
+        if plan.medium.keep_everything() {
+            return Ok(plan);
+        }
+        Err(self.lacks(
+            "medium.keep",
+            "\"stamps\", the first 8 bytes of each block",
+            "\"everything\" for a drive that is served, whose clients read back every byte they wrote: \
+             --set medium.keep=everything",
+        ))
+    }
+
+    fn lacks(&self, key: &str, found: &str, expected: &str) -> PlanErrors {
+        let (key, found, expected) = (key.to_owned(), found.to_owned(), expected.to_owned());
+        let error = PlanError { place: Place::Whole, key, found, expected };
+        PlanErrors { origin: self.origin.clone(), errors: vec![error] }
+    }
+
     /// The medium's pace in virtual time: always that of its model.
     ///
     /// # Errors
     /// If the plan gives no timing, which it need not for the live world.
     pub fn simulated_pace(&self) -> Result<Pace, PlanErrors> {
-        let missing = || PlanErrors {
-            origin: self.origin.clone(),
-            errors: vec![PlanError {
-                place: Place::Whole,
-                key: "medium.timing".to_owned(),
-                found: "nothing".to_owned(),
-                expected: "the table [medium.timing]: a simulated medium takes the time of its \
-                           model, whatever medium.pace says"
-                    .to_owned(),
-            }],
+        let missing = || {
+            let expected = "the table [medium.timing]: a simulated medium takes the time of its model, \
+                            whatever medium.pace says";
+            self.lacks("medium.timing", "nothing", expected)
         };
         self.medium.timing.clone().map(Pace::Modelled).ok_or_else(missing)
     }

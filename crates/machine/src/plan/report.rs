@@ -7,7 +7,7 @@ use media::contents::{Backing, Keep};
 use runtime::Span;
 
 use super::units::{rate_text, size_text, span_text};
-use super::{Completion, Doorbell, MediumKind, MediumPace, POLICIES, Plan, Sourced};
+use super::{Completion, Doorbell, KeepRule, MediumKind, MediumPace, POLICIES, Plan, Sourced};
 
 impl Plan {
     /// The plan as a person reads it: its parts, the figures that follow from them, then all values
@@ -121,9 +121,12 @@ impl Plan {
             MediumKind::Flash => "flash",
             MediumKind::Disks => "disks that rotate",
         };
-        let kept = match contents.keep {
-            Keep::Everything => "every byte kept",
-            Keep::Stamps => "the stamp of each block kept",
+        let kept = match (contents.keep, medium.keep) {
+            (Keep::Everything, _) => "every byte kept",
+            (Keep::Stamps, KeepRule::Auto) => {
+                "the stamp of each block kept (every byte where it is served)"
+            }
+            (Keep::Stamps, _) => "the stamp of each block kept",
         };
         let place = match &contents.backing {
             Backing::Memory => "in memory".to_owned(),

@@ -140,7 +140,8 @@ pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks
     Checks {
         ledger: Mutex::new(ledger(blocks)),
         stamps: Stamps::new(plan.run.seed),
-        stamps_only: plan.medium.contents.keep == Keep::Stamps,
+        // Somebody else's device is to keep every byte, whatever this plan says of its own.
+        stamps_only: plan.medium.contents.keep == Keep::Stamps && !contents_unknown,
     }
 }
 

@@ -163,6 +163,17 @@ impl Contents {
         self.label.set(label)
     }
 
+    /// How many blocks from this one on were never written, as far as that is known without reading them.
+    pub fn blank_from(&self, block: u64) -> u64 {
+        match &self.store {
+            Store::Everything(sparse) => {
+                let at = self.block_offset(block);
+                sparse.blank_from(at) / u64::from(self.block_bytes)
+            }
+            Store::Stamps(_) | Store::Image(_) => 0,
+        }
+    }
+
     /// Whether metadata can be kept beside the blocks: of whole blocks in memory alone, as a raw image has no
     /// room for them.
     pub fn keeps_metadata(&self) -> bool {

@@ -76,6 +76,22 @@ impl Sparse {
         })
     }
 
+    /// Bytes from `at` on, up to the next leaf or the end of the array.
+    pub(super) fn blank_from(&self, at: u64) -> u64 {
+        const SHELF_SPAN: u64 = 1 << (LEAF_LOG2 + SHELF_LOG2);
+        let mut end = at.min(self.bytes);
+        while end < self.bytes {
+            end = match &self.shelves[(end / SHELF_SPAN) as usize] {
+                None => (end / SHELF_SPAN + 1) * SHELF_SPAN,
+                Some(_) if self.leaf(end >> LEAF_LOG2).is_none() => {
+                    ((end >> LEAF_LOG2) + 1) << LEAF_LOG2
+                }
+                Some(_) => break,
+            };
+        }
+        end.min(self.bytes) - at.min(self.bytes)
+    }
+
     /// Lends `bytes` bytes from `at`, in order, run by run, each with its distance from `at`. A run
     /// never crosses a leaf. Allocates nothing: zeros are lent for what was never written.
     #[inline]
@@ -190,6 +206,18 @@ mod tests {
         assert_eq!(before, 16, "two shelf pointers");
         assert_eq!(read(&sparse, LEAF - 512, LEAF), vec![0; LEAF_BYTES]);
         assert_eq!(sparse.allocated_bytes(), before);
+    }
+
+    #[test]
+    fn what_was_never_written_is_passed_over_up_to_the_next_leaf() {
+        let mut sparse = Sparse::new(4 * SHELF + 512);
+        assert_eq!(sparse.blank_from(0), 4 * SHELF + 512);
+        fill(&mut sparse, 3 * SHELF + 2 * LEAF + 100, 1, 9);
+        assert_eq!(sparse.blank_from(512), 3 * SHELF + 2 * LEAF - 512);
+        assert_eq!(sparse.blank_from(3 * SHELF + LEAF), LEAF);
+        assert_eq!(sparse.blank_from(3 * SHELF + 2 * LEAF), 0);
+        assert_eq!(sparse.blank_from(3 * SHELF + 3 * LEAF), SHELF - 3 * LEAF + 512);
+        assert_eq!(sparse.blank_from(4 * SHELF + 512), 0);
     }
 
     #[test]
