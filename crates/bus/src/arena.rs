@@ -90,6 +90,17 @@ impl Arena {
         &self.memory
     }
 
+    /// Bytes that it hands out, in all.
+    pub fn bytes(&self) -> usize {
+        let state = self.state.borrow();
+        state.end - state.begin
+    }
+
+    /// Bytes that a buffer of so many takes.
+    pub fn taken_by(&self, bytes: usize) -> usize {
+        bytes.max(1).next_power_of_two().max(BUFFER_ALIGN)
+    }
+
     /// Bytes that are handed out now, each buffer with all that it takes.
     pub fn used_bytes(&self) -> usize {
         self.state.borrow().used

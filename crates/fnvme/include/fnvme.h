@@ -75,7 +75,8 @@ int fastpath_flush(fastpath *fp);
 int fastpath_attach(const char *device);
 int fastpath_detach(void);
 
-/* This thread's last error, and any error in words (until the thread asks again). */
+/* This thread's last error, and any error in words (until the thread asks again): of the last one all that is
+ * known, such as which socket, or what was expected. */
 int fastpath_error(void);
 const char *fastpath_error_text(int error);
 
@@ -95,7 +96,11 @@ enum {
     FP_E_HANDLE = 100,   /* no such fastpath */
     FP_E_ARGUMENT = 101, /* an argument that makes no sense */
     FP_E_SPACE = 102,    /* no area, handle or memory left */
-    FP_E_GONE = 103,     /* no engine */
+    FP_E_GONE = 103,     /* the engine has ended */
+    FP_E_DEVICE = 104,   /* no device by this word, or none of this size */
+    FP_E_SOCKET = 105,   /* nobody answers at the device's socket */
+    FP_E_START = 106,    /* the drive or its engine does not start */
+    FP_E_BUSY = 107,     /* a device, or areas of it, are to be let go before */
     /* The drive's: an NVMe status field is added to this. */
     FP_E_NVME = 0x10000
 };

@@ -8,19 +8,22 @@
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types)]
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{CStr, CString, c_char, c_int, c_long, c_longlong, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use machine::fastpath::functions::{self, Named};
 use machine::fastpath::{
-    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, STAGING_BYTES, Status,
-    Ticket, Transfer,
+    Client, Direction, Function, Handle, Refusal, Refused, Request, STAGING_BYTES, Ticket, Transfer,
 };
 
 use crate::Device;
+pub use crate::failure::{
+    FP_E_ARGUMENT, FP_E_BUSY, FP_E_DEVICE, FP_E_GONE, FP_E_HANDLE, FP_E_NVME, FP_E_SOCKET,
+    FP_E_SPACE, FP_E_START,
+};
+use crate::failure::{Failure, answer, in_words, last};
 
 /// The structure of the paper's Listing 1.
 #[repr(C)]
@@ -45,17 +48,6 @@ const _: () = {
 pub const FP_DIRECT: c_int = 1;
 /// The call returns when the request has ended.
 pub const FP_BLOCKING: c_int = 2;
-
-/// Beside 1 to 10, which are [`Refusal`]'s: no such `fastpath`.
-pub const FP_E_HANDLE: c_int = 100;
-/// An argument makes no sense.
-pub const FP_E_ARGUMENT: c_int = 101;
-/// No area, handle or memory is left.
-pub const FP_E_SPACE: c_int = 102;
-/// The engine has ended, or could not be started.
-pub const FP_E_GONE: c_int = 103;
-/// To this an NVMe status field is added.
-pub const FP_E_NVME: c_int = 0x10000;
 
 /// Who has no device yet takes the one of this variable, or one in memory.
 const VARIABLE: &str = "FNVME_DEVICE";
@@ -103,40 +95,8 @@ unsafe impl Sync for Inner {}
 static HANDLES: RwLock<BTreeMap<usize, Arc<Inner>>> = RwLock::new(BTreeMap::new());
 static DEVICE: Mutex<Option<Arc<Device>>> = Mutex::new(None);
 
-thread_local! {
-    static LAST: Cell<c_int> = const { Cell::new(0) };
-    static TEXT: RefCell<CString> = RefCell::new(CString::default());
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Why a call failed, as C is told.
-struct Failure(c_int);
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure(match error {
-            Error::Answer(Status::Engine(refusal)) => refusal as c_int,
-            Error::Answer(Status::Nvme(status)) => FP_E_NVME + c_int::from(status.bits()),
-            Error::Answer(_) | Error::Gone => FP_E_GONE,
-            Error::Length(_) => Refusal::Size as c_int,
-            Error::Elsewhere => FP_E_ARGUMENT,
-            _ => FP_E_SPACE,
-        })
-    }
-}
-
-/// What a call gives: zero, or minus the error that [`fastpath_error`] gives too. Nothing unwinds into C.
-fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    let code = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => 0,
-        Ok(Err(Failure(code))) => code,
-        Err(_) => FP_E_GONE,
-    };
-    LAST.set(code);
-    -code
 }
 
 fn find(fp: *const fastpath) -> Result<Arc<Inner>, Failure> {
@@ -150,8 +110,21 @@ fn device() -> Result<Arc<Device>, Failure> {
         return Ok(device.clone());
     }
     let word = std::env::var(VARIABLE).unwrap_or_else(|_| "memory".into());
-    let opened = Device::open(&word).map_err(|_| Failure(FP_E_GONE))?;
+    let opened = Device::open(&word)?;
     Ok(device.insert(Arc::new(opened)).clone())
+}
+
+/// A C string, which is `what`.
+///
+/// # Safety
+/// It is a C string that outlives the call, or null.
+unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str, Failure> {
+    if at.is_null() {
+        return Err(Failure::argument(format!("found NULL, expected {what}")));
+    }
+    // SAFETY: the caller's word.
+    let text = unsafe { CStr::from_ptr(at) };
+    text.to_str().map_err(|_| Failure::argument(format!("found what is no UTF-8, expected {what}")))
 }
 
 /// Chooses the device: see [`Device::open`]. Only while there is none.
@@ -161,17 +134,14 @@ fn device() -> Result<Arc<Device>, Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fastpath_attach(word: *const c_char) -> c_int {
     answer(|| {
-        if word.is_null() {
-            return Err(Failure(FP_E_ARGUMENT));
-        }
         // SAFETY: the caller's word that it is a C string.
-        let word = unsafe { CStr::from_ptr(word) };
-        let word = word.to_str().map_err(|_| Failure(FP_E_ARGUMENT))?;
+        let word = unsafe { text(word, "the word of a device") }?;
         let mut device = locked(&DEVICE);
         if device.is_some() {
-            return Err(Failure(FP_E_ARGUMENT));
+            let why = "there is a device already: fastpath_detach lets it go";
+            return Err(Failure::because(FP_E_BUSY, why));
         }
-        let opened = Device::open(word).map_err(|_| Failure(FP_E_GONE))?;
+        let opened = Device::open(word)?;
         *device = Some(Arc::new(opened));
         Ok(())
     })
@@ -182,8 +152,10 @@ pub unsafe extern "C" fn fastpath_attach(word: *const c_char) -> c_int {
 pub extern "C" fn fastpath_detach() -> c_int {
     answer(|| {
         let mut device = locked(&DEVICE);
-        if !HANDLES.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            return Err(Failure(FP_E_ARGUMENT));
+        let areas = HANDLES.read().unwrap_or_else(PoisonError::into_inner).len();
+        if areas > 0 {
+            let why = format!("{areas} areas of the device have not been freed");
+            return Err(Failure::because(FP_E_BUSY, why));
         }
         *device = None;
         Ok(())
@@ -248,7 +220,7 @@ pub unsafe extern "C" fn fastpath_alloc_through(
 ) -> *mut fastpath {
     alloc(size, || {
         if function.is_null() {
-            return Err(Failure(FP_E_ARGUMENT));
+            return Err(Failure::argument("found NULL, expected a function"));
         }
         // SAFETY: the caller's word that it is one.
         let function = unsafe { function.read() };
@@ -266,13 +238,9 @@ pub unsafe extern "C" fn fastpath_alloc_named(
     function: *const c_char,
 ) -> *mut fastpath {
     alloc(size, || {
-        if function.is_null() {
-            return Err(Failure(FP_E_ARGUMENT));
-        }
         // SAFETY: the caller's word that it is a C string.
-        let word = unsafe { CStr::from_ptr(function) };
-        let word = word.to_str().map_err(|_| Failure(FP_E_ARGUMENT))?;
-        functions::named(word).map_err(|_| Failure(FP_E_ARGUMENT))
+        let word = unsafe { text(function, "the word of a function") }?;
+        functions::named(word).map_err(|error| Failure::argument(error.to_string()))
     })
 }
 
@@ -280,7 +248,8 @@ fn alloc(size: c_int, function: impl FnOnce() -> Result<Option<Named>, Failure>)
     let mut made = std::ptr::null_mut();
     answer(|| {
         let bytes = u64::try_from(size).ok().filter(|bytes| *bytes > 0);
-        let bytes = bytes.ok_or(Failure(FP_E_ARGUMENT))?;
+        let why = || format!("found a size of {size} bytes, expected 1 or more");
+        let bytes = bytes.ok_or_else(|| Failure::argument(why()))?;
         let client = match function()? {
             Some(function) => device()?.alloc_through(bytes, function)?,
             None => device()?.alloc(bytes)?,
@@ -342,19 +311,29 @@ impl Inner {
     }
 
     fn perform(&self, call: &Call) -> Result<(), Failure> {
-        if call.buffer.is_null() || call.flags & !(FP_DIRECT | FP_BLOCKING) != 0 || call.size == 0 {
-            return Err(Failure(FP_E_ARGUMENT));
+        if call.buffer.is_null() || call.size == 0 {
+            let why = "found NULL or no bytes, expected a buffer and a size";
+            return Err(Failure::argument(why));
+        }
+        if call.flags & !(FP_DIRECT | FP_BLOCKING) != 0 {
+            let why = format!(
+                "found the flags {:#x}, expected FP_DIRECT and FP_BLOCKING alone",
+                call.flags
+            );
+            return Err(Failure::argument(why));
         }
         if call.flags & FP_DIRECT != 0 {
             let place = self.place(call).ok_or(Failure(Refusal::Buffer as c_int))?;
             // The offset in the buffer is the offset in the area.
             if call.offset.is_some_and(|offset| offset != place) {
-                return Err(Failure(FP_E_ARGUMENT));
+                let why = format!("expected the offset {place}: with FP_DIRECT it is the buffer's");
+                return Err(Failure::argument(why));
             }
             return self.transfer(call, place);
         }
         if self.place(call).is_some() {
-            return Err(Failure(FP_E_ARGUMENT));
+            let why = "found a part of the DMA buffer, expected another or FP_DIRECT";
+            return Err(Failure::argument(why));
         }
         let mut copied = locked(&self.copied);
         let offset = call.offset.unwrap_or(copied.cursor);
@@ -542,26 +521,13 @@ pub extern "C" fn fastpath_seek(fp: *mut fastpath, offset: c_longlong) -> c_int 
 /// How this thread's last call ended: zero, or an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_error() -> c_int {
-    LAST.get()
+    last()
 }
 
 /// An error in words, until this thread asks for another's.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_error_text(error: c_int) -> *const c_char {
-    let text = match error.checked_abs().unwrap_or(0) {
-        FP_E_HANDLE => "no such fastpath: it was never made here, or was freed".to_owned(),
-        FP_E_ARGUMENT => "an argument that makes no sense".to_owned(),
-        FP_E_SPACE => "no area, handle or memory of this length is left".to_owned(),
-        FP_E_GONE => "the engine has ended, or could not be started".to_owned(),
-        code if code >= FP_E_NVME => Status::from_bits((code - FP_E_NVME) as u16).to_string(),
-        0 => "good".to_owned(),
-        code => Status::from_bits(0x8000 | code as u16).to_string(),
-    };
-    let text = CString::new(text).unwrap_or_default();
-    TEXT.with_borrow_mut(|kept| {
-        *kept = text;
-        kept.as_ptr()
-    })
+    in_words(error)
 }
 
 const _: () = assert!(size_of::<c_longlong>() == 8 && size_of::<c_long>() >= 4);

@@ -1,6 +1,7 @@
 //! Where an engine is, by a word.
 
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use machine::fastpath::functions::Named;
@@ -20,11 +21,23 @@ enum Way {
 
 /// Why there is no engine: in words, with what was expected.
 #[derive(Debug)]
-pub struct OpenError(String);
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no device by this word, or none of this size.
+    Word(String),
+    /// Nobody answers at the socket.
+    Socket(String),
+    /// The drive or its engine does not start, or is not one that can be asked for this.
+    Start(String),
+}
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            OpenError::Word(why) | OpenError::Socket(why) | OpenError::Start(why) => {
+                f.write_str(why)
+            }
+        }
     }
 }
 
@@ -39,33 +52,45 @@ impl Device {
     /// `shm:SOCKET`, the drive of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
     ///
     /// # Errors
-    /// There is no such word, or nobody listens there.
+    /// There is no such word, nobody listens there, or the drive does not start.
     pub fn open(word: &str) -> Result<Device, OpenError> {
-        let refused = || OpenError(format!("{word:?}: {EXPECTED}"));
+        let refused = || OpenError::Word(format!("{word:?}: {EXPECTED}"));
         let (kind, rest) = word.split_once(':').unwrap_or((word, ""));
         match kind {
             "memory" => {
                 let capacity = if rest.is_empty() {
                     CAPACITY.into()
                 } else {
-                    size(rest).ok_or_else(refused)?
+                    let why = || {
+                        format!(
+                            "{word:?}: found no size in {rest:?}, expected one as in memory:64m"
+                        )
+                    };
+                    size(rest).ok_or_else(|| OpenError::Word(why()))?
                 };
                 // A thread of its own for the drive helps only where one is left for the caller.
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 let drive = Drive::Here { own_thread: cores > 2 };
-                Device::start(&[("medium.capacity", &capacity)], &drive)
+                Device::start(word, &[("medium.capacity", &capacity)], &drive)
             }
-            "shm" if !rest.is_empty() => Device::start(&[], &Drive::Served(rest.into())),
-            "engine" if !rest.is_empty() => Ok(Device(Way::There(rest.into()))),
+            "shm" if !rest.is_empty() => {
+                reached(word, rest)?;
+                Device::start(word, &[], &Drive::Served(rest.into()))
+            }
+            "engine" if !rest.is_empty() => {
+                reached(word, rest)?;
+                Ok(Device(Way::There(rest.into())))
+            }
             _ => Err(refused()),
         }
     }
 
-    fn start(sets: &[(&str, &str)], drive: &Drive) -> Result<Device, OpenError> {
+    fn start(word: &str, sets: &[(&str, &str)], drive: &Drive) -> Result<Device, OpenError> {
         let plan = Plan::open("live", &[sets, &[("host.queue_depth", "64")]].concat());
-        let plan = plan.map_err(|errors| OpenError(errors.to_string()))?;
-        let service =
-            Service::start(&plan, drive, 0).map_err(|error| OpenError(error.to_string()))?;
+        let plan = plan.map_err(|errors| OpenError::Word(format!("{word:?}: {errors}")))?;
+        let service = Service::start(&plan, drive, 0).map_err(|error| {
+            OpenError::Start(format!("{word:?}: the drive does not start: {error}"))
+        })?;
         Ok(Device(Way::Here(service)))
     }
 
@@ -101,9 +126,9 @@ impl Device {
     pub fn listen(&mut self, socket: &Path) -> Result<(), OpenError> {
         match &mut self.0 {
             Way::Here(service) => {
-                service.listen(socket).map_err(|error| OpenError(error.to_string()))
+                service.listen(socket).map_err(|error| OpenError::Socket(error.to_string()))
             }
-            Way::There(_) => Err(OpenError("the engine is in another process".into())),
+            Way::There(_) => Err(OpenError::Start("the engine is in another process".into())),
         }
     }
 
@@ -113,6 +138,19 @@ impl Device {
             Way::Here(service) => Some(service),
             Way::There(_) => None,
         }
+    }
+}
+
+/// Whether there is a socket where somebody may listen. Nobody is connected to: who listens takes each for a
+/// client.
+fn reached(word: &str, socket: &str) -> Result<(), OpenError> {
+    let no = |why: String| {
+        Err(OpenError::Socket(format!("{word:?}: {why}, expected a server's socket")))
+    };
+    match std::fs::metadata(socket) {
+        Ok(found) if found.file_type().is_socket() => Ok(()),
+        Ok(_) => no(format!("{socket} is no socket")),
+        Err(error) => no(format!("{socket}: {error}")),
     }
 }
 
@@ -142,9 +180,43 @@ mod tests {
 
     #[test]
     fn words_that_nobody_knows_are_refused() {
-        for word in ["", "disk", "memory:many", "shm:", "engine:", "nvme0"] {
+        for word in ["", "disk", "shm:", "engine:", "nvme0"] {
             let error = Device::open(word).err().map(|error| error.to_string());
             assert!(error.is_some_and(|text| text.contains("expected memory")), "{word:?}");
         }
+    }
+
+    /// Four mistakes, of three kinds, each with its own words.
+    #[test]
+    fn each_mistake_has_its_own_words() {
+        let said = |word: &str| {
+            let error = Device::open(word).err().expect(word);
+            let kind = match error {
+                OpenError::Word(_) => "word",
+                OpenError::Socket(_) => "socket",
+                OpenError::Start(_) => "start",
+            };
+            (kind, error.to_string())
+        };
+        for (word, kind, words) in [
+            ("disk", "word", "expected memory, memory:SIZE"),
+            ("memory:many", "word", "found no size in \"many\""),
+            ("memory:100", "word", "medium.capacity: found "),
+            ("shm:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
+            ("engine:/nowhere/s", "socket", "/nowhere/s: No such file or directory"),
+            ("engine:/dev/null", "socket", "/dev/null is no socket"),
+        ] {
+            let (found, text) = said(word);
+            assert_eq!(found, kind, "{text}");
+            assert!(text.starts_with(&format!("{word:?}: ")) && text.contains(words), "{text}");
+        }
+        // A socket that its server has left: the drive, or the area, is not to be had.
+        let left = std::env::temp_dir().join(format!("fnvme-left-{}", std::process::id()));
+        drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
+        let word = |kind: &str| format!("{kind}:{}", left.display());
+        assert_eq!(said(&word("shm")).0, "start");
+        let engine = Device::open(&word("engine")).expect("it is asked when an area is");
+        assert_eq!(engine.alloc(4096).err(), Some(Error::Unreachable));
+        std::fs::remove_file(left).expect("it is there");
     }
 }

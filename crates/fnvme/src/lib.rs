@@ -24,6 +24,7 @@
 
 pub mod c;
 mod device;
+mod failure;
 
 pub use device::{Device, OpenError};
 pub use machine::fastpath::{

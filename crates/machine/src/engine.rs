@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bus::{Buffer, Cost, HostPort};
-use host::{BlockDevice, IoError, Kind};
+use host::{BlockDevice, Geometry, IoError, Kind};
 use runtime::{Rt, STAGES_MAX, Signal, Span, StageSums, Time};
 use wire::Lba;
 use workload::job::Job;
@@ -243,8 +243,17 @@ where
         command_bytes_max: shape.transfer_bytes_max as usize,
         setup,
     });
-    for _ in 0..depth {
-        rt.spawn(engine.clone().work());
+    // All or none: a job that its depth does not fit says so once, and does not run at another depth.
+    match engine.buffers(depth) {
+        Ok(buffers) => {
+            for buffer in buffers {
+                rt.spawn(engine.clone().work(buffer));
+            }
+        }
+        Err(error) => {
+            engine.workers.set(0);
+            engine.ran.borrow_mut().fail(error);
+        }
     }
     while engine.workers.get() > 0 {
         let version = engine.ended.version();
@@ -258,6 +267,15 @@ where
     ran
 }
 
+/// What to do where buffers do not fit.
+pub(crate) const FEWER: &str = "expected a smaller bs, iodepth or numjobs, or a larger host.memory";
+
+/// The bytes of the buffer that each place in a job's depth has.
+pub(crate) fn buffer_bytes(job: &Job, of: &Geometry) -> usize {
+    let of_trace = job.trace.as_ref().map_or(0, |_| of.transfer_bytes_max);
+    job.data_bytes_max().max(of_trace).max(of.block_bytes) as usize
+}
+
 fn blank(stages: &[&'static str]) -> Seen {
     let breakdowns = OpKind::ALL.map(|kind| (kind, Breakdown::new(stages))).into();
     Seen { breakdowns, ..Seen::default() }
@@ -265,24 +283,20 @@ fn blank(stages: &[&'static str]) -> Seen {
 
 impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     /// The life of one place in the job's depth.
-    async fn work(self: Rc<Self>) {
-        match self.buffer() {
-            Ok(buffer) => self.take_operations(buffer).await,
-            Err(error) => self.ran.borrow_mut().fail(error),
-        }
+    async fn work(self: Rc<Self>, buffer: Buffer) {
+        self.take_operations(buffer).await;
         self.workers.set(self.workers.get() - 1);
         self.ended.notify(&self.rt);
     }
 
-    fn buffer(&self) -> Result<Buffer, String> {
-        let mut bytes = self.setup.job.data_bytes_max();
-        if self.setup.job.trace.is_some() {
-            bytes = bytes.max(self.command_bytes_max as u32);
-        }
-        let bytes = bytes.max(self.block_bytes) as usize;
-        let buffer = self.setup.disk.buffer(bytes);
-        buffer
-            .map_err(|error| format!("{}: a buffer for an operation: {error}", self.setup.job.name))
+    /// One for each place of the depth.
+    fn buffers(&self, depth: u32) -> Result<Vec<Buffer>, String> {
+        let job = &self.setup.job;
+        let bytes = buffer_bytes(job, &self.setup.disk.geometry());
+        (0..depth).map(|_| self.setup.disk.buffer(bytes)).collect::<Result<_, _>>().map_err(|error| {
+            let name = &job.name;
+            format!("{name}: iodepth={depth} needs as many buffers of {bytes} bytes: {error}: {FEWER}")
+        })
     }
 
     async fn take_operations(&self, buffer: Buffer) {

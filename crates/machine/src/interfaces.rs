@@ -191,6 +191,8 @@ pub struct Nvme;
 pub struct NvmeDriver<P: HostPort> {
     controller: driver::Controller<P>,
     queues: Vec<Rc<driver::Queue<P>>>,
+    /// The depth that the plan asks for.
+    depth: u32,
 }
 
 impl Interface for Nvme {
@@ -227,7 +229,7 @@ impl Interface for Nvme {
             let queue = queue_options(plan, number as u16);
             queues.push(controller.queue_on(&port, queue).await?);
         }
-        Ok(NvmeDriver { controller, queues })
+        Ok(NvmeDriver { controller, queues, depth: plan.host.queue_depth })
     }
 }
 
@@ -260,8 +262,22 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
         });
         let shadows = saved > 0;
         let told = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
-        shadows.then(told).into_iter().collect()
+        let mut notes: Vec<_> = shadows.then(told).into_iter().collect();
+        notes.extend(
+            self.queues.first().and_then(|queue| clamped(self.depth, queue.depth().into())),
+        );
+        notes
     }
+}
+
+/// What is said where a controller's queues are not as deep as the plan's.
+pub(crate) fn clamped(asked: u32, found: u32) -> Option<String> {
+    let note = || {
+        format!(
+            "host.queue_depth: {asked} was asked for, the controller's queues hold {found} (CAP.MQES)"
+        )
+    };
+    (found < asked).then(note)
 }
 
 fn options(plan: &Plan) -> front::Options {

@@ -4,6 +4,7 @@
 //! the drive ends them; a third, the drive's, is everybody's. Several clients may come at once: a flush of
 //! one is one of all. Who says what makes no sense is let go, and nobody else notices.
 
+mod address;
 mod clients;
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -23,11 +24,13 @@ use wire::nbd::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use address::Address;
 use clients::{Clients, Incoming, Socket, Stream};
 
 use crate::disk::{Client, Disk, Done, Operation, Shape};
 use crate::interfaces::Interface;
 use crate::plan::Plan;
+use crate::serve::served;
 use crate::world::RunError;
 
 /// What one connection may have under way: bytes that are read or written, and requests.
@@ -37,7 +40,7 @@ const REQUESTS_UNDER_WAY: usize = 128;
 /// Options before transmission: a client that asks for ever is let go.
 const OPTIONS_MAX: u32 = 64;
 
-/// Serves the drive of a plan at this address, a path for a Unix socket or `IP:PORT`, until it ends.
+/// Serves the drive of a plan at this address, until it ends: a path for a Unix socket, or `HOST:PORT`.
 ///
 /// # Errors
 /// There is no listening at the address, or the drive does not start.
@@ -46,7 +49,9 @@ pub fn serve<I: Interface>(
     address: &Path,
     say: impl Fn(&str) + Sync,
 ) -> Result<(), RunError> {
-    let socket = Socket::bind(address).map_err(|error| {
+    let place = Address::of(address).map_err(RunError)?;
+    let plan = &served::<I>(plan)?;
+    let socket = Socket::bind(&place).map_err(|error| {
         RunError(format!("{}: {error}, expected a place to listen at", address.display()))
     })?;
     let disk = Disk::of_plan::<I>(plan)?;

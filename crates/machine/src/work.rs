@@ -1,10 +1,11 @@
 //! From a job file or a recording to what engines run.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use workload::job::{self, Job, JobFile};
+use workload::limits::{JOB_FILE_BYTES_MAX, RECORDING_BYTES_MAX};
 use workload::pattern::{Ops, Target};
 use workload::trace::{Extents, Map, Mapping, Reader, Recorded, Replay};
 
@@ -38,15 +39,24 @@ impl Work {
     /// Reads a job file, or a recording as a job of its own: a file whose name ends in `.fio`, or that
     /// has a section, is a job file.
     pub fn load(path: &Path, mapping: Mapping) -> Result<Work, WorkError> {
-        let text = match std::fs::read(path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) => return fail(format!("{}: cannot be read: {error}", path.display())),
-        };
+        // What is longer than a job file is no job file, and all that is wanted of another is its beginning.
+        let (text, length) = beginning(path, JOB_FILE_BYTES_MAX as u64)?;
         let is_job = path.extension().is_some_and(|ending| ending == "fio")
             || text.lines().any(|line| line.starts_with('['));
         if is_job {
+            if length > JOB_FILE_BYTES_MAX as u64 {
+                let expected = format!("a job file of at most {JOB_FILE_BYTES_MAX}");
+                return fail(format!(
+                    "{}: found {length} bytes, expected {expected}",
+                    path.display()
+                ));
+            }
             return Work::parse(path, &text, mapping);
         }
+        let text = match Recorded::begins(&text) {
+            true => recording(path)?,
+            false => text,
+        };
         let name = path.file_stem().map_or("recording".into(), |stem| stem.to_string_lossy());
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         let recorded = Recorded::of(&path.display().to_string(), &text).or_else(fail)?;
@@ -56,6 +66,9 @@ impl Work {
     }
 
     /// Reads the text of a job file.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
     pub fn parse(path: &Path, text: &str, mapping: Mapping) -> Result<Work, WorkError> {
         match job::parse(&path.display().to_string(), text) {
             Ok(JobFile { jobs, notes, .. }) => {
@@ -130,6 +143,27 @@ impl Work {
         let source = Source::Recorded(Box::new(replay));
         Ok(Prepared { source, start_delay: delay, summary: Some(summary) })
     }
+}
+
+/// The first bytes of a file, and how many it has: at least so many, where it does not say.
+fn beginning(path: &Path, most: u64) -> Result<(String, u64), WorkError> {
+    let unread = |error| WorkError(format!("{}: cannot be read: {error}", path.display()));
+    let file = File::open(path).map_err(unread)?;
+    let says = file.metadata().map_err(unread)?.len();
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(unread)?;
+    let length = says.max(bytes.len() as u64);
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), length))
+}
+
+/// The whole of a recording.
+fn recording(path: &Path) -> Result<String, WorkError> {
+    let (text, length) = beginning(path, RECORDING_BYTES_MAX)?;
+    if length > RECORDING_BYTES_MAX {
+        let expected = format!("a recording of at most {RECORDING_BYTES_MAX}");
+        return fail(format!("{}: found {length} bytes, expected {expected}", path.display()));
+    }
+    Ok(text)
 }
 
 /// A clone's operations, ready to be run.

@@ -82,6 +82,7 @@ fn a_bad_job_is_told_by_file_line_and_key() {
     let folder = Folder::new("jobs");
     folder.file("bad.fio", "[a]\nrw=sideways\nbs=4k\n");
     folder.file("past.fio", "[a]\nrw=read\nbs=4k\noffset=2g\nsize=1m\n");
+    folder.file("wide.fio", "[a]\nrw=read\nbs=1m\niodepth=1024\nnumjobs=2\nsize=1g\n");
     folder.file("deep.fio", "[a]\nrw=read\nbs=1m\niodepth=1024\nsize=1g\n");
     fails(
         &folder,
@@ -95,12 +96,25 @@ fn a_bad_job_is_told_by_file_line_and_key() {
         "past.fio: a: the region of clone 0 is 2147483648..2148532224: expected it to end within the \
          capacity of 1073741824 bytes",
     );
-    // Host memory that does not suffice is found when the job begins, which goes on with less.
-    for world in ["live", "sim"] {
-        let deep = said(&mut doorbell(&folder, &["run", "deep.fio", "--world", world]));
-        assert_eq!(deep.code, Some(1), "{}", deep.err);
-        let words = "error: a: a buffer for an operation: no 1048576 bytes left of the ";
-        assert!(deep.err.starts_with(words), "{}", deep.err);
+    // Host memory that does not suffice is one error, and nothing is run at another depth.
+    let threads = ["--threads", "2"];
+    for (file, world, more) in
+        [("deep.fio", "live", &[][..]), ("deep.fio", "sim", &[]), ("wide.fio", "live", &threads)]
+    {
+        let deep = said(&mut doorbell(&folder, &[&["run", file, "--world", world], more].concat()));
+        assert_eq!(
+            (deep.code, deep.out.as_str(), deep.err.lines().count()),
+            (Some(1), "", 1),
+            "{}",
+            deep.err
+        );
+        let words = format!("doorbell: {file}:1: a: found ");
+        assert!(deep.err.starts_with(&words), "{}", deep.err);
+        for key in
+            [" of numjobs=", " iodepth=1024 ", " 1048576 bytes each (bs", ": host.memory has "]
+        {
+            assert!(deep.err.contains(key), "{key}: {}", deep.err);
+        }
     }
 }
 

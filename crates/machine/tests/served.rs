@@ -149,6 +149,7 @@ fn a_medium_of_stamps_is_served_by_no_front_end() {
         let both = ["--set", "medium.keep=stamps", "--set", "medium.keep=everything"];
         let _server = Server::start(&folder, name, &[&both[..], FRONT_ENDS[0]].concat());
         by_nbd(&folder, name);
+        std::fs::remove_file(folder.path("door")).expect("it is left by a server that was killed");
     }
 }
 

@@ -30,7 +30,7 @@ pub use error::{JobError, JobErrors, Note, Wrong};
 pub use keys::{KEYS, Key, Kind, Remark, find, help};
 pub use value::Value;
 
-use crate::limits::JOB_FILE_BYTES_MAX;
+use crate::limits::{JOB_FILE_BYTES_MAX, NUMJOBS_MAX};
 
 /// One value for reads, one for writes and one for trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -294,14 +294,15 @@ impl Job {
     }
 
     /// The settings that make no sense together, if there are such.
-    fn contradiction(&self) -> Option<(&'static str, String)> {
+    fn contradiction(&self) -> Option<(&'static [&'static str], String)> {
         if self.time_based && self.runtime.is_none() {
-            return Some(("time_based", "needs runtime=, which says when to stop".to_owned()));
+            return Some((&["time_based"], "needs runtime=, which says when to stop".to_owned()));
         }
         if let Some(trace) = &self.trace
             && trace.paths.is_empty()
         {
-            return Some(("replay_no_stall", "needs read_iolog=, which says what to play".into()));
+            let keys = &["replay_no_stall", "replay_time_scale"];
+            return Some((keys, "needs read_iolog=, which says what to play".into()));
         }
         None
     }
@@ -316,6 +317,31 @@ pub struct JobFile {
     pub notes: Vec<Note>,
     /// The settings of `[global]` as written, for the report.
     pub globals: Vec<(String, String)>,
+}
+
+/// The first job, if there is one, with which those that run at the same time have more clones than there may be.
+fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<JobError> {
+    let mut clones = 0;
+    for job in jobs {
+        if job.wait_for_previous {
+            clones = 0;
+        }
+        clones += u64::from(job.numjobs);
+        if clones > NUMJOBS_MAX {
+            let global = |section: &&ini::Section<'_>| section.name.eq_ignore_ascii_case("global");
+            let own = sections.iter().filter(|section| section.line == job.line);
+            let mut settings =
+                own.chain(sections.iter().filter(global)).flat_map(|section| &section.settings);
+            let line = settings.find(|one| one.key == "numjobs").map_or(job.line, |one| one.line);
+            let why = format!(
+                "the jobs that run at the same time, up to [{}], make {clones} clones; expected at most \
+                 {NUMJOBS_MAX}: fewer of them, or stonewall between the jobs",
+                job.name
+            );
+            return Some(JobError::new(file, line, Wrong::Contradiction { key: "numjobs", why }));
+        }
+    }
+    None
 }
 
 /// Reads a job file. `file` is the name that errors and notes show.
@@ -359,14 +385,19 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobErrors> {
             job.iodepth_batch = job.iodepth;
         }
         job.options = section.settings.iter().map(ini::Setting::as_option).collect();
-        if let Some((key, why)) = job.contradiction() {
-            let line = settings.iter().rev().find(|s| s.key == key).map_or(job.line, |s| s.line);
+        if let Some((keys, why)) = job.contradiction() {
+            let is = |setting: &ini::Setting<'_>| keys.iter().find(|key| **key == setting.key);
+            let found = settings.iter().rev().find_map(|one| Some((*is(one)?, one.line)));
+            let (key, line) = found.unwrap_or((keys[0], job.line));
             errors.push(JobError::new(file, line, Wrong::Contradiction { key, why }));
         }
         result.jobs.push(job);
     }
     if result.jobs.is_empty() && errors.is_empty() {
         errors.push(JobError::new(file, 1, Wrong::NoJob));
+    }
+    if errors.is_empty() {
+        errors.extend(too_many(file, &sections, &result.jobs));
     }
     errors.sort_by_key(|error| error.line);
     if errors.is_empty() { Ok(result) } else { Err(JobErrors(errors)) }

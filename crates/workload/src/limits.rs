@@ -2,7 +2,9 @@
 
 /// The longest job file that is read, in bytes.
 pub const JOB_FILE_BYTES_MAX: usize = 1 << 20;
-/// The most clones of one job.
+/// The longest recording of a live run that is read, in bytes: several times the longest that is written.
+pub const RECORDING_BYTES_MAX: u64 = 1 << 30;
+/// The most clones of one job, and of all jobs that run at the same time.
 pub const NUMJOBS_MAX: u64 = 1 << 12;
 /// The deepest queue that a job may ask for.
 pub const IODEPTH_MAX: u64 = 1 << 16;

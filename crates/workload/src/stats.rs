@@ -1,7 +1,8 @@
 //! What was seen: latencies, rates and where the time went.
 //!
-//! Recording is cheap and allocates nothing but, now and then, room for another half second of the
-//! rate series. Counts and sums are whole numbers, so that merging is exact and in any order;
+//! Recording is cheap and allocates nothing but, at the first of a kind, the room for its histogram, and now
+//! and then room for another half second of the rate series: a job may have thousands of clones, most of
+//! which have one kind of operation. Counts and sums are whole numbers, so that merging is exact and in any order;
 //! floats appear only in what is printed.
 
 mod breakdown;
@@ -34,7 +35,8 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Latencies of one kind.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    histogram: Histogram<u64>,
+    /// Once there is one.
+    histogram: Option<Histogram<u64>>,
     count: u64,
     min_ns: u64,
     max_ns: u64,
@@ -42,11 +44,21 @@ pub struct Latencies {
     squares_ns: u128,
 }
 
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+        .expect("the bounds are constants that make sense")
+}
+
 impl Default for Latencies {
     fn default() -> Latencies {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
-            .expect("the bounds are constants that make sense");
-        Latencies { histogram, count: 0, min_ns: u64::MAX, max_ns: 0, sum_ns: 0, squares_ns: 0 }
+        Latencies {
+            histogram: None,
+            count: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            sum_ns: 0,
+            squares_ns: 0,
+        }
     }
 }
 
@@ -54,7 +66,7 @@ impl Latencies {
     /// One more.
     pub fn record(&mut self, latency: Span) {
         let ns = latency.as_ns();
-        self.histogram.saturating_record(ns);
+        self.histogram.get_or_insert_with(histogram).saturating_record(ns);
         self.count += 1;
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
@@ -104,19 +116,22 @@ impl Latencies {
     /// thousandths of a percent. Exact to a thousandth, and never above the maximum.
     pub fn percentile_ns(&self, thousandths: u32) -> u64 {
         let quantile = f64::from(thousandths) / 100_000.0;
-        self.histogram.value_at_quantile(quantile).min(self.max_ns)
+        self.histogram.as_ref().map_or(0, |all| all.value_at_quantile(quantile)).min(self.max_ns)
     }
 
     /// Each latency that was told apart, in nanoseconds, with its count.
     pub fn distribution(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.histogram.iter_recorded().map(|step| {
+        self.histogram.iter().flat_map(Histogram::iter_recorded).map(|step| {
             (step.value_iterated_to().min(self.max_ns), step.count_since_last_iteration())
         })
     }
 
     /// Takes in what another has seen.
     pub fn merge(&mut self, other: &Latencies) {
-        self.histogram.add(&other.histogram).expect("both have the same bounds");
+        if let Some(theirs) = &other.histogram {
+            let mine = self.histogram.get_or_insert_with(histogram);
+            mine.add(theirs).expect("both have the same bounds");
+        }
         self.count += other.count;
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);

@@ -137,8 +137,8 @@ static void what_is_refused(void)
     CHECK(fastpath_read(fp, fp->dma_address + 100, 4096, FP_DIRECT) == 0);
     REFUSED(fastpath_polling(fp), FP_E_SIZE);
     CHECK(fastpath_polling(fp) == 0 && fastpath_error() == 0);
-    REFUSED(fastpath_detach(), FP_E_ARGUMENT);
-    REFUSED(fastpath_attach("memory"), FP_E_ARGUMENT);
+    REFUSED(fastpath_detach(), FP_E_BUSY);
+    REFUSED(fastpath_attach("memory"), FP_E_BUSY);
     REFUSED(fastpath_attach(NULL), FP_E_ARGUMENT);
     CHECK(fastpath_free(fp) == 0 && fastpath_free(other) == 0);
     REFUSED(fastpath_free(fp), FP_E_HANDLE);
@@ -274,12 +274,33 @@ static void eight(void *(*body)(void *))
         CHECK(pthread_join(threads[n], NULL) == 0);
 }
 
+/* Four mistakes, each with its error and its own words. */
+static void no_such_device(void)
+{
+    static const struct {
+        const char *word;
+        int error;
+        const char *text;
+    } mistakes[] = {
+        {"nonsense", FP_E_DEVICE, "expected memory, memory:SIZE"},
+        {"memory:many", FP_E_DEVICE, "found no size in \"many\""},
+        {"shm:/nowhere/s", FP_E_SOCKET, "shm:/nowhere/s"},
+        {"engine:/dev/null", FP_E_SOCKET, "/dev/null is no socket"},
+    };
+    for (size_t n = 0; n < sizeof mistakes / sizeof *mistakes; n++) {
+        REFUSED(fastpath_attach(mistakes[n].word), mistakes[n].error);
+        CHECK(strstr(fastpath_error_text(fastpath_error()), mistakes[n].text) != NULL);
+    }
+    /* An error that is not the last one's has words, too. */
+    CHECK(strstr(fastpath_error_text(FP_E_DEVICE), "no device by this word") != NULL);
+}
+
 int main(int count, char **words)
 {
     /* Fewer rounds of the threads, for a slow machine: suite ROUNDS. */
     if (count > 1)
         rounds = (uint32_t)atoi(words[1]);
-    CHECK(fastpath_attach("nonsense") == -FP_E_GONE);
+    no_such_device();
     CHECK(fastpath_attach("memory:64m") == 0);
     every_way();
     what_is_refused();

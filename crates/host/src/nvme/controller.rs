@@ -152,7 +152,8 @@ impl<P: HostPort> Controller<P> {
         Ok(Controller { core })
     }
 
-    /// Creates an I/O queue pair.
+    /// Creates an I/O queue pair. A depth beyond what the controller's queues hold (CAP.MQES) is as much as they
+    /// hold: [`Queue::depth`] says how much.
     pub async fn queue(&self, options: QueueOptions) -> Result<Rc<Queue<P>>, InitError> {
         self.queue_on(self.core.admin.pair.port(), options).await
     }
@@ -165,7 +166,7 @@ impl<P: HostPort> Controller<P> {
     ) -> Result<Rc<Queue<P>>, InitError> {
         let core = &self.core;
         core.running().await?;
-        core.judge(&options)?;
+        let options = core.judge(options)?;
         let spec = PairSpec {
             qid: core.next_queue_id(),
             depth: options.depth,
@@ -353,7 +354,9 @@ impl<P: HostPort> Core<P> {
         self.health.running(self.rt()).await.map_err(|_| self.why())
     }
 
-    pub fn judge(&self, options: &QueueOptions) -> Result<(), InitError> {
+    /// The queue as it can be had: no deeper than the controller's longest, which has one entry more than
+    /// commands.
+    pub fn judge(&self, options: QueueOptions) -> Result<QueueOptions, InitError> {
         let asked = u32::from(self.next_queue.get());
         let granted = self.identity.queues;
         if asked > granted && self.free_queues.borrow().is_empty() {
@@ -366,15 +369,10 @@ impl<P: HostPort> Core<P> {
                 expected: "1 to 1024 commands",
             });
         }
-        let most = self.admin.bar.cap().queue_entries_max();
-        if u32::from(options.depth) + 1 > most {
-            return Err(InitError::Unsupported {
-                what: "CAP.MQES",
-                found: u64::from(most) - 1,
-                expected: "at least the depth that was asked for: a queue has one entry more",
-            });
-        }
-        Ok(())
+        let most = self.admin.bar.cap().queue_entries_max() - 1;
+        // A controller whose queues have no room for two entries was refused before.
+        let depth = u32::from(options.depth).min(most) as u16;
+        Ok(QueueOptions { depth, ..options })
     }
 }
 

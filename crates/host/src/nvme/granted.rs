@@ -68,7 +68,7 @@ impl<P: HostPort> Controller<P> {
                 expected: "0: queues of other executors have none",
             });
         }
-        core.judge(&options)?;
+        let options = core.judge(options)?;
         Ok(Grant {
             qid: core.next_queue_id(),
             options,

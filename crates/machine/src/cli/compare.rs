@@ -12,7 +12,7 @@ use clap::Args;
 use workload::pattern::OpKind;
 
 use super::Sets;
-use super::run::{Lay, World};
+use super::run::{Lay, World, works};
 
 #[derive(Args)]
 pub(super) struct Compare {
@@ -52,8 +52,7 @@ struct Kind {
 pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
     let plan = typed.sets.open(&typed.plan)?;
     let mut good = true;
-    for file in &typed.files {
-        let work = Work::load(file, typed.map.into()).map_err(|error| error.to_string())?;
+    for work in &works(&typed.files, typed.map)? {
         for simulated in [false, true] {
             let wanted = match typed.world {
                 World::Live => !simulated,
@@ -62,8 +61,8 @@ pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
             };
             if wanted {
                 let world = if simulated { "simulated" } else { "live, two threads" };
-                println!("== {}, {world}, plan {}", file.display(), plan.name);
-                let columns = columns(&plan, &work, simulated)?;
+                println!("== {}, {world}, plan {}", work.file.display(), plan.name);
+                let columns = columns(&plan, work, simulated)?;
                 good &= columns.iter().all(|column| column.errors == 0);
                 tell(&columns);
             }

@@ -72,6 +72,7 @@ impl Data {
 }
 
 pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
+    check_flags(typed)?;
     if typed.list {
         list(typed);
         return Ok(true);
@@ -104,6 +105,43 @@ pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
     Ok(good)
 }
 
+/// Every flag that was typed has its effect, and picks a case at least.
+fn check_flags(typed: &Conformance) -> Result<(), String> {
+    let others = [
+        ("--socket", typed.socket.is_some()),
+        ("--vfio-user", typed.vfio_user.is_some()),
+        ("--vfio", typed.vfio.is_some()),
+        ("--qtest", typed.qtest.is_some()),
+    ];
+    let other = others.into_iter().find_map(|(flag, is_there)| is_there.then_some(flag));
+    if let Some(flag) = other.filter(|_| typed.world != World::Both) {
+        return Err(format!(
+            "{flag}: found --world, expected none: that controller is there as it is"
+        ));
+    }
+    if other.is_none() && typed.data != Data::Keep {
+        return Err("--data: found no other controller, expected --socket, --vfio-user, --vfio or --qtest: one \
+                    that is made for this keeps nothing"
+            .to_owned());
+    }
+    if typed.list && (other.is_some() || typed.lacking || typed.world != World::Both) {
+        return Err(
+            "--list: found a flag of a run, expected --only alone: no case is run".to_owned()
+        );
+    }
+    let all = || sections().flat_map(|section| section.cases);
+    if !all().any(|case| picks(typed, case)) {
+        let numbers: Vec<_> = sections().map(|section| section.number).collect();
+        return Err(format!(
+            "--only {}: found no such case, expected a part of a case's name (conformance --list prints them) or \
+             the number of a section: {}",
+            typed.only.as_deref().unwrap_or_default(),
+            numbers.join(", ")
+        ));
+    }
+    Ok(())
+}
+
 fn try_one(
     typed: &Conformance,
     plan: &Plan,
@@ -130,6 +168,11 @@ fn try_one(
         eprint!("\r{:<65}\r", "");
     }
     let table = table.map_err(|error| error.to_string())?;
+    if table.ran.is_empty() {
+        let expected =
+            "expected --data overwrite or erase: every case that was picked writes or erases";
+        return Err(format!("--data: found keep, {expected}"));
+    }
     print!("{}", table.text());
     if typed.lacking {
         print!("{}", table.lacking());

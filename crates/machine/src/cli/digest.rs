@@ -20,6 +20,7 @@ struct Lines {
     file: Option<BufWriter<File>>,
     failed: Option<std::io::Error>,
     count: u64,
+    /// What `doorbell run` and `doorbell replay` print, to be compared with each other and nothing else.
     digest: u64,
     line: String,
 }
@@ -57,7 +58,8 @@ impl Lines {
         self.line.clear();
         let _ = writeln!(self.line, "{entry}");
         self.count += 1;
-        // FNV-1a, of the text itself: what two runs agree on is what a reader would see.
+        // Of the text itself: what two runs agree on is what a reader would see. By the step of FNV-1a, and not
+        // FNV-1a: its constant is folded in anew before each line.
         self.digest =
             self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
                 (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -69,7 +69,7 @@ pub(super) struct Run {
     /// Reset the controller so many times under the work
     #[arg(long, default_value_t = 0)]
     resets: u32,
-    /// Write fio's JSON into this file
+    /// Write fio's JSON into this file; of several runs an object of them, {"runs": [...]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Simulated: write the event log into this file
@@ -178,6 +178,31 @@ struct Once<'a> {
 }
 
 impl Run {
+    /// Every flag that was typed has its effect in one world at least, or is refused.
+    fn check_flags(&self) -> Result<(), String> {
+        let simulated = self.world == World::Sim;
+        let live = [
+            ("--socket", self.socket.is_some()),
+            ("--vfio-user", self.vfio_user.is_some()),
+            ("--vfio", self.vfio.is_some()),
+        ];
+        for (flag, is_there) in live {
+            if is_there && simulated {
+                return Err(format!(
+                    "{flag}: found --world sim, expected --world live or both: a simulated device is the plan's"
+                ));
+            }
+        }
+        if self.log.is_some() && self.world == World::Live {
+            return Err(
+                "--log: found --world live, expected --world sim or both: a live run has no event \
+                        log; --record takes it down"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// Several threads have NVMe's queues, of one device that is no card of this machine.
     fn check_threads(&self, plan: &Plan) -> Result<(), String> {
         let found = match self.device() {
@@ -219,7 +244,9 @@ impl Run {
 
 pub(super) fn run(typed: &Run) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
+    typed.check_flags()?;
     typed.check_threads(&plan)?;
+    let works = works(&typed.files, typed.map)?;
     // Made before the first run: a long one must not end in a report that cannot be written.
     let mut json = typed.json.as_ref().map(create).transpose()?;
     let mut series = typed.series.as_ref().map(create).transpose()?;
@@ -236,8 +263,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
     let (seed, map) = (plan.run.seed, typed.map);
     let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
     let (mut good, mut reports, mut courses) = (true, Vec::new(), Vec::new());
-    for file in &typed.files {
-        let work = Work::load(file, typed.map.into()).map_err(|error| error.to_string())?;
+    for work in &works {
         for simulated in [false, true] {
             let wanted = match typed.world {
                 World::Live => !simulated,
@@ -251,7 +277,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
             let interface = typed.interface;
             let once = Once {
                 plan: &plan,
-                work: &work,
+                work,
                 interface,
                 simulated,
                 device,
@@ -271,19 +297,36 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
                 log.finish(&typed.plan, plan.run.seed)?;
             }
             if let Some(recorder) = recorder.take_if(|_| !simulated) {
-                recorder.finish(once.how(), &work, &outcome)?;
+                recorder.finish(once.how(), work, &outcome)?;
             }
             reports.push(once.report(outcome).to_json());
         }
     }
     if let (Some(file), Some(path)) = (&mut json, &typed.json) {
-        let value = if reports.len() == 1 { reports.remove(0) } else { Value::Array(reports) };
+        // An object either way: that of fio, or one of several such.
+        let value = match reports.len() {
+            1 => reports.remove(0),
+            _ => json!({ "runs": reports }),
+        };
         put(file, path, &format!("{value:#}\n"))?;
     }
     if let (Some(file), Some(path)) = (&mut series, &typed.series) {
         put(file, path, &text_of(&courses, path))?;
     }
     Ok(good)
+}
+
+/// What is in the files, each read whole before anything is run.
+pub(super) fn works(files: &[PathBuf], map: Lay) -> Result<Vec<Work>, String> {
+    let load = |file: &PathBuf| Work::load(file, map.into()).map_err(|error| error.to_string());
+    let works: Vec<Work> = files.iter().map(load).collect::<Result<_, _>>()?;
+    let plays = |work: &Work| work.jobs.iter().any(|job| job.trace.is_some());
+    if map == Lay::Modulo && !works.iter().any(plays) {
+        return Err("--map: found no recording, expected one, or a job with read_iolog: nothing else is laid \
+                    onto the SSD"
+            .to_owned());
+    }
+    Ok(works)
 }
 
 fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
@@ -301,12 +344,12 @@ fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
 
 pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, Some(typed.seed))?;
-    let work = Work::load(&typed.file, typed.map.into()).map_err(|error| error.to_string())?;
+    let work = &works(std::slice::from_ref(&typed.file), typed.map)?[0];
     let (seed, map) = (typed.seed, typed.map);
     let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
     let once = Once {
         plan: &plan,
-        work: &work,
+        work,
         interface: typed.interface,
         simulated: true,
         device: Device::Thread,
@@ -327,7 +370,13 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
     Ok(good)
 }
 
+/// Makes a file for what is written beside the report.
 pub(super) fn create(path: &PathBuf) -> Result<File, String> {
+    if path.as_os_str() == "-" {
+        return Err(
+            "-: expected the path of a file: standard output has the report (./- is a file)".into(),
+        );
+    }
     File::create(path).map_err(|error| format!("{}: cannot be written: {error}", path.display()))
 }
 

@@ -49,6 +49,8 @@ pub enum Error {
     Driver(IoError),
     /// A function was to be passed by an engine in another process.
     Elsewhere,
+    /// No engine answers at the socket of another process.
+    Unreachable,
     /// The engine has ended.
     Gone,
 }
@@ -64,6 +66,9 @@ impl fmt::Display for Error {
             Error::Memory(error) => error.fmt(f),
             Error::Driver(error) => error.fmt(f),
             Error::Elsewhere => f.write_str("functions pass in the engine's own process alone"),
+            Error::Unreachable => {
+                f.write_str("no engine answers at this socket, expected one that listens")
+            }
             Error::Gone => f.write_str("the engine has ended"),
         }
     }
@@ -163,7 +168,7 @@ impl Client {
         let base = BusAddr(0);
         let all = length.checked_add(BYTES + STAGING_BYTES as usize).ok_or(Error::Length(bytes))?;
         let connected = live::connect(socket, all, base);
-        let (shared, peer) = connected.map_err(|_| Error::Gone)?;
+        let (shared, peer) = connected.map_err(|_| Error::Unreachable)?;
         let memory = shared.host_memory.clone();
         let number = shared.load(registers::HANDLE);
         let handle = Handle { fp_id: number as u16, generation: (number >> 16) as u16 };

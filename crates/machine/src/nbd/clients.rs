@@ -1,14 +1,15 @@
 //! Who connects: the socket that listens, and the clients that are there, with limits.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::listen::{self, Listener};
 use runtime::{STD_CLOCK, Span, Time, WallClock};
+
+use super::address::Address;
 
 /// Clients at a time: each has two threads, and memory for what it has under way.
 pub const CLIENTS_MAX: usize = 64;
@@ -34,15 +35,17 @@ pub enum Stream {
 }
 
 impl Socket {
-    /// Listens at a path or at `IP:PORT`.
+    /// Listens at a path, or at the first address of a host that can be had.
     ///
     /// # Errors
     /// In words.
-    pub fn bind(address: &Path) -> Result<Socket, String> {
-        if let Some(address) = address.to_str().and_then(|text| text.parse::<SocketAddr>().ok()) {
-            return TcpListener::bind(address).map(Socket::Tcp).map_err(|error| error.to_string());
+    pub fn bind(address: &Address) -> Result<Socket, String> {
+        match address {
+            Address::Tcp(any) => {
+                TcpListener::bind(&any[..]).map(Socket::Tcp).map_err(|error| error.to_string())
+            }
+            Address::Unix(path) => Listener::bind(path).map(Socket::Unix),
         }
-        Listener::bind(address).map(Socket::Unix)
     }
 
     pub fn accept(&self) -> io::Result<Stream> {

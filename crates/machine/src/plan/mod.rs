@@ -41,6 +41,8 @@ mod refusals;
 mod report;
 pub mod units;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use ::device::faults::Fault;
@@ -175,11 +177,22 @@ impl Plan {
     pub fn load_with(path: &Path, sets: &[(&str, &str)]) -> Result<Plan, PlanErrors> {
         let origin = path.display().to_string();
         let unread = |found: String| PlanErrors::whole(&origin, found, "the text of a plan");
-        let length = path.metadata().map_err(|error| unread(error.to_string()))?.len();
+        let file = File::open(path).map_err(|error| unread(error.to_string()))?;
+        let length = file.metadata().map_err(|error| unread(error.to_string()))?.len();
+        // Not every file says how long it is.
+        let mut text = String::new();
+        let read = match length > TEXT_MAX as u64 {
+            true => Ok(0),
+            false => file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text),
+        };
+        let length = length.max(read.map_err(|error| unread(error.to_string()))? as u64);
         if length > TEXT_MAX as u64 {
-            return Err(unread(format!("{length} bytes")));
+            return Err(PlanErrors::whole(
+                &origin,
+                format!("{length} bytes or more"),
+                &format!("the text of a plan, of at most {TEXT_MAX} bytes"),
+            ));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| unread(error.to_string()))?;
         Plan::parse_with(&text, &origin, sets)
     }
 

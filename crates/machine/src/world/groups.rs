@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use bus::HostPort;
+use bus::{Arena, HostPort};
 use host::{BlockDevice, Geometry};
 use media::contents::{Backing, Keep};
 use runtime::{Rt, Span};
@@ -61,6 +61,7 @@ pub(super) async fn run_groups<I: Interface, P: HostPort>(
         watched,
         deal: (0, 1),
     };
+    check_buffers(work, geometry, port(0).arena(), ground.deal)?;
     let mut told = Told::default();
     for group in work.groups() {
         told.add(run_group::<I, _, _>(rt, plan, work, group, &ground).await?);
@@ -123,6 +124,41 @@ where
     results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
     told.jobs.extend(group.iter().cloned().zip(merged));
     Ok(told)
+}
+
+/// The buffers of all clones that run here at the same time have room in host memory. What the driver takes
+/// beside them while it works may still be too much: then an engine says so.
+pub(super) fn check_buffers(
+    work: &Work,
+    geometry: Geometry,
+    memory: &Arena,
+    (place, of): (usize, usize),
+) -> Result<(), RunError> {
+    let all = memory.bytes() as u64;
+    let left = all.saturating_sub(memory.used_bytes() as u64);
+    for group in work.groups() {
+        let (mut before, mut taken) = (0, 0_u64);
+        for job in group {
+            // Of clones before + 0, before + 1, ... every one whose number leaves `place`.
+            let here = |end: usize| (end + of - 1 - place) / of;
+            let clones = (here(before + job.numjobs as usize) - here(before)) as u64;
+            before += job.numjobs as usize;
+            let bytes = memory.taken_by(engine::buffer_bytes(job, &geometry)) as u64;
+            let (depth, each) = (u64::from(job.iodepth.max(1)), bytes);
+            taken = taken.saturating_add(clones.saturating_mul(depth).saturating_mul(each));
+            if taken > left {
+                let (file, line, name) = (work.file.display(), job.line, &job.name);
+                return Err(RunError(format!(
+                    "{file}:{line}: {name}: found {clones} of numjobs={} with iodepth={depth} buffers of \
+                     {each} bytes each (bs, rounded up), {taken} bytes with the jobs beside it: host.memory \
+                     has {left} of {all} bytes left: {}",
+                    job.numjobs,
+                    engine::FEWER
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What patterns and recordings are laid onto.

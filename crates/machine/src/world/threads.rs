@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 
+use bus::HostPort;
 use bus::live::{self, LiveHost, Shared};
 use bus::vfio_user::{self, Connection, Sharing};
 use host::BlockDevice;
@@ -20,11 +21,11 @@ use host::nvme::Controller;
 use host::nvme::threads::{Granter, Queues, granter};
 use runtime::{Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 
-use super::groups::{Ground, Watched, checks, run_group, target};
+use super::groups::{Ground, Watched, check_buffers, checks, run_group, target};
 use super::live::{DeviceThread, on_a_thread, shared, until};
 use super::{BETWEEN_RESETS, Options, Outcome, RunError, Told, journeys};
 use crate::engine::{Checks, Progress};
-use crate::interfaces::{Interface, Nvme, controller_options, queue_options};
+use crate::interfaces::{Interface, Nvme, clamped, controller_options, queue_options};
 use crate::plan::Plan;
 use crate::work::{Work, verifies};
 
@@ -329,7 +330,12 @@ impl Crew<'_> {
             watched: Watched { hold: None, series: None, tape: None },
             deal: (number, self.progress.len()),
         };
+        check_buffers(self.work, geometry, port.arena(), ground.deal)?;
         let mut told = Told::default();
+        if number == 0 {
+            let depth = mine.queue().depth().into();
+            told.notes.extend(clamped(self.plan.host.queue_depth, depth));
+        }
         for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
             told.add(run_group::<Nvme, _, _>(rt, self.plan, self.work, group, &ground).await?);
             ended.fetch_add(1, Ordering::AcqRel);

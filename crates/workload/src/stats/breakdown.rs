@@ -25,7 +25,8 @@ const EMPTY: Bucket = Bucket { count: 0, total_ps: 0, stages_ps: [0; STAGES_MAX]
 #[derive(Clone, Debug)]
 pub struct Breakdown {
     names: Vec<&'static str>,
-    buckets: Box<[Bucket]>,
+    /// All of them, or none before the first operation.
+    buckets: Vec<Bucket>,
 }
 
 /// The mean breakdown of some operations, in picoseconds each.
@@ -59,7 +60,13 @@ impl Breakdown {
     /// If there are more than [`STAGES_MAX`].
     pub fn new(names: &[&'static str]) -> Breakdown {
         assert!(names.len() <= STAGES_MAX, "{} stages, of {STAGES_MAX}", names.len());
-        Breakdown { names: names.to_vec(), buckets: vec![EMPTY; BUCKETS].into_boxed_slice() }
+        Breakdown { names: names.to_vec(), buckets: Vec::new() }
+    }
+
+    fn make_room(&mut self) {
+        if self.buckets.is_empty() {
+            self.buckets = vec![EMPTY; BUCKETS];
+        }
     }
 
     /// The names.
@@ -67,11 +74,13 @@ impl Breakdown {
         &self.names
     }
 
-    /// An operation took `total_ps`, of it so many in the stages of these numbers. Allocates nothing.
+    /// An operation took `total_ps`, of it so many in the stages of these numbers. Allocates at the first
+    /// alone.
     ///
     /// # Panics
     /// If a stage has no name.
     pub fn record(&mut self, total_ps: u64, stages_ps: impl IntoIterator<Item = (usize, u64)>) {
+        self.make_room();
         let bucket = &mut self.buckets[bucket_of(total_ps)];
         bucket.count += 1;
         bucket.total_ps += u128::from(total_ps);
@@ -87,6 +96,9 @@ impl Breakdown {
     /// If the stages are others.
     pub fn merge(&mut self, other: &Breakdown) {
         assert_eq!(self.names, other.names, "only breakdowns of the same stages add up");
+        if !other.buckets.is_empty() {
+            self.make_room();
+        }
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             add(mine, theirs);
         }

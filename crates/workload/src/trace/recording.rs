@@ -135,6 +135,11 @@ enum Entry<'a> {
 }
 
 impl Recorded {
+    /// Whether a text that begins like this is a recording.
+    pub fn begins(text: &str) -> bool {
+        text.lines().map(str::trim).find(|line| !line.is_empty()) == Some(HEADER)
+    }
+
     /// Reads what was seen, if the text is a recording; `file` is the name that errors show.
     ///
     /// # Errors

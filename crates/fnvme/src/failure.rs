@@ -1,0 +1,117 @@
+//! How calls of the C face fail: an error's number, and in words what is known of this thread's last one.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use machine::fastpath::{Error, Refusal, Status};
+
+use crate::OpenError;
+
+/// Beside 1 to 10, which are [`Refusal`]'s: no such `fastpath`.
+pub const FP_E_HANDLE: c_int = 100;
+/// An argument makes no sense.
+pub const FP_E_ARGUMENT: c_int = 101;
+/// No area, handle or memory is left.
+pub const FP_E_SPACE: c_int = 102;
+/// The engine has ended.
+pub const FP_E_GONE: c_int = 103;
+/// There is no device by this word.
+pub const FP_E_DEVICE: c_int = 104;
+/// Nobody answers at the device's socket.
+pub const FP_E_SOCKET: c_int = 105;
+/// The drive or its engine does not start.
+pub const FP_E_START: c_int = 106;
+/// There is a device, or it has areas, that would have to be let go before.
+pub const FP_E_BUSY: c_int = 107;
+/// To this an NVMe status field is added.
+pub const FP_E_NVME: c_int = 0x10000;
+
+thread_local! {
+    static LAST: Cell<c_int> = const { Cell::new(0) };
+    static TEXT: RefCell<CString> = RefCell::new(CString::default());
+    /// What the last call has to say beside its error's number.
+    static WHY: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Why a call failed, as C is told.
+pub(crate) struct Failure(pub c_int);
+
+impl Failure {
+    /// One whose words say more than its number.
+    pub fn because(code: c_int, why: impl Into<String>) -> Failure {
+        WHY.set(Some(why.into()));
+        Failure(code)
+    }
+
+    pub fn argument(why: impl Into<String>) -> Failure {
+        Failure::because(FP_E_ARGUMENT, why)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let code = match error {
+            OpenError::Word(_) => FP_E_DEVICE,
+            OpenError::Socket(_) => FP_E_SOCKET,
+            OpenError::Start(_) => FP_E_START,
+        };
+        Failure::because(code, error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure(match error {
+            Error::Answer(Status::Engine(refusal)) => refusal as c_int,
+            Error::Answer(Status::Nvme(status)) => FP_E_NVME + c_int::from(status.bits()),
+            Error::Answer(_) | Error::Gone => FP_E_GONE,
+            Error::Length(_) => Refusal::Size as c_int,
+            Error::Elsewhere => return Failure::argument(error.to_string()),
+            Error::Unreachable => FP_E_SOCKET,
+            _ => FP_E_SPACE,
+        })
+    }
+}
+
+/// What a call gives: zero, or minus the error that [`fastpath_error`] gives too. Nothing unwinds into C.
+pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    WHY.take();
+    let code = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(Failure(code))) => code,
+        Err(_) => FP_E_GONE,
+    };
+    LAST.set(code);
+    -code
+}
+
+/// How this thread's last call ended.
+pub(crate) fn last() -> c_int {
+    LAST.get()
+}
+
+/// An error in words, until this thread asks for another's.
+pub(crate) fn in_words(error: c_int) -> *const c_char {
+    let code = error.checked_abs().unwrap_or(0);
+    let why = WHY.with_borrow(|why| why.clone().filter(|_| code != 0 && code == LAST.get()));
+    let text = match code {
+        _ if why.is_some() => why.unwrap_or_default(),
+        FP_E_HANDLE => "no such fastpath: it was never made here, or was freed".to_owned(),
+        FP_E_ARGUMENT => "an argument that makes no sense".to_owned(),
+        FP_E_SPACE => "no area, handle or memory of this length is left".to_owned(),
+        FP_E_GONE => "the engine has ended".to_owned(),
+        FP_E_DEVICE => "there is no device by this word".to_owned(),
+        FP_E_SOCKET => "no server answers at the device's socket".to_owned(),
+        FP_E_START => "the drive or its engine does not start".to_owned(),
+        FP_E_BUSY => "there is a device, or it has areas, to be let go before".to_owned(),
+        code if code >= FP_E_NVME => Status::from_bits((code - FP_E_NVME) as u16).to_string(),
+        0 => "good".to_owned(),
+        code => Status::from_bits(0x8000 | code as u16).to_string(),
+    };
+    let text = CString::new(text).unwrap_or_default();
+    TEXT.with_borrow_mut(|kept| {
+        *kept = text;
+        kept.as_ptr()
+    })
+}
