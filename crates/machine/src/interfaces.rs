@@ -274,7 +274,9 @@ impl<P: HostPort> Driver<P> for NvmeDriver<P> {
 pub(crate) fn clamped(asked: u32, found: u32) -> Option<String> {
     let note = || {
         format!(
-            "host.queue_depth: {asked} was asked for, the controller's queues hold {found} (CAP.MQES)"
+            "host.queue_depth: {asked} was asked for, the controller's queues of {} entries hold {found} \
+             (CAP.MQES)",
+            found + 1
         )
     };
     (found < asked).then(note)

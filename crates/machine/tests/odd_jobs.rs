@@ -77,8 +77,8 @@ fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
     }
     let outcome = world::simulate::<Nvme>(plan, &work, Options::default());
     let outcome = outcome.map_err(|error| error.to_string())?;
-    let failed = outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
-    failed.cloned().next().map_or(Ok(()), Err)
+    let mut failed = outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
+    failed.next().cloned().map_or(Ok(()), Err)
 }
 
 #[test]

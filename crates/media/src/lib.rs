@@ -159,8 +159,8 @@ pub trait Media: 'static {
         async { Err(MediaError::WriteFault) }
     }
 
-    /// How many blocks from this one on were never written and read as zeros, as far as the medium knows without
-    /// reading them.
+    /// How many blocks from this one on were never written and read as zeros, as far as the medium knows
+    /// without reading them.
     fn blank_from(&self, block: u64) -> u64 {
         let _ = block;
         0

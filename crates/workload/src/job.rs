@@ -319,7 +319,8 @@ pub struct JobFile {
     pub globals: Vec<(String, String)>,
 }
 
-/// The first job, if there is one, with which those that run at the same time have more clones than there may be.
+/// The first job, if there is one, with which those that run at the same time have more clones than there
+/// may be.
 fn too_many(file: &str, sections: &[ini::Section<'_>], jobs: &[Job]) -> Option<JobError> {
     let mut clones = 0;
     for job in jobs {

@@ -2,8 +2,8 @@
 //!
 //! Recording is cheap and allocates nothing but, at the first of a kind, the room for its histogram, and now
 //! and then room for another half second of the rate series: a job may have thousands of clones, most of
-//! which have one kind of operation. Counts and sums are whole numbers, so that merging is exact and in any order;
-//! floats appear only in what is printed.
+//! which have one kind of operation. Counts and sums are whole numbers, so that merging is exact and in any
+//! order; floats appear only in what is printed.
 
 mod breakdown;
 mod depth;

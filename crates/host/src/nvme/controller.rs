@@ -152,8 +152,8 @@ impl<P: HostPort> Controller<P> {
         Ok(Controller { core })
     }
 
-    /// Creates an I/O queue pair. A depth beyond what the controller's queues hold (CAP.MQES) is as much as they
-    /// hold: [`Queue::depth`] says how much.
+    /// Creates an I/O queue pair. A depth beyond what the controller's queues hold (CAP.MQES) is as much as
+    /// they hold: [`Queue::depth`] says how much.
     pub async fn queue(&self, options: QueueOptions) -> Result<Rc<Queue<P>>, InitError> {
         self.queue_on(self.core.admin.pair.port(), options).await
     }

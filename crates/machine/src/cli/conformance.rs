@@ -120,8 +120,8 @@ fn check_flags(typed: &Conformance) -> Result<(), String> {
         ));
     }
     if other.is_none() && typed.data != Data::Keep {
-        return Err("--data: found no other controller, expected --socket, --vfio-user, --vfio or --qtest: one \
-                    that is made for this keeps nothing"
+        return Err("--data: found no other controller, expected --socket, --vfio-user, --vfio or --qtest: \
+                    one that is made for this keeps nothing"
             .to_owned());
     }
     if typed.list && (other.is_some() || typed.lacking || typed.world != World::Both) {
@@ -133,8 +133,8 @@ fn check_flags(typed: &Conformance) -> Result<(), String> {
     if !all().any(|case| picks(typed, case)) {
         let numbers: Vec<_> = sections().map(|section| section.number).collect();
         return Err(format!(
-            "--only {}: found no such case, expected a part of a case's name (conformance --list prints them) or \
-             the number of a section: {}",
+            "--only {}: found no such case, expected a part of a case's name (conformance --list prints them) \
+             or the number of a section: {}",
             typed.only.as_deref().unwrap_or_default(),
             numbers.join(", ")
         ));

@@ -58,8 +58,8 @@ impl Lines {
         self.line.clear();
         let _ = writeln!(self.line, "{entry}");
         self.count += 1;
-        // Of the text itself: what two runs agree on is what a reader would see. By the step of FNV-1a, and not
-        // FNV-1a: its constant is folded in anew before each line.
+        // Of the text itself: what two runs agree on is what a reader would see. By the step of FNV-1a, and
+        // not FNV-1a: its constant is folded in anew before each line.
         self.digest =
             self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
                 (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

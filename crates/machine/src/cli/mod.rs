@@ -100,8 +100,8 @@ struct Doors {
     /// To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD
     #[arg(long, value_name = "SOCKET")]
     vfio_user: Vec<PathBuf>,
-    /// To NBD clients, any number of them: HOST:PORT, or the path of a Unix socket (unix:PATH, or with a slash in
-    /// it where it has a colon)
+    /// To NBD clients, any number of them: HOST:PORT, or the path of a Unix socket (unix:PATH, or with a
+    /// slash in it where it has a colon)
     #[arg(long, value_name = "ADDRESS")]
     nbd: Option<PathBuf>,
 }

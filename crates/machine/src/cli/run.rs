@@ -1,5 +1,7 @@
 //! `doorbell run` and `doorbell replay`.
 
+mod flags;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +15,6 @@ use crate::engine::Progress;
 #[cfg(feature = "rtl")]
 use crate::interfaces::FastpathRtl;
 use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
-use crate::plan::units::parse_span;
 use crate::plan::{Completion, Plan};
 use crate::series::TimeSeries;
 use crate::tape::Tape;
@@ -30,6 +31,7 @@ use super::recorded::{self, Recorder};
 use super::seen::{awake, flash};
 use super::watch::Watch;
 use super::{InterfaceName, Sets};
+pub(super) use flags::works;
 
 #[derive(Args)]
 pub(super) struct Run {
@@ -178,50 +180,6 @@ struct Once<'a> {
 }
 
 impl Run {
-    /// Every flag that was typed has its effect in one world at least, or is refused.
-    fn check_flags(&self) -> Result<(), String> {
-        let simulated = self.world == World::Sim;
-        let live = [
-            ("--socket", self.socket.is_some()),
-            ("--vfio-user", self.vfio_user.is_some()),
-            ("--vfio", self.vfio.is_some()),
-        ];
-        for (flag, is_there) in live {
-            if is_there && simulated {
-                return Err(format!(
-                    "{flag}: found --world sim, expected --world live or both: a simulated device is the plan's"
-                ));
-            }
-        }
-        if self.log.is_some() && self.world == World::Live {
-            return Err(
-                "--log: found --world live, expected --world sim or both: a live run has no event \
-                        log; --record takes it down"
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
-    /// Several threads have NVMe's queues, of one device that is no card of this machine.
-    fn check_threads(&self, plan: &Plan) -> Result<(), String> {
-        let found = match self.device() {
-            _ if self.threads == 1 => return Ok(()),
-            _ if self.world == World::Sim => "--world sim, whose hosts have the plan's cores",
-            _ if self.interface != InterfaceName::Nvme => "another interface than nvme",
-            _ if plan.array.is_some() => "an array",
-            _ if self.record.is_some() => "--record",
-            _ if self.series.is_some() => "--series",
-            Device::Vfio(_) => "--vfio",
-            _ => return Ok(()),
-        };
-        Err(format!(
-            "--threads {}: found {found}, expected --world live or both, --interface nvme, and one device: \
-             of this process, --socket or --vfio-user",
-            self.threads
-        ))
-    }
-
     /// What the run is to be taken down into.
     fn recorder(&self) -> Result<Option<Recorder>, String> {
         let Some(path) = &self.record else { return Ok(None) };
@@ -250,15 +208,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
     // Made before the first run: a long one must not end in a report that cannot be written.
     let mut json = typed.json.as_ref().map(create).transpose()?;
     let mut series = typed.series.as_ref().map(create).transpose()?;
-    let interval = match parse_span(&typed.interval) {
-        Ok(span) if span > Span::ZERO => span,
-        _ => {
-            return Err(format!(
-                "--interval: found {:?}, expected a time: \"10 ms\"",
-                typed.interval
-            ));
-        }
-    };
+    let interval = typed.interval()?;
     let mut recorder = typed.recorder()?;
     let (seed, map) = (plan.run.seed, typed.map);
     let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
@@ -314,19 +264,6 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
         put(file, path, &text_of(&courses, path))?;
     }
     Ok(good)
-}
-
-/// What is in the files, each read whole before anything is run.
-pub(super) fn works(files: &[PathBuf], map: Lay) -> Result<Vec<Work>, String> {
-    let load = |file: &PathBuf| Work::load(file, map.into()).map_err(|error| error.to_string());
-    let works: Vec<Work> = files.iter().map(load).collect::<Result<_, _>>()?;
-    let plays = |work: &Work| work.jobs.iter().any(|job| job.trace.is_some());
-    if map == Lay::Modulo && !works.iter().any(plays) {
-        return Err("--map: found no recording, expected one, or a job with read_iolog: nothing else is laid \
-                    onto the SSD"
-            .to_owned());
-    }
-    Ok(works)
 }
 
 fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {

@@ -13,8 +13,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// A text with a slash is a path, and so is what follows `unix:`; one with a colon is a host and a port. A
-    /// name with neither is a path, unless it is a number, which is a port without its host.
+    /// A text with a slash is a path, and so is what follows `unix:`; one with a colon is a host and a port.
+    /// A name with neither is a path, unless it is a number, which is a port without its host.
     ///
     /// # Errors
     /// It is none of these, or the host has no address: in words.

@@ -109,6 +109,10 @@ impl Medium {
     }
 }
 
+/// How each rule is written.
+const KEEP_RULES: [(&str, KeepRule); 3] =
+    [("everything", KeepRule::Everything), ("stamps", KeepRule::Stamps), ("auto", KeepRule::Auto)];
+
 /// Reads the medium.
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let kinds = [
@@ -120,47 +124,14 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let kind = fields.choice("kind", &kinds);
     let blocks = |bytes| bytes == 512 || bytes == 4096;
     let block_bytes = fields.size("block", Welcome, blocks, "\"512 B\" or \"4 KiB\"");
-    let rules = [
-        ("everything", KeepRule::Everything),
-        ("stamps", KeepRule::Stamps),
-        ("auto", KeepRule::Auto),
-    ];
-    let rule = fields.choice("keep", &rules);
+    let rule = fields.choice("keep", &KEEP_RULES);
     let keep = rule.map(KeepRule::keep);
     let pace = fields.choice(
         "pace",
         &[("modelled", MediumPace::Modelled), ("immediate", MediumPace::Immediate)],
     );
     if kind == Some(MediumKind::Flash) {
-        let flash = fields.table("flash").and_then(|table| flash::read(table, block_bytes, keep));
-        let bridged = fields.has("bridge");
-        let bridge = match bridged {
-            true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
-            false => None,
-        };
-        let bridge = match (bridged, bridge, &flash) {
-            (true, Some(bridge), Some(flash)) => Some(Some(checked(&fields, bridge, flash)?)),
-            (bridged, _, _) => (!bridged).then_some(None),
-        };
-        fields.done();
-        let (flash, bridge, pace) = (flash?, bridge?, pace?);
-        let contents = Spec {
-            // It follows from the chips.
-            capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
-            block_bytes: block_bytes? as u32,
-            keep: keep?,
-            backing: Backing::Memory,
-        };
-        let kind = MediumKind::Flash;
-        let has_state = flash.state.is_some();
-        let (flash, keep) = (Some(flash), rule?);
-        let mut medium =
-            Medium { kind, contents, keep, pace, timing: None, flash, bridge, disks: None };
-        if has_state && keep == KeepRule::Auto {
-            // A state is also for a server to open.
-            medium.keep_everything();
-        }
-        return Some(medium);
+        return of_flash(fields, block_bytes, rule, pace);
     }
     let capacity_bytes = capacity_bytes(&fields, block_bytes);
     let backing = backing(&fields, rule);
@@ -190,6 +161,45 @@ pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let mut medium =
         Medium { kind, contents, keep, pace, timing, flash: None, bridge: None, disks: array };
     if keep == KeepRule::Auto && medium.contents.backing != Backing::Memory {
+        medium.keep_everything();
+    }
+    Some(medium)
+}
+
+/// Reads a medium of flash, which has no timing of its own, behind a bridge or not.
+fn of_flash(
+    fields: Fields<'_>,
+    block_bytes: Option<u64>,
+    rule: Option<KeepRule>,
+    pace: Option<MediumPace>,
+) -> Option<Medium> {
+    let keep = rule.map(KeepRule::keep);
+    let flash = fields.table("flash").and_then(|table| flash::read(table, block_bytes, keep));
+    let bridged = fields.has("bridge");
+    let bridge = match bridged {
+        true => fields.table("bridge").and_then(|table| bridge::read(table, block_bytes)),
+        false => None,
+    };
+    let bridge = match (bridged, bridge, &flash) {
+        (true, Some(bridge), Some(flash)) => Some(Some(checked(&fields, bridge, flash)?)),
+        (bridged, _, _) => (!bridged).then_some(None),
+    };
+    fields.done();
+    let (flash, bridge, pace) = (flash?, bridge?, pace?);
+    let contents = Spec {
+        // It follows from the chips.
+        capacity_bytes: capacity_behind(bridge.as_ref(), flash.capacity_bytes()),
+        block_bytes: block_bytes? as u32,
+        keep: keep?,
+        backing: Backing::Memory,
+    };
+    let kind = MediumKind::Flash;
+    let has_state = flash.state.is_some();
+    let (flash, keep) = (Some(flash), rule?);
+    let mut medium =
+        Medium { kind, contents, keep, pace, timing: None, flash, bridge, disks: None };
+    if has_state && keep == KeepRule::Auto {
+        // A state is also for a server to open.
         medium.keep_everything();
     }
     Some(medium)
