@@ -133,8 +133,8 @@ fn check_flags(typed: &Conformance) -> Result<(), String> {
     if !all().any(|case| picks(typed, case)) {
         let numbers: Vec<_> = sections().map(|section| section.number).collect();
         return Err(format!(
-            "--only {}: found no such case, expected a part of a case's name (conformance --list prints them) \
-             or the number of a section: {}",
+            "--only {}: found no such case, expected a part of a case's name (conformance --list prints \
+             them) or the number of a section: {}",
             typed.only.as_deref().unwrap_or_default(),
             numbers.join(", ")
         ));
