@@ -5,7 +5,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use bus::Memory;
-use runtime::{Dice, Either, Rt, Span, race};
+use runtime::{Dice, Either, Rt, Span, Time, race};
 use wire::nvme::admin::{self, CreateCq, CreateSq, Priority};
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::features::{NumberOfQueues, fid};
@@ -303,6 +303,10 @@ impl Bench {
             Either::First(come) => Some(come),
             Either::Second(()) => None,
         }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.rt.now()
     }
 
     pub(crate) async fn pause(&self, span: Span) {

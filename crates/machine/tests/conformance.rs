@@ -57,6 +57,13 @@ fn broken_controllers_are_found() {
             "features_read_back",
         ),
         (r#"what = "drop", command = 6, queue = 0, nth = 3"#, "active_list_rises"),
+        (r#"what = "drop", command = 24, queue = 0"#, "keep_alive_without_a_timer"),
+        (r#"what = "hang", command = 24, queue = 0"#, "keep_alive_begins_anew"),
+        (r#"what = "fatal", command = 9, queue = 0"#, "keep_alive_expires"),
+        (
+            r#"what = "status", status = "Write Fault", command = 9, queue = 0"#,
+            "host_behavior_reads_back",
+        ),
         (r#"what = "fatal", command = "read""#, "reads_at_once"),
     ];
     let mut missed = Vec::new();

@@ -6,6 +6,7 @@ mod events;
 mod features;
 mod fused;
 mod identify;
+mod keep_alive;
 mod logs;
 mod namespaces;
 mod nvm;
@@ -44,5 +45,6 @@ pub(crate) const ALL: &[&[Section]] = &[
     self_tests::SECTIONS,
     sanitizes::SECTIONS,
     power::SECTIONS,
+    keep_alive::SECTIONS,
     reservations::SECTIONS,
 ];

@@ -54,6 +54,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::GetFeatures { fid: fid::AUTONOMOUS_POWER, select, .. } => {
                 self.get_transitions(number, &request, select).await
             }
+            Command::SetFeatures(set) if set.fid == fid::HOST_BEHAVIOR => {
+                self.set_behavior(number, &request, set).await
+            }
+            Command::GetFeatures { fid: fid::HOST_BEHAVIOR, select, .. } => {
+                self.get_behavior(number, &request, select).await
+            }
             Command::SetFeatures(set) if is_of_reservations(set.fid) => {
                 self.set_reservation_feature(number, &request, set).await
             }
@@ -63,6 +69,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Command::SetFeatures(set) => self.set_feature(request.nsid, set).await,
             Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
+            Command::KeepAlive => {
+                self.host_is_alive();
+                Ok(0)
+            }
             Command::FormatNvm(format) => self.format_nvm(request.nsid, format).await,
             Command::DoorbellBuffers => self.configure_shadows(request.data).await,
             Command::SelfTest(test) => self.self_test(request.nsid, test).await,

@@ -62,6 +62,7 @@ const ADMIN: &[Row] = &[
     with_label(admin::NAMESPACE_MANAGEMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
     row(admin::SELF_TEST, PLAIN, oacs::SELF_TEST),
     with_label(admin::NAMESPACE_ATTACHMENT, MANAGES, oacs::NAMESPACE_MANAGEMENT),
+    row(admin::KEEP_ALIVE, PLAIN, 0),
     Row {
         opcode: admin::DOORBELL_BUFFER_CONFIG,
         effects: PLAIN,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use media::Media;
-use runtime::Span;
+use runtime::{Span, race};
 use wire::nvme::admin::Priority;
 use wire::nvme::registers::{
     ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, VERSION_1_4, VS,
@@ -72,7 +72,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             // that is like the last that it saw.
             self.cc_noticed.set(cc.into_bits());
             if cc == seen {
-                self.control_written.changed(&self.rt, version).await;
+                race(self.control_written.changed(&self.rt, version), self.expire()).await;
                 continue;
             }
             self.rt.log("device", "cc", u64::from(cc.into_bits()), 0);
@@ -175,6 +175,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.arbiter.reset();
         self.coalescing.reset();
         self.power.reset();
+        self.forget_keep_alive();
         self.take_lead_back();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
@@ -201,6 +202,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// CC.SHN has been set: everything written becomes durable.
     async fn shut_down(&self) {
         self.set_status(self.csts.get().with_shst(Csts::SHST_OCCURRING));
+        self.host_is_alive();
         if self.flush().await.is_err() {
             self.fail("making data durable at shutdown", 0);
         }

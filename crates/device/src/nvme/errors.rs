@@ -64,6 +64,19 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         status
     }
 
+    /// Notes something that no command is at fault for.
+    pub(super) fn note_error_of_none(&self, status: Status) {
+        let entry = ErrorInformation {
+            sqid: 0xffff.into(),
+            cid: 0xffff.into(),
+            status_and_phase: (status.bits() << 1).into(),
+            parameter_error_location: 0xffff.into(),
+            ..ErrorInformation::new_zeroed()
+        };
+        self.errors.borrow_mut().note(entry);
+        self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
+    }
+
     /// Of a command that names blocks: the first that the namespace does not have, or else the first of
     /// the command.
     fn first_block_at_fault(&self, job: &Job, status: Status) -> u64 {

@@ -1,18 +1,22 @@
 //! Set and Get Features (NVMe base 2.0, 5.15 and 5.27).
 
-use bus::DevicePort;
+use bus::{Carry, DevicePort};
 use media::Media;
 use wire::Nsid;
-use wire::nvme::admin::{Select, SetFeatures};
+use wire::nvme::admin::{Request, Select, SetFeatures};
 use wire::nvme::features::{
-    Arbitration, Feature, InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid,
+    Arbitration, Feature, HostBehavior, InterruptVectorConfig, NumberOfQueues,
+    TemperatureThreshold, fid,
 };
+use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
+use zerocopy::IntoBytes;
 
 use super::Controller;
-use super::data::of_media;
+use super::data::{of_dma, of_media};
 use super::{KELVIN, VECTORS};
 use crate::faults::Hook;
+use crate::lent::Lent;
 
 /// What Set Features has set. A reset brings the defaults back.
 pub(super) struct Features {
@@ -20,6 +24,8 @@ pub(super) struct Features {
     pub write_cache: bool,
     /// The temperatures not to exceed and not to fall below, in kelvins.
     thresholds: [u16; 2],
+    /// What the host makes use of: kept, and of no effect.
+    behavior: HostBehavior,
     /// Vectors whose interrupts do not coalesce, bit by bit.
     uncoalesced: u64,
     /// Values of the others, in the order of [`PLAIN`].
@@ -31,7 +37,11 @@ const PLAIN: [u8; 4] =
     [fid::ERROR_RECOVERY, fid::INTERRUPT_COALESCING, fid::WRITE_ATOMICITY, fid::ASYNC_EVENT_CONFIG];
 
 /// Features whose default is not kept here.
-const SAID_ABOVE: [u8; 3] = [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::HOST_COLLECTION];
+const SAID_ABOVE: [u8; 4] =
+    [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::KEEP_ALIVE_TIMER, fid::HOST_COLLECTION];
+
+/// Bytes of what a host says that it makes use of.
+const BEHAVIOR_BYTES: u32 = size_of::<HostBehavior>() as u32;
 
 /// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
 const COMPOSITE: u8 = 0;
@@ -50,6 +60,7 @@ impl Features {
             write_cache: true,
             // The warning threshold of Identify: 70 degrees Celsius.
             thresholds: [KELVIN + 70, 0],
+            behavior: HostBehavior::NONE,
             uncoalesced: 0,
             plain: [0; PLAIN.len()],
         }
@@ -134,6 +145,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if let Feature::HostCollection(to) = feature {
             return self.set_lead(to);
         }
+        if let Feature::KeepAliveTimer(timer) = feature {
+            self.set_keep_alive(timer.kato());
+            return Ok(0);
+        }
         self.features.borrow_mut().set(feature)?;
         if let Feature::InterruptCoalescing(limits) = feature {
             // Whoever waits by the limits that were waits no longer.
@@ -173,10 +188,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let current = match feature {
             fid::NUMBER_OF_QUEUES => self.queues_offered(),
             fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
+            fid::KEEP_ALIVE_TIMER if select == Select::Current => self.keep_alive.timeout_ms(),
             fid::HOST_COLLECTION if select == Select::Current => self.lead()?.into_bits(),
             // What holds unless it is set is state 0, and that nobody leads.
             fid::HOST_COLLECTION => self.lead().map(|_| 0)?,
-            fid::POWER_MANAGEMENT => 0,
+            fid::POWER_MANAGEMENT | fid::KEEP_ALIVE_TIMER => 0,
             _ => self.features.borrow().get(feature, cdw11)?,
         };
         match select {
@@ -187,6 +203,47 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 Features::new(self.options.arbitration_burst).get(feature, cdw11)
             }
         }
+    }
+}
+
+impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+    /// What the host makes use of. No completion says when to retry a command, and there is no telemetry: of
+    /// those it may say either. Formats that a host has to know of before it sees them there are none (ELBAS
+    /// of CTRATT), and 5.27.1.18 has the controller refuse them.
+    pub(super) async fn set_behavior(
+        &self,
+        number: u16,
+        request: &Request,
+        set: SetFeatures,
+    ) -> Result<u32, Status> {
+        if set.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        self.locate(number, &request.data, BEHAVIOR_BYTES, Flow::FromHost).await?;
+        let mut behavior = HostBehavior::NONE;
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        self.port.read(&from, behavior.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        if behavior.acre > 1 || behavior.etdas > 1 || behavior.lbafee > 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        self.features.borrow_mut().behavior = behavior.known();
+        Ok(0)
+    }
+
+    /// As the host has said.
+    pub(super) async fn get_behavior(
+        &self,
+        number: u16,
+        request: &Request,
+        select: Select,
+    ) -> Result<u32, Status> {
+        let behavior = match select {
+            Select::Supported => return Ok(CHANGEABLE),
+            Select::Current => self.features.borrow().behavior,
+            Select::Default | Select::Saved => HostBehavior::NONE,
+        };
+        self.answer(number, request.data, behavior.as_bytes()).await?;
+        Ok(0)
     }
 }
 

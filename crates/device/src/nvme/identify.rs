@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::namespace::{Metadata, Namespace};
 use super::{
     ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, NAMESPACES_MAX,
-    UNCORRECTABLE_BYTES_MAX,
+    UNCORRECTABLE_BYTES_MAX, keep_alive,
 };
 use crate::faults::Hook;
 
@@ -143,6 +143,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         c.ctratt = ctratt::LONG_HOST_IDENTIFIERS.into();
         c.ver = VERSION_1_4.into();
         c.cntrltype = 1;
+        c.kas = keep_alive::KAS.into();
         c.acl = ABORTS_MAX - 1;
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
         // One firmware slot, read-only.

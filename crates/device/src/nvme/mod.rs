@@ -27,6 +27,7 @@ mod identify;
 mod interleaved;
 mod interrupt;
 mod io;
+mod keep_alive;
 mod limits;
 mod manage;
 mod namespace;
@@ -62,6 +63,7 @@ use collect::Led;
 use errors::ErrorLog;
 use features::Features;
 use interrupt::Coalescing;
+use keep_alive::KeepAlive;
 pub use limits::*;
 use namespace::{Namespace, Namespaces, Place};
 use power::Power;
@@ -202,6 +204,7 @@ pub struct Controller<P, M, H = Perfect> {
     errors: RefCell<ErrorLog>,
     self_tests: SelfTests,
     power: Power,
+    keep_alive: KeepAlive,
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
     led: Led,
@@ -323,6 +326,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             errors: RefCell::default(),
             self_tests: SelfTests::default(),
             power: Power::default(),
+            keep_alive: KeepAlive::default(),
             firsts: Cell::new(0),
             led: Led::default(),
             shadows: Shadows::default(),

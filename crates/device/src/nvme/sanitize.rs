@@ -160,7 +160,8 @@ fn is_allowed(command: &Command) -> bool {
         | Command::DeleteSq { .. }
         | Command::GetFeatures { .. }
         | Command::SetFeatures(_)
-        | Command::Identify(_) => true,
+        | Command::Identify(_)
+        | Command::KeepAlive => true,
         _ => false,
     }
 }

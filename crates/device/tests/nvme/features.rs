@@ -37,7 +37,7 @@ async fn current(w: &mut World, fid: u8) -> u32 {
 }
 
 /// Every feature, a value to set, and whether it is a namespace's.
-const KNOWN: [(u8, u32, bool); 9] = [
+const KNOWN: [(u8, u32, bool); 10] = [
     (fid::ARBITRATION, 0x0302_0103, false),
     (fid::POWER_MANAGEMENT, 0x0000_0020, false),
     (fid::TEMPERATURE_THRESHOLD, 0x0000_0140, false),
@@ -47,6 +47,7 @@ const KNOWN: [(u8, u32, bool); 9] = [
     (fid::INTERRUPT_VECTOR_CONFIG, 0x0001_0000, false),
     (fid::WRITE_ATOMICITY, 1, false),
     (fid::ASYNC_EVENT_CONFIG, 0x0000_0107, false),
+    (fid::KEEP_ALIVE_TIMER, 600_000, false),
 ];
 
 /// 5.15.1: current, default, saved and supported; and a reset brings the defaults back.
@@ -82,9 +83,9 @@ fn unknown_features_and_selects_are_an_invalid_field() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let bad = Status::INVALID_FIELD.with_dnr();
-        // Those of reservations have data, or are of one namespace alone.
+        // What the host makes use of has data; those of reservations have, too, or are of one namespace alone.
         let known = |fid| {
-            [fid::NUMBER_OF_QUEUES, 0x81, 0x82, 0x83].contains(&fid)
+            [fid::NUMBER_OF_QUEUES, fid::HOST_BEHAVIOR, 0x81, 0x82, 0x83].contains(&fid)
                 || KNOWN.iter().any(|(known, ..)| *known == fid)
         };
         for fid in 0..=u8::MAX {

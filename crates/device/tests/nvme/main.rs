@@ -17,6 +17,7 @@ mod formats;
 mod fused;
 mod hostile;
 mod identify;
+mod keep_alive;
 mod live;
 mod logs;
 mod mounts;

@@ -33,6 +33,10 @@ pub mod fid {
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     /// To which power states the controller goes by itself; the data are an [`super::ApstTable`].
     pub const AUTONOMOUS_POWER: u8 = 0x0c;
+    /// How long the host may be silent before the controller takes it for gone.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// What the host makes use of; the data are a [`super::HostBehavior`].
+    pub const HOST_BEHAVIOR: u8 = 0x16;
     /// Who the host is; the data are eight or sixteen bytes.
     pub const HOST_IDENTIFIER: u8 = 0x81;
     /// Which notices about reservations are not wanted.
@@ -68,6 +72,8 @@ pub enum Feature {
     AsyncEventConfig(AsyncEventConfig),
     /// [`fid::AUTONOMOUS_POWER`].
     AutonomousPower(AutonomousPower),
+    /// [`fid::KEEP_ALIVE_TIMER`].
+    KeepAliveTimer(KeepAliveTimer),
     /// [`fid::HOST_IDENTIFIER`].
     HostIdentifier(HostIdentifier),
     /// [`fid::RESERVATION_NOTIFICATION_MASK`].
@@ -118,6 +124,7 @@ feature_packing! {
     WRITE_ATOMICITY WriteAtomicity WriteAtomicity;
     ASYNC_EVENT_CONFIG AsyncEventConfig AsyncEventConfig;
     AUTONOMOUS_POWER AutonomousPower AutonomousPower;
+    KEEP_ALIVE_TIMER KeepAliveTimer KeepAliveTimer;
     HOST_IDENTIFIER HostIdentifier HostIdentifier;
     RESERVATION_NOTIFICATION_MASK ReservationNotificationMask NotificationMask;
     RESERVATION_PERSISTENCE ReservationPersistence PersistThroughPowerLoss;
@@ -322,6 +329,42 @@ pub struct AutonomousPower {
     __: u32,
 }
 
+/// 5.27.1.12.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct KeepAliveTimer {
+    /// KATO: the timeout in milliseconds; 0 for none.
+    #[bits(32)]
+    pub kato: u32,
+}
+
+/// What the host makes use of (5.27.1.18).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct HostBehavior {
+    /// ACRE: 1 if it waits before it retries a command, as the completion tells it.
+    pub acre: u8,
+    /// ETDAS: 1 if it reads telemetry of data area 4.
+    pub etdas: u8,
+    /// LBAFEE: 1 if it knows of more than 16 formats, and of protection information of 32 and 64 bits.
+    pub lbafee: u8,
+    /// Zeros.
+    pub reserved: [u8; 509],
+}
+
+impl HostBehavior {
+    /// Of a host that has not said anything.
+    pub const NONE: HostBehavior =
+        HostBehavior { acre: 0, etdas: 0, lbafee: 0, reserved: [0; 509] };
+
+    /// The same without what is reserved.
+    pub const fn known(self) -> HostBehavior {
+        HostBehavior { reserved: [0; 509], ..self }
+    }
+}
+
 /// For each power state, where the controller goes from it when it has nothing to do (5.27.1.9).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -400,7 +443,7 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_FIELD),
             }
         }
-        assert_eq!(known, 15);
+        assert_eq!(known, 16);
     }
 
     #[test]

@@ -60,6 +60,11 @@ pub fn self_test(cid: CommandId, nsid: Nsid, test: SelfTest) -> Sqe {
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
+/// Tell the controller that the host is there.
+pub fn keep_alive(cid: CommandId) -> Sqe {
+    plain(cid, Command::KeepAlive)
+}
+
 /// Sanitize all that there is.
 pub fn sanitize(cid: CommandId, sanitize: Sanitize) -> Sqe {
     plain(cid, Command::Sanitize(sanitize))

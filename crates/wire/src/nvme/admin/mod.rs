@@ -13,7 +13,7 @@ mod sanitize;
 pub use build::{
     abort, async_event_request, attach_namespace, collect, create_cq, create_namespace, create_sq,
     delete_cq, delete_namespace, delete_sq, doorbell_buffers, format_nvm, get_feature,
-    get_log_page, get_log_part, identify, sanitize, self_test, set_feature,
+    get_log_page, get_log_part, identify, keep_alive, sanitize, self_test, set_feature,
 };
 use dwords::{AbortDword10, GetDword10, io_queue};
 pub use sanitize::{Sanitize, SanitizeAction};
@@ -62,6 +62,8 @@ pub enum Command {
     },
     /// 5.2: completes when something happens.
     AsyncEventRequest,
+    /// 5.18: the host is there.
+    KeepAlive,
     /// 5.14.
     FormatNvm(FormatNvm),
     /// 5.8. The test goes on after the command has completed.
@@ -244,6 +246,7 @@ pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
             Command::GetFeatures { fid: dword.fid(), select, cdw11: sqe.cdw11.get() }
         }
         opcode::ASYNC_EVENT_REQUEST => Command::AsyncEventRequest,
+        opcode::KEEP_ALIVE => Command::KeepAlive,
         opcode::FORMAT_NVM => Command::FormatNvm(FormatNvm::parse(sqe)),
         opcode::SELF_TEST => Command::SelfTest(match sqe.cdw10.get() & 0xf {
             1 => SelfTest::Short,
@@ -294,7 +297,7 @@ impl Request {
                 sqe.cdw10 = dword.into_bits().into();
                 sqe.cdw11 = (*cdw11).into();
             }
-            Command::AsyncEventRequest | Command::DoorbellBuffers => {}
+            Command::AsyncEventRequest | Command::DoorbellBuffers | Command::KeepAlive => {}
             Command::FormatNvm(format) => format.store(&mut sqe),
             Command::Sanitize(sanitize) => sanitize.store(&mut sqe),
             Command::SelfTest(test) => sqe.cdw10 = (*test as u32).into(),
@@ -321,6 +324,7 @@ impl Command {
             Command::SetFeatures(_) => opcode::SET_FEATURES,
             Command::GetFeatures { .. } => opcode::GET_FEATURES,
             Command::AsyncEventRequest => opcode::ASYNC_EVENT_REQUEST,
+            Command::KeepAlive => opcode::KEEP_ALIVE,
             Command::FormatNvm(_) => opcode::FORMAT_NVM,
             Command::SelfTest(_) => opcode::SELF_TEST,
             Command::Sanitize(_) => opcode::SANITIZE,
@@ -353,6 +357,6 @@ mod tests {
                 Err(status) => assert_eq!(status, Status::INVALID_OPCODE, "{value:#x}"),
             }
         }
-        assert_eq!(known, 17);
+        assert_eq!(known, 18);
     }
 }
