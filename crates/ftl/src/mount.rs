@@ -411,11 +411,20 @@ impl<P: Pages> Inner<P> {
     }
 }
 
+/// Whether a part of the map says of nothing where it lies. Memory that was never written stays so.
+fn is_blank(entries: &[u32]) -> bool {
+    static BLANK: [u32; 1024] = [0; 1024];
+    entries.chunks(BLANK.len()).all(|some| *some == BLANK[..some.len()])
+}
+
 impl State {
     /// As before the first look.
     fn forget(&mut self) {
         for chunk in 0..self.chunks.len() as u32 {
-            self.entries(chunk).fill(0);
+            let entries = self.entries(chunk);
+            if !is_blank(entries) {
+                entries.fill(0);
+            }
         }
         if let Some(cached) = self.cached_mut() {
             cached.forget();
@@ -443,8 +452,8 @@ impl State {
     /// Says of every unit on flash whether something points to it.
     fn count_valid(&mut self) -> Result<(), MountError> {
         if self.cached().is_none() {
-            for logical in 0..self.options.units {
-                self.claim(self.look(logical).unwrap_or(NONE))?;
+            for part in 0..self.chunks.len() as u32 {
+                self.claim_entries(part)?;
             }
             for chunk in 0..self.chunks.len() {
                 self.claim(self.chunks[chunk])?;
@@ -452,6 +461,19 @@ impl State {
         }
         for note in 0..self.notes.len() {
             self.claim(self.notes[note].at)?;
+        }
+        Ok(())
+    }
+
+    /// Of a large drive that is new hardly any part of the map holds something.
+    fn claim_entries(&mut self, part: u32) -> Result<(), MountError> {
+        let entries = self.entries(part);
+        if is_blank(entries) {
+            return Ok(());
+        }
+        for place in 0..entries.len() {
+            let at = self.entries(part)[place].wrapping_sub(1);
+            self.claim(at)?;
         }
         Ok(())
     }
