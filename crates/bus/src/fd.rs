@@ -150,34 +150,41 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-const TMPFS: u32 = 0x0102_1994;
-const HUGETLBFS: u32 = 0x9584_58f6;
-
-/// The kind of a file's file system, and the length of its blocks.
-fn file_system(fd: BorrowedFd<'_>) -> io::Result<(u32, u64)> {
+/// The type of the file system that a file lies on (statfs(2)), and the length of its blocks.
+fn statfs(fd: BorrowedFd<'_>) -> io::Result<(u32, u64)> {
     // SAFETY: all-zero is a valid value of the structure.
-    let mut kind: libc::statfs = unsafe { core::mem::zeroed() };
+    let mut about: libc::statfs = unsafe { core::mem::zeroed() };
     // SAFETY: the structure is ours, and the call fills it in.
-    check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut kind) })?;
-    Ok((kind.f_type as u32, kind.f_bsize as u64))
+    check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut about) })?;
+    Ok((about.f_type as u32, about.f_bsize as u64))
 }
 
-/// Whether a file's pages are memory: a file of tmpfs, an anonymous one, or of huge pages. Faulting one
-/// of these in waits for nobody; one of another kind may be served by a process (FUSE) or a network,
-/// and keep whoever touches it for as long as that likes.
-pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok([TMPFS, HUGETLBFS].contains(&file_system(fd)?.0))
+/// The type of the file system that a file lies on (statfs(2)).
+pub(crate) fn filesystem(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(statfs(fd)?.0)
 }
 
 /// The pages in which a file is mapped: the processor's, or those of hugetlbfs, which that calls blocks.
 fn page_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    let (kind, block) = file_system(fd)?;
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    let (kind, block) = statfs(fd)?;
     if kind == HUGETLBFS {
         return Ok(block);
     }
     // SAFETY: a plain call. It fails for names that there are not.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(page).map_err(|_| io::Error::last_os_error())
+}
+
+/// Faults all pages of a mapping in, for writing. Where the kernel is too old to be asked (before 5.14),
+/// the first stores do.
+pub(crate) fn populate(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the range is a mapping of the caller's; the call changes no byte of it, and reports a page
+    // that can't be had instead of raising a signal.
+    match check(unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) }) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// How long a file is.

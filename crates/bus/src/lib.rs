@@ -38,6 +38,8 @@ extern crate std;
 
 mod arena;
 #[cfg(feature = "std")]
+mod backing;
+#[cfg(feature = "std")]
 mod fd;
 #[cfg(feature = "std")]
 mod guard;

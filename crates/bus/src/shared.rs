@@ -135,6 +135,13 @@ impl Memory {
         Ok(Memory { region: Arc::new(Region { start, bytes, writable, owner }), base })
     }
 
+    /// Faults all of a writable mapping in: what its file lacks (room on a disk, length) is an error here,
+    /// and no lost store later.
+    #[cfg(feature = "std")]
+    pub(crate) fn populate(&self) -> std::io::Result<()> {
+        crate::fd::populate(self.region.start, self.region.bytes)
+    }
+
     /// Whether the file behind this memory has failed since it was mapped: what was read since then may
     /// be zeros, what was written is nowhere.
     #[cfg(feature = "std")]

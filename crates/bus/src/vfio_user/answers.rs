@@ -18,8 +18,8 @@ use super::function::{Function, Registers};
 use super::limits;
 use super::table::Mapping;
 use super::vectors::{Change, Kind, Signalling};
-use crate::Memory;
 use crate::fd::{self, Eventfd};
+use crate::{Memory, backing};
 
 /// What becomes of a request that makes sense.
 pub(super) enum Done {
@@ -344,7 +344,7 @@ fn memory_of(
     if !fds.is_empty() {
         return Err(errno::EINVAL);
     }
-    if !fd::is_memory(file.as_fd()).map_err(number)? {
+    if !backing::is_memory(file.as_fd()).map_err(number)? {
         return Ok(None);
     }
     // It may be cut short later; that it is too short now is an honest mistake.

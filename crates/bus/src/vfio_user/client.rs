@@ -49,6 +49,8 @@ pub struct Connection {
 pub(super) struct Window {
     pub bytes: u64,
     pub areas: Vec<Memory>,
+    /// Why nothing of it is.
+    pub not_mapped: Option<String>,
 }
 
 /// What the driver's thread and the reader's share.
@@ -316,7 +318,7 @@ impl Connection {
             .name("vfio-user".into())
             .spawn(move || reader.read())
             .map_err(said("the reader's thread"))?;
-        let window = Window { bytes: 0, areas: Vec::new() };
+        let window = Window { bytes: 0, areas: Vec::new(), not_mapped: None };
         Ok(Connection { link, window, memory, reader: Some(reader) })
     }
 
@@ -328,6 +330,13 @@ impl Connection {
     /// Whether the server is known to be gone.
     pub fn is_gone(&self) -> bool {
         self.link.is_gone()
+    }
+
+    /// Why doorbells are messages, if they are: the path of a command then has a message each way.
+    pub fn note(&self) -> Option<String> {
+        let why = self.window.not_mapped.as_ref()?;
+        let path = self.path().display();
+        Some(format!("{path}: registers and doorbells are written by messages: {why}"))
     }
 
     /// Where the server listens.

@@ -134,8 +134,10 @@ impl Function for Served {
         })
     }
 
+    /// Gone is also a server whose file of registers has failed: what is rung there goes nowhere.
     fn is_gone(&self) -> bool {
-        self.connection.link.is_gone()
+        let lost = |area: &Memory| area.is_lost();
+        self.connection.link.is_gone() || self.connection.window.areas.iter().any(lost)
     }
 
     fn interrupts(&self, vector: u16) -> u32 {

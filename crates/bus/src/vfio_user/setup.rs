@@ -1,7 +1,8 @@
 //! What a client asks a server before its driver begins, in the order of asking.
 
 use std::format;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::string::String;
 use std::vec::Vec;
 
@@ -16,10 +17,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::channel::front;
 use super::client::{Connection, Window};
 use super::limits;
-use super::server::said;
 use super::version::{self, Limits};
-use crate::Memory;
-use crate::fd::{self, Memfd};
+use crate::fd::Memfd;
+use crate::{Memory, backing};
 
 /// Bytes of an answer that describes a region with as many areas as make sense.
 const REGION_ANSWER: usize = 4096;
@@ -98,22 +98,18 @@ impl Connection {
                 "a window of {bytes} bytes: 1 to {WINDOW_BYTES_MAX} were expected"
             ));
         }
-        let mut window = Window { bytes, areas: Vec::new() };
-        let Some(file) = fds.first().filter(|_| info.flags.get() & region::MMAP != 0) else {
-            return Ok(window);
-        };
-        if !fd::is_memory(file.as_fd()).map_err(said("the window's file"))? {
-            return Ok(window);
-        }
-        for area in areas(&info, &payload)? {
-            let (at, length) = (area.offset.get(), area.size.get());
-            let inside = at.checked_add(length).is_some_and(|end| end <= bytes);
-            let pages = at.is_multiple_of(4096) && length.is_multiple_of(4096) && length > 0;
-            let place = info.offset.get().checked_add(at).filter(|_| inside && pages);
-            let place = place.ok_or_else(|| format!("{area:?} of {bytes} bytes"))?;
-            let area = Memory::map_guarded(file.as_fd(), place, length as usize, BusAddr(at), true)
-                .map_err(said("mapping the registers"))?;
-            window.areas.push(area);
+        let mut window = Window { bytes, areas: Vec::new(), not_mapped: None };
+        let offered = info.flags.get() & region::MMAP != 0;
+        let areas = if offered { areas(&info, &payload)? } else { Vec::new() };
+        match fds.first().filter(|_| !areas.is_empty()) {
+            None => window.not_mapped = Some("the server offers no mapping of them".into()),
+            Some(file) => {
+                judge(&areas, &info)?;
+                match map_all(file.as_fd(), info.offset.get(), &areas) {
+                    Ok(mapped) => window.areas = mapped,
+                    Err(why) => window.not_mapped = Some(why),
+                }
+            }
         }
         Ok(window)
     }
@@ -199,6 +195,33 @@ fn config_access(at: usize, bytes: usize) -> RegionAccess {
         region: region::CONFIG.into(),
         count: (bytes as u32).into(),
     }
+}
+
+/// Whether areas lie in their window, on pages.
+fn judge(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
+    let bytes = info.size.get();
+    for area in areas {
+        let (at, length) = (area.offset.get(), area.size.get());
+        let inside = at.checked_add(length).is_some_and(|end| end <= bytes);
+        let pages = at.is_multiple_of(4096) && length.is_multiple_of(4096) && length > 0;
+        if !inside || !pages || info.offset.get().checked_add(at).is_none() {
+            return Err(format!("{area:?} of {bytes} bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// Maps areas of a window whose bytes begin here in a file; says why not, if they are not to be.
+fn map_all(file: BorrowedFd<'_>, begin: u64, areas: &[SparseArea]) -> Result<Vec<Memory>, String> {
+    backing::must_be_local(file)?;
+    let of_file = |error: io::Error| format!("{}: mapping it: {error}", backing::name(file));
+    let map = |area: &SparseArea| {
+        let (at, length) = (area.offset.get(), area.size.get() as usize);
+        let area = Memory::map_guarded(file, begin + at, length, BusAddr(at), true)?;
+        area.populate()?;
+        Ok(area)
+    };
+    areas.iter().map(map).collect::<io::Result<_>>().map_err(of_file)
 }
 
 /// The areas of a window that may be mapped: those that a capability lists, or all of it.

@@ -192,11 +192,14 @@ pub fn live_over_vfio_user<I: Interface>(
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
     let connection = connection.map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
+    let note = connection.note();
+    let mut outcome = over_bus::<I>(plan, work, options, |rt| {
         let host = connection.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))
-    })
+    })?;
+    outcome.notes.extend(note);
+    Ok(outcome)
 }
 
 /// Runs work live over a bus to another process: its host's end, and whether the device is gone, which

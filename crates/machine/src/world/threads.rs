@@ -161,8 +161,11 @@ pub fn live_in_host_threads(
         Where::VfioUser(socket) => {
             let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
             let mut connection = Arc::new(connection.map_err(RunError::of)?);
+            let note = connection.note();
             let crew = crew(Bus::VfioUser(connection.clone()), true);
-            crew.runs(&options, journeys, &mut connection).map(Outcome::of)
+            let mut told = crew.runs(&options, journeys, &mut connection)?;
+            told.notes.extend(note);
+            Ok(Outcome::of(told))
         }
     }
 }

@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod doorbells;
 mod exhaustion;
 mod hostile;
 mod kills;

@@ -99,11 +99,11 @@ pub fn send_with(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> s
     Ok(())
 }
 
-/// Receives bytes, and a descriptor if there is one.
-fn receive_with(socket: &UnixStream, to: &mut [u8]) -> std::io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = [0_u64; 16];
+/// Receives bytes, and the descriptors beside them.
+pub fn receive_with(socket: &UnixStream, to: &mut [u8]) -> std::io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = [0_u64; 64];
     let mut part = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    // SAFETY: as above; a descriptor that comes is new and ours.
+    // SAFETY: as above; descriptors that come are new and ours, as many as the message's length says.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut part;
@@ -115,9 +115,11 @@ fn receive_with(socket: &UnixStream, to: &mut [u8]) -> std::io::Result<(usize, O
             return Err(std::io::Error::last_os_error());
         }
         let first = libc::CMSG_FIRSTHDR(&raw const header);
-        let fd = (!first.is_null())
-            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<i32>().read_unaligned()));
-        Ok((got as usize, fd))
+        let came =
+            if first.is_null() { 0 } else { ((*first).cmsg_len - libc::CMSG_LEN(0) as usize) / 4 };
+        let one = |number| libc::CMSG_DATA(first).cast::<i32>().add(number).read_unaligned();
+        let fds = (0..came).map(|number| OwnedFd::from_raw_fd(one(number))).collect();
+        Ok((got as usize, fds))
     }
 }
 
@@ -170,7 +172,7 @@ impl Raw {
                     Ok((0, _)) => return false,
                     Ok((bytes, came)) => {
                         done += bytes;
-                        fd = came.or(fd.take());
+                        fd = came.into_iter().next().or(fd.take());
                     }
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

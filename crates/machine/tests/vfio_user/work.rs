@@ -24,7 +24,12 @@ fn job(folder: &Folder, ios: u64) -> PathBuf {
 }
 
 fn run(folder: &Folder, job: &str, more: &[&str]) -> std::process::Command {
-    let mut command = doorbell(folder, &["run", job, "--world", "live", "--vfio-user", "socket"]);
+    run_on(folder, "socket", job, more)
+}
+
+/// A job on the device behind this socket.
+pub fn run_on(folder: &Folder, socket: &str, job: &str, more: &[&str]) -> std::process::Command {
+    let mut command = doorbell(folder, &["run", job, "--world", "live", "--vfio-user", socket]);
     command.args(SETS).args(more);
     command
 }

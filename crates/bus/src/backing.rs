@@ -1,0 +1,156 @@
+//! What lies behind a file that a peer has sent: how long a fault in a mapping of it may take.
+
+use std::format;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::string::{String, ToString};
+
+use crate::fd;
+
+const OVERLAYFS: u32 = 0x794c_7630;
+
+/// File systems whose pages are memory: faulting one in waits for nothing.
+const IN_MEMORY: &[u32] = &[0x0102_1994, 0x9584_58f6];
+
+/// File systems on this machine's own disks. A fault may wait for a disk, and for nothing that another
+/// process decides: mounting one on a device that a process serves takes root.
+const ON_DISK: &[u32] = &[0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e, OVERLAYFS];
+
+/// Names for messages (statfs(2)).
+const NAMES: &[(u32, &str)] = &[
+    (0x0102_1994, "tmpfs"),
+    (0x9584_58f6, "hugetlbfs"),
+    (0x8584_58f6, "ramfs"),
+    (0xef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (OVERLAYFS, "overlayfs"),
+    (0x6573_5546, "FUSE"),
+    (0x6969, "NFS"),
+    (0x0102_1997, "9p"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0xf2f5_2010, "f2fs"),
+    (0x2fc1_2fc1, "ZFS"),
+    (0x9fa0, "proc"),
+];
+
+/// Whether a file is a regular one whose pages are memory: a file of tmpfs, an anonymous one, or of huge
+/// pages. One of another kind may be served by a process (FUSE) or a network, and keep whoever touches a
+/// mapping of it for as long as that likes.
+pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(is_regular(fd)? && IN_MEMORY.contains(&fd::filesystem(fd)?))
+}
+
+/// Judges a file that is to be stored into now and then, a page of doorbells: it may lie on a disk of this
+/// machine too. A store into a mapped page waits for the disk at most once each time the kernel has written
+/// the page back, some seconds apart.
+///
+/// # Errors
+/// Why it is not to be mapped: names the file and its file system.
+pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
+    let name = name(fd);
+    let judged = || -> io::Result<Option<String>> {
+        if !is_regular(fd)? {
+            return Ok(Some("is no regular file".into()));
+        }
+        let kind = fd::filesystem(fd)?;
+        Ok(match kind {
+            _ if IN_MEMORY.contains(&kind) => None,
+            // Anybody can mount an overlay over FUSE, in a mount namespace of his own.
+            OVERLAYFS if !is_mounted_here(fd)? => {
+                Some("is on an overlayfs of another mount namespace".into())
+            }
+            _ if ON_DISK.contains(&kind) => None,
+            _ => Some(format!(
+                "is on {}, where a fault may wait for another machine or process; expected tmpfs, \
+                 hugetlbfs, ramfs, ext2 to ext4, xfs, btrfs or overlayfs",
+                kind_name(kind)
+            )),
+        })
+    };
+    match judged() {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(format!("{name} {why}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+fn is_regular(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(File::from(fd.try_clone_to_owned()?).metadata()?.is_file())
+}
+
+/// What a file is called, as far as this process can see it.
+pub(crate) fn name(fd: BorrowedFd<'_>) -> String {
+    let number = fd.as_raw_fd();
+    match fs::read_link(format!("/proc/self/fd/{number}")) {
+        Ok(path) => path.display().to_string(),
+        Err(_) => format!("descriptor {number}"),
+    }
+}
+
+fn kind_name(kind: u32) -> String {
+    match NAMES.iter().find(|(known, _)| *known == kind) {
+        Some((_, name)) => (*name).into(),
+        None => format!("a file system of type {kind:#x}"),
+    }
+}
+
+/// Whether a file was opened through a mount of this process's own mount namespace: mount numbers are unique
+/// among all.
+fn is_mounted_here(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+    let Some(mount) = about.lines().find_map(|line| line.strip_prefix("mnt_id:")) else {
+        return Ok(false);
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(mounts.lines().any(|line| line.split(' ').next() == Some(mount.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_in_memory_and_one_on_a_local_disk_may_hold_doorbells() {
+        let folder = std::env::temp_dir();
+        for folder in [folder.as_path(), std::path::Path::new("/dev/shm")] {
+            let path = folder.join(format!("doorbell-backing-{}", std::process::id()));
+            let file = File::options().create_new(true).read(true).write(true).open(&path);
+            let file = file.expect("a new file");
+            fs::remove_file(&path).expect("it was just made");
+            must_be_local(file.as_fd()).unwrap_or_else(|why| panic!("{why}"));
+            assert!(is_mounted_here(file.as_fd()).expect("proc"), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused_by_its_name_and_file_system() {
+        let file = File::open("/proc/self/status").expect("proc");
+        let why = must_be_local(file.as_fd()).expect_err("nobody maps files of proc");
+        assert!(why.contains("/status is on proc, ") && why.contains("expected tmpfs"), "{why}");
+        assert!(!is_memory(file.as_fd()).expect("a file"));
+    }
+
+    #[test]
+    fn a_device_node_is_refused_though_it_lies_on_a_file_system_in_memory() {
+        let file = File::open("/dev/zero").expect("a device");
+        let why = must_be_local(file.as_fd()).expect_err("its driver decides what a fault does");
+        assert_eq!(why, "/dev/zero is no regular file");
+        assert!(!is_memory(file.as_fd()).expect("a file"));
+    }
+
+    #[test]
+    fn file_systems_that_wait_for_others_are_never_local() {
+        for (kind, name) in NAMES {
+            let local = IN_MEMORY.contains(kind) || ON_DISK.contains(kind);
+            let expected =
+                ["tmpfs", "hugetlbfs", "ramfs", "ext4", "xfs", "btrfs", "overlayfs"].contains(name);
+            assert_eq!(local, expected, "{name}");
+        }
+    }
+}
