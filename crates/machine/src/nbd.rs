@@ -101,11 +101,10 @@ fn nonsense<T>(words: String) -> io::Result<T> {
 fn connection(stream: &Arc<Stream>, disk: &Disk, clients: &Clients) -> io::Result<()> {
     let mut from = BufReader::with_capacity(64 << 10, Incoming::new(stream));
     let shape = disk.shape();
-    if !negotiate(&mut from, stream, &shape)? {
+    if !negotiate(&mut from, stream, &shape, &|| clients.negotiated(stream))? {
         return Ok(());
     }
     from.get_mut().negotiated()?;
-    clients.negotiated(stream);
     let (client, done) = disk.client();
     let under_way = &UnderWay::default();
     std::thread::scope(|scope| {
@@ -131,8 +130,14 @@ fn read_as<T: FromBytes + IntoBytes>(from: &mut impl Read) -> io::Result<T> {
     Ok(value)
 }
 
-/// Whether the client wants transmission to begin.
-fn negotiate(from: &mut impl Read, mut to: &Stream, shape: &Shape) -> io::Result<bool> {
+/// Whether the client wants transmission to begin. `agreed` is called before the answer that says so: a
+/// client that has it keeps its place.
+fn negotiate(
+    from: &mut impl Read,
+    mut to: &Stream,
+    shape: &Shape,
+    agreed: &dyn Fn(),
+) -> io::Result<bool> {
     to.write_all(Greeting::new(FIXED_NEWSTYLE | NO_ZEROES).as_bytes())?;
     let flags = read_as::<ClientFlags>(from)?.flags.get();
     let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
@@ -154,6 +159,7 @@ fn negotiate(from: &mut impl Read, mut to: &Stream, shape: &Shape) -> io::Result
         from.read_exact(&mut data)?;
         match asked {
             option::EXPORT_NAME if data.is_empty() => {
+                agreed();
                 to.write_all(export(shape).as_bytes())?;
                 if flags & u32::from(NO_ZEROES) == 0 {
                     to.write_all(&[0; 124])?;
@@ -176,6 +182,9 @@ fn negotiate(from: &mut impl Read, mut to: &Stream, shape: &Shape) -> io::Result
                     answer(to, asked, reply::ERR_UNKNOWN, b"the export has an empty name")?;
                 }
                 Some((_, infos)) => {
+                    if asked == option::GO {
+                        agreed();
+                    }
                     tell(to, asked, infos, shape)?;
                     if asked == option::GO {
                         return Ok(true);
