@@ -55,7 +55,7 @@ const OPEN: u64 = 2;
 const PER_PAGE: Span = Span::us(1);
 
 /// How long a mount takes at most: all pages are looked at, as if no checkpoint could be read, and those of
-/// [`TORN`] superblocks with all further tries. Errors that need further tries elsewhere are not foreseen.
+/// `TORN` superblocks with all further tries. Errors that need further tries elsewhere are not foreseen.
 pub fn mount_time<P: Pages>(pages: &P) -> Span {
     let shape = pages.shape();
     let count = u64::from(shape.dies * shape.planes) * u64::from(shape.blocks * shape.pages);

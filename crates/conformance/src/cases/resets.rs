@@ -23,6 +23,8 @@ pub(super) const SECTIONS: &[Section] = &[Section {
         None reset_with_event_requests "held event requests are forgotten by a reset";
         None io_queues_are_gone "a reset deletes all I/O queues";
         None doorbells_begin_at_zero "a queue made after a reset begins at its start";
+        None same_tail_after_a_reset "a doorbell's value of before a reset counts after it as any other";
+        None cut_commands_never_complete "commands cut by a reset have no completion after it";
         None twenty_resets_in_a_row "twenty resets in a row, with a command in each life";
         None reset_before_ready "CC.EN cleared before RDY came: the controller goes off, and comes back";
         Writes data_survive_a_reset "what was written and completed is there after a reset";
@@ -122,6 +124,37 @@ async fn doorbells_begin_at_zero(b: &mut Bench) -> Verdict {
     let mut pair = b.io().await?;
     b.nothing(&pair.cq, "a completion before any command").await?;
     b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await.map(drop)
+}
+
+/// A controller that looks for words that have changed sees nothing here, unless it forgets them at a reset.
+async fn same_tail_after_a_reset(b: &mut Bench) -> Verdict {
+    for _ in 0..3 {
+        let mut pair = b.io().await?;
+        for _ in 0..5 {
+            b.store(&mut pair.sq, &io::flush(b.cid(), b.nsid));
+        }
+        b.ring(&pair.sq);
+        for _ in 0..5 {
+            let status = b.next(&mut pair.cq).await?.status();
+            hold!(status.is_ok(), "a flush: {status}, expected success");
+        }
+        again(b).await?;
+    }
+    Ok(())
+}
+
+async fn cut_commands_never_complete(b: &mut Bench) -> Verdict {
+    for delay in [0, 3, 20] {
+        load(b).await?;
+        b.pause(Span::us(delay)).await;
+        again(b).await?;
+        let mut pair = b.plain_io().await?;
+        b.nothing(&pair.cq, "a completion of a command from before the reset").await?;
+        b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await?;
+        b.nothing(&pair.cq, "a completion of a command from before the reset").await?;
+        again(b).await?;
+    }
+    Ok(())
 }
 
 async fn twenty_resets_in_a_row(b: &mut Bench) -> Verdict {
