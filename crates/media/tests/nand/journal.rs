@@ -160,3 +160,41 @@ fn a_journal_may_end_anywhere_and_is_refused_if_it_is_damaged() {
     flash.save(&path, b"").unwrap();
     assert_eq!(found(&path).next_page(2), Some(6));
 }
+
+/// The process may end between the new state's rename and the end of the journal that went into it.
+#[test]
+fn a_journal_that_is_in_the_state_tears_nothing_of_it() {
+    let scratch = Scratch::new("nand-old-journal");
+    let (path, journal) = (scratch.join("drive.nand"), scratch.join("drive.nand.journal"));
+    for held_up in [false, true] {
+        let mut flash = nand(Keep::Everything);
+        flash.keep_journal(&path, b"", u64::MAX).unwrap();
+        program(&mut flash, at(1, 0), 1).unwrap();
+        flash.programs_ended(1);
+        program(&mut flash, at(2, 0), 2).unwrap();
+        flash.erase_begins(1);
+        flash.commit().unwrap();
+        drop(flash);
+
+        // Another process ends what was under way, uses the blocks again, and writes the state.
+        let (mut next, _) = Nand::load_from(&path).unwrap();
+        next.replay(&path, held_up).unwrap();
+        for block in [1, 2] {
+            next.erase(block).unwrap();
+            program(&mut next, at(block, 0), 7).unwrap();
+        }
+        let old = fs::read(&journal).unwrap();
+        next.save(&path, b"").unwrap();
+        fs::write(&journal, &old).unwrap();
+
+        let (mut last, _) = Nand::load_from(&path).unwrap();
+        last.replay(&path, held_up).unwrap();
+        for block in [1, 2] {
+            let found = read(&mut last, at(block, 0));
+            assert_eq!(found.0, Sense::Good { errors: 0 }, "block {block}, {held_up}");
+            assert_eq!(found.1, page_bytes(at(block, 0), 7), "block {block}, {held_up}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(&journal).unwrap();
+    }
+}

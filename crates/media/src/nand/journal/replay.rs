@@ -7,7 +7,7 @@ use runtime::Dice;
 use super::frame::{self, Ending, Position, Scan};
 use super::{KINDS, Kind, Open, UnderWay, path_of};
 use crate::nand::power::WHOLE;
-use crate::nand::state::{Lineage, refuse};
+use crate::nand::state::{Lineage, own_name, refuse};
 use crate::nand::{Data, Error, Nand, PageAt, mix};
 
 /// What came of a journal beside a state.
@@ -59,7 +59,7 @@ impl Nand {
     /// [`Error::Io`]; [`Error::State`]: the journal is damaged, or belongs to another state. The files are
     /// as they were.
     pub fn replay(&mut self, state: &Path, held_up: bool) -> Result<Replayed, Error> {
-        let path = path_of(state);
+        let path = path_of(&own_name(state)?);
         let failed = |source| Error::Io { path: path.clone(), attempt: "read the journal", source };
         let Some(bytes) = self.files.read(&path).map_err(failed)? else {
             self.lineage.replayed = Some(path);
@@ -110,7 +110,11 @@ impl Nand {
         }
         self.lineage.position = scan.position(scan.batches.len() as u64);
         self.lineage.replayed = Some(path.into());
-        self.end_open(&open, held_up);
+        // Of a journal that is in the state already nothing is under way any more: what had begun was ended
+        // or torn before the state was written, and its blocks may have been used again since.
+        if skipped < scan.batches.len() as u64 {
+            self.end_open(&open, held_up);
+        }
         Ok(replayed)
     }
 
