@@ -10,7 +10,7 @@ use super::journal::frame::{self, Ending, Scan};
 use super::journal::path_of;
 use super::journal::replay::{Fits, fits};
 use super::rows::Rows;
-use super::state::beside_name;
+use super::state::{beside_name, own_name};
 use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
 use crate::files::Files;
 
@@ -114,11 +114,8 @@ impl Looked {
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: so much of it is damaged that nothing can be said of the rest.
 pub fn check(path: &Path) -> Result<Report, Error> {
-    // Where no lock can be made, on a read-only copy for one, no drive writes either.
-    let _lock = match locked(path, Lock::shared) {
-        Err(error @ Error::InUse { .. }) => return Err(error),
-        tried => tried.ok(),
-    };
+    let path = &own_name(path)?;
+    let _lock = locked(path, Lock::shared)?;
     let mut looked = Looked::at(path)?;
     let has_journal = looked.scan(path).is_some();
     // Whether its batches make sense can be told where nothing else is wrong.
@@ -144,6 +141,7 @@ fn locked(path: &Path, lock: fn(&Path) -> Result<Lock, Error>) -> Result<Lock, E
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: too much of it is damaged.
 pub fn repair(path: &Path) -> Result<Report, Error> {
+    let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
     let files = Files::default();
     let mended = mend_header(&files, path)?;
@@ -181,6 +179,10 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     }
     if !looked.lost.is_empty() || looked.beside.is_none() {
         report.lines.push(keep_damaged(path)?);
+        if looked.beside.is_none() {
+            let lost = "the label (namespaces, reservations) is lost, unless the journal has it";
+            report.lines.push(lost.into());
+        }
         looked.lost.iter().for_each(|block| looked.nand.lose(*block));
         looked.nand.lineage.position = position.unwrap_or_default();
         looked.nand.write_state(path, &looked.beside.unwrap_or_default())?;
@@ -206,6 +208,7 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
 /// # Errors
 /// [`Error::Io`]; [`Error::State`]: something is damaged, and nothing was changed.
 pub fn upgrade(path: &Path) -> Result<Report, Error> {
+    let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
     let mut looked = Looked::at(path)?;
     let version = looked.nand.version;

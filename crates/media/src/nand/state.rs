@@ -54,6 +54,17 @@ pub(super) fn beside_name(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The name of a state itself, where this one is a symbolic link to it: its lock and its journal are beside that
+/// name, and a rename replaces the file and not the link.
+pub(super) fn own_name(path: &Path) -> Result<PathBuf, Error> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => std::fs::canonicalize(path).map_err(|source| {
+            Error::Io { path: path.into(), attempt: "follow the link to the state", source }
+        }),
+        _ => Ok(path.into()),
+    }
+}
+
 /// Where a block's rows are.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -132,9 +143,10 @@ impl Nand {
     /// [`Error::Io`]; [`Error::State`]: a block that was never asked for has changed in its own file, or
     /// there is a journal beside it that was not replayed.
     pub fn save(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
-        stands_in_the_way(self, path)?;
-        self.write_state(path, beside)?;
-        self.remove_journal(path)
+        let path = own_name(path)?;
+        stands_in_the_way(self, &path)?;
+        self.write_state(&path, beside)?;
+        self.remove_journal(&path)
     }
 
     /// Writes the state alone. It is on the disk when this returns.
@@ -258,8 +270,9 @@ impl Nand {
     /// # Errors
     /// As [`Nand::load_from`].
     pub fn load_with(files: Files, path: &Path) -> Result<(Nand, Vec<u8>), Error> {
-        let (nand, beside) = Nand::load_parts(files, path)?;
-        Ok((nand, beside.map_err(|found| refuse(path, "beside", found))?))
+        let path = own_name(path)?;
+        let (nand, beside) = Nand::load_parts(files, &path)?;
+        Ok((nand, beside.map_err(|found| refuse(&path, "beside", found))?))
     }
 
     /// The flash, and beside it what was kept there or what is wrong with that.

@@ -14,7 +14,7 @@ pub(super) mod replay;
 
 use std::path::{Path, PathBuf};
 
-use super::state::{Lineage, beside_name};
+use super::state::{Lineage, beside_name, own_name};
 use super::{Error, Held, Nand, PageAt};
 use crate::files::{Files, Opened};
 use frame::{FRAME_BYTES, Position};
@@ -386,10 +386,11 @@ impl Nand {
     /// # Errors
     /// As [`save`](Nand::save), and as [`sync`](Nand::sync).
     pub fn keep_journal(&mut self, state: &Path, beside: &[u8], most: u64) -> Result<(), Error> {
+        let state = own_name(state)?;
         if self.journal.as_ref().is_none_or(|journal| journal.state != state) {
-            replay::stands_in_the_way(self, state)?;
-            self.write_state(state, beside)?;
-            return self.begin_journal(state, beside, most, UnderWay::default());
+            replay::stands_in_the_way(self, &state)?;
+            self.write_state(&state, beside)?;
+            return self.begin_journal(&state, beside, most, UnderWay::default());
         }
         self.keep_beside(beside);
         self.settle();
