@@ -11,6 +11,7 @@ use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
 use bus::DevicePort;
 use ftl::{Asleep, Cache, Options, Pages, Stats};
+use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
 use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::{Rt, Span};
@@ -179,11 +180,7 @@ impl Kept {
         let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
         if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
             let (mut nand, label) = Nand::load_from(path).map_err(RunError::of)?;
-            if nand.spec() != &spec {
-                let path = path.display();
-                let expected = "those of the plan, its seed included";
-                return Err(RunError(format!("{path}: found other chips, expected {expected}")));
-            }
+            check_chips(path, nand.spec(), &spec)?;
             let replayed = nand.replay(path, flash.held_up).map_err(RunError::of)?;
             return Ok(Kept::flash(nand, replayed.beside.unwrap_or(label)));
         }
@@ -519,6 +516,21 @@ impl FlashSeen {
         lines.push(format!("flash: simulated in {bytes} bytes of memory, {per_tb} MB for each TB"));
         lines
     }
+}
+
+/// The chips of a state are those of the plan.
+fn check_chips(state: &Path, found: &Spec, plan: &Spec) -> Result<(), RunError> {
+    let word = |keep| if keep == Keep::Stamps { "stamps" } else { "everything" };
+    let why = match found {
+        found if found == plan => return Ok(()),
+        found if *found == (Spec { keep: found.keep, ..plan.clone() }) => format!(
+            "medium.keep: found {0}, expected {1} by the plan; to run with this state: --set medium.keep={0}",
+            word(found.keep),
+            word(plan.keep)
+        ),
+        _ => "found other chips, expected those of the plan, its seed included".to_owned(),
+    };
+    Err(RunError(format!("{}: {why}", state.display())))
 }
 
 /// Memory, or disks that rotate.

@@ -170,6 +170,9 @@ fn a_drives_state_is_kept_in_a_file() {
         said,
         format!("{path}: found other chips, expected those of the plan, its seed included")
     );
+    let stamps = flash(&[("medium.flash.state", &path), ("medium.keep", "stamps")]);
+    let said = Kept::new(&stamps).err().expect("kept otherwise").to_string();
+    assert!(said.ends_with("to run with this state: --set medium.keep=everything"), "{said}");
 }
 
 #[test]
