@@ -41,7 +41,8 @@ impl Server {
         let mut child = command.spawn().expect("the server starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut server = Server { child, lines, socket };
-        server.says("waiting for a client");
+        // Of several sockets any may be the first.
+        server.says_something_of(": waiting for a client");
         server
     }
 
