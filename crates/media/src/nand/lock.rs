@@ -42,8 +42,8 @@ impl Lock {
         Lock::take(state, File::try_lock)
     }
 
-    /// Locks a state for one of several that only read it. In a folder that can't be written to, where no lock can
-    /// be made, nobody writes the state either, and it is not locked.
+    /// Locks a state for one of several that only read it. In a folder that can't be written to, where no
+    /// lock can be made, nobody writes the state either, and it is not locked.
     ///
     /// # Errors
     /// [`Error::InUse`]: another writes it, in this process or elsewhere. [`Error::Io`].

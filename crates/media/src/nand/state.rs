@@ -54,8 +54,8 @@ pub(super) fn beside_name(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The name of a state itself, where this one is a symbolic link to it: its lock and its journal are beside that
-/// name, and a rename replaces the file and not the link.
+/// The name of a state itself, where this one is a symbolic link to it: its lock and its journal are beside
+/// that name, and a rename replaces the file and not the link.
 pub(super) fn own_name(path: &Path) -> Result<PathBuf, Error> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => std::fs::canonicalize(path).map_err(|source| {
