@@ -128,7 +128,7 @@ pub fn over_vfio_user<I: Interface>(
                 serve_socket::<I>(&plan, &server, function, kept, |what| say(socket, what));
             });
             if let Err(error) = serving {
-                say(socket, &format!("nobody is served here: a thread for it: {error}"));
+                say(socket, &format!("no client is served: a thread for it: {error}"));
             }
         }
     });
@@ -206,7 +206,7 @@ fn serve_socket<I: Interface>(
             Ok(Err(error)) => return say(&error.to_string()),
             // What it knew of its contents died with it.
             Err(_) => {
-                return say("the device's thread has panicked: nobody is served here any more");
+                return say("the device's thread has panicked: no further client is served");
             }
         }
     }

@@ -60,7 +60,7 @@ pub fn to_all<I: Interface>(
                 attend(number, server, function, &give, |what| say(socket, what));
             });
             if let Err(error) = attending {
-                say(socket, &format!("nobody is served here: a thread for it: {error}"));
+                say(socket, &format!("no client is served: a thread for it: {error}"));
             }
         }
         drop(give);
@@ -82,7 +82,7 @@ fn attend(
         let mut session = next_client(server, function, &say);
         let (stays, left) = channel();
         if give.send((number, session.device_end(), stays)).is_err() {
-            return say("the device has ended: nobody is served here any more");
+            return say("the device has ended: no further client is served");
         }
         tell_end(session.run(server), &say);
         // Its controller is to be gone before the next client's takes the place.

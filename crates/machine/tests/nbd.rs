@@ -77,20 +77,12 @@ impl Server {
     }
 
     fn greeted(&self) -> Client {
-        let mut client = Client(UnixStream::connect(&self.socket).expect("it listens"));
-        let greeting: Greeting = client.get();
-        assert_eq!(greeting, Greeting::new(3));
-        client
+        Client(UnixStream::connect(&self.socket).expect("it listens")).greeted()
     }
 
     /// A client in transmission.
     fn client(&self) -> Client {
-        let mut client = self.greeted();
-        client.put(&3_u32.to_be_bytes());
-        client.option(option::GO, &[0, 0, 0, 0, 0, 0]);
-        assert_eq!(client.answer().0, reply::INFO);
-        assert_eq!(client.answer().0, reply::ACK);
-        client
+        self.greeted().in_transmission()
     }
 }
 
@@ -101,9 +93,22 @@ impl Drop for Server {
     }
 }
 
-struct Client(UnixStream);
+struct Client<S = UnixStream>(S);
 
-impl Client {
+impl<S: Read + Write> Client<S> {
+    fn greeted(mut self) -> Client<S> {
+        assert_eq!(self.get::<Greeting>(), Greeting::new(3));
+        self
+    }
+
+    fn in_transmission(mut self) -> Client<S> {
+        self.put(&3_u32.to_be_bytes());
+        self.option(option::GO, &[0, 0, 0, 0, 0, 0]);
+        assert_eq!(self.answer().0, reply::INFO);
+        assert_eq!(self.answer().0, reply::ACK);
+        self
+    }
+
     fn get<T: FromBytes + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
         self.0.read_exact(value.as_mut_bytes()).expect("it goes on speaking");
@@ -497,25 +502,47 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
     }
 }
 
-#[test]
-fn clients_of_one_address_leave_places_for_others() {
-    let folder = Arc::new(Folder::new("nbd-address"));
+/// A server on a TCP port of its own, and its address.
+fn tcp_server(name: &str) -> (Server, String) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("its own").to_string();
     drop(free);
-    let server = Server::at(&folder, &address, &[], &[]);
-    let mut greeting = [0; 18];
-    let mut connect = || {
-        let mut stream = TcpStream::connect(&address).expect("it listens");
-        let greeted = stream.read_exact(&mut greeting).is_ok();
-        (greeted, stream)
-    };
-    let there: Vec<_> = (0..48).map(|_| connect()).collect();
-    assert!(there.iter().all(|(greeted, _)| *greeted));
-    assert!(!connect().0, "the forty-ninth");
-    server.says_before_long("there are 48 of its address");
+    let server = Server::at(&Arc::new(Folder::new(name)), &address, &[], &[]);
+    (server, address)
+}
+
+/// Clients that have negotiated are never evicted: the limit of their address holds.
+#[test]
+fn clients_of_one_address_leave_places_for_others() {
+    let (server, address) = tcp_server("nbd-address");
+    let connect = || Client(TcpStream::connect(&address).expect("it listens"));
+    let mut there: Vec<_> = (0..48).map(|_| connect().greeted().in_transmission()).collect();
+    assert!(connect().is_let_go(), "the forty-ninth");
+    server.says_before_long("there are 48 clients from 127.0.0.1");
+    let mut block = [5; BLOCK];
+    assert!(there.iter_mut().all(|client| client.run(READ, 0, 0, &mut block) == 0));
     drop(there);
-    while !connect().0 {}
+    while connect().0.read_exact(&mut [0; 18]).is_err() {}
+}
+
+/// At the limit of an address, a new client takes the place of one that has not negotiated.
+#[test]
+fn silent_tcp_clients_do_not_block_others_of_their_address() {
+    let (_server, address) = tcp_server("nbd-silent-tcp");
+    let connect = || TcpStream::connect(&address).expect("it listens");
+    let mut known = Client(connect()).greeted().in_transmission();
+    // Exactly as many as there may be of one address, then more.
+    for silent in [47, 48, 150] {
+        let crowd: Vec<_> = (0..silent).map(|_| connect()).collect();
+        let mut good = Client(connect()).greeted().in_transmission();
+        let mut block = [silent as u8; BLOCK];
+        assert_eq!(good.run(WRITE, 0, 0, &mut block), 0, "beside {silent}");
+        // One that has negotiated keeps its place, however long it was silent.
+        block.fill(0);
+        assert_eq!(known.run(READ, 0, 0, &mut block), 0, "beside {silent}");
+        assert_eq!(block, [silent as u8; BLOCK]);
+        drop(crowd);
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Who connects: the socket that listens, and the clients that are there, with limits.
 
+use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::address::Address;
 
 /// Clients at a time: each has two threads, and memory for what it has under way.
 pub const CLIENTS_MAX: usize = 64;
-/// Of these, clients of one address: 16 places are always there for others. Clients of a Unix socket
+/// Of these, clients from one [`Network`]: 16 places are always there for others. Clients of a Unix socket
 /// are not told apart: they are all of its owner.
 pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 /// How long a client may take from its connection to the end of negotiation. It needs some round trips.
@@ -83,11 +84,38 @@ impl Stream {
         }
     }
 
-    /// Whose it is, as far as that can be told.
-    fn address(&self) -> Option<IpAddr> {
+    /// Where it comes from, as far as that can be told.
+    fn network(&self) -> Option<Network> {
         match self {
             Stream::Unix(_) => None,
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| Network::of(peer.ip())),
+        }
+    }
+}
+
+/// What the limit of an address counts by: an IPv4 address, or the /64 of an IPv6 address. A host may
+/// take any address of its /64, so a limit by the whole address would be none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Network(IpAddr);
+
+impl Network {
+    fn of(address: IpAddr) -> Network {
+        // A socket of both families gives an IPv4 peer as ::ffff:a.b.c.d: all of IPv4 is in that one /64.
+        Network(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => write!(f, "{address}"),
+            IpAddr::V6(prefix) => write!(f, "{prefix}/64"),
         }
     }
 }
@@ -163,7 +191,7 @@ pub struct Clients {
 
 struct Known {
     stream: Arc<Stream>,
-    address: Option<IpAddr>,
+    network: Option<Network>,
     negotiated: bool,
     let_go: bool,
 }
@@ -174,33 +202,50 @@ impl Clients {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a client. If there are too many, it takes the place of the one that has been
-    /// negotiating for the longest time: whoever speaks is not kept out by those who do not.
+    /// Takes in a client. At the limit of its address, or of all, it takes the place of the client that
+    /// has been negotiating for the longest time: of those of its address, or of all.
     ///
     /// # Errors
-    /// All have negotiated, or too many of them are of its address: in words.
+    /// All that count against the limit have negotiated, or the place did not become free: in words.
     pub fn admit(&self, stream: &Arc<Stream>) -> Result<(), String> {
-        let (address, mut there) = (stream.address(), self.there());
-        let alike = there.iter().filter(|known| address.is_some() && known.address == address);
-        if alike.count() >= CLIENTS_OF_ADDRESS_MAX {
-            return Err(format!("there are {CLIENTS_OF_ADDRESS_MAX} of its address"));
+        self.admit_from(stream.network(), stream)
+    }
+
+    fn admit_from(&self, network: Option<Network>, stream: &Arc<Stream>) -> Result<(), String> {
+        let mut there = self.there();
+        if let Some(own) = network {
+            let is_own = |known: &Known| known.network == network;
+            there = self
+                .with_place(there, CLIENTS_OF_ADDRESS_MAX, is_own)
+                .ok_or_else(|| format!("there are {CLIENTS_OF_ADDRESS_MAX} clients from {own}"))?;
         }
-        if there.len() >= CLIENTS_MAX {
-            if let Some(silent) = there.iter_mut().find(|known| !known.negotiated && !known.let_go)
-            {
-                silent.let_go = true;
-                silent.stream.end();
-                let is_full = |there: &mut Vec<Known>| there.len() >= CLIENTS_MAX;
-                let waited = self.left.wait_timeout_while(there, LEAVING, is_full);
-                there = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            if there.len() >= CLIENTS_MAX {
-                return Err(format!("there are {CLIENTS_MAX}"));
-            }
-        }
+        there = self
+            .with_place(there, CLIENTS_MAX, |_| true)
+            .ok_or_else(|| format!("there are {CLIENTS_MAX} clients"))?;
         let (negotiated, let_go) = (false, false);
-        there.push(Known { stream: stream.clone(), address, negotiated, let_go });
+        there.push(Known { stream: stream.clone(), network, negotiated, let_go });
         Ok(())
+    }
+
+    /// The list with fewer than `most` clients that count. At the limit, the first of them that has not
+    /// negotiated is let go, and this waits for its place; none if it does not become free.
+    fn with_place<'a>(
+        &self,
+        mut there: MutexGuard<'a, Vec<Known>>,
+        most: usize,
+        counts: impl Fn(&Known) -> bool,
+    ) -> Option<MutexGuard<'a, Vec<Known>>> {
+        let is_full = |there: &[Known]| there.iter().filter(|known| counts(known)).count() >= most;
+        if !is_full(&there) {
+            return Some(there);
+        }
+        let evictable = |known: &&mut Known| counts(known) && !known.negotiated && !known.let_go;
+        let silent = there.iter_mut().find(evictable)?;
+        silent.let_go = true;
+        silent.stream.end();
+        let waited = self.left.wait_timeout_while(there, LEAVING, |there| is_full(there));
+        there = waited.unwrap_or_else(PoisonError::into_inner).0;
+        (!is_full(&there)).then_some(there)
     }
 
     /// The client of this stream has negotiated: it keeps its place.
@@ -219,6 +264,64 @@ impl Clients {
     pub fn rest(&self, span: Span) {
         if span > Span::ZERO {
             drop(self.left.wait_timeout(self.there(), Duration::from_nanos(span.as_ns())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_a_network_evicts_only_its_own_silent_clients() {
+        let clients = Clients::default();
+        let connect = |address: &str| {
+            let stream = Arc::new(Stream::Unix(UnixStream::pair().expect("a pair").0));
+            let network = Network::of(address.parse().expect("an address"));
+            (clients.admit_from(Some(network), &stream), stream)
+        };
+        let is_let_go = |stream: &Arc<Stream>| {
+            let there = clients.there();
+            let mut all = there.iter();
+            all.find(|known| Arc::ptr_eq(&known.stream, stream)).expect("it is there").let_go
+        };
+        let (_, other) = connect("192.0.2.1");
+        let (_, known) = connect("2001:db8::1");
+        clients.negotiated(&known);
+        let rest = 2..=CLIENTS_OF_ADDRESS_MAX;
+        let (all, silent): (Vec<_>, Vec<_>) =
+            rest.map(|host| connect(&format!("2001:db8::{host:x}"))).unzip();
+        assert!(all.iter().all(Result::is_ok));
+        // The place is not free before the client of it has left; then the next one is let go.
+        for turn in 0..2 {
+            let refused = connect("2001:db8::ffff").0;
+            assert_eq!(refused, Err("there are 48 clients from 2001:db8::/64".into()));
+            let let_go = silent.iter().filter(|stream| is_let_go(stream)).count();
+            assert!(let_go == turn + 1 && is_let_go(&silent[turn]), "the oldest");
+        }
+        assert!(!is_let_go(&other), "older, of another network");
+        assert!(!is_let_go(&known), "older, has negotiated");
+        clients.leaves(&silent[0]);
+        assert_eq!(connect("2001:db8::ffff").0, Ok(()));
+        assert_eq!(connect("2001:db8:0:1::1").0, Ok(()), "the next /64");
+    }
+
+    #[test]
+    fn network_is_ipv4_address_or_ipv6_64() {
+        let of = |text: &str| Network::of(text.parse().expect("an address"));
+        assert_eq!(of("192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"), "each IPv4 address by itself");
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"), "mapped is IPv4");
+        assert_ne!(of("::ffff:192.0.2.1"), of("::ffff:192.0.2.2"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff:ffff:ffff:ffff"), "one /64");
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"), "the next /64");
+        assert_ne!(of("::1"), of("127.0.0.1"));
+        for (address, text) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ] {
+            assert_eq!(of(address).to_string(), text);
         }
     }
 }
