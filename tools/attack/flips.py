@@ -1,4 +1,7 @@
-"""Flipped bits in a state and its journal: all that was flushed is there, or the file is refused by its name."""
+"""Flipped bits in a state and its journal: all that was flushed is there, or the file is refused by its name.
+
+What `doorbell state repair` makes of a damaged journal has all that was flushed before the damage.
+"""
 
 import os
 import shutil
@@ -8,15 +11,8 @@ from . import plans
 from .cases import case
 from .drive import Writer, check_all
 from .errors import Died
-from .ledger import Ledger
+from .ledger import History, Ledger, copy_of
 from .server import Server
-
-
-def copy_of(ledger):
-    """One that can be asked again."""
-    one = Ledger(ledger.block_bytes)
-    one.versions = {block: [list(entry) for entry in versions] for block, versions in ledger.versions.items()}
-    return one
 
 
 def files_of(folder):
@@ -97,22 +93,71 @@ def try_flip(context, plan, sets, folder, path, files, ledger, name, bit):
         server.kill()
 
 
-def repaired(context, plan, sets, folder, path, files, name):
-    """What `state repair` leaves can be served."""
-    data = bytearray(files[name])
-    data[len(data) // 2] ^= 0x10
-    put_back(folder, dict(files, **{name: bytes(data)}))
+# Damage to these bytes of a journal alone is mended, and all its batches are there.
+JOURNAL_HEADER_BYTES = 64
+
+
+def mends(context, path, name):
+    """Whether `state repair` repairs; that it does not is no fault of a state."""
     done = state_tool(context, "repair", path)
-    context.row.tried += 1
     if done is None:
         context.fail("wrong", "there is no command `doorbell state repair`")
-        return
-    if done[0] != 0:
+    elif done[0] == 0:
+        return True
+    elif name.endswith(".journal"):
+        context.fail("wrong", f"repair of {name} refuses: {done[1][-200:]}")
+    else:
         context.note(f"repair of {name} refuses: {done[1][-200:]}")
-        return
+    return False
+
+
+def what_is_left(context, plan, sets, asked):
+    """Serves it: what of this ledger is lost, in words."""
     server = Server(context.program, context.folder, plan, "nbd", sets)
-    server.client().close()
-    server.kill()
+    try:
+        client = server.client()
+        wrong = check_all(client, asked)
+        context.row.checked += asked.checked
+        client.close()
+        server.expect_alive()
+        return wrong
+    finally:
+        server.kill()
+
+
+def repaired(context, plan, sets, folder, path, files, ledger, name, bit):
+    """What `state repair` leaves can be served, and of a journal all is left that lies before the damage."""
+    damaged, data = bit // 8, bytearray(files[name])
+    data[damaged] ^= 1 << bit % 8
+    put_back(folder, dict(files, **{name: bytes(data)}))
+    context.row.tried += 1
+    if not mends(context, path, name):
+        return
+    if not name.endswith(".journal"):
+        # Rows that are gone may have held anything.
+        what_is_left(context, plan, sets, Ledger(ledger.block_bytes))
+        return
+    asked = ledger.before(len(data) if damaged < JOURNAL_HEADER_BYTES else damaged)
+    wrong = what_is_left(context, plan, sets, asked)
+    if wrong:
+        words = f"repaired, byte {damaged} of {name} of {len(data)}: {wrong[0]} (and {len(wrong) - 1} others)"
+        context.fail("lost", words, len(wrong))
+
+
+def repairs(context, plan, sets, folder, path, files, ledger, name):
+    """In the header, in the middle, and anywhere."""
+    bits, rng = len(files[name]) * 8, context.rng
+    places = [rng.randrange(0, JOURNAL_HEADER_BYTES * 8), bits // 2]
+    places += [rng.randrange(0, bits) for _ in range(context.count(2, 20))]
+    for bit in places:
+        repaired(context, plan, sets, folder, path, files, ledger, name, bit)
+
+
+def sees_bad_repair(context, plan, sets, folder, files, ledger):
+    """The check itself: a repair that throws the journal away loses what was flushed, which has to be seen."""
+    put_back(folder, {name: data for name, data in files.items() if not name.endswith(".journal")})
+    if not what_is_left(context, plan, sets, copy_of(ledger)):
+        context.fail("wrong", "no loss is seen without the whole journal")
 
 
 def flips(plan, kills_first):
@@ -125,7 +170,8 @@ def flips(plan, kills_first):
         for _ in range(kills_first):
             server = Server(context.program, context.folder, plan, "nbd", sets)
             client = server.client()
-            ledger = ledger or Ledger(client.block_bytes, context.seed)
+            ledger = ledger or History(client.block_bytes, context.seed, path + ".journal")
+            ledger.begin()
             writer = Writer(client, ledger, context.rng, 512)
             writer.run(300)
             writer.settle(flush=True)
@@ -139,7 +185,8 @@ def flips(plan, kills_first):
             for bit in places(context.rng, files[name], context.count(8, 200)):
                 outcome = try_flip(context, plan, sets, folder, path, files, ledger, name, bit)
                 outcomes[f"{name} {outcome}"] = outcomes.get(f"{name} {outcome}", 0) + 1
-            repaired(context, plan, sets, folder, path, files, name)
+            repairs(context, plan, sets, folder, path, files, ledger, name)
+        sees_bad_repair(context, plan, sets, folder, files, ledger)
         context.note(", ".join(f"{number} {words}" for words, number in sorted(outcomes.items())))
 
 
@@ -147,7 +194,7 @@ flips("small-flash", 2)
 flips("flash-closer", 1)
 
 
-@case("flips/tail", "a journal of small-flash cut at any byte: what was flushed before is there, or refused")
+@case("flips/tail", "a journal of small-flash cut behind the last flush: what was flushed is there")
 def tail(context):
     folder = context.fresh("drive")
     path = os.path.join(folder, "contents")
@@ -158,7 +205,7 @@ def tail(context):
     writer = Writer(client, ledger, context.rng, 256)
     writer.run(200)
     writer.settle(flush=True)
-    # What was flushed is behind this byte; what comes then is not.
+    # What was flushed is before this byte. A journal cut earlier looks like one that ended there.
     flushed, frozen = os.path.getsize(path + ".journal"), copy_of(ledger)
     # From here on no version becomes impossible: nothing is flushed.
     writer.durable = 0.0

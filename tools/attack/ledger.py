@@ -6,6 +6,7 @@ moment when the flush was sent, the oldest one that may be found. What was writt
 after a power cut, block by block. What is found after a power cut is what the block holds from then on.
 """
 
+import os
 import struct
 
 MAGIC = 0x6b63_6174  # "tack"
@@ -65,9 +66,12 @@ class Ledger:
                     break
 
     def flush(self):
-        """A flush is sent: returns a token for `flushed`."""
-        return {block: versions[-1] for block, versions in self.versions.items()
-                if len(versions) > 1 and versions[-1][1]}
+        """A flush is sent: returns a token for `flushed`.
+
+        It covers what is answered by now, also of a block to which a newer write is under way or has failed.
+        """
+        return {block: next(entry for entry in reversed(versions) if entry[1])
+                for block, versions in self.versions.items()}
 
     def flushed(self, token):
         """That flush was answered with success."""
@@ -123,6 +127,50 @@ class Ledger:
                 self.checked += 1
                 wrong.append(f"block {block}: unreadable, expected version {versions[0][0]}")
         return wrong
+
+
+class History(Ledger):
+    """Knows too what was flushed before the journal of the drive had a length."""
+
+    def __init__(self, block_bytes, seed, journal):
+        super().__init__(block_bytes, seed)
+        self.journal, self.written, self.marks = journal, {}, []
+
+    def begin(self):
+        """A server has started: what was flushed until now is in its state, and its journal is new."""
+        self.marks = [(0, self._floors())]
+
+    def _floors(self):
+        return {block: versions[0][0] for block, versions in self.versions.items()}
+
+    def write(self, lba, count):
+        data, token = super().write(lba, count)
+        for block, entry in enumerate(token, lba):
+            self.written.setdefault(block, [0]).append(entry[0])
+        return data, token
+
+    def flushed(self, token):
+        super().flushed(token)
+        # The flush was answered: what it covers is before the end that the journal has by now.
+        self.marks.append((os.path.getsize(self.journal), self._floors()))
+
+    def before(self, byte):
+        """A ledger of what must be on the drive when its journal is good as far as this byte.
+
+        What was flushed before the journal was so long, or anything that was written to a block since.
+        """
+        floors = [floors for length, floors in self.marks if length <= byte][-1]
+        one = Ledger(self.block_bytes)
+        one.versions = {block: [[version, True] for version in written if version >= floors.get(block, 0)]
+                        for block, written in self.written.items()}
+        return one
+
+
+def copy_of(ledger):
+    """One that can be asked again."""
+    one = Ledger(ledger.block_bytes)
+    one.versions = {block: [list(entry) for entry in versions] for block, versions in ledger.versions.items()}
+    return one
 
 
 def self_test():

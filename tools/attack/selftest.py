@@ -1,12 +1,14 @@
 """What checks the checker: drives in memory, honest ones and ones that lose what they acknowledged."""
 
+import os
 import random
+import tempfile
 
 from . import ledger
 from .cases import Case, Row
 from .drive import Writer, check_all
 from .errors import Hung
-from .ledger import Ledger
+from .ledger import History, Ledger, copy_of
 
 
 class Fake:
@@ -70,6 +72,45 @@ def campaign(fault):
     return wrong
 
 
+def hot_block():
+    """A flush covers what was answered when it was sent, also where a newer write is under way."""
+    for late in (False, True):
+        book = Ledger(512)
+        first, token = book.write(7, 1)
+        book.answered(token)
+        second, newer = book.write(7, 1)
+        flush = book.flush()
+        if late:
+            # Answered before the flush was, and sent beside it: it need not be there.
+            book.answered(newer)
+        book.flushed(flush)
+        asked = {"version 0": bytes(512), "version 1": first, "version 2": second}
+        for version, found in asked.items():
+            cut = copy_of(book)
+            lost = bool(cut.after_power_cut(7, found))
+            assert lost == (version == "version 0"), f"{version} of a block with a write under way: lost {lost}"
+
+
+def short_journal():
+    """Of a damaged journal all is asked that was flushed before the damage, and nothing behind it."""
+    with tempfile.NamedTemporaryFile() as journal:
+        book, found = History(512, 0, journal.name), [bytes(512)]
+        book.begin()
+        for length in (100, 200):
+            data, token = book.write(3, 1)
+            found.append(data)
+            book.answered(token)
+            os.truncate(journal.name, length)
+            book.flushed(book.flush())
+        for damage, oldest in ((0, 0), (99, 0), (100, 1), (199, 1), (200, 2), (10_000, 2)):
+            for version, data in enumerate(found):
+                lost = bool(book.before(damage).after_power_cut(3, data))
+                assert lost == (version < oldest), f"damage at byte {damage}, version {version}: lost {lost}"
+        # What was flushed before a server started is in its state, whatever becomes of the journal.
+        book.begin()
+        assert book.before(0).after_power_cut(3, found[1])
+
+
 def hangs(_context):
     raise Hung("on purpose")
 
@@ -77,6 +118,8 @@ def hangs(_context):
 def run(line):
     """Raises if the checker does not see what it must; `line` is what is printed of a row."""
     ledger.self_test()
+    hot_block()
+    short_journal()
     assert campaign(None) == [], "an honest drive is found guilty"
     for fault in ("flush", "FUA", "torn", "swapped", "one block"):
         assert campaign(fault), f"{fault}: not seen"
