@@ -47,32 +47,31 @@ def doorbell_page(context):
     folder = on_disk(context.folder)
     if folder is None:
         raise LeftOut("no folder on a disk can be written")
-    number, ratio = context.count(150, 4000), None
-    # A machine that others use has moments of its own: the best of some tries counts.
+    # Judged by which way the doorbells went, which a busy machine does not change; the rates are only shown.
+    number, ratios = context.count(150, 4000), []
     for attempt in range(3):
         path = os.path.join(folder, f"doorbells-{os.getpid()}-{attempt}")
         disk = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         memory = os.memfd_create("doorbells")
         try:
-            _, in_memory, _ = drive(context, memory, f"tmpfs{attempt}", number=number)
-            target, on_a_disk, words = drive(context, disk, f"disk{attempt}", number=number)
+            near, in_memory, _ = drive(context, memory, f"tmpfs{attempt}", number=number)
+            far, on_a_disk, words = drive(context, disk, f"disk{attempt}", number=number)
         finally:
             os.unlink(path)
             os.close(disk)
             os.close(memory)
         if in_memory is None or on_a_disk is None:
             return
-        found = rate(in_memory) / rate(on_a_disk)
-        ratio = found if ratio is None else min(ratio, found)
+        ratios.append(rate(in_memory) / rate(on_a_disk))
+        if near.by_message:
+            context.fail("wrong", f"a doorbell page in tmpfs: {near.by_message} doorbells went by message")
         told = [line for line in words.splitlines() if "doorbell" in line and "message" in line]
-        silent = target.by_message and not told
-        if ratio <= 1.2 or told or silent:
-            break
-    context.note(f"from tmpfs {ratio:.2f} times the rate of a page on a disk, of which {target.by_message} doorbells "
-                 f"went by message; said: {told[:1]}")
-    if silent or (ratio > 1.2 and not told):
-        context.fail("wrong", f"a doorbell page on a disk: {ratio:.2f} times slower, and {target.by_message} "
-                              "doorbells went by message, which nothing says")
+        if far.by_message and not told:
+            context.fail("wrong", f"a doorbell page on a disk: {far.by_message} doorbells went by message, which "
+                                  "nothing says")
+    shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    context.note(f"from tmpfs {shown} times the rate of a page on a disk, of which {far.by_message} doorbells went "
+                 f"by message; said: {told[:1]}")
 
 
 @case("driver/data", "our driver writes, reads and verifies on a target that is not ours, depth 8")
