@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
     let bytes = scratch::edited(&VALID, data);
     let path = scratch::path("state.nand");
     fs::write(&path, &bytes).expect("a temporary file");
-    let saved = Nand::load_from(&path).and_then(|(nand, beside)| {
+    let saved = Nand::load_from(&path).and_then(|(mut nand, beside)| {
         nand.save(&path, &beside)?;
         Ok(beside)
     });
