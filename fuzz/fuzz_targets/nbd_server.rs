@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::nbd;
 use machine::plan::Plan;
 
@@ -17,7 +17,7 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
-    std::thread::spawn(move || nbd::serve::<Nvme>(&plan, &listens, |_| ()).expect("a server"));
+    std::thread::spawn(move || nbd::serve(NVME, &plan, &listens, |_| ()).expect("a server"));
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
     }

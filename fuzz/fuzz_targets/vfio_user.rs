@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::plan::Plan;
 use machine::serve;
 
@@ -23,7 +23,7 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
-    std::thread::spawn(move || serve::over_vfio_user::<Nvme>(&plan, &[listens], |_, _| ()));
+    std::thread::spawn(move || serve::over_vfio_user(NVME, &plan, &[listens], |_, _| ()));
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
     }

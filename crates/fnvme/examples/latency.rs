@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use fnvme::{Client, Device, Direction};
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options};
@@ -66,7 +66,7 @@ fn by_driver(reads: u64) -> Result<(), Box<dyn Error>> {
     );
     let work = Work::parse(Path::new("latency"), &job, Default::default())?;
     let had = cpu();
-    let outcome = world::live_in_threads::<Nvme>(&plan, &work, Options::default())?;
+    let outcome = world::live_in_threads(NVME, &plan, &work, Options::default())?;
     let seen = &outcome.jobs[0].1.seen.read;
     let mean = (1e9 / seen.iops(outcome.jobs[0].1.measured)) as u64;
     let (p50, p99) = (seen.total.percentile_ns(50_000), seen.total.percentile_ns(99_000));

@@ -171,7 +171,7 @@ pub fn plan(of: &Primitives, ways: &Ways) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interfaces::Nvme;
+    use crate::interfaces::NVME;
     use crate::plan::Plan;
     use crate::work::Work;
     use crate::world::{Options, simulate};
@@ -196,7 +196,7 @@ mod tests {
         let plan = Plan::parse(&plan(of, &WAYS), "calibrated").expect("a plan");
         let job = format!("[r]\nrw=randread\nbs=4k\nsize=1m\niodepth={depth}\nnumber_ios=2000\n");
         let work = Work::parse(std::path::Path::new("test"), &job, Default::default()).unwrap();
-        let outcome = simulate::<Nvme>(&plan, &work, Options::default()).unwrap();
+        let outcome = simulate(NVME, &plan, &work, Options::default()).unwrap();
         Span::ns(outcome.jobs[0].1.seen.read.total.percentile_ns(50_000))
     }
 

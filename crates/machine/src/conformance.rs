@@ -14,7 +14,7 @@ use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use crate::device::{self, Clock, Device, Kept};
 use crate::hardware;
-use crate::interfaces::{Interface, Nvme};
+use crate::interfaces::NVME;
 use crate::pci;
 use crate::plan::Plan;
 use crate::world::{RunError, shared, sim_spec, simulated_device, until};
@@ -67,7 +67,7 @@ pub fn run(
             Ok(in_wall_time(|rt| connection.host(rt), wanted, each))
         }
         Controller::Vfio(address) => {
-            let ours = Nvme::function(plan).expect("NVMe is a PCI function");
+            let ours = NVME.served_function(plan).map_err(RunError)?;
             let function = vfio::Wanted {
                 class: ours.identity.class,
                 memory_bytes: plan.host.memory_bytes as usize,
@@ -94,12 +94,12 @@ fn simulated(
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&Ran),
 ) -> Result<Table, RunError> {
-    device::check::<Nvme>(plan)?;
+    device::check(NVME, plan)?;
     let rt = Rt::simulated(None, Log::Off);
-    let bus = SimBus::new(&rt, sim_spec::<Nvme>(plan));
-    let _device = simulated_device::<Nvme>(&rt, &bus, plan)?;
+    let bus = SimBus::new(&rt, sim_spec(NVME, plan));
+    let _device = simulated_device(NVME, &rt, &bus, plan)?;
     let table = rt.block_on(async {
-        pci::bring_up::<Nvme>(std::slice::from_ref(&bus), plan).await?;
+        pci::bring_up(NVME, std::slice::from_ref(&bus), plan).await?;
         Ok(Table::run(Rc::new(bus.host(0)), wanted, each).await)
     });
     rt.drop_tasks();
@@ -116,7 +116,7 @@ fn over_socket(
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let host = shared.with_masks(Nvme::MASKS).host(&rt);
+    let host = shared.with_masks(NVME.masks).host(&rt);
     let watched = host.clone();
     let watch = async {
         until(&rt, || client.is_gone()).await;
@@ -147,7 +147,7 @@ fn on_a_thread(
     wanted: impl Fn(&Case) -> bool,
     each: impl FnMut(&Ran),
 ) -> Result<Table, RunError> {
-    let shared = shared::<Nvme>(plan)?;
+    let shared = shared(NVME, plan)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
@@ -174,7 +174,7 @@ fn serve(
 ) -> Result<(), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let port = shared.device(&rt);
-    let device = Device::start::<Nvme, _>(port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let device = Device::start(NVME, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
     let _ = started.send(());
     rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
     device.switch_off();

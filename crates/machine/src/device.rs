@@ -9,14 +9,13 @@ use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
 use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
-use bus::DevicePort;
 use ftl::{Asleep, Cache, Options, Pages, Stats};
 use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
 use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::{Rt, Span};
 
-use crate::interfaces::{Interface, Shared};
+use crate::interfaces::{Front, Place, Row, Shared};
 use crate::medium::Medium;
 use crate::plan::{Flash, MediumPace, Plan, Start};
 use crate::precondition;
@@ -75,26 +74,26 @@ pub struct FlashSeen {
 }
 
 /// What the interface and the plan ask of each other is there.
-pub(crate) fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
-    I::check(plan).map_err(RunError)?;
-    if plan.array.is_some() && I::members(plan).is_none() {
-        let (origin, name) = (&plan.origin, I::NAME);
+pub(crate) fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
+    (row.check)(plan).map_err(RunError)?;
+    if plan.array.is_some() && (row.members)(plan).is_none() {
+        let (origin, name) = (&plan.origin, row.name);
         return Err(RunError(format!(
             "{origin}: array: found one, expected none: by {name}, here, there is one device"
         )));
     }
-    if !plan.faults.is_empty() && !I::FAULTS {
-        let (origin, name) = (&plan.origin, I::NAME);
+    if !plan.faults.is_empty() && !row.faults {
+        let (origin, name) = (&plan.origin, row.name);
         let expected = "none: faults strike no commands of this interface";
         return Err(RunError(format!(
             "{origin}: faults: found some, expected {expected} ({name})"
         )));
     }
-    if plan.host.queue_depth > I::DEPTH_MAX {
-        let (origin, found, most) = (&plan.origin, plan.host.queue_depth, I::DEPTH_MAX);
+    if plan.host.queue_depth > row.depth_max {
+        let (origin, found, most) = (&plan.origin, plan.host.queue_depth, row.depth_max);
         return Err(RunError(format!(
             "{origin}: host.queue_depth: found {found}, expected at most {most} ({})",
-            I::NAME
+            row.name
         )));
     }
     check_dies(plan)
@@ -269,7 +268,8 @@ impl Device {
     ///
     /// # Errors
     /// The medium can't be used as the plan says.
-    pub fn start<I: Interface, P: DevicePort>(
+    pub fn start<P: Place>(
+        row: &'static Row,
         port: P,
         kept: Kept,
         clock: Clock,
@@ -277,14 +277,15 @@ impl Device {
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let kept = match kept {
-            Kept::Flash(kept) if I::BARE => return Device::bare::<I, P>(port, *kept, clock, plan),
+            Kept::Flash(kept) if row.bare => return Device::bare(row, port, *kept, clock, plan),
             kept => kept,
         };
+        let front = front::<P>(row)?;
         let (medium, dies) = Device::medium(&rt, kept, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
         tell_of_dies(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(medium.clone()), faults.harm.clone()));
-        I::start(port, store, plan, &faults);
+        (front.start)(port, store, plan, &faults);
         let faults = (!plan.faults.is_empty()).then_some(faults);
         Ok(Device { ground: Ground::Medium(medium), faults, rt })
     }
@@ -293,7 +294,8 @@ impl Device {
     ///
     /// # Errors
     /// The medium can't be used as the plan says, or the plan or the interface is of one host.
-    pub(crate) fn share<I: Interface>(
+    pub(crate) fn share(
+        row: &'static Row,
         rt: &Rt,
         kept: Kept,
         plan: &Plan,
@@ -302,8 +304,8 @@ impl Device {
         let (medium, _) = Device::medium(rt, kept, Clock::Wall, plan)?;
         let harm = Faults::start(rt, &[], plan.run.seed).harm.clone();
         let store = Rc::new(Faulty::new(rt, Rc::new(medium.clone()), harm));
-        let Some(shared) = I::share(store, plan, hosts) else {
-            return Err(RunError(format!("interface {}: several hosts can't share one", I::NAME)));
+        let Some(shared) = (row.share)(store, plan, hosts) else {
+            return Err(RunError(format!("interface {}: several hosts can't share one", row.name)));
         };
         Ok((Device { ground: Ground::Medium(medium), faults: None, rt: rt.clone() }, shared))
     }
@@ -342,7 +344,8 @@ impl Device {
     }
 
     /// Bare flash: its software is the host's, and so is what it may have known of it.
-    fn bare<I: Interface, P: DevicePort>(
+    fn bare<P: Place>(
+        row: &'static Row,
         port: P,
         kept: KeptFlash,
         clock: Clock,
@@ -351,7 +354,7 @@ impl Device {
         let rt = port.rt().clone();
         let chips = chips(&rt, flash_of(plan), kept.remains, is_modelled(clock, plan))?;
         chips.make_operations_durable();
-        I::start_bare(port, chips.clone(), plan);
+        (front(row)?.start_bare)(port, chips.clone(), plan);
         Ok(Device { ground: Ground::Bare(chips), faults: None, rt })
     }
 
@@ -588,6 +591,12 @@ fn tell_of_dies(faults: &Faults, chips: &[Rc<Chips>]) {
             die -= dies;
         }
     });
+}
+
+/// How the interface starts a device at such a port.
+fn front<P: Place>(row: &'static Row) -> Result<&'static Front<P>, RunError> {
+    let why = || format!("interface {}: its device has no such port", row.name);
+    P::front(row).ok_or_else(|| RunError(why()))
 }
 
 fn flash_of(plan: &Plan) -> &Flash {

@@ -15,7 +15,7 @@ use runtime::{Log, Pool, Rt, STD_CLOCK};
 use wire::Lba;
 
 use crate::device::{Clock, Device, Kept};
-use crate::interfaces::{Block, Dcx, Driver, Fastpath, Interface, Nvme};
+use crate::interfaces::{self, Row};
 use crate::plan::Plan;
 use crate::serve::served;
 use crate::world::{self, RunError};
@@ -116,29 +116,20 @@ impl Disk {
         let capacity = format!("{bytes} B");
         let sets = [("medium.capacity", capacity.as_str()), ("host.memory", "128 MiB")];
         let plan = Plan::open("live", &sets).map_err(RunError::of)?;
-        match interface {
-            Nvme::NAME => Disk::of_plan::<Nvme>(&plan),
-            Dcx::NAME => Disk::of_plan::<Dcx>(&plan),
-            Block::NAME => Disk::of_plan::<Block>(&plan),
-            Fastpath::NAME => Disk::of_plan::<Fastpath>(&plan),
-            _ => {
-                let expected = "expected nvme, dcx, block or fastpath";
-                Err(RunError(format!("interface: found {interface:?}, {expected}")))
-            }
-        }
+        Disk::of_plan(interfaces::by_name(interface).map_err(RunError)?, &plan)
     }
 
     /// The drive of a plan, live.
     ///
     /// # Errors
     /// It does not start, or its medium keeps only stamps.
-    pub fn of_plan<I: Interface>(plan: &Plan) -> Result<Disk, RunError> {
+    pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
-        let plan = served::<I>(plan)?;
+        let plan = served(row, plan)?;
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
             let ready_too = ready.clone();
-            if let Err(error) = run::<I>(&plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {
+            if let Err(error) = run(row, &plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {
                 let _ = ready.send(Err(error));
             }
         });
@@ -174,19 +165,20 @@ impl Drop for Disk {
     }
 }
 
-fn run<I: Interface>(
+fn run(
+    row: &'static Row,
     plan: &Plan,
     orders: Receiver<Order>,
     ready: impl FnOnce(Shape),
 ) -> Result<(), RunError> {
-    let shared = world::shared::<I>(plan)?;
+    let shared = world::shared(row, plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
-    let device = Device::start::<I, _>(shared.device(&rt), kept, Clock::Wall, plan)?;
+    let device = Device::start(row, shared.device(&rt), kept, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let ended = rt.block_on(async {
-        let driver = I::connect(vec![host], plan).await.map_err(RunError::of)?;
+        let driver = row.connect(vec![host], plan).await.map_err(RunError::of)?;
         let disk = driver.disk(0);
         ready(Shape { geometry: disk.geometry(), deallocated: disk.deallocated() });
         let places = Rc::new(Pool::new([(); UNDER_WAY]));

@@ -18,7 +18,7 @@ use wire::Lba;
 use workload::stats::Windows;
 
 use crate::device::{self, Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface, Scsi, spread_options};
+use crate::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
 use crate::plan::Plan;
 use crate::world::{self, RunError};
 
@@ -139,10 +139,9 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
 /// As for [`simulated`].
 pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
     check(plan, hog)?;
-    let shared = world::shared::<Scsi>(plan)?;
+    let shared = world::shared(SCSI, plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device =
-        Device::start::<Scsi, _>(shared.device(&rt), Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let device = Device::start(SCSI, shared.device(&rt), Kept::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let seen = rt.block_on(async {
         let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
@@ -157,7 +156,7 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
 
 /// What is asked of the plan's machine is there.
 fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
-    device::check::<Scsi>(plan)?;
+    device::check(SCSI, plan)?;
     let block = u64::from(plan.medium.contents.block_bytes);
     let refuse = |what: &str, found: String, expected: String| {
         Err(RunError(format!("diskhog: {what}: found {found}, expected {expected}")))

@@ -141,9 +141,7 @@ pub struct Layer {
 }
 
 /// What an engine is made of.
-pub struct Setup<D, P> {
-    /// What it runs against.
-    pub disk: D,
+pub struct Setup<P> {
     /// Where its software costs are spent.
     pub port: P,
     /// What it runs.
@@ -170,7 +168,9 @@ pub struct Setup<D, P> {
 
 struct Engine<D, P> {
     rt: Rt,
-    setup: Setup<D, P>,
+    /// What it runs against.
+    disk: D,
+    setup: Setup<P>,
     source: RefCell<Source>,
     ran: RefCell<Ran>,
     start: Cell<Time>,
@@ -221,7 +221,7 @@ impl Went {
 }
 
 /// Runs one clone of a job to its end.
-pub async fn run<D, P>(rt: &Rt, source: Source, setup: Setup<D, P>) -> Ran
+pub async fn run<D, P>(rt: &Rt, source: Source, disk: D, setup: Setup<P>) -> Ran
 where
     D: BlockDevice + Clone + 'static,
     P: HostPort,
@@ -229,7 +229,7 @@ where
     let begun = rt.now();
     rt.sleep(setup.start_delay).await;
     let depth = setup.job.iodepth.max(1);
-    let shape = setup.disk.geometry();
+    let shape = disk.geometry();
     let engine = Rc::new(Engine {
         rt: rt.clone(),
         ran: RefCell::new(Ran { seen: blank(setup.stages), ..Ran::default() }),
@@ -241,6 +241,7 @@ where
         stopped: Cell::new(false),
         block_bytes: shape.block_bytes,
         command_bytes_max: shape.transfer_bytes_max as usize,
+        disk,
         setup,
     });
     // All or none: a job that its depth does not fit says so once, and does not run at another depth.
@@ -292,10 +293,12 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     /// One for each place of the depth.
     fn buffers(&self, depth: u32) -> Result<Vec<Buffer>, String> {
         let job = &self.setup.job;
-        let bytes = buffer_bytes(job, &self.setup.disk.geometry());
-        (0..depth).map(|_| self.setup.disk.buffer(bytes)).collect::<Result<_, _>>().map_err(|error| {
+        let bytes = buffer_bytes(job, &self.disk.geometry());
+        (0..depth).map(|_| self.disk.buffer(bytes)).collect::<Result<_, _>>().map_err(|error| {
             let name = &job.name;
-            format!("{name}: iodepth={depth} needs as many buffers of {bytes} bytes: {error}: {FEWER}")
+            format!(
+                "{name}: iodepth={depth} needs as many buffers of {bytes} bytes: {error}: {FEWER}"
+            )
         })
     }
 
@@ -372,7 +375,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         ticket: &mut ReadTicket,
         went: &mut Went,
     ) -> Result<(), String> {
-        let disk = &self.setup.disk;
+        let disk = &self.disk;
         let (lba, blocks) = (self.blocks(op.offset_bytes), self.blocks(op.bytes.into()) as u32);
         let bytes = op.bytes as usize;
         let checks = self.setup.checks.as_deref();
@@ -441,7 +444,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         let mut done = 0;
         while done < bytes {
             let (at, part) = self.part(lba, buffer, done, bytes);
-            let read = pin!(self.setup.disk.read(at, part));
+            let read = pin!(self.disk.read(at, part));
             let (_, result) = read.await;
             went.add_journey(&self.rt);
             result.map_err(|error| self.failed(OpKind::Read, error))?;
@@ -461,7 +464,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         let mut done = 0;
         while done < bytes {
             let (at, part) = self.part(lba, buffer, done, bytes);
-            let write = pin!(self.setup.disk.write(at, part, false));
+            let write = pin!(self.disk.write(at, part, false));
             let (_, result) = write.await;
             went.add_journey(&self.rt);
             result.map_err(|error| self.failed(OpKind::Write, error))?;
@@ -563,7 +566,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
         let most = READ_BACK_BYTES / self.block_bytes;
         let (mut from, mut ticket, mut scratch) = (0, ReadTicket::default(), Vec::new());
-        let buffer = match self.setup.disk.buffer(READ_BACK_BYTES as usize) {
+        let buffer = match self.disk.buffer(READ_BACK_BYTES as usize) {
             Ok(buffer) => buffer,
             Err(error) => return self.ran.borrow_mut().fail(format!("read back: {error}")),
         };

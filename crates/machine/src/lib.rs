@@ -11,7 +11,7 @@
 //! let plan = Plan::open("dc-express", &[])?;
 //! let job = "[reads]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n";
 //! let work = Work::parse(Path::new("example.fio"), job, Default::default())?;
-//! let outcome = simulate::<Nvme>(&plan, &work, Options::default())?;
+//! let outcome = simulate(NVME, &plan, &work, Options::default())?;
 //! assert_eq!(outcome.jobs[0].1.seen.read.total.count(), 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -14,7 +14,7 @@ use wire::{BusAddr, Lba};
 use workload::trace::Mapping;
 
 use crate::device::{Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface, Nvme};
+use crate::interfaces::{Driver, Interface, NVME};
 use crate::plan::Plan;
 use crate::work::Work;
 use crate::world::{self, Options, RunError};
@@ -157,7 +157,7 @@ pub fn simulated_read(samples: usize) -> Result<Span, RunError> {
         let job = format!("[r]\nrw=randread\nbs=4k\niodepth=32\nsize=1g\nnumber_ios={reads}\n");
         let work = Work::parse(Path::new("pace"), &job, Mapping::default()).expect("a job");
         let begun = STD_CLOCK.now();
-        world::simulate::<Nvme>(&plan, &work, Options::default())?;
+        world::simulate(NVME, &plan, &work, Options::default())?;
         Ok(STD_CLOCK.now().since(begun))
     };
     let mut spans = Vec::new();
@@ -223,10 +223,10 @@ pub fn driver_costs<I: Interface>(
     at_once: usize,
     rounds: usize,
 ) -> Result<DriverCosts, RunError> {
-    let shared = world::shared::<I>(plan)?;
+    let shared = world::shared(I::ROW, plan)?;
     let (rt, device) = (live(), live());
     let port = shared.device(&device);
-    let _device = Device::start::<I, _>(port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let _device = Device::start(I::ROW, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;

@@ -28,7 +28,7 @@ use address::Address;
 use clients::{Clients, Incoming, Socket, Stream};
 
 use crate::disk::{Client, Disk, Done, Operation, Shape};
-use crate::interfaces::Interface;
+use crate::interfaces::Row;
 use crate::plan::Plan;
 use crate::serve::served;
 use crate::world::RunError;
@@ -44,17 +44,18 @@ const OPTIONS_MAX: u32 = 64;
 ///
 /// # Errors
 /// There is no listening at the address, or the drive does not start.
-pub fn serve<I: Interface>(
+pub fn serve(
+    row: &'static Row,
     plan: &Plan,
     address: &Path,
     say: impl Fn(&str) + Sync,
 ) -> Result<(), RunError> {
     let place = Address::of(address).map_err(RunError)?;
-    let plan = &served::<I>(plan)?;
+    let plan = &served(row, plan)?;
     let socket = Socket::bind(&place).map_err(|error| {
         RunError(format!("{}: {error}, expected a place to listen at", address.display()))
     })?;
-    let disk = Disk::of_plan::<I>(plan)?;
+    let disk = Disk::of_plan(row, plan)?;
     let (clients, mut backoff) = (Clients::default(), Backoff::default());
     say("waiting for clients");
     std::thread::scope(|scope| {

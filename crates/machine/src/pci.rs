@@ -7,7 +7,7 @@ use host::pci::{Function, Message, Rooms, Root, Vectors, enumerate};
 use wire::pci::{BridgeIdentity, Window};
 
 use crate::function::VENDOR;
-use crate::interfaces::Interface;
+use crate::interfaces::Row;
 use crate::plan::Plan;
 use crate::world::RunError;
 
@@ -29,11 +29,16 @@ const DOWNSTREAM: BridgeIdentity = BridgeIdentity { device: 0x0102, port: Some(6
 
 /// Puts the device behind a root port, or several behind the ports of a switch, and enumerates. An interface
 /// whose device is no PCI function stays where it is, at the end of the link.
-pub(crate) async fn bring_up<I: Interface>(buses: &[SimBus], plan: &Plan) -> Result<(), RunError> {
-    let Some(function) = I::function(plan) else { return Ok(()) };
+pub(crate) async fn bring_up(
+    row: &'static Row,
+    buses: &[SimBus],
+    plan: &Plan,
+) -> Result<(), RunError> {
+    let Some(function) = row.function else { return Ok(()) };
+    let function = function(plan);
     let topology = Topology::new();
     let mut port = topology.bridge(on(Fabric::Root(0), 1), ROOT_PORT);
-    let switch = I::members(plan).is_some();
+    let switch = (row.members)(plan).is_some();
     if switch {
         port = topology.bridge(on(Fabric::Behind(port), 0), UPSTREAM);
     }

@@ -22,7 +22,7 @@ use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
 use crate::device::{self, Clock, Device, Kept};
-use crate::interfaces::{Driver, Interface, of_member};
+use crate::interfaces::{Row, of_member};
 use crate::pci;
 use crate::plan::Plan;
 use crate::world::{self, RunError};
@@ -93,14 +93,15 @@ pub struct Failure {
 ///
 /// # Panics
 /// If the plan's medium is no flash: [`check`] comes first.
-pub fn run<I: Interface>(
+pub fn run(
+    row: &'static Row,
     plan: &Plan,
     campaign: Campaign,
     mut progress: impl FnMut(u64),
 ) -> Result<Survived, Failure> {
     let first = campaign.from / EPOCH;
     let end = campaign.from + campaign.cuts;
-    let members = I::members(plan).map_or(1, |array| array.devices);
+    let members = (row.members)(plan).map_or(1, |array| array.devices);
     let fresh = (0..members).map(|number| Kept::to_read(&of_member(plan, number)));
     let fresh: Vec<_> = fresh
         .collect::<Result<_, _>>()
@@ -111,10 +112,10 @@ pub fn run<I: Interface>(
         let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh);
         for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
             progress(cut);
-            drive.live::<I>(false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
+            drive.live(row, false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
         }
         let last = end.min((epoch + 1) * EPOCH) - 1;
-        drive.live::<I>(true).map_err(|what| Failure { cut: last, what })?;
+        drive.live(row, true).map_err(|what| Failure { cut: last, what })?;
         survived.add(&drive.survived);
     }
     Ok(survived)
@@ -124,8 +125,8 @@ pub fn run<I: Interface>(
 ///
 /// # Errors
 /// What the plan lacks.
-pub fn check<I: Interface>(plan: &Plan) -> Result<(), RunError> {
-    device::check::<I>(plan)?;
+pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
+    device::check(row, plan)?;
     let origin = &plan.origin;
     if plan.medium.flash.is_none() {
         let expected = "flash: other media lose nothing with their power";
@@ -191,8 +192,8 @@ impl Epoch<'_> {
 
     /// From power to power: what is there is looked at, and then, unless it is the last time, written
     /// until the power fails.
-    fn live<I: Interface>(&mut self, last: bool) -> Result<(), String> {
-        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once::<I>(last)));
+    fn live(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
+        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(row, last)));
         lived.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -211,13 +212,13 @@ impl Epoch<'_> {
         plan
     }
 
-    fn live_once<I: Interface>(&mut self, last: bool) -> Result<(), String> {
+    fn live_once(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
         let rt = Rt::simulated(None, Log::Off);
         let plan = &self.plan_of_life();
-        let buses = world::buses::<I>(&rt, plan);
+        let buses = world::buses(row, &rt, plan);
         let start = |((number, bus), kept): ((u32, &SimBus), Kept)| {
             let plan = of_member(plan, number);
-            Device::start::<I, _>(bus.device(), kept, Clock::Virtual, &plan)
+            Device::start(row, bus.device(), kept, Clock::Virtual, &plan)
         };
         let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
         let devices: Vec<_> = devices.collect::<Result<_, _>>().map_err(|error| error.0)?;
@@ -241,9 +242,9 @@ impl Epoch<'_> {
         let software = Cell::new(None);
         let was_early = rt.block_on(async {
             let begin = async {
-                pci::bring_up::<I>(&buses, plan).await.map_err(|error| error.0)?;
+                pci::bring_up(row, &buses, plan).await.map_err(|error| error.0)?;
                 let ports = buses.iter().map(|bus| bus.host(0)).collect();
-                let driver = I::connect(ports, plan).await;
+                let driver = row.connect(ports, plan).await;
                 let driver = driver.map_err(|error| error.to_string())?;
                 driver.recover().await?;
                 work.check(&driver.disk_without(work_seed), whole).await?;

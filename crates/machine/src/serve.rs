@@ -10,7 +10,7 @@ use media::contents::Backing;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use crate::device::{self, Clock, Device, Kept};
-use crate::interfaces::Interface;
+use crate::interfaces::Row;
 use crate::plan::Plan;
 use crate::work::Work;
 use crate::world::{Options, Outcome, RunError, drive, journeys, until};
@@ -20,8 +20,9 @@ use crate::world::{Options, Outcome, RunError, drive, journeys, until};
 ///
 /// # Errors
 /// The plan lacks what the interface needs, or its medium keeps only stamps of what clients write.
-pub(crate) fn served<I: Interface>(plan: &Plan) -> Result<Plan, RunError> {
-    device::check::<I>(plan)?;
+pub(crate) fn served(row: &'static Row, plan: &Plan) -> Result<Plan, RunError> {
+    row.check_live().map_err(RunError)?;
+    device::check(row, plan)?;
     plan.for_clients().map_err(RunError::of)
 }
 
@@ -30,19 +31,20 @@ pub(crate) fn served<I: Interface>(plan: &Plan) -> Result<Plan, RunError> {
 ///
 /// # Errors
 /// If there is no listening at this socket, or no medium, or the medium keeps only stamps.
-pub fn over_shared_memory<I: Interface>(
+pub fn over_shared_memory(
+    row: &'static Row,
     plan: &Plan,
     socket: &Path,
     mut connected: impl FnMut(&str),
 ) -> Result<(), RunError> {
-    let plan = &served::<I>(plan)?;
+    let plan = &served(row, plan)?;
     let server = live::Server::bind(socket).map_err(RunError::of)?;
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
     let mut kept = Some(kept);
     loop {
         connected("waiting for a host");
-        let (shared, mut client) = match server.accept(I::register_bytes(plan)) {
+        let (shared, mut client) = match server.accept((row.register_bytes)(plan)) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // A bad client is its own fault; the next may be better.
@@ -53,7 +55,7 @@ pub fn over_shared_memory<I: Interface>(
         connected("a host has connected");
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let held = kept.take().expect("given back by the last host's device");
-        let device = Device::start::<I, _>(shared.device(&rt), held, Clock::Wall, plan)?;
+        let device = Device::start(row, shared.device(&rt), held, Clock::Wall, plan)?;
         match client.welcome() {
             Ok(()) => rt.block_on(until(&rt, || client.is_gone() || device.is_down())),
             Err(error) => connected(&error.to_string()),
@@ -103,15 +105,14 @@ fn numbered(path: &Path, number: usize) -> PathBuf {
 ///
 /// # Errors
 /// If there is no listening at one of the sockets, or no medium, or the interface is no PCI function.
-pub fn over_vfio_user<I: Interface>(
+pub fn over_vfio_user(
+    row: &'static Row,
     plan: &Plan,
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    let plan = &served::<I>(plan)?;
-    let Some(function) = I::function(plan) else {
-        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
-    };
+    let plan = &served(row, plan)?;
+    let function = row.served_function(plan).map_err(RunError)?;
     let mut doors = Vec::new();
     for (number, socket) in sockets.iter().enumerate() {
         let plan = plan_of(plan, number);
@@ -125,7 +126,7 @@ pub fn over_vfio_user<I: Interface>(
         for (socket, server, kept, plan) in doors {
             let (function, say) = (&function, &say);
             let serving = std::thread::Builder::new().spawn_scoped(scope, move || {
-                serve_socket::<I>(&plan, &server, function, kept, |what| say(socket, what));
+                serve_socket(row, &plan, &server, function, kept, |what| say(socket, what));
             });
             if let Err(error) = serving {
                 say(socket, &format!("no client is served: a thread for it: {error}"));
@@ -164,7 +165,8 @@ pub(crate) fn tell_end(ended: Ended, say: &impl Fn(&str)) {
 }
 
 /// One client after another. While there is none, nothing runs.
-fn serve_socket<I: Interface>(
+fn serve_socket(
+    row: &'static Row,
     plan: &Plan,
     server: &vfio_user::Server,
     function: &Function,
@@ -181,7 +183,7 @@ fn serve_socket<I: Interface>(
         let served = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("device".into());
             let thread = thread.spawn_scoped(scope, || {
-                device::<I>(plan, end, taken().expect("it was put there for this thread"))
+                device(row, plan, end, taken().expect("it was put there for this thread"))
             })?;
             let ended = session.run(server);
             Ok::<_, io::Error>((thread.join(), ended))
@@ -214,7 +216,8 @@ fn serve_socket<I: Interface>(
 
 /// The life of a device for one client: from reset to reset, until the client has gone. What it leaves, and
 /// whether all of that is in the file; if not it is still noted, and goes there when that can be written.
-fn device<I: Interface>(
+fn device(
+    row: &'static Row,
     plan: &Plan,
     end: DeviceEnd,
     mut kept: Kept,
@@ -222,7 +225,7 @@ fn device<I: Interface>(
     let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut port = end.port(&rt);
     loop {
-        let device = Device::start::<I, _>(port.clone(), kept, Clock::Wall, plan)?;
+        let device = Device::start(row, port.clone(), kept, Clock::Wall, plan)?;
         let why = rt.block_on(race(port.attend(), device.link_down(&rt)));
         kept = device.switch_off();
         match why {
@@ -243,14 +246,13 @@ fn device<I: Interface>(
 ///
 /// # Errors
 /// As for any run, and if there is no socket to be had.
-pub fn in_one_thread<I: Interface>(
+pub fn in_one_thread(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    let Some(function) = I::function(plan) else {
-        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
-    };
+    let function = row.served_function(plan).map_err(RunError)?;
     let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
     let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
@@ -268,13 +270,13 @@ pub fn in_one_thread<I: Interface>(
         let Ok(end) = take.recv() else {
             return Err(RunError("the client and its server do not understand each other".into()));
         };
-        let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+        let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
         let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
         // A client resets the device before it uses it: the executor is then another.
         let (mut rt, mut kept) = (executor(), Kept::to_read(plan)?);
         let mut port = end.port(&rt);
         loop {
-            let device = Device::start::<I, _>(port.clone(), kept, Clock::Wall, plan)?;
+            let device = Device::start(row, port.clone(), kept, Clock::Wall, plan)?;
             let connected = until(&rt, || connecting.is_finished());
             if let Either::Second(()) = rt.block_on(race(port.attend(), connected)) {
                 break;
@@ -286,7 +288,7 @@ pub fn in_one_thread<I: Interface>(
         let connection = connecting.join().expect("connecting does not panic");
         let host = connection.map_err(RunError::of)?.host(&rt);
         let ports = |_, _| host.clone();
-        let work = drive::<I, _>(&rt, plan, work, &options, &ports, &|_| ());
+        let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
         let ran = match rt.block_on(race(work, port.attend())) {
             Either::First(told) => told,
             Either::Second(_) => Err(RunError("the device was told to stop".into())),

@@ -10,7 +10,7 @@ use bus::vfio_user::{self, DeviceEnd, Function, VfioUserError, Why};
 use runtime::{Log, Rt, STD_CLOCK};
 
 use crate::device::{Device, Kept};
-use crate::interfaces::{Interface, Shared};
+use crate::interfaces::{Row, Shared};
 use crate::plan::Plan;
 use crate::serve::{next_client, served, tell_end};
 use crate::world::{RunError, until};
@@ -25,15 +25,14 @@ type Come = (u16, DeviceEnd, Sender<()>);
 /// # Errors
 /// If there is no listening at one of the sockets, or no medium; if there are too many sockets, the interface
 /// is not NVMe, or the plan has faults.
-pub fn to_all<I: Interface>(
+pub fn to_all(
+    row: &'static Row,
     plan: &Plan,
     sockets: &[PathBuf],
     say: impl Fn(&Path, &str) + Sync,
 ) -> Result<(), RunError> {
-    let plan = &served::<I>(plan)?;
-    let Some(function) = I::function(plan) else {
-        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
-    };
+    let plan = &served(row, plan)?;
+    let function = row.served_function(plan).map_err(RunError)?;
     let most = usize::from(CONTROLLERS_MAX);
     if sockets.len() > most {
         let found = sockets.len();
@@ -51,7 +50,7 @@ pub fn to_all<I: Interface>(
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let (device, shared) = Device::share::<I>(&rt, kept, plan, sockets.len() as u16)?;
+    let (device, shared) = Device::share(row, &rt, kept, plan, sockets.len() as u16)?;
     let (give, take) = channel();
     std::thread::scope(|scope| {
         for (number, (socket, server)) in (1..).zip(sockets.iter().zip(&servers)) {

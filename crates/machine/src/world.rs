@@ -10,7 +10,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bus::HostPort;
 use bus::link::Way;
 use bus::sim::{SimBus, SimHost, SimSpec};
 use runtime::{Dice, Either, Log, Rt, Span, race};
@@ -18,7 +17,7 @@ use workload::job::Job;
 
 use crate::device::{self, Clock, Device, FlashSeen, Kept};
 use crate::engine::{Hold, Progress, Ran};
-use crate::interfaces::{Driver, Interface};
+use crate::interfaces::{Connected, Interface, Row, Side};
 use crate::pci;
 use crate::plan::Plan;
 use crate::series::{Look, Recorder, TimeSeries};
@@ -137,18 +136,19 @@ impl RunError {
 }
 
 /// Runs work in virtual time.
-pub fn simulate<I: Interface>(
+pub fn simulate(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    device::check::<I>(plan)?;
-    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), options.log.clone());
+    device::check(row, plan)?;
+    let rt = Rt::simulated(Some(journeys(row, plan, 0)), options.log.clone());
     if let Some(seed) = options.shuffle {
         rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
     }
-    let buses = buses::<I>(&rt, plan);
-    let devices = simulated_devices::<I>(&rt, &buses, plan)?;
+    let buses = buses(row, &rt, plan);
+    let devices = simulated_devices(row, &rt, &buses, plan)?;
     let ports = |member: usize, number| buses[member].host(core(plan, number));
     let busy = || (0..plan.host.cores).map(|core| buses[0].core_busy(core)).collect();
     let beside = |look: &mut Look| {
@@ -156,8 +156,8 @@ pub fn simulate<I: Interface>(
         look.cores = Some(busy());
     };
     let ran = rt.block_on(async {
-        pci::bring_up::<I>(&buses, plan).await?;
-        drive::<I, _>(&rt, plan, work, &options, &ports, &beside).await
+        pci::bring_up(row, &buses, plan).await?;
+        drive(row, &rt, plan, work, &options, &ports, &beside).await
     });
     let busy = Busy {
         of: rt.now().since(runtime::Time::ZERO),
@@ -199,12 +199,13 @@ fn leave(devices: Vec<Device>, plan: &Plan) -> Result<(), RunError> {
 }
 
 /// A device on a modelled bus.
-pub(crate) fn simulated_device<I: Interface>(
+pub(crate) fn simulated_device(
+    row: &'static Row,
     rt: &Rt,
     bus: &SimBus,
     plan: &Plan,
 ) -> Result<Device, RunError> {
-    let device = Device::start::<I, _>(bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
+    let device = Device::start(row, bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
     if let Some(faults) = device.faults().cloned() {
         let (rt, bus) = (rt.clone(), bus.clone());
         rt.clone().spawn(async move {
@@ -237,13 +238,14 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
     cores: u32,
     body: impl AsyncFnOnce(&Rt, &SimBus, I::Driver<SimHost>) -> T,
 ) -> Result<T, RunError> {
-    device::check::<I>(plan)?;
-    let rt = Rt::simulated(Some(journeys::<I>(plan, 0)), log);
-    let buses = buses::<I>(&rt, plan);
-    let _devices = simulated_devices::<I>(&rt, &buses, plan)?;
+    let row = I::ROW;
+    device::check(row, plan)?;
+    let rt = Rt::simulated(Some(journeys(row, plan, 0)), log);
+    let buses = buses(row, &rt, plan);
+    let _devices = simulated_devices(row, &rt, &buses, plan)?;
     let done = rt.block_on(async {
-        pci::bring_up::<I>(&buses, plan).await?;
-        let own = (0..I::own_cores(plan)).map(|own| plan.host.cores + own);
+        pci::bring_up(row, &buses, plan).await?;
+        let own = (0..(row.own_cores)(plan)).map(|own| plan.host.cores + own);
         let cores: Vec<_> = (0..cores).chain(own).collect();
         let ports = buses.iter().flat_map(|bus| cores.iter().map(|core| bus.host(*core)));
         let driver = I::connect(ports.collect(), plan).await.map_err(RunError::of)?;
@@ -261,16 +263,16 @@ fn core(plan: &Plan, number: usize) -> u32 {
     }
 }
 
-pub(crate) fn sim_spec<I: Interface>(plan: &Plan) -> SimSpec {
+pub(crate) fn sim_spec(row: &'static Row, plan: &Plan) -> SimSpec {
     let mut spec = plan.sim_spec();
-    spec.register_bytes = I::register_bytes(plan);
-    spec.masks = I::MASKS;
-    spec.cores += I::own_cores(plan);
-    I::adjust(plan, &mut spec);
+    spec.register_bytes = (row.register_bytes)(plan);
+    spec.masks = row.masks;
+    spec.cores += (row.own_cores)(plan);
+    (row.adjust)(plan, &mut spec);
     // What another interface of the plan's would spend has no stage here.
-    let of_array = if I::members(plan).is_some() { host::array::COSTS } else { &[] };
-    spec.host_costs.retain(|cost| I::STAGES.contains(&cost.name) || of_array.contains(&cost.name));
-    spec.device_costs.retain(|cost| I::STAGES.contains(&cost.name));
+    let of_array = if (row.members)(plan).is_some() { host::array::COSTS } else { &[] };
+    spec.host_costs.retain(|cost| row.stages.contains(&cost.name) || of_array.contains(&cost.name));
+    spec.device_costs.retain(|cost| row.stages.contains(&cost.name));
     spec
 }
 
@@ -309,7 +311,8 @@ impl Told {
 
 /// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by
 /// its number; `beside` adds to a look what the world knows beside the driver.
-pub(crate) async fn drive<I: Interface, P: HostPort>(
+pub(crate) async fn drive<P: Side>(
+    row: &'static Row,
     rt: &Rt,
     plan: &Plan,
     work: &Work,
@@ -317,18 +320,18 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     port: &dyn Fn(usize, usize) -> P,
     beside: &dyn Fn(&mut Look),
 ) -> Result<Told, RunError> {
-    let own = (0..I::own_cores(plan) as usize).map(|own| OWN_CORES + own);
+    let own = (0..(row.own_cores)(plan) as usize).map(|own| OWN_CORES + own);
     let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
-    let members = I::members(plan).map_or(1, |array| array.devices as usize);
+    let members = (row.members)(plan).map_or(1, |array| array.devices as usize);
     let ports = (0..members).flat_map(|member| each.iter().map(move |number| (member, *number)));
     let ports = ports.map(|(member, number)| port(member, number)).collect();
     let port = &|number| port(0, number);
-    let driver = I::connect(ports, plan).await.map_err(RunError::of)?;
+    let driver = row.connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
     let watched =
         Watched { hold: hold.clone(), series: series.clone(), tape: options.tape.clone() };
-    let work = run_groups::<I, P>(rt, plan, work, options, &driver, port, watched);
+    let work = run_groups(row, rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
         let memory = port(0).arena().clone();
@@ -347,7 +350,7 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
     };
     let mut told = match &hold {
         None => work.await?,
-        Some(hold) => under_resets::<I, P>(rt, &driver, options, hold, work).await?,
+        Some(hold) => under_resets(rt, &driver, options, hold, work).await?,
     };
     told.software = driver.software();
     told.notes.extend(driver.notes());
@@ -359,9 +362,9 @@ pub(crate) async fn drive<I: Interface, P: HostPort>(
 }
 
 /// Work, with resets of the device under it.
-async fn under_resets<I: Interface, P: HostPort>(
+async fn under_resets<P: Side>(
     rt: &Rt,
-    driver: &I::Driver<P>,
+    driver: &Connected<P>,
     options: &Options,
     hold: &Hold,
     work: impl Future<Output = Result<Told, RunError>>,

@@ -8,7 +8,9 @@ mod common;
 use bus::link::Way;
 use common::{clean, only, plan, simulate_by, work};
 use host::BlockDevice;
-use machine::interfaces::{Array, Driver, HostFlash, Interface, Nvme};
+use machine::interfaces::{
+    Array, Driver, HOST_FLASH_ARRAY, Interface, NVME, NVME_ARRAY, Nvme, Row,
+};
 use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign};
 use machine::world::{self, Options};
@@ -45,16 +47,16 @@ fn what_is_written_comes_back_in_both_worlds() {
         let (modelled, work) = (flash(array, &[]), work(MIXED));
         let outcomes = match number {
             0 => [
-                simulate_by::<Array<Nvme>>(&modelled, &work, Options::default()),
+                simulate_by(NVME_ARRAY, &modelled, &work, Options::default()),
                 clean(
-                    world::live_in_threads::<Array<Nvme>>(&live, &work, Options::default())
+                    world::live_in_threads(NVME_ARRAY, &live, &work, Options::default())
                         .expect("a run"),
                 ),
             ],
             _ => [
-                simulate_by::<Array<HostFlash>>(&modelled, &work, Options::default()),
+                simulate_by(HOST_FLASH_ARRAY, &modelled, &work, Options::default()),
                 clean(
-                    world::live_in_threads::<Array<HostFlash>>(&live, &work, Options::default())
+                    world::live_in_threads(HOST_FLASH_ARRAY, &live, &work, Options::default())
                         .expect("a run"),
                 ),
             ],
@@ -71,7 +73,7 @@ fn what_is_written_comes_back_in_both_worlds() {
 fn the_same_seed_gives_the_same_run() {
     let events = |seed| {
         let plan = flash(&parity(), &[("run.seed", seed)]);
-        let outcome = simulate_by::<Array<HostFlash>>(&plan, &work(MIXED), Options::default());
+        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(MIXED), Options::default());
         (outcome.timed_events, only(&outcome).elapsed)
     };
     assert_eq!(events("7"), events("7"));
@@ -84,7 +86,7 @@ fn controllers_are_reset_under_work() {
         let plan = flash(&array, &[("medium.pace", "immediate")]);
         let options = Options { resets: 2, ..Options::default() };
         let longer = MIXED.replace("1536k", "6m");
-        let outcome = world::live_in_one_thread::<Array<Nvme>>(&plan, &work(&longer), options);
+        let outcome = world::live_in_one_thread(NVME_ARRAY, &plan, &work(&longer), options);
         let outcome = clean(outcome.expect("a run"));
         assert_eq!(outcome.resets, 2);
         assert!(only(&outcome).blocks_verified > 200);
@@ -99,7 +101,7 @@ fn the_link_above_the_switch_is_the_hosts() {
         let sets = [("medium.flash.channels", "4"), ("link.lanes", "1"), ("medium.keep", "stamps")];
         let plan = flash(&array, &sets);
         let job = "[w]\nrw=write\nbs=24k\nsize=4m\niodepth=16\n";
-        let outcome = simulate_by::<Array<Nvme>>(&plan, &work(job), Options::default());
+        let outcome = simulate_by(NVME_ARRAY, &plan, &work(job), Options::default());
         let busy = outcome.busy.as_ref().expect("simulated");
         assert!(busy.down < busy.of, "{lanes}");
         only(&outcome).measured
@@ -129,11 +131,11 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
         let array = striped().replace("\"free\"", &format!("\"{agreed}\""));
         let plan = flash(&array, &[("medium.keep", "stamps")]);
         let job = "[w]\nrw=randwrite\nbs=24k\niodepth=4\nsize=100%\nio_size=24m\nnorandommap=1\n";
-        let outcome = simulate_by::<Array<HostFlash>>(&plan, &work(job), Options::default());
+        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(job), Options::default());
         let software = outcome.flash.and_then(|seen| seen.software).expect("the host tells");
         assert!(software.counters.collected > 0, "{agreed}");
         begun.push((software.counters.collected, outcome.timed_events));
-        let said = world::simulate::<Array<Nvme>>(&plan, &work(MIXED), Options::default()).err();
+        let said = world::simulate(NVME_ARRAY, &plan, &work(MIXED), Options::default()).err();
         let said = said.map(|error| error.to_string());
         assert_eq!(said.is_some(), agreed != "free", "by nvme nobody can agree: {said:?}");
     }
@@ -142,10 +144,10 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
 
 /// Every operation's time is that of the commands that it waited for, and of the array's own waits: what no
 /// stage explains is nothing.
-fn explained<I: Interface>(array: &str, job: &str) -> Vec<(&'static str, f64)> {
+fn explained(row: &'static Row, array: &str, job: &str) -> Vec<(&'static str, f64)> {
     let plan = flash(array, &[("medium.keep", "stamps")]);
-    let outcome = simulate_by::<I>(&plan, &work(job), Options::default());
-    let mut stages: Vec<_> = I::STAGES.iter().map(|name| (*name, 0.0)).collect();
+    let outcome = simulate_by(row, &plan, &work(job), Options::default());
+    let mut stages: Vec<_> = row.stages.iter().map(|name| (*name, 0.0)).collect();
     for (kind, breakdown) in &only(&outcome).seen.breakdowns {
         let mean = breakdown.mean();
         if mean.count == 0 {
@@ -167,8 +169,8 @@ fn what_an_operation_waits_for_is_told_by_stage() {
     let of = |stages: &[(&str, f64)], name| stages.iter().find(|stage| stage.0 == name).unwrap().1;
     let journal = table(3, "parity", ", journal = 4");
     for array in [striped(), parity(), table(4, "parity", ", out = 2"), journal] {
-        let nvme = explained::<Array<Nvme>>(&array, job);
-        let closer = explained::<Array<HostFlash>>(&array, job);
+        let nvme = explained(NVME_ARRAY, &array, job);
+        let closer = explained(HOST_FLASH_ARRAY, &array, job);
         for stages in [nvme, closer] {
             assert_eq!(of(&stages, "journal wait") > 0.0, array.contains("journal"), "{stages:?}");
             assert!(of(&stages, "flush") > 0.0, "{array}: {stages:?}");
@@ -178,12 +180,12 @@ fn what_an_operation_waits_for_is_told_by_stage() {
     }
 }
 
-fn survives<I: Interface>(array: &str, seed: u64) {
+fn survives(row: &'static Row, array: &str, seed: u64) {
     let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
     let plan = flash(array, &[]);
-    power_cuts::check::<I>(&plan).unwrap_or_else(|error| panic!("{error}"));
+    power_cuts::check(row, &plan).unwrap_or_else(|error| panic!("{error}"));
     let campaign = Campaign { seed, from: 0, cuts };
-    let survived = power_cuts::run::<I>(&plan, campaign, |_| ());
+    let survived = power_cuts::run(row, &plan, campaign, |_| ());
     let survived = survived.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     assert_eq!(survived.cuts, cuts);
     assert!(survived.writes > 0 && survived.blocks > cuts, "{survived:?}");
@@ -191,9 +193,9 @@ fn survives<I: Interface>(array: &str, seed: u64) {
 
 #[test]
 fn what_was_flushed_outlives_the_power_of_all_members_and_with_a_parity_one_of_them() {
-    survives::<Array<Nvme>>(&striped(), 1);
-    survives::<Array<Nvme>>(&parity(), 2);
-    survives::<Array<HostFlash>>(&parity(), 3);
+    survives(NVME_ARRAY, &striped(), 1);
+    survives(NVME_ARRAY, &parity(), 2);
+    survives(HOST_FLASH_ARRAY, &parity(), 3);
 }
 
 /// A member is missing from the beginning, or from some cut on and back every other time with what it had
@@ -201,10 +203,10 @@ fn what_was_flushed_outlives_the_power_of_all_members_and_with_a_parity_one_of_t
 #[test]
 fn with_a_journal_what_was_flushed_outlives_the_power_and_a_member() {
     let missing = table(3, "parity", ", journal = 8, out = 1");
-    survives::<Array<Nvme>>(&missing, 4);
-    survives::<Array<HostFlash>>(&missing, 5);
-    survives::<Array<Nvme>>(&table(3, "parity", ", journal = 8"), 6);
-    survives::<Array<HostFlash>>(&table(3, "parity", ", journal = 8"), 7);
+    survives(NVME_ARRAY, &missing, 4);
+    survives(HOST_FLASH_ARRAY, &missing, 5);
+    survives(NVME_ARRAY, &table(3, "parity", ", journal = 8"), 6);
+    survives(HOST_FLASH_ARRAY, &table(3, "parity", ", journal = 8"), 7);
 }
 
 /// The same without a journal: blocks that nobody wrote are found changed.
@@ -212,7 +214,7 @@ fn with_a_journal_what_was_flushed_outlives_the_power_and_a_member() {
 fn without_a_journal_a_member_that_is_missing_leaves_the_write_hole_open() {
     let plan = flash(&table(3, "parity", ", out = 1"), &[]);
     let campaign = Campaign { seed: 8, from: 0, cuts: 20 };
-    let failure = power_cuts::run::<Array<Nvme>>(&plan, campaign, |_| ());
+    let failure = power_cuts::run(NVME_ARRAY, &plan, campaign, |_| ());
     assert!(failure.is_err(), "no cut fell between data and parity: {failure:?}");
 }
 
@@ -234,7 +236,7 @@ fn what_an_array_cannot_be_is_said() {
         format!("{origin}: array.chunk: expected at most device.mdts, which is 4 KiB")
     );
     let plan = flash(&parity(), &[]);
-    let one = world::simulate::<Nvme>(&plan, &work(MIXED), Options::default());
+    let one = world::simulate(NVME, &plan, &work(MIXED), Options::default());
     assert_eq!(
         one.err().map(|error| error.to_string()),
         Some(format!(

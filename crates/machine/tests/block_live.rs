@@ -19,7 +19,7 @@ use common::{Folder, clean, doorbell, only, operations, plan, said, work};
 use device::block::Front;
 use host::{BlockDevice, Kind};
 use machine::engine::Progress;
-use machine::interfaces::{Block, Driver, Interface, block_options};
+use machine::interfaces::{BLOCK, Block, Driver, Interface, Row, block_options};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome, RunError};
@@ -34,10 +34,10 @@ static TURN: Mutex<()> = Mutex::new(());
 const SMALL: [(&str, &str); 3] =
     [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
 
-type World = fn(&Plan, &Work, Options) -> Result<Outcome, RunError>;
+type World = fn(&'static Row, &Plan, &Work, Options) -> Result<Outcome, RunError>;
 
-const ONE_THREAD: World = world::live_in_one_thread::<Block>;
-const THREADS: World = world::live_in_threads::<Block>;
+const ONE_THREAD: World = world::live_in_one_thread;
+const THREADS: World = world::live_in_threads;
 
 /// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
 /// how many resets came under the work.
@@ -49,7 +49,7 @@ fn verified(world: World, more: &[(&str, &str)], depth: u32, ios: u32, resets: u
     );
     let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
     let options = Options { resets, ..Options::default() };
-    let outcome = world(&plan("live", &sets), &work(&job), options);
+    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), options);
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
     let verified = only(&outcome).blocks_verified;
     assert!(verified > u64::from(ios) / 4, "{sets:?}, {depth}: only {verified} blocks verified");
@@ -103,7 +103,7 @@ fn at_length(world: World) {
         (all / 1600).max(1)
     );
     let sets: Vec<_> = SMALL.iter().chain(&[("run.breakdown_sample", "64")]).copied().collect();
-    let outcome = world(&plan("live", &sets), &work(&job), Options::default());
+    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), Options::default());
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
     let done: u64 = outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum();
     let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
@@ -291,7 +291,7 @@ fn a_device_that_is_killed_is_reported() {
         );
         let options = Options { progress: told, ..Options::default() };
         let plan = plan("live", &SMALL);
-        let outcome = world::live_over_socket::<Block>(&plan, &work(&job), options, &socket);
+        let outcome = world::live_over_socket(BLOCK, &plan, &work(&job), options, &socket);
         outcome.map(|outcome| (only(&outcome).errors(), only(&outcome).messages.join("\n")))
     });
     while progress.operations() < 200 && !host.is_finished() {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{clean, only, plan, simulate_by, work};
-use machine::interfaces::{HostFlash, Interface, Nvme};
+use machine::interfaces::{HostFlash, Interface, NVME};
 use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign};
 use machine::work::Work;
@@ -28,7 +28,7 @@ fn bridged(sets: &[(&str, &str)]) -> Plan {
 
 /// The median of a kind.
 fn median_ns(plan: &Plan, work: &Work, kind: OpKind) -> u64 {
-    let outcome = simulate_by::<Nvme>(plan, work, Options::default());
+    let outcome = simulate_by(NVME, plan, work, Options::default());
     let total = &only(&outcome).seen.of(kind).total;
     total.percentile_ns(50_000)
 }
@@ -36,13 +36,13 @@ fn median_ns(plan: &Plan, work: &Work, kind: OpKind) -> u64 {
 #[test]
 fn what_is_written_comes_back_while_every_controller_collects() {
     for sets in [&[][..], &[("medium.bridge.queue", "1")], &[("medium.keep", "stamps")]] {
-        let outcome = simulate_by::<Nvme>(&bridged(sets), &work(MIXED), Options::default());
+        let outcome = simulate_by(NVME, &bridged(sets), &work(MIXED), Options::default());
         assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
         let software = outcome.flash.and_then(|seen| seen.software).expect("their software tells");
         assert_eq!(software.good_units % 3, 0, "three controllers: {software:?}");
     }
     let live = bridged(&[("medium.pace", "immediate")]);
-    let outcome = world::live_in_one_thread::<Nvme>(&live, &work(MIXED), Options::default());
+    let outcome = world::live_in_one_thread(NVME, &live, &work(MIXED), Options::default());
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
     assert!(only(&outcome).blocks_verified > 2_000);
 }
@@ -66,7 +66,7 @@ fn a_bridge_adds_two_conversions_and_the_way_over_a_link() {
 fn each_controller_has_a_processor_of_its_own() {
     let random = "[r]\nrw=randread\nbs=512\niodepth=64\nsize=1m\nnumber_ios=1024\n";
     let sets = [("medium.bridge.command", "100 us"), ("medium.bridge.conversion", "100 ns")];
-    let outcome = simulate_by::<Nvme>(&bridged(&sets), &work(random), Options::default());
+    let outcome = simulate_by(NVME, &bridged(&sets), &work(random), Options::default());
     let ran = only(&outcome);
     let rate = ran.seen.of(OpKind::Read).iops(ran.measured);
     // 10,000 a second by each of three.
@@ -91,7 +91,7 @@ fn one_command_at_a_time_is_slower_than_many() {
 fn nothing_that_was_flushed_is_lost_behind_a_bridge() {
     for (seed, sets) in [(1, &[][..]), (2, &[("medium.flash.cache", "volatile")])] {
         let campaign = Campaign { seed, from: 0, cuts: 3 };
-        let survived = power_cuts::run::<Nvme>(&bridged(sets), campaign, |_| {});
+        let survived = power_cuts::run(NVME, &bridged(sets), campaign, |_| {});
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
         assert!(survived.writes > 100 && survived.blocks > 500, "{sets:?}: {survived:?}");
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use machine::diskhog::{self, Hog};
-use machine::interfaces::Scsi;
+use machine::interfaces::SCSI;
 use machine::plan::{POLICIES, Plan};
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -48,9 +48,9 @@ fn every_policy_keeps_data_in_both_worlds() {
     for (policy, _) in POLICIES {
         let plan = plan("vortex", policy);
         let options = Options::default();
-        assert_clean(&world::simulate::<Scsi>(&plan, &verified(), options).unwrap(), policy);
+        assert_clean(&world::simulate(SCSI, &plan, &verified(), options).unwrap(), policy);
         let options = Options { resets: 3, ..Options::default() };
-        let live = world::live_in_one_thread::<Scsi>(&plan, &verified(), options).unwrap();
+        let live = world::live_in_one_thread(SCSI, &plan, &verified(), options).unwrap();
         assert_clean(&live, policy);
         assert_eq!(live.resets, 3, "{policy}");
     }
@@ -63,7 +63,7 @@ fn a_reset_finds_every_policys_queues_full() {
         for depth in ["1", "16"] {
             let plan = deep("vortex", policy, depth);
             let options = Options { resets: 3, ..Options::default() };
-            let ran = world::simulate::<Scsi>(&plan, &verified(), options).unwrap();
+            let ran = world::simulate(SCSI, &plan, &verified(), options).unwrap();
             assert_clean(&ran, policy);
             assert_eq!(ran.resets, 3, "{policy}, {depth} deep");
         }
@@ -74,7 +74,7 @@ fn a_reset_finds_every_policys_queues_full() {
 fn disks_keep_data() {
     let sets = [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB")];
     let plan = Plan::open("vortex-disks", &sets).unwrap();
-    let outcome = world::simulate::<Scsi>(&plan, &verified(), Options::default()).unwrap();
+    let outcome = world::simulate(SCSI, &plan, &verified(), Options::default()).unwrap();
     assert_clean(&outcome, "disks");
 }
 

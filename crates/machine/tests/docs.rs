@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use machine::interfaces::{Interface, Nvme};
+use machine::interfaces::{Interface, NVME, Nvme};
 use machine::plan::{Plan, built_in};
 use machine::work::Work;
 use machine::world::{Options, simulate};
@@ -115,7 +115,7 @@ fn walk(plan: &str) -> String {
     let log = Log::kept();
     let work = Work::parse(&path, &job, Mapping::default()).expect("a job");
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = simulate::<Nvme>(&plan, &work, options).expect("a run");
+    let outcome = simulate(NVME, &plan, &work, options).expect("a run");
 
     let mean = outcome.jobs[0].1.seen.breakdowns[&OpKind::Read].mean();
     let mut rows: Vec<(u64, String)> = Vec::new();

@@ -14,7 +14,7 @@ use machine::fastpath::{
     Client, Direction, Drive, Error, Handle, Refusal, Request, STAGING_BYTES, Service, Status,
     Transfer,
 };
-use machine::interfaces::{Fastpath, Interface};
+use machine::interfaces::{FASTPATH, Fastpath, Interface};
 use machine::plan::Plan;
 use machine::world::Options;
 use wire::BusAddr;
@@ -268,7 +268,7 @@ fn a_function_has_its_stage() {
     let word = format!("aes-xts:{KEY}");
     for (word, ns) in [("none", 0), ("crc32c", 8 * 512), (&word, 8 * 512)] {
         let plan = plan("fastpath", &[("fastpath.function", word)]);
-        let outcome = simulate_by::<Fastpath>(&plan, &job, Options::default());
+        let outcome = simulate_by(FASTPATH, &plan, &job, Options::default());
         let place = Fastpath::STAGES.iter().position(|stage| *stage == "function").unwrap();
         let shares = shares(only(&outcome), OpKind::Write);
         assert_eq!(shares.stages_ps[place], f64::from(ns) * 1000.0, "{word}");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{operations, plan, work};
-use machine::interfaces::{Dcx, Interface, Nvme};
+use machine::interfaces::{DCX, Interface, NVME, Nvme, Row};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use runtime::{Entry, Log, Span, Time};
@@ -32,15 +32,15 @@ struct Seen {
     log: Vec<Entry>,
 }
 
-fn run_by<I: Interface>(plan: &Plan, job: &str) -> Seen {
+fn run_by(row: &'static Row, plan: &Plan, job: &str) -> Seen {
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = world::simulate::<I>(plan, &work(job), options);
+    let outcome = world::simulate(row, plan, &work(job), options);
     Seen { outcome: outcome.unwrap_or_else(|error| panic!("{error}")), log: log.entries() }
 }
 
 fn run(faults: &str, job: &str) -> Seen {
-    run_by::<Nvme>(&faulty(faults, &[]), job)
+    run_by(NVME, &faulty(faults, &[]), job)
 }
 
 impl Seen {
@@ -80,7 +80,7 @@ impl Seen {
 
 #[test]
 fn a_plan_without_faults_runs_as_ever() {
-    let plain = run_by::<Nvme>(&faulty("[]", &[]), READS);
+    let plain = run_by(NVME, &faulty("[]", &[]), READS);
     let never = run(r#"[{ name = "x", what = "drop", nth = 1000 }]"#, READS);
     assert!(plain.outcome.faults.is_empty() && never.struck() == 0);
     assert_eq!(plain.outcome.timed_events, never.outcome.timed_events);
@@ -218,7 +218,7 @@ fn a_medium_that_is_stuck_for_ever_is_given_up_and_nobody_hangs() {
 fn a_lost_interrupt_is_found_by_the_watchdog() {
     let fault = r#"[{ name = "x", what = "lost-interrupt", nth = 4 }]"#;
     let plan = faulty(fault, &[("host.completion", "interrupt")]);
-    let seen = run_by::<Nvme>(&plan, READS);
+    let seen = run_by(NVME, &plan, READS);
     assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!(seen.count("host", "lost-interrupt"), 1);
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (0, 0));
@@ -256,7 +256,7 @@ fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
     let faults = r#"[{ name = "a", what = "delay", span = "3 us", one_in = 20 },
         { name = "b", what = "reorder", behind = 2, span = "10 us", one_in = 30 },
         { name = "c", what = "hang", one_in = 150 }]"#;
-    let with = |seed| run_by::<Nvme>(&faulty(faults, &[("run.seed", seed)]), MANY).log;
+    let with = |seed| run_by(NVME, &faulty(faults, &[("run.seed", seed)]), MANY).log;
     assert_eq!(with("1"), with("1"));
     let struck = |log: Vec<Entry>| -> Vec<(Time, u64)> {
         log.iter().filter(|entry| entry.who == "fault").map(|e| (e.at, e.a)).collect()
@@ -266,7 +266,7 @@ fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
 
 #[test]
 fn dc_express_is_struck_too() {
-    let by_dcx = |faults: &str, sets: &[(&str, &str)]| run_by::<Dcx>(&faulty(faults, sets), READS);
+    let by_dcx = |faults: &str, sets: &[(&str, &str)]| run_by(DCX, &faulty(faults, sets), READS);
     let plain = by_dcx("[]", &[]);
     let usual = plain.latencies(OpKind::Read).1;
     let delayed = by_dcx(r#"[{ name = "x", what = "delay", span = "50 us", nth = 6 }]"#, &[]);
@@ -294,8 +294,8 @@ fn live_devices_are_struck_too() {
         "live",
         &[&sets[..], &[("host.memory", "16 MiB"), ("host.queue_depth", "32")]].concat(),
     );
-    for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
-        let outcome = run(&plan, &work(MANY), Options::default());
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let outcome = run(NVME, &plan, &work(MANY), Options::default());
         let outcome = common::clean(outcome.unwrap_or_else(|error| panic!("{error}")));
         assert_eq!(operations(common::only(&outcome)), 400);
         let struck: Vec<u64> = outcome.faults.iter().map(|(_, struck)| *struck).collect();
@@ -312,15 +312,15 @@ fn ill_die(faults: &str) -> Plan {
 
 #[test]
 fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
-    let well = run_by::<Nvme>(&ill_die("[]"), OF_FLASH);
+    let well = run_by(NVME, &ill_die("[]"), OF_FLASH);
     let (usual, shortest) = well.latencies(OpKind::Read);
     let fault = r#"[{ name = "x", what = "slow-die", die = 1, percent = 2000, at = "0 us" }]"#;
-    let slow = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
+    let slow = run_by(NVME, &ill_die(fault), OF_FLASH);
     let (longest, least) = slow.latencies(OpKind::Read);
     assert!(longest > 4 * usual && least <= shortest, "{longest} of {usual}, {least}");
     assert_eq!((slow.struck(), slow.errors()), (1, 0));
     let fault = r#"[{ name = "x", what = "stuck-die", die = 0, span = "7 ms", nth = 9 }]"#;
-    let stuck = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
+    let stuck = run_by(NVME, &ill_die(fault), OF_FLASH);
     let (longest, _) = stuck.latencies(OpKind::Read);
     assert!((7_000_000..8_000_000).contains(&longest), "{longest}");
     assert_eq!(stuck.errors(), 0);
@@ -329,8 +329,8 @@ fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
 #[test]
 fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
     let fault = r#"[{ name = "x", what = "unreadable-die", die = 1, at = "0 us" }]"#;
-    let simulated = run_by::<Nvme>(&ill_die(fault), OF_FLASH);
-    let live = world::live_in_threads::<Nvme>(&ill_die(fault), &work(OF_FLASH), Options::default());
+    let simulated = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let live = world::live_in_threads(NVME, &ill_die(fault), &work(OF_FLASH), Options::default());
     let live = live.unwrap_or_else(|error| panic!("{error}"));
     let failed = |outcome: &Outcome| outcome.jobs[0].1.errors();
     assert_eq!(failed(&simulated.outcome), failed(&live));
@@ -341,7 +341,7 @@ fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
 #[test]
 fn a_die_that_is_not_there_is_refused() {
     let refused = |plan: Plan| {
-        let ran = world::simulate::<Nvme>(&plan, &work(OF_FLASH), Options::default());
+        let ran = world::simulate(NVME, &plan, &work(OF_FLASH), Options::default());
         ran.err().expect("a refusal").to_string()
     };
     let fault = r#"[{ name = "x", what = "stuck-die", die = 2 }]"#;

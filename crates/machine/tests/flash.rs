@@ -7,7 +7,7 @@ use bus::HostPort;
 use bus::sim::SimHost;
 use common::{Folder, clean, in_sim, only, plan, shares, simulate_by, work};
 use machine::device::Kept;
-use machine::interfaces::{Dcx, Fastpath, Interface, Nvme};
+use machine::interfaces::{DCX, FASTPATH, Interface, NVME, Nvme};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use runtime::Log;
@@ -19,7 +19,7 @@ const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niode
     io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 /// The same, in lengths that FastPath has a block size for.
-const FASTPATH: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=100%\n\
+const BLOCKS_OF_4K: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=100%\n\
     io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
 fn flash(sets: &[(&str, &str)]) -> Plan {
@@ -50,14 +50,14 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
             ("medium.flash.start", "filled"),
         ],
     ] {
-        let outcome = simulate_by::<Nvme>(&flash(sets), &work(MIXED), Options::default());
+        let outcome = simulate_by(NVME, &flash(sets), &work(MIXED), Options::default());
         verified(&outcome);
         let seen = software(&outcome);
         assert!(seen.counters.collected > 0, "{sets:?}: {seen:?}");
         assert!(seen.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
-        let outcome = simulate_by::<Dcx>(&flash(sets), &work(MIXED), Options::default());
+        let outcome = simulate_by(DCX, &flash(sets), &work(MIXED), Options::default());
         verified(&outcome);
-        let outcome = simulate_by::<Fastpath>(&flash(sets), &work(FASTPATH), Options::default());
+        let outcome = simulate_by(FASTPATH, &flash(sets), &work(BLOCKS_OF_4K), Options::default());
         verified(&outcome);
     }
 }
@@ -75,8 +75,8 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
         &[("medium.keep", "stamps"), ("medium.flash.cache", "protected")],
     ] {
         for outcome in [
-            simulate_by::<Nvme>(&flash(sets), &work(TRIMMED), Options::default()),
-            simulate_by::<Dcx>(&flash(sets), &work(TRIMMED), Options::default()),
+            simulate_by(NVME, &flash(sets), &work(TRIMMED), Options::default()),
+            simulate_by(DCX, &flash(sets), &work(TRIMMED), Options::default()),
         ] {
             let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
             assert!(verified > 500, "{sets:?}: {verified} blocks");
@@ -84,7 +84,7 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
         }
     }
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
-    let live = world::live_in_threads::<Nvme>(&plan, &work(TRIMMED), Options::default());
+    let live = world::live_in_threads(NVME, &plan, &work(TRIMMED), Options::default());
     clean(live.unwrap_or_else(|error| panic!("{error}")));
 }
 
@@ -92,7 +92,7 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
 fn a_drive_that_is_taken_back_whole_is_empty() {
     let plan = flash(&[("medium.flash.start", "steady")]);
     let trim = work("[trim]\nrw=trim\nbs=4k\niodepth=2\n");
-    let outcome = simulate_by::<Nvme>(&plan, &trim, Options::default());
+    let outcome = simulate_by(NVME, &plan, &trim, Options::default());
     let units = plan.medium.flash.as_ref().expect("flash").software.units;
     assert_eq!(only(&outcome).seen.trim.bytes, u64::from(units) * 4096);
     assert_eq!(software(&outcome).mapped_units, 0);
@@ -102,7 +102,7 @@ fn a_drive_that_is_taken_back_whole_is_empty() {
 #[test]
 fn an_interface_without_the_command_says_so() {
     let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
-    let outcome = world::simulate::<Fastpath>(&flash(&[]), &trim, Options::default());
+    let outcome = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
     let outcome = outcome.expect("a run");
     let said = "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
     assert_eq!(only(&outcome).messages, [said]);
@@ -112,8 +112,8 @@ fn an_interface_without_the_command_says_so() {
 #[test]
 fn live_flash_keeps_what_it_is_given() {
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
-    for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
-        let outcome = run(&plan, &work(MIXED), Options::default());
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let outcome = run(NVME, &plan, &work(MIXED), Options::default());
         let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
         verified(&outcome);
         assert!(software(&outcome).counters.collected > 0);
@@ -123,7 +123,7 @@ fn live_flash_keeps_what_it_is_given() {
 #[test]
 fn every_wait_for_flash_has_a_name() {
     let plan = flash(&[("medium.flash.start", "filled")]);
-    let outcome = simulate_by::<Nvme>(&plan, &work(MIXED), Options::default());
+    let outcome = simulate_by(NVME, &plan, &work(MIXED), Options::default());
     let stage = |kind, name: &str| {
         let place = Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
         shares(only(&outcome), kind).stages_ps[place]
@@ -144,7 +144,7 @@ fn the_same_seed_gives_the_same_log_of_flash() {
         let plan = flash(&[("run.seed", seed), ("medium.flash.errors", "profile")]);
         let log = Log::kept();
         let options = Options { log: log.clone(), ..Options::default() };
-        simulate_by::<Nvme>(&plan, &work(MIXED), options);
+        simulate_by(NVME, &plan, &work(MIXED), options);
         log.entries()
     };
     assert_eq!(log("1"), log("1"));
@@ -158,9 +158,9 @@ fn a_drives_state_is_kept_in_a_file() {
     let path = folder.path("drive").display().to_string();
     let plan = flash(&[("medium.flash.state", &path)]);
     let write = "[write]\nrw=write\nbs=64k\nsize=2m\n";
-    simulate_by::<Nvme>(&plan, &work(write), Options::default());
+    simulate_by(NVME, &plan, &work(write), Options::default());
     let filled =
-        simulate_by::<Nvme>(&plan, &work("[read]\nrw=read\nbs=64k\nsize=2m\n"), Options::default());
+        simulate_by(NVME, &plan, &work("[read]\nrw=read\nbs=64k\nsize=2m\n"), Options::default());
     let seen = software(&filled);
     assert_eq!(seen.mapped_units, 512, "2 MiB of units");
     assert!(filled.flash.expect("a device of flash").chips.senses > 0);
@@ -180,7 +180,7 @@ fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
     let seen = |start: &str| {
         let plan = flash(&[("medium.flash.start", start), ("medium.keep", "stamps")]);
         let read = "[read]\nrw=randread\nbs=4k\nsize=1m\n";
-        software(&simulate_by::<Nvme>(&plan, &work(read), Options::default()))
+        software(&simulate_by(NVME, &plan, &work(read), Options::default()))
     };
     let (fresh, filled, steady) = (seen("fresh"), seen("filled"), seen("steady"));
     let units = u64::from(flash(&[]).medium.flash.expect("flash").software.units);

@@ -11,7 +11,7 @@ use common::plan;
 use host::nvme::{Controller, Issuer, Options, Queue, QueueOptions, Shared};
 use host::{BlockDevice, Buffer, Kind};
 use machine::device::{Clock, Device, Kept};
-use machine::interfaces::{Interface, Nvme};
+use machine::interfaces::{Interface, NVME, Nvme};
 use machine::plan::Plan;
 use runtime::{Dice, Log, Rt, Signal, Span};
 use wire::Lba;
@@ -119,7 +119,7 @@ fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = Kept::new(plan).expect("a medium in memory");
-    Device::start::<Nvme, _>(bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
+    Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
     rt.block_on(async {
         let options = Options { queues: 2, ..Options::default() };
         let controller = Controller::start(bus.host(0), options).await.expect("a controller");

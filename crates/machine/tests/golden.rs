@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use common::{only, plan, shares, simulate_by, work};
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{BLOCK, DCX, NVME, Row};
 use machine::world::Options;
 use workload::pattern::OpKind;
 
@@ -20,22 +20,26 @@ const MORE: u32 = 60;
 
 /// Links, by the settings that make them of dc-express and of gen4: a medium of PCM that is a part of the
 /// latency, and one of DRAM that next to disappears.
-const LINKS: [(&str, Table, &str, &str, &str); 9] = [
-    ("gen1-x1", table::<Nvme>, "dc-express", "gen1", "1"),
-    ("gen2-x4", table::<Nvme>, "dc-express", "gen2", "4"),
-    ("gen3-x4", table::<Nvme>, "gen4", "gen3", "4"),
-    ("gen4-x4", table::<Nvme>, "gen4", "gen4", "4"),
-    ("gen5-x4", table::<Nvme>, "gen4", "gen5", "4"),
-    ("dcx-gen2-x4", table::<Dcx>, "dc-express", "gen2", "4"),
-    ("dcx-gen4-x4", table::<Dcx>, "dc-express", "gen4", "4"),
-    ("block-gen2-x4", table::<Block>, "descriptor-blocks", "gen2", "4"),
-    ("block-gen4-x4", table::<Block>, "gen4", "gen4", "4"),
+const LINKS: [(&str, &Row, &str, &str, &str); 9] = [
+    ("gen1-x1", NVME, "dc-express", "gen1", "1"),
+    ("gen2-x4", NVME, "dc-express", "gen2", "4"),
+    ("gen3-x4", NVME, "gen4", "gen3", "4"),
+    ("gen4-x4", NVME, "gen4", "gen4", "4"),
+    ("gen5-x4", NVME, "gen4", "gen5", "4"),
+    ("dcx-gen2-x4", DCX, "dc-express", "gen2", "4"),
+    ("dcx-gen4-x4", DCX, "dc-express", "gen4", "4"),
+    ("block-gen2-x4", BLOCK, "descriptor-blocks", "gen2", "4"),
+    ("block-gen4-x4", BLOCK, "gen4", "gen4", "4"),
 ];
 
-type Table = fn(&str, &str, &str, &str) -> String;
-
 /// One line: mean, median and 99th percentile, and the rate, all in whole numbers.
-fn line<I: Interface>(plan: &machine::plan::Plan, kind: OpKind, bytes: u32, depth: u32) -> String {
+fn line(
+    row: &'static Row,
+    plan: &machine::plan::Plan,
+    kind: OpKind,
+    bytes: u32,
+    depth: u32,
+) -> String {
     let (rw, count) = match kind {
         OpKind::Read => ("randread", EACH * depth + MORE),
         _ => ("randwrite", EACH * depth + MORE),
@@ -43,7 +47,7 @@ fn line<I: Interface>(plan: &machine::plan::Plan, kind: OpKind, bytes: u32, dept
     let job = format!(
         "[{rw}]\nrw={rw}\nbs={bytes}\nsize=64m\niodepth={depth}\nnumber_ios={count}\nnorandommap=1\n"
     );
-    let outcome = simulate_by::<I>(plan, &work(&job), Options::default());
+    let outcome = simulate_by(row, plan, &work(&job), Options::default());
     let ran = only(&outcome);
     let latencies = &ran.seen.of(kind).total;
     assert_eq!(latencies.count(), u64::from(count));
@@ -56,7 +60,7 @@ fn line<I: Interface>(plan: &machine::plan::Plan, kind: OpKind, bytes: u32, dept
     format!("{rw:<10} {bytes:>5} {depth:>5} {whole:>9}.{rest:03} {p50:>9} {p99:>9} {iops:>9}")
 }
 
-fn table<I: Interface>(name: &str, base: &str, generation: &str, lanes: &str) -> String {
+fn table(row: &'static Row, name: &str, base: &str, generation: &str, lanes: &str) -> String {
     let mut table = format!(
         "# {name}: the plan {base}, its link {generation} x{lanes}, blocks of 512 B. Latency in ns.\n\
          {:<10} {:>5} {:>5} {:>13} {:>9} {:>9} {:>9}\n",
@@ -76,7 +80,7 @@ fn table<I: Interface>(name: &str, base: &str, generation: &str, lanes: &str) ->
     for kind in [OpKind::Read, OpKind::Write] {
         for bytes in [512, 4096] {
             for depth in DEPTHS {
-                writeln!(table, "{}", line::<I>(&plan, kind, bytes, depth)).expect("a string");
+                writeln!(table, "{}", line(row, &plan, kind, bytes, depth)).expect("a string");
             }
         }
     }
@@ -88,9 +92,9 @@ fn latency_and_rate_are_what_they_were() {
     let bless = std::env::var_os("DOORBELL_BLESS").is_some();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut changed = String::new();
-    for (name, table, base, generation, lanes) in LINKS {
+    for (name, row, base, generation, lanes) in LINKS {
         let (path, found) =
-            (folder.join(format!("{name}.txt")), table(name, base, generation, lanes));
+            (folder.join(format!("{name}.txt")), table(row, name, base, generation, lanes));
         if bless {
             std::fs::write(&path, &found).expect("the tables' folder can be written");
         }

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{only, plan, simulate, simulate_by, simulate_with, work};
-use machine::interfaces::{Block, Dcx};
+use machine::interfaces::{BLOCK, DCX};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::{Entry, Log};
@@ -108,7 +108,7 @@ fn a_thousand_reads_of_dc_express_keep_their_budget() {
                 &[("dcx.max_latency", "{ value = \"1 s\", source = \"assumed\" }")],
             );
             let work = work(&job("randread", bytes, count));
-            let outcome = simulate_by::<Dcx>(&plan, &work, Options::default());
+            let outcome = simulate_by(DCX, &plan, &work, Options::default());
             outcome.timed_events.expect("a simulated run")
         };
         let thousand = events(2000) - events(1000);
@@ -136,7 +136,7 @@ fn a_block_of_one_keeps_its_budget() {
         let events = |count| {
             let plan = quiet("descriptor-blocks", sets);
             let work = work(&job(kind, bytes, count));
-            let outcome = simulate_by::<Block>(&plan, &work, Options::default());
+            let outcome = simulate_by(BLOCK, &plan, &work, Options::default());
             outcome.timed_events.expect("a simulated run")
         };
         let hundred = events(300) - events(200);

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{clean, only, plan, shares, simulate_by, work};
-use machine::interfaces::{HostCollector, Interface, Nvme};
+use machine::interfaces::{HOST_COLLECTOR, HostCollector, Interface, NVME};
 use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign};
 use machine::world::{self, Options, Outcome};
@@ -36,7 +36,7 @@ fn what_is_written_comes_back_while_the_host_leads() {
         &[("medium.flash.cache", "protected"), ("medium.flash.start", "filled")],
         &[("medium.flash.cache", "through"), ("medium.keep", "stamps"), ("collector.early", "2")],
     ] {
-        let outcome = simulate_by::<HostCollector>(&flash(sets), &work(MIXED), Options::default());
+        let outcome = simulate_by(HOST_COLLECTOR, &flash(sets), &work(MIXED), Options::default());
         assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
         let done = counters(&outcome);
         assert!(done.named > 0 && 2 * done.named >= done.collected, "{sets:?}: {done:?}");
@@ -46,10 +46,9 @@ fn what_is_written_comes_back_while_the_host_leads() {
 #[test]
 fn live_too() {
     let plan = flash(&[("medium.pace", "immediate")]);
-    let runs =
-        [world::live_in_one_thread::<HostCollector>, world::live_in_threads::<HostCollector>];
+    let runs = [world::live_in_one_thread, world::live_in_threads];
     for run in runs {
-        let outcome = run(&plan, &work(MIXED), Options::default());
+        let outcome = run(HOST_COLLECTOR, &plan, &work(MIXED), Options::default());
         let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
         assert!(only(&outcome).blocks_verified > 2_000);
     }
@@ -62,8 +61,8 @@ fn it_comes_to_what_the_device_would_do() {
         counters(outcome).write_amplification_per_mille().expect("something was written")
     };
     let (plan, work) = (flash(&[]), work(OVERWRITE));
-    let device = simulate_by::<Nvme>(&plan, &work, Options::default());
-    let host = simulate_by::<HostCollector>(&plan, &work, Options::default());
+    let device = simulate_by(NVME, &plan, &work, Options::default());
+    let host = simulate_by(HOST_COLLECTOR, &plan, &work, Options::default());
     let (of_device, of_host) = (written(&device), written(&host));
     assert!(
         of_device > 1_200 && of_host.abs_diff(of_device) * 20 < of_device,
@@ -76,7 +75,7 @@ fn it_comes_to_what_the_device_would_do() {
 #[test]
 fn every_wait_has_a_name() {
     let work = work(MIXED);
-    let outcome = simulate_by::<HostCollector>(&flash(&[]), &work, Options::default());
+    let outcome = simulate_by(HOST_COLLECTOR, &flash(&[]), &work, Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
         assert!(shares(only(&outcome), kind).unexplained_ps.abs() < 0.5, "{kind:?}");
     }
@@ -86,7 +85,7 @@ fn every_wait_has_a_name() {
 fn the_same_seed_gives_the_same_run() {
     let events = |seed| {
         let plan = flash(&[("run.seed", seed)]);
-        simulate_by::<HostCollector>(&plan, &work(MIXED), Options::default()).timed_events
+        simulate_by(HOST_COLLECTOR, &plan, &work(MIXED), Options::default()).timed_events
     };
     assert_eq!(events("7"), events("7"));
     assert_ne!(events("7"), events("8"));
@@ -97,7 +96,7 @@ fn the_same_seed_gives_the_same_run() {
 fn resets_under_work_lose_nothing() {
     let plan = flash(&[("medium.pace", "immediate")]);
     let options = Options { resets: 3, ..Options::default() };
-    let outcome = world::live_in_threads::<HostCollector>(&plan, &work(MIXED), options);
+    let outcome = world::live_in_threads(HOST_COLLECTOR, &plan, &work(MIXED), options);
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
     assert!(outcome.resets == 3 && only(&outcome).blocks_verified > 2_000);
     assert!(counters(&outcome).collected > 0);
@@ -112,7 +111,7 @@ fn nothing_that_was_flushed_is_lost() {
         &[("medium.flash.errors", "profile"), ("collector.early", "1")],
     ]) {
         let campaign = Campaign { seed, from: 0, cuts };
-        let survived = power_cuts::run::<HostCollector>(&flash(sets), campaign, |_| {});
+        let survived = power_cuts::run(HOST_COLLECTOR, &flash(sets), campaign, |_| {});
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
         assert!(survived.writes > 100 && survived.blocks > 1000, "{sets:?}: {survived:?}");
     }

@@ -7,7 +7,7 @@ mod common;
 
 use common::{clean, only, plan, shares, simulate_by, work};
 use host::{BlockDevice, Kind};
-use machine::interfaces::{Driver, HostFlash, Interface, Nvme};
+use machine::interfaces::{Driver, HOST_FLASH, HostFlash, Interface, NVME};
 use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign};
 use machine::world::{self, Options};
@@ -35,7 +35,7 @@ const WAYS: [&[(&str, &str)]; 5] = [
 #[test]
 fn what_is_written_comes_back_while_the_collector_works() {
     for sets in WAYS {
-        let outcome = simulate_by::<HostFlash>(&flash(sets), &work(MIXED), Options::default());
+        let outcome = simulate_by(HOST_FLASH, &flash(sets), &work(MIXED), Options::default());
         assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
         let software = outcome.flash.and_then(|seen| seen.software).expect("the host tells");
         assert!(software.counters.collected > 0, "{sets:?}: {software:?}");
@@ -45,8 +45,8 @@ fn what_is_written_comes_back_while_the_collector_works() {
 #[test]
 fn live_too() {
     let plan = flash(&[("medium.pace", "immediate")]);
-    for run in [world::live_in_one_thread::<HostFlash>, world::live_in_threads::<HostFlash>] {
-        let outcome = run(&plan, &work(MIXED), Options::default());
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let outcome = run(HOST_FLASH, &plan, &work(MIXED), Options::default());
         let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
         assert!(only(&outcome).blocks_verified > 2_000);
     }
@@ -59,16 +59,16 @@ fn the_same_flash_is_read_by_either_placement() {
     let state = folder.path("state");
     let sets = [("medium.flash.state", state.to_str().expect("a path"))];
     let write = "[w]\nrw=write\nbs=4k\nsize=2m\nverify=crc32c\ndo_verify=0\n";
-    simulate_by::<HostFlash>(&flash(&sets), &work(write), Options::default());
+    simulate_by(HOST_FLASH, &flash(&sets), &work(write), Options::default());
     let read = "[r]\nrw=read\nbs=4k\nsize=2m\n";
-    let outcome = simulate_by::<Nvme>(&flash(&sets), &work(read), Options::default());
+    let outcome = simulate_by(NVME, &flash(&sets), &work(read), Options::default());
     let software = outcome.flash.and_then(|seen| seen.software).expect("the device tells");
     assert_eq!(software.mapped_units, 512, "2 MiB of units");
 }
 
 #[test]
 fn every_wait_has_a_name() {
-    let outcome = simulate_by::<HostFlash>(&flash(&[]), &work(MIXED), Options::default());
+    let outcome = simulate_by(HOST_FLASH, &flash(&[]), &work(MIXED), Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
         let shares = shares(only(&outcome), kind);
         assert!(shares.unexplained_ps.abs() < 0.5, "{kind:?}");
@@ -79,7 +79,7 @@ fn every_wait_has_a_name() {
 fn the_same_seed_gives_the_same_run() {
     let events = |seed| {
         let plan = flash(&[("run.seed", seed)]);
-        simulate_by::<HostFlash>(&plan, &work(MIXED), Options::default()).timed_events
+        simulate_by(HOST_FLASH, &plan, &work(MIXED), Options::default()).timed_events
     };
     assert_eq!(events("7"), events("7"));
     assert_ne!(events("7"), events("8"));
@@ -154,7 +154,7 @@ fn nothing_that_was_flushed_is_lost_with_the_host() {
         &[("medium.flash.errors", "profile"), ("pages.read_memory", "416 KiB")],
     ]) {
         let campaign = Campaign { seed, from: 0, cuts };
-        let survived = power_cuts::run::<HostFlash>(&flash(sets), campaign, |_| {});
+        let survived = power_cuts::run(HOST_FLASH, &flash(sets), campaign, |_| {});
         let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
         assert!(survived.writes > 100 && survived.blocks > 1000, "{sets:?}: {survived:?}");
     }
@@ -166,7 +166,7 @@ fn a_barrier_that_the_host_drops_is_found_out() {
     let software = &mut plan.medium.flash.as_mut().expect("flash").software;
     software.mistakes.flush_returns_at_once = true;
     let campaign = Campaign { seed: 1, from: 0, cuts: 100 };
-    power_cuts::run::<HostFlash>(&plan, campaign, |_| {}).expect_err("the mistake is found");
+    power_cuts::run(HOST_FLASH, &plan, campaign, |_| {}).expect_err("the mistake is found");
 }
 
 #[test]

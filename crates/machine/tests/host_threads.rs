@@ -15,7 +15,7 @@ use host::nvme::threads::{Queues, granter};
 use host::nvme::{Completion, Controller, Options, Queue, QueueOptions};
 use host::{BlockDevice, InitError, Kind};
 use machine::device::{Clock, Device, Kept};
-use machine::interfaces::{Interface, Nvme};
+use machine::interfaces::{Interface, NVME, Nvme};
 use machine::plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK, Span};
 use wire::Lba;
@@ -61,7 +61,7 @@ fn beside_a_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool))
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
             let kept = Kept::new(&plan).unwrap();
             let port = shared.device(&rt);
-            let device = Device::start::<Nvme, _>(port, kept, Clock::Wall, &plan).unwrap();
+            let device = Device::start(NVME, port, kept, Clock::Wall, &plan).unwrap();
             there.store(true, Ordering::Release);
             rt.block_on(async {
                 while !dead.load(Ordering::Acquire) {

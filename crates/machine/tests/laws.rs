@@ -5,7 +5,7 @@ mod common;
 
 use common::{in_sim, only, plan, shares, simulate, simulate_by, simulate_with, whole_ps, work};
 use host::BlockDevice;
-use machine::interfaces::{Block, Dcx, Driver, Interface, Nvme};
+use machine::interfaces::{BLOCK, DCX, Driver, Interface, NVME, Nvme, Row};
 use machine::plan::Plan;
 use machine::world::Options;
 use runtime::{Entry, Log, Span};
@@ -136,26 +136,26 @@ fn nothing_is_left_over_where_requests_crowd() {
         io_size=32m\nfsync=20\n[open]\nrw=randread\nbs=4k\nsize=64m\nrate_process=poisson\n\
         rate_iops=150000\niodepth=64\nnumber_ios=500\n";
     for name in ["dc-express", "dc-express-linux", "gen4"] {
-        nothing_is_left_over::<Nvme>(&plan(name, &[("device.processors", "1")]), job);
+        nothing_is_left_over(NVME, &plan(name, &[("device.processors", "1")]), job);
     }
     for writes in ["ordinary", "polled"] {
         let sets = [("device.processors", "1"), ("dcx.writes", writes), ("dcx.sleep_after", "3")];
-        nothing_is_left_over::<Dcx>(&plan("dc-express", &sets), job);
+        nothing_is_left_over(DCX, &plan("dc-express", &sets), job);
     }
     for (returned, engines, ahead) in [("whole", "1", "0"), ("each", "2", "16"), ("each", "1", "0")]
     {
         let returned =
             [("block.returned", returned), ("block.engines", engines), ("block.ahead", ahead)];
-        nothing_is_left_over::<Block>(&plan("descriptor-blocks", &returned), job);
+        nothing_is_left_over(BLOCK, &plan("descriptor-blocks", &returned), job);
     }
 }
 
-fn nothing_is_left_over<I: Interface>(plan: &Plan, job: &str) {
-    let outcome = simulate_by::<I>(plan, &work(job), Options::default());
+fn nothing_is_left_over(row: &'static Row, plan: &Plan, job: &str) {
+    let outcome = simulate_by(row, plan, &work(job), Options::default());
     for (job, ran) in &outcome.jobs {
         for (kind, breakdown) in &ran.seen.breakdowns {
             let left = breakdown.mean().unexplained_ps;
-            assert_eq!(left, 0.0, "{}, {}, {}, {kind:?}", I::NAME, plan.name, job.name);
+            assert_eq!(left, 0.0, "{}, {}, {}, {kind:?}", row.name, plan.name, job.name);
         }
     }
 }
@@ -286,7 +286,7 @@ fn littles_law_holds_for_dc_express() {
             let job =
                 format!("[j]\nrw={rw}\nbs={bytes}\nsize=64m\nnumber_ios=2000\niodepth={depth}\n");
             let plan = plan("dc-express", &[("dcx.writes", "polled")]);
-            let outcome = simulate_by::<Dcx>(&plan, &work(&job), Options::default());
+            let outcome = simulate_by(DCX, &plan, &work(&job), Options::default());
             let ran = only(&outcome);
             let all = (shares(ran, kind).total_ps * 2000.0).round() as u64;
             assert_eq!(ran.in_flight.0, all, "{rw} {bytes}, {depth}");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{clean, only, operations, plan, shares, simulate_with, whole_ps, work};
-use machine::interfaces::{Interface, Nvme};
+use machine::interfaces::{Interface, NVME, Nvme, Row};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options};
@@ -18,9 +18,10 @@ fn data_go_where_lists_say() {
         let of = |name| plan(name, &[("host.sgl", sgl), ("medium.capacity", "16 MiB")]);
         let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
         assert!(operations(only(&outcome)) > 50);
-        for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
+        for run in [world::live_in_one_thread, world::live_in_threads] {
             let options = Options { resets: 1, ..Options::default() };
-            let outcome = clean(run(&of("live"), &work(VERIFIED), options).expect("a live run"));
+            let outcome =
+                clean(run(NVME, &of("live"), &work(VERIFIED), options).expect("a live run"));
             assert!(operations(only(&outcome)) > 50);
         }
     }
@@ -42,7 +43,7 @@ fn protected_blocks_are_read_as_they_were_written() {
         let of = |name| protected(name, kind, "[]");
         let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
         assert!(operations(only(&outcome)) > 50);
-        let live = world::live_in_threads::<Nvme>(&of("live"), &work(VERIFIED), Options::default());
+        let live = world::live_in_threads(NVME, &of("live"), &work(VERIFIED), Options::default());
         assert!(operations(only(&clean(live.expect("a live run")))) > 50);
     }
 }
@@ -58,15 +59,15 @@ fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
         let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
         (errors, said.concat())
     };
-    type Run = fn(&Plan, &Work, Options) -> Result<world::Outcome, world::RunError>;
+    type Run = fn(&'static Row, &Plan, &Work, Options) -> Result<world::Outcome, world::RunError>;
     let come = |run: Run, plan: &Plan| {
-        let outcome = run(plan, &work(job), Options::default());
+        let outcome = run(NVME, plan, &work(job), Options::default());
         said(outcome.unwrap_or_else(|error| panic!("{error}")))
     };
     let runs: [(&str, Run); 3] = [
-        ("gen4", world::simulate::<Nvme>),
-        ("live", world::live_in_one_thread::<Nvme>),
-        ("live", world::live_in_threads::<Nvme>),
+        ("gen4", world::simulate),
+        ("live", world::live_in_one_thread),
+        ("live", world::live_in_threads),
     ];
     for kind in ["1", "2", "3"] {
         for (name, run) in runs {
@@ -78,7 +79,7 @@ fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
     }
     // Without protection nobody is told.
     let plain = plan("gen4", &[("medium.keep", "everything"), ("faults", fault)]);
-    assert_eq!(come(world::simulate::<Nvme>, &plain).0, 0);
+    assert_eq!(come(world::simulate, &plain).0, 0);
 }
 
 /// The list that PRPs need for more than two pages is a read of host memory: a list of one descriptor lies in

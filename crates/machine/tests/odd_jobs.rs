@@ -7,7 +7,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Folder, Said, doorbell, said};
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options};
@@ -75,7 +75,7 @@ fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
     if jobs > 64 {
         return Ok(());
     }
-    let outcome = world::simulate::<Nvme>(plan, &work, Options::default());
+    let outcome = world::simulate(NVME, plan, &work, Options::default());
     let outcome = outcome.map_err(|error| error.to_string())?;
     let mut failed = outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
     failed.next().cloned().map_or(Ok(()), Err)

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use common::{clean, only, operations, plan, root, simulate, simulate_with, work};
-use machine::interfaces::{Block, Dcx, HostFlash, Interface, Nvme};
+use machine::interfaces::{BLOCK, DCX, HOST_FLASH, NVME, Row};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use runtime::Span;
@@ -43,7 +43,7 @@ fn live_and_under_resets() {
     let plan = hybrid("live", &[("medium.capacity", "16 MiB")]);
     let job = VERIFIED.replace("number_ios=300", "number_ios=2000");
     let options = Options { resets: 3, ..Options::default() };
-    let outcome = world::live_in_threads::<Nvme>(&plan, &work(&job), options).expect("a run");
+    let outcome = world::live_in_threads(NVME, &plan, &work(&job), options).expect("a run");
     assert_eq!(outcome.resets, 3);
     assert!(operations(only(&clean(outcome))) >= 2000);
 }
@@ -63,9 +63,9 @@ fn with_nothing_in_flight_a_core_is_idle() {
 
 #[test]
 fn who_has_other_queues_says_that_it_does_not_nap() {
-    fn said<I: Interface>(name: &str) -> String {
+    fn said(row: &'static Row, name: &str) -> String {
         let plan = hybrid(name, &[]);
-        let run = world::simulate::<I>(&plan, &work(VERIFIED), Options::default());
+        let run = world::simulate(row, &plan, &work(VERIFIED), Options::default());
         run.err().expect("refused").to_string()
     }
     let expected = |interface| {
@@ -74,9 +74,9 @@ fn who_has_other_queues_says_that_it_does_not_nap() {
              \"interrupt\": only drivers on NVMe's queues sleep before they look"
         )
     };
-    assert!(said::<Dcx>("dc-express").ends_with(&expected("dcx")));
-    assert!(said::<Block>("descriptor-blocks").ends_with(&expected("block")));
-    assert!(said::<HostFlash>("small-flash").ends_with(&expected("host-flash")));
+    assert!(said(DCX, "dc-express").ends_with(&expected("dcx")));
+    assert!(said(BLOCK, "descriptor-blocks").ends_with(&expected("block")));
+    assert!(said(HOST_FLASH, "small-flash").ends_with(&expected("host-flash")));
 }
 
 /// Plans, and what their media are.

@@ -7,7 +7,7 @@ mod common;
 
 use common::plan;
 use ftl::Mistakes;
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::plan::Plan;
 use machine::power_cuts::{self, Campaign, Failure, Survived};
 
@@ -16,7 +16,7 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
 }
 
 fn cut(plan: &Plan, seed: u64, from: u64, cuts: u64) -> Result<Survived, Failure> {
-    power_cuts::run::<Nvme>(plan, Campaign { seed, from, cuts }, |_| {})
+    power_cuts::run(NVME, plan, Campaign { seed, from, cuts }, |_| {})
 }
 
 fn cuts() -> u64 {
@@ -100,12 +100,12 @@ fn word_lines_that_stay_open_are_found_out() {
 
 #[test]
 fn what_has_no_flash_is_refused() {
-    let said = power_cuts::check::<Nvme>(&plan("gen4", &[])).expect_err("DRAM").to_string();
+    let said = power_cuts::check(NVME, &plan("gen4", &[])).expect_err("DRAM").to_string();
     let expected =
         "plans/gen4.toml: medium.kind: expected flash: other media lose nothing with their power";
     assert_eq!(said, expected);
     let faults = r#"[{ name = "x", what = "drop", nth = 1 }]"#;
     let said =
-        power_cuts::check::<Nvme>(&flash(&[("faults", faults)])).expect_err("faults").to_string();
+        power_cuts::check(NVME, &flash(&[("faults", faults)])).expect_err("faults").to_string();
     assert!(said.starts_with("plans/small-flash.toml: faults: found some"), "{said}");
 }

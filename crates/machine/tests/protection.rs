@@ -8,7 +8,7 @@ use common::{clean, in_sim, only, operations, plan, shares, simulate_with, work}
 use host::nvme::{Controller, Options, Protect, Queue, QueueOptions};
 use host::{BlockDevice, InitError, IoError, Kind};
 use machine::device::{Clock, Device, Kept};
-use machine::interfaces::{Driver, Interface, Nvme};
+use machine::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world;
@@ -46,8 +46,8 @@ fn what_the_host_guards_is_read_as_it_was_written() {
             let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), options(resets)));
             assert!(operations(only(&outcome)) > 50);
         }
-        for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
-            let outcome = run(&of("live"), &work(VERIFIED), options(1));
+        for run in [world::live_in_one_thread, world::live_in_threads] {
+            let outcome = run(NVME, &of("live"), &work(VERIFIED), options(1));
             assert!(operations(only(&clean(outcome.expect("a live run")))) > 50);
         }
     }
@@ -174,15 +174,16 @@ fn a_job_is_told_which_block_and_why() {
     let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", first_lba = 8,
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
-    type Run = fn(&Plan, &Work, world::Options) -> Result<world::Outcome, world::RunError>;
+    type Run =
+        fn(&'static Row, &Plan, &Work, world::Options) -> Result<world::Outcome, world::RunError>;
     let runs: [(&str, Run); 3] = [
-        ("gen4", world::simulate::<Nvme>),
-        ("live", world::live_in_one_thread::<Nvme>),
-        ("live", world::live_in_threads::<Nvme>),
+        ("gen4", world::simulate),
+        ("live", world::live_in_one_thread),
+        ("live", world::live_in_threads),
     ];
     for (name, run) in runs {
         let plan = protected(name, "1", "host", fault);
-        let outcome = run(&plan, &work(job), world::Options::default());
+        let outcome = run(NVME, &plan, &work(job), world::Options::default());
         let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
         let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
         let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
@@ -218,7 +219,7 @@ fn device(plan: &Plan) -> (Rt, SimHost) {
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = Kept::new(plan).expect("a medium in memory");
-    Device::start::<Nvme, _>(bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
+    Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
     (rt, bus.host(0))
 }
 

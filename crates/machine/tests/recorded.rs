@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Folder, Said, clean, doorbell, only, plan, said, simulate};
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::tape::Tape;
 use machine::work::Work;
 use machine::world::{self, Options};
@@ -17,7 +17,7 @@ fn recorded(room: usize) -> (Recording, u64) {
     let (plan, tape) = (plan("live", &[]), Tape::new(room));
     let options = Options { tape: Some(tape.clone()), ..Options::default() };
     let work = common::work(JOB);
-    let ran = world::live_in_threads::<Nvme>(&plan, &work, options);
+    let ran = world::live_in_threads(NVME, &plan, &work, options);
     let outcome = clean(ran.unwrap_or_else(|error| panic!("{error}")));
     let seen = &only(&outcome).seen;
     let ended = OpKind::ALL.iter().map(|kind| seen.of(*kind).total.count()).sum();

@@ -5,7 +5,7 @@ mod mailbox;
 
 use common::{clean, in_sim, only, plan, shares, work};
 use host::BlockDevice;
-use machine::interfaces::{Driver, Interface, Nvme};
+use machine::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use machine::plan::Plan;
 use machine::world::{self, Options, Outcome};
 use mailbox::Mailbox;
@@ -34,8 +34,8 @@ fn a_mailbox_in_virtual_time_keeps_what_it_is_given() {
     ] {
         let plan = plan(name, sets);
         let work = work(VERIFIED);
-        verified(world::simulate::<Mailbox>(&plan, &work, Options::default()));
-        verified(world::simulate::<Nvme>(&plan, &work, Options::default()));
+        verified(world::simulate(Mailbox::ROW, &plan, &work, Options::default()));
+        verified(world::simulate(NVME, &plan, &work, Options::default()));
     }
 }
 
@@ -43,8 +43,8 @@ fn a_mailbox_in_virtual_time_keeps_what_it_is_given() {
 fn a_mailbox_live_keeps_what_it_is_given() {
     let plan = plan("live", &[("medium.capacity", "64 MiB")]);
     let work = work(VERIFIED);
-    verified(world::live_in_threads::<Mailbox>(&plan, &work, Options::default()));
-    verified(world::live_in_threads::<Nvme>(&plan, &work, Options::default()));
+    verified(world::live_in_threads(Mailbox::ROW, &plan, &work, Options::default()));
+    verified(world::live_in_threads(NVME, &plan, &work, Options::default()));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn ready_tasks_in_any_order_are_right_for_a_mailbox_too() {
     let plan = plan("dc-express", &[]);
     for seed in 0..4 {
         let options = Options { shuffle: Some(seed), ..Options::default() };
-        verified(world::simulate::<Mailbox>(&plan, &work(VERIFIED), options));
+        verified(world::simulate(Mailbox::ROW, &plan, &work(VERIFIED), options));
     }
 }
 
@@ -72,14 +72,14 @@ fn what_a_mailbox_refuses_reaches_its_caller_with_its_block() {
 }
 
 /// The mean of each stage of 4 KiB reads at depth 1; they must add up to the whole.
-fn stages<I: Interface>(plan: &Plan) -> Vec<(&'static str, Span)> {
+fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
     let reads = "[read]\nrw=randread\nbs=4k\niodepth=1\nsize=16m\nnumber_ios=400\n";
-    let outcome = world::simulate::<I>(plan, &work(reads), Options::default());
+    let outcome = world::simulate(row, plan, &work(reads), Options::default());
     let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
     let shares = shares(only(&outcome), OpKind::Read);
-    assert_eq!(shares.unexplained_ps, 0.0, "{}: every moment has a name", I::NAME);
+    assert_eq!(shares.unexplained_ps, 0.0, "{}: every moment has a name", row.name);
     let spans = shares.stages_ps.iter().map(|ps| Span(ps.round() as u64));
-    let mut parts: Vec<_> = I::STAGES.iter().copied().zip(spans).collect();
+    let mut parts: Vec<_> = row.stages.iter().copied().zip(spans).collect();
     parts.push(("total", Span(shares.total_ps.round() as u64)));
     parts
 }
@@ -89,7 +89,7 @@ fn stages<I: Interface>(plan: &Plan) -> Vec<(&'static str, Span)> {
 #[test]
 fn a_mailbox_beside_nvme() {
     let plan = plan("dc-express", &[]);
-    let (nvme, mailbox) = (stages::<Nvme>(&plan), stages::<Mailbox>(&plan));
+    let (nvme, mailbox) = (stages(NVME, &plan), stages(Mailbox::ROW, &plan));
     let mut names: Vec<_> = mailbox.iter().map(|(name, _)| *name).collect();
     for (index, (name, _)) in nvme.iter().enumerate() {
         if !names.contains(name) {

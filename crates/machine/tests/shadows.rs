@@ -4,7 +4,7 @@
 mod common;
 
 use common::{clean, only, operations, plan, simulate_with, work};
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::world::{self, Options};
 use runtime::Log;
 
@@ -60,10 +60,10 @@ fn live_and_under_resets() {
     // No more than 64 + 128 operations, and those in flight, end from one reset to the next.
     let job = VERIFIED.replace("number_ios=300", "number_ios=1000");
     for resets in [0, 3] {
-        for run in [world::live_in_one_thread::<Nvme>, world::live_in_threads::<Nvme>] {
+        for run in [world::live_in_one_thread, world::live_in_threads] {
             let plan = with_shadows("live", &[]);
             let options = Options { resets, ..Options::default() };
-            let outcome = clean(run(&plan, &work(&job), options).expect("a live run"));
+            let outcome = clean(run(NVME, &plan, &work(&job), options).expect("a live run"));
             assert_eq!(outcome.resets, resets);
             assert!(doorbells(&outcome.notes).1 > 0);
         }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use machine::interfaces::{Block, Dcx, Interface, Nvme};
+use machine::interfaces::{BLOCK, DCX, NVME, Row};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{Options, simulate};
@@ -14,7 +14,8 @@ use workload::trace::Mapping;
 
 /// The log of so many reads on a plan, from the storing of a late command on: who, what, numbers,
 /// nanoseconds since then.
-fn logged<I: Interface>(
+fn logged(
+    row: &'static Row,
     plan: &str,
     sets: &[(&str, &str)],
     (bytes, depth): (u32, u32),
@@ -26,7 +27,7 @@ fn logged<I: Interface>(
     let work = Work::parse(Path::new("timing"), &job, Mapping::default()).expect("a job");
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = simulate::<I>(&plan, &work, options).expect("a run");
+    let outcome = simulate(row, &plan, &work, options).expect("a run");
     assert_eq!(outcome.jobs[0].1.errors(), 0);
     let entries = log.entries();
     let name = |entry: &runtime::Entry| format!("{} {}", entry.who, entry.what);
@@ -60,7 +61,8 @@ fn line(what: &str, a: u64, b: u64) -> Option<[String; 3]> {
     Some([host, between, device])
 }
 
-fn draw<I: Interface>(
+fn draw(
+    row: &'static Row,
     plan: &str,
     sets: &[(&str, &str)],
     reads: (u32, u32),
@@ -69,7 +71,7 @@ fn draw<I: Interface>(
 ) -> String {
     let mut text = format!("{:>8}  {:<36}{:<16}{}\n", "ns", "host", "link", "device");
     let mut left = ends;
-    for (ns, what, a, b) in logged::<I>(plan, sets, reads, begin, from) {
+    for (ns, what, a, b) in logged(row, plan, sets, reads, begin, from) {
         if let Some([host, between, device]) = line(&what, a, b) {
             let row = format!("{ns:>8.0}  {host:<36}{between:<16}{device}");
             writeln!(text, "{}", row.trim_end()).expect("a text");
@@ -96,10 +98,10 @@ fn dc_express() -> Figures {
     ];
     let (stores, arrived) = ("host stores", "host arrived");
     vec![
-        ("1a", draw::<Nvme>("dc-express", &[], (512, 1), ("bus register", 120), ("bus memory", 2))),
-        ("1b", draw::<Dcx>("dc-express", &[], (512, 1), (stores, 100), (arrived, 2))),
-        ("1c", draw::<Dcx>("dc-express", &[], (4096, 2), (stores, 100), (arrived, 2))),
-        ("1d", draw::<Dcx>("dc-express", &out_of_order, (512, 1), (stores, 110), (arrived, 1))),
+        ("1a", draw(NVME, "dc-express", &[], (512, 1), ("bus register", 120), ("bus memory", 2))),
+        ("1b", draw(DCX, "dc-express", &[], (512, 1), (stores, 100), (arrived, 2))),
+        ("1c", draw(DCX, "dc-express", &[], (4096, 2), (stores, 100), (arrived, 2))),
+        ("1d", draw(DCX, "dc-express", &out_of_order, (512, 1), (stores, 110), (arrived, 1))),
     ]
 }
 
@@ -107,7 +109,7 @@ fn descriptor_blocks() -> Figures {
     let three = |sets: &[(&str, &str)]| {
         let sets: Vec<_> = sets.iter().chain(&STATIC).copied().collect();
         let log = ("host announces", 20);
-        draw::<Block>("descriptor-blocks", &sets, (4096, 6), log, ("host announces", 2))
+        draw(BLOCK, "descriptor-blocks", &sets, (4096, 6), log, ("host announces", 2))
     };
     vec![
         ("3", three(&[])),

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{Folder, clean, only, operations, plan, root};
-use machine::interfaces::Nvme;
+use machine::interfaces::NVME;
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options};
@@ -30,8 +30,8 @@ fn recording(folder: &Folder, path: &Path, mapping: Mapping) -> Work {
 
 /// Runs it in both worlds, which see the same operations.
 fn in_both_worlds(plan: &Plan, work: &Work, at_least: u64) {
-    let simulated = world::simulate::<Nvme>(plan, work, Options::default());
-    let live = world::live_in_threads::<Nvme>(plan, work, Options::default());
+    let simulated = world::simulate(NVME, plan, work, Options::default());
+    let live = world::live_in_threads(NVME, plan, work, Options::default());
     let [simulated, live] =
         [simulated, live].map(|ran| clean(ran.unwrap_or_else(|error| panic!("{error}"))));
     for outcome in [&simulated, &live] {

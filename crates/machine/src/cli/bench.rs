@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::engine::Ran;
-use crate::interfaces::{Block, Dcx, Fastpath, HostFlash, Interface, Nvme};
+use crate::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};
 use crate::measure::{self, DriverCosts, ROUND_TRIPS};
 use crate::plan::Plan;
 use crate::plan::units::size_text;
@@ -19,7 +19,7 @@ use clap::Args;
 use runtime::Span;
 use workload::trace::Mapping;
 
-use super::InterfaceName;
+use super::interface::Named;
 
 #[derive(Args)]
 pub(super) struct Bench {
@@ -40,8 +40,8 @@ pub(super) struct Bench {
     #[arg(long, requires = "one_thread")]
     vfio_user: bool,
     /// By which interface
-    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme, requires = "one_thread")]
-    interface: InterfaceName,
+    #[arg(long, value_parser = Named, default_value = "nvme", requires = "one_thread")]
+    interface: &'static Row,
     /// Bytes of each of those reads
     #[arg(long, default_value_t = 4096)]
     bytes: u64,
@@ -66,24 +66,9 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
         return Ok(true);
     }
     match typed.one_thread {
-        Some(reads) => match typed.interface {
-            InterfaceName::Nvme => one_thread::<Nvme>(typed, reads),
-            InterfaceName::Dcx => one_thread::<Dcx>(typed, reads),
-            InterfaceName::Block => one_thread::<Block>(typed, reads),
-            InterfaceName::Fastpath => one_thread::<Fastpath>(typed, reads),
-            InterfaceName::HostFlash => one_thread::<HostFlash>(typed, reads),
-            InterfaceName::HostCollector => Err(only_without_collector()),
-            #[cfg(feature = "rtl")]
-            InterfaceName::FastpathRtl => Err(super::only_simulated()),
-        },
+        Some(reads) => one_thread(typed, reads),
         None => table(typed),
     }
-}
-
-/// What is measured here has no collector that could be led.
-fn only_without_collector() -> String {
-    "interface host-collector: found a medium without a collector, expected --interface nvme: reads and \
-     writes are the same".to_owned()
 }
 
 /// Each interface in the same row's conditions, right after the other.
@@ -190,18 +175,17 @@ fn job(ms: u64, span: u64, bytes: u64, depth: u32) -> String {
 #[derive(Clone, Copy)]
 enum Way {
     /// In this process, on a thread of its own.
-    Threads(InterfaceName),
+    Threads(&'static Row),
     /// NVMe in another process, over vfio-user.
     VfioUser,
 }
 
-const WAYS: [Way; 3] =
-    [Way::Threads(InterfaceName::Nvme), Way::Threads(InterfaceName::Dcx), Way::VfioUser];
+const WAYS: [Way; 3] = [Way::Threads(NVME), Way::Threads(DCX), Way::VfioUser];
 
 impl Way {
     fn word(self) -> &'static str {
         match self {
-            Way::Threads(interface) => interface.word(),
+            Way::Threads(row) => row.name,
             Way::VfioUser => "vfu",
         }
     }
@@ -209,26 +193,11 @@ impl Way {
     fn run(self, plan: &Plan, work: &Work) -> Result<Outcome, String> {
         let options = Options::default();
         let outcome = match self {
-            Way::Threads(InterfaceName::Nvme) => {
-                world::live_in_threads::<Nvme>(plan, work, options)
-            }
-            Way::Threads(InterfaceName::Dcx) => world::live_in_threads::<Dcx>(plan, work, options),
-            Way::Threads(InterfaceName::Block) => {
-                world::live_in_threads::<Block>(plan, work, options)
-            }
-            Way::Threads(InterfaceName::Fastpath) => {
-                world::live_in_threads::<Fastpath>(plan, work, options)
-            }
-            Way::Threads(InterfaceName::HostFlash) => {
-                world::live_in_threads::<HostFlash>(plan, work, options)
-            }
-            Way::Threads(InterfaceName::HostCollector) => return Err(only_without_collector()),
-            #[cfg(feature = "rtl")]
-            Way::Threads(InterfaceName::FastpathRtl) => return Err(super::only_simulated()),
+            Way::Threads(row) => world::live_in_threads(row, plan, work, options),
             Way::VfioUser => {
                 let served = Served::start().map_err(|error| format!("serving: {error}"));
                 let (_served, socket) = served?;
-                world::live_over_vfio_user::<Nvme>(plan, work, options, &socket)
+                world::live_over_vfio_user(NVME, plan, work, options, &socket)
             }
         };
         outcome.map_err(|error| error.to_string())
@@ -250,15 +219,15 @@ fn row(ran: &Ran, round: Span) -> String {
 }
 
 /// So many reads, rounded up to whole passes over 1 MiB, with both ends on this thread.
-fn one_thread<I: Interface>(typed: &Bench, reads: u64) -> Result<bool, String> {
+fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let (bytes, depth) = (typed.bytes, typed.depth);
     let moved = (reads * bytes).next_multiple_of(MIB);
     let job =
         format!("[reads]\nrw=randread\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
     let (plan, work, options) = (plan()?, parse(&job)?, Options::default());
     let outcome = match typed.vfio_user {
-        true => serve::in_one_thread::<I>(&plan, &work, options),
-        false => world::live_in_one_thread::<I>(&plan, &work, options),
+        true => serve::in_one_thread(typed.interface, &plan, &work, options),
+        false => world::live_in_one_thread(typed.interface, &plan, &work, options),
     };
     let outcome = outcome.map_err(|error| error.to_string())?;
     let (_, ran) = &outcome.jobs[0];

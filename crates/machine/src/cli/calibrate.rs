@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::calibrate::{Primitives, Shares, Ways, plan};
-use crate::interfaces::Nvme;
+use crate::interfaces::NVME;
 use crate::plan::Plan;
 use crate::work::Work;
 use crate::world::{self, Options, Outcome};
@@ -50,8 +50,8 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
     for bytes in [512, 4096] {
         for depth in [1, 32] {
             let row = Row { bytes, depth };
-            let predicted = p50(world::simulate::<Nvme>(&plan, &row.simulated()?, options()))?;
-            let live = world::live_in_threads::<Nvme>(&plan, &row.live(typed.ms)?, options());
+            let predicted = p50(world::simulate(NVME, &plan, &row.simulated()?, options()))?;
+            let live = world::live_in_threads(NVME, &plan, &row.live(typed.ms)?, options());
             let measured = p50(live)?;
             let ratio = predicted.0 as f64 / measured.0 as f64;
             let far = if (ratio - 1.0).abs() > WITHIN { "  far" } else { "" };

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::device;
 use crate::engine::Ran;
-use crate::interfaces::{Block, Dcx, Fastpath, Interface, Nvme};
+use crate::interfaces::{self, Row};
 use crate::papers::Table;
 use crate::plan::Plan;
 use crate::work::Work;
@@ -73,34 +74,30 @@ pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
 
 /// Every interface that the plan's machine has; one that it lacks is said, and left out.
 fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, String> {
-    let mut columns = Vec::new();
-    columns.extend(column::<Nvme>(plan, work, simulated)?);
-    columns.extend(column::<Block>(plan, work, simulated)?);
-    columns.extend(column::<Dcx>(plan, work, simulated)?);
-    if plan.fastpath.is_some() {
-        columns.extend(column::<Fastpath>(plan, work, simulated)?);
-    }
-    Ok(columns)
+    let all = interfaces::all().into_iter().filter(|row| simulated || row.live);
+    let columns = all.map(|row| column(row.of_plan(plan), plan, work, simulated));
+    columns.filter_map(Result::transpose).collect()
 }
 
-fn column<I: Interface>(
+fn column(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     simulated: bool,
 ) -> Result<Option<Column>, String> {
-    if let Err(lacks) = I::check(plan) {
+    if let Err(lacks) = device::check(row, plan) {
         println!("note: {lacks}");
         return Ok(None);
     }
     let outcome = match simulated {
-        true => world::simulate::<I>(plan, work, Options::default()),
-        false => world::live_in_threads::<I>(plan, work, Options::default()),
+        true => world::simulate(row, plan, work, Options::default()),
+        false => world::live_in_threads(row, plan, work, Options::default()),
     };
-    let outcome = outcome.map_err(|error| format!("{}: {error}", I::NAME))?;
+    let outcome = outcome.map_err(|error| format!("{}: {error}", row.name))?;
     let mut all = Ran::default();
     for (job, ran) in &outcome.jobs {
         for message in &ran.messages {
-            eprintln!("error: {}, {}: {message}", I::NAME, job.name);
+            eprintln!("error: {}, {}: {message}", row.name, job.name);
         }
         match all.seen.breakdowns.is_empty() {
             true => all = Ran { seen: ran.seen.clone(), measured: ran.measured, ..Ran::default() },
@@ -108,17 +105,17 @@ fn column<I: Interface>(
         }
     }
     let errors = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
-    let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind::<I>(&all, kind)).collect();
-    Ok(Some(Column { name: I::NAME, kinds, errors }))
+    let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind(row, &all, kind)).collect();
+    Ok(Some(Column { name: row.name, kinds, errors }))
 }
 
-fn of_kind<I: Interface>(ran: &Ran, kind: OpKind) -> Option<Kind> {
+fn of_kind(row: &'static Row, ran: &Ran, kind: OpKind) -> Option<Kind> {
     let seen = ran.seen.of(kind);
     if seen.total.count() == 0 {
         return None;
     }
     let mean = ran.seen.breakdowns.get(&kind)?.mean();
-    let stages = I::STAGES.iter().copied().zip(mean.stages_ps.iter().map(|ps| ps / 1e6));
+    let stages = row.stages.iter().copied().zip(mean.stages_ps.iter().map(|ps| ps / 1e6));
     let mut stages: Vec<_> = stages.collect();
     stages.push(("unexplained", mean.unexplained_ps / 1e6));
     Some(Kind {

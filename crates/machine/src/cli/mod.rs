@@ -7,6 +7,7 @@ mod conformance;
 mod digest;
 mod diskhog;
 mod hardware;
+mod interface;
 mod papers;
 mod power_cuts;
 mod recorded;
@@ -19,12 +20,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[cfg(feature = "rtl")]
-use crate::interfaces::FastpathRtl;
-use crate::interfaces::{Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
+use crate::interfaces::Row;
 use crate::plan::{self, Plan};
 use crate::{nbd, serve, serve_shared};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use interface::Named;
 
 /// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
 #[derive(Parser)]
@@ -52,8 +52,8 @@ enum Command {
         #[arg(long, requires = "vfio_user")]
         shared: bool,
         /// Which host interface
-        #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
-        interface: InterfaceName,
+        #[arg(long, value_parser = Named, default_value = "nvme")]
+        interface: &'static Row,
         #[command(flatten)]
         sets: Sets,
     },
@@ -112,41 +112,6 @@ struct Sets {
     /// Set a key of the plan, as in link.lanes=8
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_and_value)]
     sets: Vec<(String, String)>,
-}
-
-/// An interface by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum InterfaceName {
-    /// NVM Express
-    Nvme,
-    /// DC Express for reads, NVM Express for all else
-    Dcx,
-    /// Descriptor blocks of a size that follows the load
-    Block,
-    /// NVM Express, through an engine that forms the commands
-    Fastpath,
-    /// Physical pages, with the flash software on the host
-    HostFlash,
-    /// NVM Express, with the flash software's collector led by the host
-    HostCollector,
-    /// The same as fastpath with the engine in hardware, clock by clock: simulated runs alone
-    #[cfg(feature = "rtl")]
-    FastpathRtl,
-}
-
-impl InterfaceName {
-    fn word(self) -> &'static str {
-        match self {
-            InterfaceName::Nvme => Nvme::NAME,
-            InterfaceName::Dcx => Dcx::NAME,
-            InterfaceName::Block => Block::NAME,
-            InterfaceName::Fastpath => Fastpath::NAME,
-            InterfaceName::HostFlash => HostFlash::NAME,
-            InterfaceName::HostCollector => HostCollector::NAME,
-            #[cfg(feature = "rtl")]
-            InterfaceName::FastpathRtl => FastpathRtl::NAME,
-        }
-    }
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -237,36 +202,19 @@ fn serve(
     plan: &Plan,
     doors: &Doors,
     shared: bool,
-    interface: InterfaceName,
+    interface: &'static Row,
 ) -> Result<bool, String> {
-    match interface {
-        InterfaceName::Nvme => serve_as::<Nvme>(plan, doors, shared),
-        InterfaceName::Dcx => serve_as::<Dcx>(plan, doors, shared),
-        InterfaceName::Block => serve_as::<Block>(plan, doors, shared),
-        InterfaceName::Fastpath => serve_as::<Fastpath>(plan, doors, shared),
-        InterfaceName::HostFlash => serve_as::<HostFlash>(plan, doors, shared),
-        InterfaceName::HostCollector => serve_as::<HostCollector>(plan, doors, shared),
-        #[cfg(feature = "rtl")]
-        InterfaceName::FastpathRtl => Err(only_simulated()),
-    }
-}
-
-/// What a block that has its own clock can't do.
-#[cfg(feature = "rtl")]
-fn only_simulated() -> String {
-    "interface fastpath-rtl: found a live world, expected doorbell run --world sim".to_string()
-}
-
-fn serve_as<I: Interface>(plan: &Plan, doors: &Doors, shared: bool) -> Result<bool, String> {
     // Whether anybody listens to what is said here does not matter to those who are served.
     let say = |socket: &Path, what: &str| {
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", socket.display());
     };
     let served = match (&doors.shm, &doors.nbd) {
-        (Some(socket), _) => serve::over_shared_memory::<I>(plan, socket, |what| say(socket, what)),
-        (_, Some(address)) => nbd::serve::<I>(plan, address, |what| say(address, what)),
-        _ if shared => serve_shared::to_all::<I>(plan, &doors.vfio_user, say),
-        _ => serve::over_vfio_user::<I>(plan, &doors.vfio_user, say),
+        (Some(socket), _) => {
+            serve::over_shared_memory(interface, plan, socket, |what| say(socket, what))
+        }
+        (_, Some(address)) => nbd::serve(interface, plan, address, |what| say(address, what)),
+        _ if shared => serve_shared::to_all(interface, plan, &doors.vfio_user, say),
+        _ => serve::over_vfio_user(interface, plan, &doors.vfio_user, say),
     };
     served.map_err(|error| error.to_string())?;
     Ok(true)

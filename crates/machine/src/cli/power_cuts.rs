@@ -2,13 +2,13 @@
 
 use std::io::IsTerminal;
 
-use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
-use crate::plan::Plan;
+use crate::interfaces::Row;
 use crate::power_cuts::{self, Campaign, Survived};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{InterfaceName, Sets};
+use super::Sets;
+use super::interface::Named;
 
 #[derive(Args)]
 pub(super) struct PowerCuts {
@@ -24,31 +24,16 @@ pub(super) struct PowerCuts {
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// By which host interface: by host-flash the flash software is the host's, and goes with the power
-    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
-    interface: InterfaceName,
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
     #[command(flatten)]
     sets: Sets,
 }
 
 pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
-    let plan = typed.sets.open(&typed.plan)?;
-    let is_array = plan.array.is_some();
-    match typed.interface {
-        InterfaceName::Nvme if is_array => cut::<Array<Nvme>>(typed, &plan),
-        InterfaceName::HostFlash if is_array => cut::<Array<HostFlash>>(typed, &plan),
-        InterfaceName::Nvme => cut::<Nvme>(typed, &plan),
-        InterfaceName::Dcx => cut::<Dcx>(typed, &plan),
-        InterfaceName::Block => cut::<Block>(typed, &plan),
-        InterfaceName::Fastpath => cut::<Fastpath>(typed, &plan),
-        InterfaceName::HostFlash => cut::<HostFlash>(typed, &plan),
-        InterfaceName::HostCollector => cut::<HostCollector>(typed, &plan),
-        #[cfg(feature = "rtl")]
-        InterfaceName::FastpathRtl => cut::<crate::interfaces::FastpathRtl>(typed, &plan),
-    }
-}
-
-fn cut<I: Interface>(typed: &PowerCuts, plan: &Plan) -> Result<bool, String> {
-    power_cuts::check::<I>(plan).map_err(|error| error.to_string())?;
+    let plan = &typed.sets.open(&typed.plan)?;
+    let row = typed.interface.of_plan(plan);
+    power_cuts::check(row, plan).map_err(|error| error.to_string())?;
     let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: typed.cuts.max(1) };
     let bar = match std::io::stderr().is_terminal() {
         true => ProgressBar::new(campaign.cuts),
@@ -56,7 +41,7 @@ fn cut<I: Interface>(typed: &PowerCuts, plan: &Plan) -> Result<bool, String> {
     };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
     bar.set_style(style.expect("a template of ours"));
-    let ran = power_cuts::run::<I>(plan, campaign, |cut| {
+    let ran = power_cuts::run(row, plan, campaign, |cut| {
         bar.set_position(cut.saturating_sub(campaign.from));
     });
     bar.finish_and_clear();
@@ -79,7 +64,7 @@ fn cut<I: Interface>(typed: &PowerCuts, plan: &Plan) -> Result<bool, String> {
         }
         Err(failure) => {
             eprintln!("error: {failure}");
-            let again = power_cuts::again(&typed.plan, I::NAME, seed, failure.cut);
+            let again = power_cuts::again(&typed.plan, row.name, seed, failure.cut);
             eprintln!("to repeat: {again}{}", typed.sets.typed());
             Ok(false)
         }

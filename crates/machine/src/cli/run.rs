@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::Progress;
-#[cfg(feature = "rtl")]
-use crate::interfaces::FastpathRtl;
-use crate::interfaces::{Array, Block, Dcx, Fastpath, HostCollector, HostFlash, Interface, Nvme};
+use crate::interfaces::{NVME, Row};
 use crate::plan::{Completion, Plan};
 use crate::series::TimeSeries;
 use crate::tape::Tape;
@@ -26,11 +24,12 @@ use serde_json::{Value, json};
 use workload::report::{JobReport, Report};
 use workload::trace::Mapping;
 
+use super::Sets;
 use super::digest::Digest;
+use super::interface::Named;
 use super::recorded::{self, Recorder};
 use super::seen::{awake, flash};
 use super::watch::Watch;
-use super::{InterfaceName, Sets};
 pub(super) use flags::works;
 
 #[derive(Args)]
@@ -46,8 +45,8 @@ pub(super) struct Run {
     #[arg(long, value_enum, default_value_t = World::Both)]
     world: World,
     /// Which host interface
-    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
-    interface: InterfaceName,
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
     /// The seed of all chance, instead of the plan's
     #[arg(long)]
     seed: Option<u64>,
@@ -103,8 +102,8 @@ pub(super) struct Replay {
     #[arg(long)]
     seed: u64,
     /// The host interface that it was run with
-    #[arg(long, value_enum, default_value_t = InterfaceName::Nvme)]
-    interface: InterfaceName,
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
     /// How a recording was laid onto the SSD
     #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
     map: Lay,
@@ -162,7 +161,7 @@ enum Device<'a> {
 struct Once<'a> {
     plan: &'a Plan,
     work: &'a Work,
-    interface: InterfaceName,
+    interface: &'static Row,
     simulated: bool,
     /// Live: where the device is.
     device: Device<'a>,
@@ -322,7 +321,7 @@ fn again(
     plan: &str,
     seed: u64,
     map: Lay,
-    interface: InterfaceName,
+    interface: &'static Row,
     resets: u32,
     sets: &Sets,
 ) -> String {
@@ -330,8 +329,8 @@ fn again(
     if map == Lay::Modulo {
         line += " --map modulo";
     }
-    if interface != InterfaceName::Nvme {
-        line += &format!(" --interface {}", interface.word());
+    if interface.name != NVME.name {
+        line += &format!(" --interface {}", interface.name);
     }
     if resets > 0 {
         line += &format!(" --resets {resets}");
@@ -347,35 +346,32 @@ fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
 
 impl Once<'_> {
     fn run(&self, log: Option<&Digest>) -> Result<Outcome, String> {
-        let is_array = self.plan.array.is_some();
-        match self.interface {
-            InterfaceName::Nvme if is_array => self.run_array::<Nvme>(log),
-            InterfaceName::HostFlash if is_array => self.run_array::<HostFlash>(log),
-            InterfaceName::Nvme if self.several_threads() => {
-                let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
-                let outcome = match self.device {
-                    Device::Thread => Ok(Where::Thread),
-                    Device::Shared(socket) => Ok(Where::Socket(socket)),
-                    Device::VfioUser(socket) => Ok(Where::VfioUser(socket)),
-                    Device::Vfio(_) => Err(RunError("--vfio: one thread has it".into())),
-                };
-                let outcome = outcome.and_then(|device| {
-                    world::live_in_host_threads(plan, work, options, self.threads, device)
-                });
-                drop(watch);
-                outcome.map_err(|error| error.to_string())
+        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
+        let row = self.interface.of_plan(plan);
+        let outcome = match self.device {
+            _ if self.simulated => world::simulate(row, plan, work, options),
+            _ if row.name == NVME.name && plan.array.is_none() && self.several_threads() => {
+                self.run_in_host_threads(options)
             }
-            InterfaceName::Nvme => self.run_on::<Nvme>(log),
-            InterfaceName::Dcx => self.run_on::<Dcx>(log),
-            InterfaceName::Block => self.run_on::<Block>(log),
-            InterfaceName::Fastpath => self.run_on::<Fastpath>(log),
-            InterfaceName::HostFlash => self.run_on::<HostFlash>(log),
-            InterfaceName::HostCollector => self.run_on::<HostCollector>(log),
-            #[cfg(feature = "rtl")]
-            InterfaceName::FastpathRtl if self.simulated => self.run_on::<FastpathRtl>(log),
-            #[cfg(feature = "rtl")]
-            InterfaceName::FastpathRtl => Err(super::only_simulated()),
-        }
+            Device::Thread => world::live_in_threads(row, plan, work, options),
+            Device::Shared(socket) => world::live_over_socket(row, plan, work, options, socket),
+            Device::VfioUser(socket) => {
+                world::live_over_vfio_user(row, plan, work, options, socket)
+            }
+            Device::Vfio(address) => world::live_over_vfio(row, plan, work, options, address),
+        };
+        drop(watch);
+        outcome.map_err(|error| error.to_string())
+    }
+
+    fn run_in_host_threads(&self, options: Options) -> Result<Outcome, RunError> {
+        let device = match self.device {
+            Device::Thread => Where::Thread,
+            Device::Shared(socket) => Where::Socket(socket),
+            Device::VfioUser(socket) => Where::VfioUser(socket),
+            Device::Vfio(_) => return Err(RunError("--vfio: one thread has it".into())),
+        };
+        world::live_in_host_threads(self.plan, self.work, options, self.threads, device)
     }
 
     fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
@@ -393,41 +389,6 @@ impl Once<'_> {
             ..Options::default()
         };
         (options, Watch::begin(&self.work.file.display().to_string(), progress))
-    }
-
-    /// Devices of an array are all here: they share one host's memory.
-    fn run_array<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
-        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
-        let outcome = match (self.simulated, self.device) {
-            (true, _) => world::simulate::<Array<I>>(plan, work, options),
-            (false, Device::Thread) => world::live_in_threads::<Array<I>>(plan, work, options),
-            (false, _) => {
-                let origin = &plan.origin;
-                let expected = "none: one device is at the other end of a socket or an address";
-                return Err(format!("{origin}: array: found one, expected {expected}"));
-            }
-        };
-        drop(watch);
-        outcome.map_err(|error| error.to_string())
-    }
-
-    fn run_on<I: Interface>(&self, log: Option<&Digest>) -> Result<Outcome, String> {
-        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
-        let outcome = match (self.simulated, self.device) {
-            (true, _) => world::simulate::<I>(plan, work, options),
-            (false, Device::Thread) => world::live_in_threads::<I>(plan, work, options),
-            (false, Device::Shared(socket)) => {
-                world::live_over_socket::<I>(plan, work, options, socket)
-            }
-            (false, Device::VfioUser(socket)) => {
-                world::live_over_vfio_user::<I>(plan, work, options, socket)
-            }
-            (false, Device::Vfio(address)) => {
-                world::live_over_vfio::<I>(plan, work, options, address)
-            }
-        };
-        drop(watch);
-        outcome.map_err(|error| error.to_string())
     }
 
     /// Whether the host is of more than one thread: no more than there are clones to run.
@@ -463,7 +424,7 @@ impl Once<'_> {
 
     /// How it was run.
     fn how(&self) -> String {
-        format!("{}, plan {}, {}", self.world(), self.plan.name, self.interface.word())
+        format!("{}, plan {}, {}", self.world(), self.plan.name, self.interface.name)
     }
 
     /// Prints what was seen; false if anything went wrong.
@@ -549,7 +510,7 @@ impl Once<'_> {
             notes: self.work.notes.iter().chain(&outcome.notes).cloned().collect(),
             world: json!({
                 "world": self.world(),
-                "interface": self.interface.word(),
+                "interface": self.interface.name,
                 "timed_events": outcome.timed_events,
                 "busy": busy,
                 "host_thread_ps": outcome.host_thread.map(|took| took.0),

@@ -22,7 +22,7 @@ use super::client::{Error, STAGING_BYTES, registers};
 use super::desk::{Desk, Lane, Order};
 use super::functions::{self, Named};
 use crate::device::{Clock, Device, Kept};
-use crate::interfaces::{Fastpath, controller_options, engine_options};
+use crate::interfaces::{FASTPATH, controller_options, engine_options};
 use crate::plan::Plan;
 use crate::world::{RunError, until};
 
@@ -59,7 +59,7 @@ pub(super) fn drive(
 fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
     let mut kept = Kept::new(plan)?;
     kept.keep_journal(plan)?;
-    Device::start::<Fastpath, _>(shared.device(rt), kept, Clock::Wall, plan)
+    Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
 }
 
 /// What the engine's thread is made of.

@@ -29,7 +29,7 @@ use functions::Named;
 pub use host::fastpath::{Function, Handle, Latency, Refused};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
-use crate::interfaces::Fastpath;
+use crate::interfaces::FASTPATH;
 use crate::plan::Plan;
 use crate::serve::served;
 use crate::world::{self, RunError};
@@ -63,12 +63,12 @@ impl Service {
     /// The plan has no such machine, or the drive does not start, or its medium keeps only stamps.
     pub fn start(plan: &Plan, drive: &Drive, from: u64) -> Result<Service, RunError> {
         let plan = match drive {
-            Drive::Here { .. } => &served::<Fastpath>(plan)?,
+            Drive::Here { .. } => &served(FASTPATH, plan)?,
             Drive::Served(_) => plan,
         };
         let (desk, stop) = (Arc::<Desk>::default(), Arc::new(AtomicBool::new(false)));
         let (shared, far) = match drive {
-            Drive::Here { .. } => (world::shared::<Fastpath>(plan)?, None),
+            Drive::Here { .. } => (world::shared(FASTPATH, plan)?, None),
             Drive::Served(path) => {
                 let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
                 let (shared, far) = live::connect(path, bytes, base).map_err(RunError::of)?;

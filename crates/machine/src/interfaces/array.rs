@@ -67,6 +67,8 @@ pub(crate) fn of_member(plan: &Plan, number: u32) -> Plan {
 
 impl<I: Interface> Interface for Array<I> {
     const NAME: &'static str = I::NAME;
+    const SUMMARY: &'static str = I::SUMMARY;
+    const FUNCTION: Option<fn(&Plan) -> Function> = I::FUNCTION;
     const STAGES: &'static [&'static str] = Self::ALL_STAGES.split_at(I::STAGES.len() + OWN).0;
     const DEPTH_MAX: u32 = I::DEPTH_MAX;
     const BARE: bool = I::BARE;
@@ -119,10 +121,6 @@ impl<I: Interface> Interface for Array<I> {
 
     fn register_bytes(plan: &Plan) -> u32 {
         I::register_bytes(plan)
-    }
-
-    fn function(plan: &Plan) -> Option<Function> {
-        I::function(plan)
     }
 
     fn journey_queues(queues: u32) -> u32 {

@@ -23,6 +23,7 @@ pub struct BlockDriver<P: HostPort> {
 
 impl Interface for Block {
     const NAME: &'static str = "block";
+    const SUMMARY: &'static str = "Descriptor blocks of a size that follows the load";
     const STAGES: &'static [&'static str] = joined!(
         ASKED,
         &[

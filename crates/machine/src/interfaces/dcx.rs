@@ -8,7 +8,10 @@ use device::{dcx as front, nvme as nvme_front};
 use host::{InitError, dcx as dcx_driver};
 
 use super::stages::{ASKED, MEDIUM, MOVED, SEEN, TAKEN, joined};
-use super::{Driver, Interface, Nvme, NvmeDriver, driver, options};
+use host::nvme as driver;
+
+use super::nvme::options;
+use super::{Driver, Interface, Nvme, NvmeDriver};
 use crate::medium::{Footing, Store};
 use crate::plan::{self, DcxTags, Plan};
 
@@ -24,6 +27,7 @@ pub struct DcxDriver<P: HostPort> {
 
 impl Interface for Dcx {
     const NAME: &'static str = "dcx";
+    const SUMMARY: &'static str = "DC Express for reads, NVM Express for all else";
     const STAGES: &'static [&'static str] = joined!(
         ASKED,
         &["slot wait", "tag retry", "core wait", "mark", "submit", "pickup", "doorbell"],

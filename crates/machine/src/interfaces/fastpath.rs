@@ -8,10 +8,11 @@ use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
 use host::fastpath::{Disk, Engine, Options};
+use host::nvme as driver;
 use wire::Lba;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
+use super::{Driver, Interface, Nvme, controller_options, queue_options};
 use crate::fastpath::functions;
 use crate::medium::Store;
 use crate::plan::{self, Plan};
@@ -34,6 +35,8 @@ const MDTS_MIN: u64 = 8192;
 
 impl Interface for Fastpath {
     const NAME: &'static str = "fastpath";
+    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
+    const SUMMARY: &'static str = "NVM Express, through an engine that forms the commands";
     const STAGES: &'static [&'static str] = joined!(
         ASKED,
         &["request wait", "request", "control", "turn wait", "function"],
@@ -67,10 +70,6 @@ impl Interface for Fastpath {
 
     fn register_bytes(plan: &Plan) -> u32 {
         Nvme::register_bytes(plan)
-    }
-
-    fn function(plan: &Plan) -> Option<Function> {
-        Nvme::function(plan)
     }
 
     fn journey_queues(_: u32) -> u32 {

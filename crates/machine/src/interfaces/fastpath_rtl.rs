@@ -6,11 +6,12 @@ use bus::sim::SimSpec;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
+use host::nvme as driver;
 use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Fastpath, Interface, Nvme, controller_options, driver};
+use super::{Driver, Fastpath, Interface, Nvme, controller_options};
 use crate::medium::Store;
 use crate::plan::Plan;
 
@@ -40,6 +41,8 @@ const CYCLE: Span = Span::ns(8);
 
 impl Interface for FastpathRtl {
     const NAME: &'static str = "fastpath-rtl";
+    const SUMMARY: &'static str =
+        "The same as fastpath with the engine in hardware, clock by clock: simulated runs alone";
     const STAGES: &'static [&'static str] = joined!(
         ASKED,
         &["request", "request wait", "post request", "hardware", "take response"],
@@ -78,6 +81,7 @@ impl Interface for FastpathRtl {
     fn adjust(_: &Plan, _: &mut SimSpec) {}
 
     const FAULTS: bool = true;
+    const LIVE: bool = false;
 
     fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
         Nvme::start(port, store, plan, faults);

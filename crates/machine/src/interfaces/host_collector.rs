@@ -6,10 +6,13 @@ use std::rc::Rc;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
 use device::faults::Faults;
+use device::nvme as front;
 use host::InitError;
+use host::nvme as driver;
 
+use super::nvme::options;
 use super::stages::joined;
-use super::{Driver, Interface, Nvme, NvmeDriver, driver, front, options};
+use super::{Driver, Interface, Nvme, NvmeDriver};
 use crate::medium::{Footing, Medium, Store};
 use crate::plan::{LedCollector, Plan};
 
@@ -24,6 +27,9 @@ pub struct HostCollectorDriver<P: HostPort> {
 
 impl Interface for HostCollector {
     const NAME: &'static str = "host-collector";
+    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
+    const SUMMARY: &'static str =
+        "NVM Express, with the flash software's collector led by the host";
     const STAGES: &'static [&'static str] = joined!(Nvme::STAGES, driver::COLLECTOR_COSTS);
     const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
     const MASKS: Option<Masks> = Nvme::MASKS;
@@ -53,10 +59,6 @@ impl Interface for HostCollector {
 
     fn register_bytes(plan: &Plan) -> u32 {
         Nvme::register_bytes(plan)
-    }
-
-    fn function(plan: &Plan) -> Option<Function> {
-        Nvme::function(plan)
     }
 
     fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {

@@ -11,7 +11,7 @@ use host::InitError;
 use host::pages as driver;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Collector, Driver, Interface};
+use super::{Array, Collector, Driver, Interface, Row};
 use crate::device::software;
 use crate::medium::Store;
 use crate::plan::{Flash, PageAccess, Plan};
@@ -24,9 +24,11 @@ pub struct HostFlashDriver<P: HostPort>(driver::Driver<P>);
 
 impl Interface for HostFlash {
     const NAME: &'static str = "host-flash";
+    const SUMMARY: &'static str = "Physical pages, with the flash software on the host";
     const STAGES: &'static [&'static str] =
         joined!(ASKED, &["operation wait", "map", "room wait"], COMMAND, &["collect", "copy"]);
     const BARE: bool = true;
+    const ARRAY: Option<&'static Row> = Some(Array::<HostFlash>::ROW);
     type Driver<P: HostPort> = HostFlashDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {

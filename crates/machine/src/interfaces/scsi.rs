@@ -6,6 +6,7 @@ use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort};
 use device::faults::Faults;
 use host::InitError;
+use host::nvme as driver;
 use host::nvme::{Policy, Spread, SpreadOptions};
 use host::scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use runtime::Span;
@@ -13,7 +14,7 @@ use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Interface, Nvme, controller_options, driver, queue_options};
+use super::{Driver, Interface, Nvme, controller_options, queue_options};
 use crate::medium::Store;
 use crate::plan::Plan;
 
@@ -50,6 +51,8 @@ pub fn spread_options(plan: &Plan) -> SpreadOptions {
 
 impl Interface for Scsi {
     const NAME: &'static str = "scsi";
+    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
+    const SUMMARY: &'static str = "NVM Express behind a SCSI face";
     const STAGES: &'static [&'static str] =
         joined!(ASKED, &["copy", "lock wait", "lock", "lock transfer"], COMMAND);
     const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
@@ -57,10 +60,6 @@ impl Interface for Scsi {
 
     fn register_bytes(plan: &Plan) -> u32 {
         Nvme::register_bytes(plan)
-    }
-
-    fn function(plan: &Plan) -> Option<Function> {
-        Nvme::function(plan)
     }
 
     const FAULTS: bool = true;

@@ -6,7 +6,7 @@ use bus::DevicePort;
 use device::faults::Faults;
 use device::nvme::{Controller, Options, Subsystem};
 
-use super::options;
+use super::nvme::options;
 use crate::medium::{Footing, Store};
 use crate::plan::Plan;
 

@@ -6,7 +6,6 @@ use super::measure::Machine;
 use super::plot::{Plot, Series};
 use super::threads::{Done, Threads, run};
 use super::{Claim, Exhibit, Table, blocks};
-use crate::interfaces::Block;
 use crate::world::RunError;
 
 /// Descriptors of a block, as in figures 5 and 6.
@@ -88,7 +87,7 @@ fn completing(machine: &Machine, way: usize) -> Machine {
 fn interface(machine: &Machine, way: usize, size: u32, write: bool) -> Result<Done, RunError> {
     let (machine, threads) = fed(machine, size);
     let threads = if write { Threads::writing(threads) } else { Threads::reading(threads) };
-    run::<Block>(&completing(&machine, way), threads)
+    run(&completing(&machine, way), threads)
 }
 
 pub(super) fn places<T: ToString>(of: &[T]) -> Vec<String> {
@@ -214,7 +213,7 @@ fn figure_5(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
 fn lowest_latency(machine: &Machine) -> Shown {
     let at = |machine: &Machine, way, size| -> Result<f64, RunError> {
         let (machine, _) = fed(machine, size);
-        Ok(run::<Block>(&completing(&machine, way), Threads::reading(size))?.us)
+        Ok(run(&completing(&machine, way), Threads::reading(size))?.us)
     };
     let one = at(machine, 1, 1)?;
     let mut lowest = f64::INFINITY;
@@ -238,7 +237,7 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         for size in SIZES {
             let of = of_size(machine, size);
             let threads = |n| if write { Threads::writing(n) } else { Threads::reading(n) };
-            let curve = THREADS.iter().map(|number| run::<Block>(&of, threads(*number)));
+            let curve = THREADS.iter().map(|number| run(&of, threads(*number)));
             let curve = curve.collect::<Result<Vec<_>, _>>()?;
             rows.push((format!("blocks of {size}"), curve.iter().map(kiops).collect()));
             latency.push((format!("blocks of {size}"), curve.iter().map(us).collect()));
@@ -283,7 +282,7 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         }
     }
     let number = |machine: &Machine| {
-        let at = |size| run::<Block>(&of_size(machine, size), Threads::reading(64));
+        let at = |size| run(&of_size(machine, size), Threads::reading(64));
         Ok(at(32)?.kiops / at(8)?.kiops)
     };
     exhibits.push(Exhibit::Claim(Claim {
@@ -303,10 +302,10 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
 
 fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     let (mut rows, mut series, mut holds) = (Vec::new(), Vec::new(), true);
-    let best = run::<Block>(&of_size(machine, 32), Threads::reading(64))?;
+    let best = run(&of_size(machine, 32), Threads::reading(64))?;
     for write in [false, true] {
         let threads = |n| if write { Threads::writing(n) } else { Threads::reading(n) };
-        let curve = THREADS.iter().map(|number| run::<Block>(machine, threads(*number)));
+        let curve = THREADS.iter().map(|number| run(machine, threads(*number)));
         let curve = curve.collect::<Result<Vec<_>, _>>()?;
         let kind = if write { "write" } else { "read" };
         rows.push((format!("{kind}, kIOPS"), curve.iter().map(kiops).collect()));
@@ -315,7 +314,7 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         let saturated = curve[THREADS.len() - 2];
         if !write {
             // What a block of one takes at low load, and the largest blocks' rate at high load.
-            let alone = run::<Block>(&of_size(machine, 1), Threads::reading(1))?;
+            let alone = run(&of_size(machine, 1), Threads::reading(1))?;
             holds &= first.us <= 1.001 * alone.us && last.kiops >= 0.98 * best.kiops;
         }
         holds &= curve.windows(2).all(|pair| pair[1].us > pair[0].us);
@@ -326,7 +325,7 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         series.push(Series { letter, name: format!("{kind}, kIOPS"), values });
     }
     let number = |machine: &Machine| {
-        let at = |n| run::<Block>(machine, Threads::reading(n));
+        let at = |n| run(machine, Threads::reading(n));
         Ok(at(64)?.us / at(1)?.us)
     };
     Ok(vec![
@@ -353,7 +352,7 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
 fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     let (mut rows, mut holds, mut series) = (Vec::new(), true, Vec::new());
     for (write, letter) in [(false, 'r'), (true, 'w')] {
-        let at = |bytes| run::<Block>(machine, Threads { bytes, write, ..Threads::reading(1) });
+        let at = |bytes| run(machine, Threads { bytes, write, ..Threads::reading(1) });
         let curve = BYTES.iter().map(|bytes| at(*bytes)).collect::<Result<Vec<_>, _>>()?;
         let kind = if write { "write" } else { "read" };
         let rates: Vec<_> =
@@ -374,7 +373,7 @@ fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     let names: Vec<String> = names.collect();
     let number = |machine: &Machine| {
         let at = |bytes: u32| -> Result<f64, RunError> {
-            let done = run::<Block>(machine, Threads { bytes, ..Threads::reading(1) })?;
+            let done = run(machine, Threads { bytes, ..Threads::reading(1) })?;
             Ok(done.mib_s(bytes))
         };
         Ok(at(1 << 20)? / at(4096)?)

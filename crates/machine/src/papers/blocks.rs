@@ -7,7 +7,6 @@ use super::adaptive::{Shown, kiops, of_size, places, table, without_software};
 use super::measure::Machine;
 use super::threads::{Done, Threads, run};
 use super::{Claim, Exhibit};
-use crate::interfaces::Block;
 use crate::world::RunError;
 
 /// Threads of the comparison.
@@ -38,7 +37,7 @@ fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), R
     sizes.dedup();
     let mut best = None::<(u32, Done)>;
     for size in sizes {
-        let done = run::<Block>(&of_size(machine, size), thinking(threads, us))?;
+        let done = run(&of_size(machine, size), thinking(threads, us))?;
         if best.is_none_or(|(_, so_far)| done.kiops > so_far.kiops) {
             best = Some((size, done));
         }
@@ -78,8 +77,8 @@ impl Grid {
             let mut cells: [Vec<String>; 3] = Default::default();
             for threads in THREADS {
                 let (size, best) = best_fixed(machine, threads, us)?;
-                let adaptive = run::<Block>(machine, thinking(threads, us))?;
-                let gathered = run::<Block>(&gathering, thinking(threads, us))?;
+                let adaptive = run(machine, thinking(threads, us))?;
+                let gathered = run(&gathering, thinking(threads, us))?;
                 let percent = |done: &Done| 100.0 * done.kiops / best.kiops;
                 cells[0].push(format!("{} ({size})", kiops(&best)));
                 cells[1].push(format!("{:.1}", percent(&adaptive)));
@@ -176,14 +175,14 @@ fn subsets(machine: &Machine) -> Shown {
     let (mut rate, mut latency) = (Vec::new(), Vec::new());
     for group in groups {
         let of = of_size(&fed, 32).with("block.returned", "subsets").with("block.subset", group);
-        let done = run::<Block>(&of, Threads::reading(96))?;
-        let few = run::<Block>(&of, Threads::reading(32))?;
+        let done = run(&of, Threads::reading(96))?;
+        let few = run(&of, Threads::reading(32))?;
         rate.push(kiops(&done));
         latency.push(format!("{:.1}", few.us));
     }
     let whole = of_size(&fed, 32);
-    rate.push(kiops(&run::<Block>(&whole, Threads::reading(96))?));
-    latency.push(format!("{:.1}", run::<Block>(&whole, Threads::reading(32))?.us));
+    rate.push(kiops(&run(&whole, Threads::reading(96))?));
+    latency.push(format!("{:.1}", run(&whole, Threads::reading(32))?.us));
     let mut at = places(&groups);
     at.push("whole".into());
     let rows = [("kIOPS, 96 threads".into(), rate), ("us, 32 threads".into(), latency)];
@@ -200,9 +199,9 @@ fn prefetch(machine: &Machine) -> Shown {
             let mut cells = Vec::new();
             for link in links {
                 let of = of_size(&fed.with("link.generation", link), size);
-                let none = run::<Block>(&of, Threads::reading(3 * size))?;
+                let none = run(&of, Threads::reading(3 * size))?;
                 let ahead = of.with("block.ahead", &ahead.to_string());
-                let some = run::<Block>(&ahead, Threads::reading(3 * size))?;
+                let some = run(&ahead, Threads::reading(3 * size))?;
                 let gain = 100.0 * (some.kiops / none.kiops - 1.0);
                 cells.push(format!("{:.1} -> {:.1}, {gain:+.1} %", none.kiops, some.kiops));
             }

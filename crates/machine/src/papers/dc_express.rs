@@ -5,7 +5,7 @@ use wire::dcx::command;
 
 use super::measure::{Arrivals, Machine, Reads, reads, small_reads, writes as writes_of};
 use super::{Exhibit, Judged, Row, Table};
-use crate::interfaces::{Dcx, Interface, Nvme};
+use crate::interfaces::{DCX, NVME};
 use crate::world::RunError;
 
 /// Bytes of the reads of figure 4.
@@ -42,7 +42,7 @@ fn us(value: f64) -> String {
 }
 
 fn looped(machine: &Machine, bytes: u32) -> Result<Reads, RunError> {
-    reads::<Dcx>(machine, bytes, Arrivals::Loop)
+    reads(DCX, machine, bytes, Arrivals::Loop)
 }
 
 fn figure_4(user: &Machine) -> Shown {
@@ -56,7 +56,7 @@ fn figure_4(user: &Machine) -> Shown {
             continue;
         }
         let fixed = looped(user, bytes)?;
-        let random = reads::<Dcx>(user, bytes, SELDOM)?.total_us;
+        let random = reads(DCX, user, bytes, SELDOM)?.total_us;
         let (media, transfer) = (fixed.part("media"), fixed.part("data transfer"));
         let protocol = fixed.total_us - media - transfer;
         let parts = [media, transfer, protocol, fixed.total_us, random].map(us);
@@ -110,7 +110,7 @@ fn smallest(user: &Machine) -> Shown {
 
 fn transfer(user: &Machine) -> Shown {
     let number =
-        |machine: &Machine| Ok(reads::<Nvme>(machine, 4096, Arrivals::Loop)?.part("data transfer"));
+        |machine: &Machine| Ok(reads(NVME, machine, 4096, Arrivals::Loop)?.part("data transfer"));
     Ok(Exhibit::Row(Row {
         what: "Data transfer of 4 KiB on PCIe Gen2 x4, MPS 128 B (table 5)",
         unit: "us",
@@ -137,7 +137,7 @@ fn fetch_us(machine: &Machine) -> Result<(f64, f64), RunError> {
 /// what polling without a pause gives, half the time of an empty fetch.
 fn random_arrival(user: &Machine) -> Shown {
     let number = |machine: &Machine| {
-        let pickup = reads::<Dcx>(machine, 512, SELDOM)?.part("pickup");
+        let pickup = reads(DCX, machine, 512, SELDOM)?.part("pickup");
         Ok(pickup - fetch_us(machine)?.0)
     };
     Ok(Exhibit::Row(Row {
@@ -157,7 +157,7 @@ fn polling_share(user: &Machine) -> Shown {
     let number = |machine: &Machine| {
         // One command a fetch, a fetch always under way, and almost never a command.
         let idle = machine.with("dcx.fetch_max", "1").with("dcx.anticipate", "false");
-        let busy = reads::<Dcx>(&idle, 512, Arrivals::Random(500))?.busy;
+        let busy = reads(DCX, &idle, 512, Arrivals::Random(500))?.busy;
         Ok(100.0 * busy.up.0 as f64 / busy.of.0 as f64)
     };
     Ok(Exhibit::Row(Row {
@@ -216,9 +216,9 @@ fn table_5(user: &Machine) -> Shown {
 
 fn linux_nvme(user: &Machine) -> Shown {
     let linux = Machine::of("dc-express-linux");
-    let number = |machine: &Machine| Ok(reads::<Nvme>(machine, 4096, Arrivals::Loop)?.total_us);
+    let number = |machine: &Machine| Ok(reads(NVME, machine, 4096, Arrivals::Loop)?.total_us);
     let polled = number(user)?;
-    let ours = reads::<Nvme>(&linux, 4096, Arrivals::Loop)?;
+    let ours = reads(NVME, &linux, 4096, Arrivals::Loop)?;
     let paper = 1e3 / 78.0;
     Ok(Exhibit::Row(Row {
         what: "4 KiB random reads at depth 1 through the Linux NVMe driver, 78 kIOPS (section 4)",
@@ -246,7 +246,7 @@ fn matrix(user: &Machine) -> Shown {
     let mut lines = Vec::new();
     for (way, machine) in &ways {
         for bytes in [512, 4096] {
-            let nvme = reads::<Nvme>(machine, bytes, Arrivals::Loop)?.total_us;
+            let nvme = reads(NVME, machine, bytes, Arrivals::Loop)?.total_us;
             let dcx = looped(machine, bytes)?.total_us;
             let gain = format!("{:.1} %", 100.0 * (nvme - dcx) / nvme);
             lines.push(vec![
@@ -269,10 +269,10 @@ fn matrix(user: &Machine) -> Shown {
 
 /// Where the difference of two reads lies: stage by stage, and in packets.
 fn removed(user: &Machine, bytes: u32) -> Shown {
-    let nvme = reads::<Nvme>(user, bytes, Arrivals::Loop)?;
+    let nvme = reads(NVME, user, bytes, Arrivals::Loop)?;
     let dcx = looped(user, bytes)?;
     let mut lines = Vec::new();
-    for stage in Dcx::STAGES {
+    for stage in DCX.stages {
         let (one, other) = (nvme.part(stage), dcx.part(stage));
         if one != other {
             lines.push(vec![(*stage).into(), us(one), us(other), us(one - other)]);
@@ -305,7 +305,7 @@ fn chipset(user: &Machine) -> Shown {
     let behind = user.with("link.hops", hop);
     let mut lines = Vec::new();
     for bytes in [512, 4096] {
-        let nvme = [user, &behind].map(|m| reads::<Nvme>(m, bytes, Arrivals::Loop));
+        let nvme = [user, &behind].map(|m| reads(NVME, m, bytes, Arrivals::Loop));
         let dcx = [user, &behind].map(|m| looped(m, bytes));
         for (name, pair) in [("NVMe", nvme), ("DC Express", dcx)] {
             let [direct, behind] = pair;
@@ -340,8 +340,8 @@ fn writes(user: &Machine) -> Shown {
     for (medium, factor) in [("PCM, 55 times a read", "55"), ("as fast as reads", "1")] {
         for bytes in [512, 4096] {
             let set = |machine: &Machine| machine.with("medium.timing.write_factor", factor);
-            let nvme = writes_of::<Nvme>(&set(user), bytes)?.total_us;
-            let ours = writes_of::<Dcx>(&set(&polled), bytes)?.total_us;
+            let nvme = writes_of(NVME, &set(user), bytes)?.total_us;
+            let ours = writes_of(DCX, &set(&polled), bytes)?.total_us;
             lines.push(vec![
                 medium.into(),
                 bytes.to_string(),

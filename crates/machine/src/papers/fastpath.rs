@@ -7,7 +7,7 @@ use workload::trace::Mapping;
 
 use super::measure::Machine;
 use super::{Claim, Exhibit, Judged, Row, Table};
-use crate::interfaces::{Fastpath, Interface};
+use crate::interfaces::FASTPATH;
 use crate::work::Work;
 use crate::world::{self, Options, RunError};
 
@@ -86,7 +86,7 @@ fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunE
          number_ios={count}\n"
     );
     let work = Work::parse(Path::new("papers"), &job, Mapping::default()).map_err(RunError::of)?;
-    let mut outcome = world::simulate::<Fastpath>(&machine.open()?, &work, Options::default())?;
+    let mut outcome = world::simulate(FASTPATH, &machine.open()?, &work, Options::default())?;
     let ran = outcome.jobs.remove(0).1;
     if ran.errors() > 0 {
         return Err(RunError(ran.messages.join("; ")));
@@ -96,7 +96,8 @@ fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunE
     let iops = seen.iops(ran.measured);
     Ok(Done {
         us: mean.total_ps / 1e6,
-        parts: Fastpath::STAGES
+        parts: FASTPATH
+            .stages
             .iter()
             .copied()
             .zip(mean.stages_ps.iter().map(|ps| ps / 1e6))

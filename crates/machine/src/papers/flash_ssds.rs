@@ -7,7 +7,7 @@ use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
 use super::measure::Machine;
-use crate::interfaces::{Array, HostFlash, Nvme};
+use crate::interfaces::{HOST_FLASH, HOST_FLASH_ARRAY, NVME, NVME_ARRAY};
 use crate::plan::Plan;
 use crate::series::{Point, TimeSeries};
 use crate::work::Work;
@@ -129,10 +129,10 @@ pub(super) fn simulate(
     options: Options,
 ) -> Result<Outcome, RunError> {
     match (ssd, plan.array.is_some()) {
-        (Ssd::Bridge, false) => world::simulate::<Nvme>(plan, work, options),
-        (Ssd::Closer, false) => world::simulate::<HostFlash>(plan, work, options),
-        (Ssd::Bridge, true) => world::simulate::<Array<Nvme>>(plan, work, options),
-        (Ssd::Closer, true) => world::simulate::<Array<HostFlash>>(plan, work, options),
+        (Ssd::Bridge, false) => world::simulate(NVME, plan, work, options),
+        (Ssd::Closer, false) => world::simulate(HOST_FLASH, plan, work, options),
+        (Ssd::Bridge, true) => world::simulate(NVME_ARRAY, plan, work, options),
+        (Ssd::Closer, true) => world::simulate(HOST_FLASH_ARRAY, plan, work, options),
     }
 }
 

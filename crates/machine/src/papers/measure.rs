@@ -7,7 +7,7 @@ use wire::Lba;
 use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
-use crate::interfaces::{Dcx, Interface};
+use crate::interfaces::{Dcx, Row};
 use crate::plan::Plan;
 use crate::plan::units::scaled;
 use crate::work::Work;
@@ -95,7 +95,8 @@ pub(super) enum Arrivals {
 }
 
 /// Random reads of `bytes` bytes at depth 1. In virtual time a thousand are as good as a million.
-pub(super) fn reads<I: Interface>(
+pub(super) fn reads(
+    row: &'static Row,
     machine: &Machine,
     bytes: u32,
     arrivals: Arrivals,
@@ -109,21 +110,21 @@ pub(super) fn reads<I: Interface>(
         }
     };
     let job = format!("[reads]\nrw=randread\nbs={bytes}\n{when}\n");
-    run::<I>(machine, &job, OpKind::Read)
+    run(row, machine, &job, OpKind::Read)
 }
 
 /// Random writes of `bytes` bytes at depth 1, one after the other.
-pub(super) fn writes<I: Interface>(machine: &Machine, bytes: u32) -> Result<Reads, RunError> {
+pub(super) fn writes(row: &'static Row, machine: &Machine, bytes: u32) -> Result<Reads, RunError> {
     let job = format!("[writes]\nrw=randwrite\nbs={bytes}\nnumber_ios=300\n");
-    run::<I>(machine, &job, OpKind::Write)
+    run(row, machine, &job, OpKind::Write)
 }
 
-fn run<I: Interface>(machine: &Machine, job: &str, kind: OpKind) -> Result<Reads, RunError> {
+fn run(row: &'static Row, machine: &Machine, job: &str, kind: OpKind) -> Result<Reads, RunError> {
     let plan = machine.open()?;
     let job = format!("{job}iodepth=1\nsize=16m\n");
     let work = Work::parse(Path::new("papers"), &job, Mapping::default());
     let work = work.map_err(|error| RunError(error.to_string()))?;
-    let mut outcome = world::simulate::<I>(&plan, &work, Options::default())?;
+    let mut outcome = world::simulate(row, &plan, &work, Options::default())?;
     let ran = outcome.jobs.remove(0).1;
     if ran.errors() > 0 {
         return Err(RunError(ran.messages.join("; ")));
@@ -132,7 +133,7 @@ fn run<I: Interface>(machine: &Machine, job: &str, kind: OpKind) -> Result<Reads
     let us = |ps: f64| ps / 1e6;
     Ok(Reads {
         total_us: us(mean.total_ps),
-        parts: I::STAGES.iter().copied().zip(mean.stages_ps.iter().map(|ps| us(*ps))).collect(),
+        parts: row.stages.iter().copied().zip(mean.stages_ps.iter().map(|ps| us(*ps))).collect(),
         busy: outcome.busy.expect("a simulated world"),
         count: mean.count,
     })

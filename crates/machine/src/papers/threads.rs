@@ -10,7 +10,7 @@ use runtime::{Dice, Log, Rt, Span, Time};
 use wire::Lba;
 
 use super::measure::Machine;
-use crate::interfaces::{Driver, Interface};
+use crate::interfaces::{Block, Driver, Interface};
 use crate::world::{self, LAYERS, RunError};
 
 /// The region that threads read and write, bytes.
@@ -82,25 +82,30 @@ impl Tally {
     }
 }
 
-/// Runs threads on a machine, and watches them.
-pub(super) fn run<I: Interface>(machine: &Machine, threads: Threads) -> Result<Done, RunError> {
+/// Runs threads on a machine, by descriptor blocks, and watches them.
+pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError> {
     let plan = machine.open()?;
     let cores = plan.host.cores.min(plan.host.queues);
     let tally = Rc::new(Tally::default());
-    world::on_cores_in_virtual_time::<I, _>(&plan, Log::Off, cores, async |rt, bus, driver| {
-        let begin = rt.now() + WARM;
-        let window = (begin, begin + threads.window);
-        for number in 0..threads.number {
-            let port = bus.host(number % cores);
-            let layers = LAYERS.iter().filter(|layer| I::STAGES.contains(layer));
-            let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
-            let disk = driver.disk(number as usize);
-            let dice = Dice::for_part(plan.run.seed, &format!("thread {number}"));
-            let thread = Thread { port, layers, threads, window, tally: tally.clone() };
-            rt.spawn(thread.work(rt.clone(), disk, dice));
-        }
-        rt.sleep_until(window.1).await;
-    })?;
+    world::on_cores_in_virtual_time::<Block, _>(
+        &plan,
+        Log::Off,
+        cores,
+        async |rt, bus, driver| {
+            let begin = rt.now() + WARM;
+            let window = (begin, begin + threads.window);
+            for number in 0..threads.number {
+                let port = bus.host(number % cores);
+                let layers = LAYERS.iter().filter(|layer| Block::STAGES.contains(layer));
+                let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
+                let disk = driver.disk(number as usize);
+                let dice = Dice::for_part(plan.run.seed, &format!("thread {number}"));
+                let thread = Thread { port, layers, threads, window, tally: tally.clone() };
+                rt.spawn(thread.work(rt.clone(), disk, dice));
+            }
+            rt.sleep_until(window.1).await;
+        },
+    )?;
     if let Some(failed) = tally.failed.take() {
         return Err(RunError(failed));
     }

@@ -1,6 +1,7 @@
 //! Jobs on a driver: groups one after the other, the clones of a group beside each other.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -13,8 +14,8 @@ use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
 use super::{LAYERS, Options, RunError, Told};
-use crate::engine::{self, Checks, Hold, Layer, Progress, Ran, Setup};
-use crate::interfaces::{Driver, Interface};
+use crate::engine::{self, Checks, Hold, Layer, Progress, Ran, Setup, Source};
+use crate::interfaces::{Connected, Row, Side};
 use crate::plan::Plan;
 use crate::series::Recorder;
 use crate::tape::Tape;
@@ -29,8 +30,9 @@ pub(super) struct Watched {
 }
 
 /// What the clones of a group run on, by their numbers in it.
-pub(super) struct Ground<'a, D, P> {
-    pub disk: &'a dyn Fn(usize) -> D,
+pub(super) struct Ground<'a, P> {
+    /// Begins an engine on the disk of this number.
+    pub run: &'a dyn Fn(usize, Source, Setup<P>) -> Running,
     pub port: &'a dyn Fn(usize) -> P,
     pub target: Target,
     pub checks: Option<Arc<Checks>>,
@@ -40,20 +42,24 @@ pub(super) struct Ground<'a, D, P> {
     pub deal: (usize, usize),
 }
 
+/// An engine at work.
+pub(super) type Running = Pin<Box<dyn Future<Output = Ran>>>;
+
 /// Runs the groups of a work, each when the one before it has ended.
-pub(super) async fn run_groups<I: Interface, P: HostPort>(
+pub(super) async fn run_groups<P: Side>(
+    row: &'static Row,
     rt: &Rt,
     plan: &Plan,
     work: &Work,
     options: &Options,
-    driver: &I::Driver<P>,
+    driver: &Connected<P>,
     port: &dyn Fn(usize) -> P,
     watched: Watched,
 ) -> Result<Told, RunError> {
     let geometry = driver.disk(0).geometry();
     let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
     let ground = Ground {
-        disk: &|number| driver.disk(number),
+        run: &|number, source, setup| driver.run(number, rt, source, setup),
         port,
         target: target(geometry),
         checks: verifies(&work.jobs).then(of_this_run),
@@ -64,24 +70,20 @@ pub(super) async fn run_groups<I: Interface, P: HostPort>(
     check_buffers(work, geometry, port(0).arena(), ground.deal)?;
     let mut told = Told::default();
     for group in work.groups() {
-        told.add(run_group::<I, _, _>(rt, plan, work, group, &ground).await?);
+        told.add(run_group(row, rt, plan, work, group, &ground).await?);
     }
     Ok(told)
 }
 
 /// Runs those clones of a group that are dealt out here.
-pub(super) async fn run_group<I, D, P>(
+pub(super) async fn run_group<P: HostPort>(
+    row: &'static Row,
     rt: &Rt,
     plan: &Plan,
     work: &Work,
     group: &[Job],
-    ground: &Ground<'_, D, P>,
-) -> Result<Told, RunError>
-where
-    I: Interface,
-    D: BlockDevice + Clone + 'static,
-    P: HostPort,
-{
+    ground: &Ground<'_, P>,
+) -> Result<Told, RunError> {
     let mut told = Told::default();
     let results = Rc::new(RefCell::new(Vec::new()));
     let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
@@ -95,23 +97,23 @@ where
         told.notes.extend(summary);
         let port = (ground.port)(number);
         let setup = Setup {
-            disk: (ground.disk)(number),
-            layers: layers::<I, P>(plan, &port),
+            layers: layers(row, plan, &port),
             port,
             job: job.clone(),
             start_delay,
             checks: ground.checks.clone().filter(|_| job.verify.on),
-            stages: I::STAGES,
-            arrival_stage: I::STAGES.iter().position(|stage| *stage == "arrival wait"),
+            stages: row.stages,
+            arrival_stage: row.stage("arrival wait"),
             progress: ground.progress.clone(),
             hold: ground.watched.hold.clone(),
             series: ground.watched.series.clone(),
             tape: ground.watched.tape.clone(),
         };
         left.1.set(left.1.get() + 1);
+        let running = (ground.run)(number, source, setup);
         let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
         rt.clone().spawn(async move {
-            let ran = engine::run(&rt, source, setup).await;
+            let ran = running.await;
             results.borrow_mut().push((index, ran));
             left.1.set(left.1.get() - 1);
             left.0.notify(&rt);
@@ -182,13 +184,13 @@ pub(super) fn checks(plan: &Plan, contents_unknown: bool, blocks: u64) -> Checks
 }
 
 /// The software above the driver that the plan gives a cost.
-fn layers<I: Interface, P: HostPort>(plan: &Plan, port: &P) -> Vec<Layer> {
+fn layers<P: HostPort>(row: &'static Row, plan: &Plan, port: &P) -> Vec<Layer> {
     LAYERS
         .iter()
         .filter(|name| plan.host.costs.iter().any(|c| c.name == **name && c.span > Span::ZERO))
         .map(|name| Layer {
             cost: port.cost(name),
-            stage: I::STAGES.iter().position(|stage| *stage == *name).expect("a stage of its own"),
+            stage: row.stage(name).expect("a stage of its own"),
         })
         .collect()
 }

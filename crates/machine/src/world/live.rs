@@ -15,7 +15,7 @@ use super::members::{hosts, live_devices, shared_with_all};
 use super::processor::timed;
 use super::{Options, Outcome, RunError, Tale, Told, drive, journeys, leave, look_at, queues};
 use crate::device;
-use crate::interfaces::Interface;
+use crate::interfaces::Row;
 use crate::plan::{Completion, Plan};
 use crate::series::Look;
 use crate::work::Work;
@@ -25,16 +25,17 @@ const STOP_POLL: Span = Span::ms(2);
 
 /// Runs work live with both ends on this thread, in turns: nobody waits for another core, so that what is
 /// counted or measured is the program's own work.
-pub fn live_in_one_thread<I: Interface>(
+pub fn live_in_one_thread(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    let shared = shared_with_all::<I>(plan)?;
-    let journeys = Some(journeys::<I>(plan, plan.run.breakdown_sample.ilog2()));
+    let shared = shared_with_all(row, plan)?;
+    let journeys = Some(journeys(row, plan, plan.run.breakdown_sample.ilog2()));
     let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
-    let devices = live_devices::<I>(&rt, &shared, plan)?;
-    let hosts = hosts::<I>(&rt, &shared, plan);
+    let devices = live_devices(row, &rt, &shared, plan)?;
+    let hosts = hosts(row, &rt, &shared, plan);
     if let Some(faults) = devices[0].faults().cloned() {
         let (rt, host) = (rt.clone(), hosts[0].clone());
         rt.clone().spawn(async move {
@@ -44,17 +45,18 @@ pub fn live_in_one_thread<I: Interface>(
     }
     let beside = |look: &mut Look| look_at(&devices, look);
     let port = |member: usize, _| hosts[member].clone();
-    let ran = rt.block_on(drive::<I, _>(&rt, plan, work, &options, &port, &beside));
+    let ran = rt.block_on(drive(row, &rt, plan, work, &options, &port, &beside));
     let tale = Tale::of(&devices);
     leave(devices, plan)?;
     ran.map(|told| Outcome::beside(told, tale))
 }
 
-pub(crate) fn shared<I: Interface>(plan: &Plan) -> Result<Shared, RunError> {
-    device::check::<I>(plan)?;
+pub(crate) fn shared(row: &'static Row, plan: &Plan) -> Result<Shared, RunError> {
+    row.check_live().map_err(RunError)?;
+    device::check(row, plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    Shared::between_threads(bytes, base, I::register_bytes(plan))
-        .map(|shared| shared.with_masks(I::MASKS))
+    Shared::between_threads(bytes, base, (row.register_bytes)(plan))
+        .map(|shared| shared.with_masks(row.masks))
         .map_err(|error| RunError(format!("memory for host and device: {error}")))
 }
 
@@ -95,7 +97,8 @@ impl DeviceThread<'_> {
 }
 
 /// Starts a device, or the members of an array, on a thread.
-pub(super) fn on_a_thread<'scope, I: Interface>(
+pub(super) fn on_a_thread<'scope>(
+    row: &'static Row,
     scope: &'scope Scope<'scope, '_>,
     plan: &'scope Plan,
     shared: Vec<Shared>,
@@ -106,7 +109,7 @@ pub(super) fn on_a_thread<'scope, I: Interface>(
     let (has_started, is_to_stop) = (started.clone(), stop.0.clone());
     let body = move || {
         let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
-        let devices = live_devices::<I>(&rt, &shared, plan)?;
+        let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
         let is_over = || is_to_stop.load(Ordering::Acquire) || devices[0].is_down();
         rt.block_on(until(&rt, is_over));
@@ -120,17 +123,18 @@ pub(super) fn on_a_thread<'scope, I: Interface>(
 }
 
 /// Runs work live: the device on a thread of its own, the host on this one.
-pub fn live_in_threads<I: Interface>(
+pub fn live_in_threads(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
 ) -> Result<Outcome, RunError> {
-    let shared = shared_with_all::<I>(plan)?;
-    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let shared = shared_with_all(row, plan)?;
+    let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
     std::thread::scope(|scope| {
-        let device = on_a_thread::<I>(scope, plan, shared.clone(), journeys.clone())?;
+        let device = on_a_thread(row, scope, plan, shared.clone(), journeys.clone())?;
         let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
-        let hosts = hosts::<I>(&rt, &shared, plan);
+        let hosts = hosts(row, &rt, &shared, plan);
         let watched = hosts.clone();
         let (ran, host_thread) = timed(|| {
             rt.block_on(async {
@@ -143,7 +147,7 @@ pub fn live_in_threads<I: Interface>(
                     // A device that failed to start says why when it is stopped.
                     until(&rt, || device.is_there()).await;
                     let port = |member: usize, _| hosts[member].clone();
-                    drive::<I, _>(&rt, plan, work, &options, &port, &|_| ()).await
+                    drive(row, &rt, plan, work, &options, &port, &|_| ()).await
                 };
                 match race(run, watch).await {
                     Either::First(ran) => ran,
@@ -158,18 +162,19 @@ pub fn live_in_threads<I: Interface>(
 }
 
 /// Runs work live against a device in another process, which listens at a socket.
-pub fn live_over_socket<I: Interface>(
+pub fn live_over_socket(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
     socket: &Path,
 ) -> Result<Outcome, RunError> {
-    I::check(plan).map_err(RunError)?;
+    check_elsewhere(row, plan)?;
     let (shared, mut client) =
         live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
             .map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
-        let host = shared.with_masks(I::MASKS).host(rt);
+    over_bus(row, plan, work, options, |rt| {
+        let host = shared.with_masks(row.masks).host(rt);
         let watched = host.clone();
         let is_gone = move || {
             let gone = client.is_gone();
@@ -183,17 +188,19 @@ pub fn live_over_socket<I: Interface>(
 }
 
 /// Runs work live against the vfio-user server that listens at a socket.
-pub fn live_over_vfio_user<I: Interface>(
+pub fn live_over_vfio_user(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
     socket: &Path,
 ) -> Result<Outcome, RunError> {
+    check_elsewhere(row, plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
     let connection = connection.map_err(RunError::of)?;
     let note = connection.note();
-    let mut outcome = over_bus::<I>(plan, work, options, |rt| {
+    let mut outcome = over_bus(row, plan, work, options, |rt| {
         let host = connection.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))
@@ -202,16 +209,28 @@ pub fn live_over_vfio_user<I: Interface>(
     Ok(outcome)
 }
 
+/// The plan is one of a device that is not here.
+fn check_elsewhere(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
+    row.check_live().map_err(RunError)?;
+    if plan.array.is_some() {
+        // Devices of an array share one host's memory.
+        let expected = "none: one device is at the other end of a socket or an address";
+        return Err(RunError(format!("{}: array: found one, expected {expected}", plan.origin)));
+    }
+    (row.check)(plan).map_err(RunError)
+}
+
 /// Runs work live over a bus to another process: its host's end, and whether the device is gone, which
 /// is asked now and then.
-fn over_bus<I: Interface>(
+fn over_bus(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
     bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
 ) -> Result<Outcome, RunError> {
     // The device's marks are in the other process: the breakdown shows its part as one.
-    let journeys = journeys::<I>(plan, plan.run.breakdown_sample.ilog2());
+    let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
     let options = Options { contents_unknown: true, ..options };
     let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
     let (host, mut is_gone) = bus(&rt);
@@ -222,7 +241,7 @@ fn over_bus<I: Interface>(
                 core::future::pending::<()>().await;
             };
             let ports = |_, _| host.clone();
-            let run = drive::<I, _>(&rt, plan, work, &options, &ports, &|_| ());
+            let run = drive(row, &rt, plan, work, &options, &ports, &|_| ());
             match race(run, watch).await {
                 Either::First(ran) => ran,
                 Either::Second(()) => unreachable!("the watch never ends"),
@@ -234,15 +253,15 @@ fn over_bus<I: Interface>(
 }
 
 /// Runs work live on a PCI function that Linux's VFIO has, by its address.
-pub fn live_over_vfio<I: Interface>(
+pub fn live_over_vfio(
+    row: &'static Row,
     plan: &Plan,
     work: &Work,
     options: Options,
     address: &str,
 ) -> Result<Outcome, RunError> {
-    let Some(ours) = I::function(plan) else {
-        return Err(RunError(format!("{} is not a PCI function", I::NAME)));
-    };
+    check_elsewhere(row, plan)?;
+    let ours = row.served_function(plan).map_err(RunError)?;
     let wanted = vfio::Wanted {
         class: ours.identity.class,
         memory_bytes: plan.host.memory_bytes as usize,
@@ -254,7 +273,7 @@ pub fn live_over_vfio<I: Interface>(
         },
     };
     let function = vfio::Function::open(address, &wanted).map_err(RunError::of)?;
-    over_bus::<I>(plan, work, options, |rt| {
+    over_bus(row, plan, work, options, |rt| {
         let host = function.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))

@@ -3,11 +3,11 @@
 use bus::link::Way;
 use bus::live::{LiveHost, Shared};
 use bus::sim::SimBus;
-use runtime::{Journeys, Rt, STAGES_MAX, Span};
+use runtime::{Journeys, Rt, Span};
 
 use super::{RunError, shared, sim_spec, simulated_device};
 use crate::device::{Clock, Device, FlashSeen, Kept};
-use crate::interfaces::{Interface, JOURNEYS, of_member};
+use crate::interfaces::{JOURNEYS, Row, of_member};
 use crate::plan::Plan;
 
 /// How long the host's own link has been busy: that above the switch, where there is one.
@@ -27,67 +27,67 @@ pub(crate) fn flash_of(devices: &[Device]) -> Option<FlashSeen> {
 }
 
 /// The bus of the device, or one for each member of an array.
-pub(crate) fn buses<I: Interface>(rt: &Rt, plan: &Plan) -> Vec<SimBus> {
-    let spec = sim_spec::<I>(plan);
-    match I::members(plan) {
+pub(crate) fn buses(row: &'static Row, rt: &Rt, plan: &Plan) -> Vec<SimBus> {
+    let spec = sim_spec(row, plan);
+    match (row.members)(plan) {
         None => vec![SimBus::new(rt, spec)],
         Some(array) => {
-            let rts: Vec<_> = (0..array.devices).map(|number| of::<I>(rt, plan, number)).collect();
+            let rts: Vec<_> = (0..array.devices).map(|number| of(row, rt, plan, number)).collect();
             SimBus::below_switch(&rts, &spec, array.above(plan))
         }
     }
 }
 
 /// The devices on these buses.
-pub(super) fn simulated_devices<I: Interface>(
+pub(super) fn simulated_devices(
+    row: &'static Row,
     rt: &Rt,
     buses: &[SimBus],
     plan: &Plan,
 ) -> Result<Vec<Device>, RunError> {
-    let each = |(number, bus)| simulated_device::<I>(rt, bus, &of_member(plan, number));
+    let each = |(number, bus)| simulated_device(row, rt, bus, &of_member(plan, number));
     (0..).zip(buses).map(each).collect()
 }
 
 /// The driver's ends of these, in one host.
-pub(super) fn hosts<I: Interface>(rt: &Rt, shared: &[Shared], plan: &Plan) -> Vec<LiveHost> {
+pub(super) fn hosts(row: &'static Row, rt: &Rt, shared: &[Shared], plan: &Plan) -> Vec<LiveHost> {
     let first = shared[0].host(rt);
-    let each = |(number, shared)| first.beside(&of::<I>(rt, plan, number), shared);
+    let each = |(number, shared)| first.beside(&of(row, rt, plan, number), shared);
     (0..).zip(shared).map(each).collect()
 }
 
-pub(super) fn live_devices<I: Interface>(
+pub(super) fn live_devices(
+    row: &'static Row,
     rt: &Rt,
     shared: &[Shared],
     plan: &Plan,
 ) -> Result<Vec<Device>, RunError> {
     let each = |(number, shared): (u32, &Shared)| {
-        let rt = of::<I>(rt, plan, number);
+        let rt = of(row, rt, plan, number);
         let plan = of_member(plan, number);
-        Device::start::<I, _>(shared.device(&rt), Kept::new(&plan)?, Clock::Wall, &plan)
+        Device::start(row, shared.device(&rt), Kept::new(&plan)?, Clock::Wall, &plan)
     };
     (0..).zip(shared).map(each).collect()
 }
 
 /// What host and device share: a window for each member, where there are several.
-pub(super) fn shared_with_all<I: Interface>(plan: &Plan) -> Result<Vec<Shared>, RunError> {
-    let first = shared::<I>(plan)?;
-    let more = I::members(plan).map_or(0, |array| array.devices - 1);
+pub(super) fn shared_with_all(row: &'static Row, plan: &Plan) -> Result<Vec<Shared>, RunError> {
+    let first = shared(row, plan)?;
+    let more = (row.members)(plan).map_or(0, |array| array.devices - 1);
     let others = (0..more).map(|_| first.another());
     Ok(std::iter::once(first.clone()).chain(others).collect())
 }
 
 /// The executor as this member's bus has it: its commands' journeys are its own.
-fn of<I: Interface>(rt: &Rt, plan: &Plan, number: u32) -> Rt {
-    rt.queues_from((number * I::journey_queues(plan.host.queues)) as u16)
+fn of(row: &'static Row, rt: &Rt, plan: &Plan, number: u32) -> Rt {
+    rt.queues_from((number * (row.journey_queues)(plan.host.queues)) as u16)
 }
 
 /// The journeys of a world. Those of an array's members follow one another, and behind them are its own
 /// changes of stripes.
-pub(crate) fn journeys<I: Interface>(plan: &Plan, sample_log2: u32) -> Journeys {
-    let each = I::journey_queues(plan.host.queues);
-    let queues = I::members(plan)
+pub(crate) fn journeys(row: &'static Row, plan: &Plan, sample_log2: u32) -> Journeys {
+    let each = (row.journey_queues)(plan.host.queues);
+    let queues = (row.members)(plan)
         .map_or(each, |array| array.devices * each + u32::from(JOURNEYS) * plan.host.queues);
-    // An interface with more does not compile.
-    const { assert!(I::STAGES.len() <= STAGES_MAX) };
-    Journeys::new(queues, plan.host.queue_depth, sample_log2, I::STAGES)
+    Journeys::new(queues, plan.host.queue_depth, sample_log2, row.stages)
 }

@@ -24,8 +24,8 @@ use runtime::{Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
 use super::groups::{Ground, Watched, check_buffers, checks, run_group, target};
 use super::live::{DeviceThread, on_a_thread, shared, until};
 use super::{BETWEEN_RESETS, Options, Outcome, RunError, Told, journeys};
-use crate::engine::{Checks, Progress};
-use crate::interfaces::{Interface, Nvme, clamped, controller_options, queue_options};
+use crate::engine::{self, Checks, Progress};
+use crate::interfaces::{NVME, clamped, controller_options, queue_options};
 use crate::plan::Plan;
 use crate::work::{Work, verifies};
 
@@ -129,7 +129,7 @@ pub fn live_in_host_threads(
     plan.host.queues = threads as u32;
     let plan = &plan;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let journeys = journeys::<Nvme>(plan, plan.run.breakdown_sample.ilog2());
+    let journeys = journeys(NVME, plan, plan.run.breakdown_sample.ilog2());
     let crew = |bus, contents_unknown| Crew {
         plan,
         work,
@@ -143,19 +143,19 @@ pub fn live_in_host_threads(
     };
     match device {
         Where::Thread => {
-            let shared = shared::<Nvme>(plan)?;
+            let shared = shared(NVME, plan)?;
             let crew = crew(Bus::Shared(shared.clone()), false);
             std::thread::scope(|scope| {
-                let mut device = on_a_thread::<Nvme>(scope, plan, vec![shared], journeys.clone())?;
+                let mut device = on_a_thread(NVME, scope, plan, vec![shared], journeys.clone())?;
                 let ran = crew.runs(&options, journeys, &mut device);
                 let tale = device.stop()?;
                 ran.map(|told| Outcome::beside(told, tale))
             })
         }
         Where::Socket(socket) => {
-            Nvme::check(plan).map_err(RunError)?;
+            (NVME.check)(plan).map_err(RunError)?;
             let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
-            let crew = crew(Bus::Shared(shared.with_masks(Nvme::MASKS)), true);
+            let crew = crew(Bus::Shared(shared.with_masks(NVME.masks)), true);
             crew.runs(&options, journeys, &mut client).map(Outcome::of)
         }
         Where::VfioUser(socket) => {
@@ -325,7 +325,10 @@ impl Crew<'_> {
         drop(queues);
         let geometry = mine.queue().geometry();
         let ground = Ground {
-            disk: &|_| mine.queue().clone(),
+            run: &|_, source, setup| {
+                let (rt, disk) = (rt.clone(), mine.queue().clone());
+                Box::pin(async move { engine::run(&rt, source, disk, setup).await })
+            },
             port: &|_| port.clone(),
             target: target(geometry),
             checks: self.checks(geometry.blocks),
@@ -340,7 +343,7 @@ impl Crew<'_> {
             told.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
         for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
-            told.add(run_group::<Nvme, _, _>(rt, self.plan, self.work, group, &ground).await?);
+            told.add(run_group(NVME, rt, self.plan, self.work, group, &ground).await?);
             ended.fetch_add(1, Ordering::AcqRel);
             let have_all = || ended.load(Ordering::Acquire) as usize == self.progress.len();
             while !have_all() {

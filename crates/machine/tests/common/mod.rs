@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bus::sim::{SimBus, SimHost};
 use machine::device::{Clock, Device, Kept};
 use machine::engine::Ran;
-use machine::interfaces::{Interface, Nvme};
+use machine::interfaces::{Interface, NVME, Row};
 use machine::plan::Plan;
 use machine::work::Work;
 use machine::world::{self, Options, Outcome};
@@ -41,12 +41,12 @@ pub fn simulate(plan: &Plan, work: &Work) -> Outcome {
 
 /// As [`simulate`], with options.
 pub fn simulate_with(plan: &Plan, work: &Work, options: Options) -> Outcome {
-    simulate_by::<Nvme>(plan, work, options)
+    simulate_by(NVME, plan, work, options)
 }
 
 /// As [`simulate_with`], by this interface.
-pub fn simulate_by<I: Interface>(plan: &Plan, work: &Work, options: Options) -> Outcome {
-    let outcome = world::simulate::<I>(plan, work, options);
+pub fn simulate_by(row: &'static Row, plan: &Plan, work: &Work, options: Options) -> Outcome {
+    let outcome = world::simulate(row, plan, work, options);
     clean(outcome.unwrap_or_else(|error| panic!("{error}")))
 }
 
@@ -92,7 +92,7 @@ pub fn in_sim<I: Interface, T>(
     let spec = bus::sim::SimSpec { register_bytes: I::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
     let kept = Kept::new(plan).expect("a medium in memory");
-    let device = Device::start::<I, _>(bus.device(), kept, Clock::Virtual, plan);
+    let device = Device::start(I::ROW, bus.device(), kept, Clock::Virtual, plan);
     device.expect("a plan with timing");
     let result = rt.block_on(async {
         let driver = I::connect(vec![bus.host(0)], plan).await.expect("the device is there");

@@ -25,6 +25,7 @@ pub struct Mailbox;
 
 impl Interface for Mailbox {
     const NAME: &'static str = "mailbox";
+    const SUMMARY: &'static str = "A mailbox: one request at a time";
     const STAGES: &'static [&'static str] = &[
         "arrival wait",
         "benchmark",

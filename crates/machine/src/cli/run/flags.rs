@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use runtime::Span;
 
-use super::{Device, InterfaceName, Lay, Run, World};
+use super::{Device, Lay, Run, World};
+use crate::interfaces::NVME;
 use crate::plan::Plan;
 use crate::plan::units::parse_span;
 use crate::work::Work;
@@ -41,7 +42,7 @@ impl Run {
         let found = match self.device() {
             _ if self.threads == 1 => return Ok(()),
             _ if self.world == World::Sim => "--world sim, whose hosts have the plan's cores",
-            _ if self.interface != InterfaceName::Nvme => "another interface than nvme",
+            _ if self.interface.name != NVME.name => "another interface than nvme",
             _ if plan.array.is_some() => "an array",
             _ if self.record.is_some() => "--record",
             _ if self.series.is_some() => "--series",
