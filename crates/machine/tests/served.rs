@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 
 use common::{Folder, Said, doorbell, plan, said};
 use machine::fastpath::{Drive, Service};
-use machine::plan::{KeepRule, Plan, built_in};
+use machine::plan::{Fastpath, KeepRule, Plan, built_in};
 use runtime::Dice;
 
 /// A server, which is killed when it is dropped.
@@ -163,7 +163,7 @@ fn a_medium_of_stamps_is_served_by_no_front_end() {
 #[test]
 fn the_engine_in_this_process_keeps_every_byte_or_does_not_start() {
     let here = Drive::Here { own_thread: false };
-    for name in names().filter(|name| plan(name, &[]).fastpath.is_some()) {
+    for name in names().filter(|name| plan(name, &[]).section::<Fastpath>().is_some()) {
         let depth = ("host.queue_depth", "64");
         let service = Service::start(&plan(name, &[depth]), &here, 0).expect("it starts");
         let bytes = random(1, 16 << 10);

@@ -23,7 +23,7 @@ use super::desk::{Desk, Lane, Order};
 use super::functions::{self, Named};
 use crate::device::{Clock, Device, Kept};
 use crate::interfaces::{FASTPATH, controller_options, engine_options};
-use crate::plan::Plan;
+use crate::plan::{Fastpath, Plan};
 use crate::world::{RunError, until};
 
 /// DMA buffers are whole blocks of the largest size that requests have, bytes.
@@ -168,7 +168,7 @@ async fn serve(rt: &Rt, setup: Setup) {
         next: Cell::new(1),
         next_peer: Cell::new(PEERS_AT),
         desk: desk.clone(),
-        function: plan.fastpath.as_ref().map_or("none", |f| &f.function).into(),
+        function: plan.section().map_or("none", |f: &Fastpath| &f.function).into(),
     });
     let mut seen = 0;
     while !desk.is_stopped() {

@@ -61,14 +61,7 @@ impl Interface for Block {
     fn check(plan: &Plan) -> Result<(), String> {
         plan.must_not_nap(Block::NAME)?;
         plan.must_not_guard(Block::NAME)?;
-        match plan.block {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "{}: interface block: found no table [block], expected one: \
-                 plans/descriptor-blocks.toml has it",
-                plan.origin
-            )),
-        }
+        plan.need::<plan::Block>(Block::NAME).map(drop)
     }
 
     fn register_bytes(_: &Plan) -> u32 {
@@ -88,7 +81,7 @@ impl Interface for Block {
         let options = driver::Options {
             depth: plan.host.queue_depth,
             completion: plan.host.completion.by(0),
-            sizing: match block_of(plan).sizing {
+            sizing: match plan.checked::<plan::Block>().sizing {
                 BlockSizing::Fixed(size, linger) => driver::Sizing::fixed(size, linger),
                 BlockSizing::Adaptive => driver::Sizing::adaptive(),
                 BlockSizing::Gathering => driver::Sizing::gathering(),
@@ -125,16 +118,12 @@ impl<P: HostPort> Driver<P> for BlockDriver<P> {
     }
 }
 
-fn block_of(plan: &Plan) -> &plan::Block {
-    plan.block.as_ref().expect("checked before the world is built")
-}
-
 /// What a plan says of the device of descriptor blocks.
 ///
 /// # Panics
 /// If the plan has no table `[block]`.
 pub fn block_options(plan: &Plan) -> front::Options {
-    let (block, timing) = (block_of(plan), plan.medium.timing.as_ref());
+    let (block, timing) = (plan.checked::<plan::Block>(), plan.medium.timing.as_ref());
     let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
     let first = timing.map_or(0, |timing| ns(timing.first_byte));
     front::Options {

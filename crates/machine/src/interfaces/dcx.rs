@@ -43,13 +43,7 @@ impl Interface for Dcx {
     fn check(plan: &Plan) -> Result<(), String> {
         plan.must_not_nap(Dcx::NAME)?;
         plan.must_not_guard(Dcx::NAME)?;
-        match plan.dcx {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "{}: interface dcx: found no table [dcx], expected one: plans/dc-express.toml has it",
-                plan.origin
-            )),
-        }
+        plan.need::<plan::Dcx>(Dcx::NAME).map(drop)
     }
 
     fn register_bytes(plan: &Plan) -> u32 {
@@ -66,7 +60,7 @@ impl Interface for Dcx {
 
     fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
         let rt = port.rt().clone();
-        let tagged = match dcx_of(plan).tags {
+        let tagged = match plan.checked::<plan::Dcx>().tags {
             // A medium that cannot be read promises nothing; the driver's tags are random then.
             DcxTags::Device(grain) => front::Tagged::new(&rt, store.clone(), grain)
                 .unwrap_or_else(|_| front::Tagged::without_tags(&rt, store)),
@@ -110,12 +104,8 @@ impl<P: HostPort> Driver<P> for DcxDriver<P> {
     }
 }
 
-fn dcx_of(plan: &Plan) -> plan::Dcx {
-    plan.dcx.expect("checked before the world is built")
-}
-
 fn dcx_options(plan: &Plan) -> front::Options {
-    let (device, dcx) = (&plan.device, dcx_of(plan));
+    let (device, dcx) = (&plan.device, plan.checked::<plan::Dcx>());
     front::Options {
         block: options(plan).register_bytes(),
         // Each has a poller of its own: no more than the host will use.
@@ -132,7 +122,7 @@ fn dcx_options(plan: &Plan) -> front::Options {
 }
 
 fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::QueueOptions {
-    let dcx = dcx_of(plan);
+    let dcx = plan.checked::<plan::Dcx>();
     dcx_driver::QueueOptions {
         depth: plan.host.queue_depth as u16,
         // Behind those of the admin queue and NVMe's queues.

@@ -47,12 +47,7 @@ impl Interface for Fastpath {
 
     fn check(plan: &Plan) -> Result<(), String> {
         let origin = &plan.origin;
-        let Some(fastpath) = &plan.fastpath else {
-            return Err(format!(
-                "{origin}: interface fastpath: found no table [fastpath], expected one: \
-                 plans/fastpath.toml has it"
-            ));
-        };
+        let fastpath = plan.need::<plan::Fastpath>(Fastpath::NAME)?;
         if fastpath.engines > plan.device.queues {
             let (found, most) = (fastpath.engines, plan.device.queues);
             return Err(format!(
@@ -77,12 +72,12 @@ impl Interface for Fastpath {
     }
 
     fn own_cores(plan: &Plan) -> u32 {
-        plan.fastpath.as_ref().map_or(0, |fastpath| fastpath.engines)
+        plan.section().map_or(0, |fastpath: &plan::Fastpath| fastpath.engines)
     }
 
     /// The engine's own time, in the place of that of a driver on the host's cores.
     fn adjust(plan: &Plan, spec: &mut SimSpec) {
-        let fastpath = fastpath_of(plan);
+        let fastpath = plan.checked::<plan::Fastpath>();
         spec.poll = fastpath.poll;
         for cost in &mut spec.host_costs {
             match cost.name {
@@ -103,7 +98,7 @@ impl Interface for Fastpath {
         mut ports: Vec<P>,
         plan: &Plan,
     ) -> Result<FastpathDriver<P>, InitError> {
-        let fastpath = fastpath_of(plan);
+        let fastpath = plan.checked::<plan::Fastpath>();
         let callers = ports.len().saturating_sub(fastpath.engines as usize).max(1);
         let mut own = ports.split_off(callers);
         if own.is_empty() {
@@ -160,14 +155,10 @@ impl<P: HostPort> Driver<P> for FastpathDriver<P> {
     }
 }
 
-fn fastpath_of(plan: &Plan) -> &plan::Fastpath {
-    plan.fastpath.as_ref().expect("checked before the world is built")
-}
-
 /// An engine as the plan has it, with areas from the first block on.
 pub(crate) fn engine_options(plan: &Plan) -> Options {
     Options {
-        engines: fastpath_of(plan).engines as u16,
+        engines: plan.checked::<plan::Fastpath>().engines as u16,
         queue: queue_options(plan, 0),
         requests: plan.host.queue_depth.min(1 << runtime::SLOT_BITS) as u16,
         from: Lba(0),

@@ -13,7 +13,7 @@ use runtime::Span;
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Fastpath, Interface, Nvme, controller_options};
 use crate::medium::Store;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 
 /// The block between its callers and an NVMe drive, of which it has one queue pair. In virtual time
 /// alone.
@@ -58,7 +58,7 @@ impl Interface for FastpathRtl {
                 "{origin}: device.queue_entries: found {found}, expected at least {ENTRIES} for fastpath-rtl"
             ));
         }
-        let function = plan.fastpath.as_ref().map_or("none", |fastpath| &fastpath.function);
+        let function = &plan.need::<plan::Fastpath>(FastpathRtl::NAME)?.function;
         if function != "none" {
             let name = function.split(':').next().unwrap_or(function);
             return Err(format!(
@@ -119,7 +119,7 @@ impl Interface for FastpathRtl {
         };
         let engine = Engine::start(ports[0].clone(), Verilated::new(), &setup, timing).await;
         let engine = engine.map_err(refused)?;
-        let block = plan.fastpath.as_ref().expect("checked before the world is built").block_bytes;
+        let block = plan.checked::<plan::Fastpath>().block_bytes;
         let mut disks = Vec::new();
         for port in &ports {
             let disk = Disk::new(&engine, port, geometry, block, JOURNEYS).await;

@@ -38,12 +38,7 @@ impl Interface for HostCollector {
 
     fn check(plan: &Plan) -> Result<(), String> {
         let origin = &plan.origin;
-        if plan.collector.is_none() {
-            return Err(format!(
-                "{origin}: interface host-collector: found no table [collector], expected one: \
-                 plans/small-flash.toml has it"
-            ));
-        }
+        plan.need::<LedCollector>(HostCollector::NAME)?;
         if plan.medium.flash.is_none() {
             return Err(format!(
                 "{origin}: medium.kind: expected flash: interface host-collector leads its collector"
@@ -123,8 +118,7 @@ impl<P: HostPort> Driver<P> for HostCollectorDriver<P> {
 }
 
 fn collector_options(plan: &Plan) -> driver::CollectorOptions {
-    let LedCollector { early, .. } =
-        plan.collector.as_ref().expect("checked before the world is built");
+    let LedCollector { early, .. } = plan.checked();
     let flash = plan.medium.flash.as_ref().expect("checked before the world is built");
     driver::CollectorOptions { choice: flash.software.choice, early: *early, seed: plan.run.seed }
 }

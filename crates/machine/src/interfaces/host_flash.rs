@@ -35,12 +35,7 @@ impl Interface for HostFlash {
         plan.must_not_nap(HostFlash::NAME)?;
         plan.must_not_guard(HostFlash::NAME)?;
         let origin = &plan.origin;
-        let Some(pages) = &plan.pages else {
-            return Err(format!(
-                "{origin}: interface host-flash: found no table [pages], expected one: \
-                 plans/small-flash.toml has it"
-            ));
-        };
+        let pages = plan.need::<PageAccess>(HostFlash::NAME)?;
         let Some(flash) = &plan.medium.flash else {
             return Err(format!(
                 "{origin}: medium.kind: expected flash: interface host-flash has its software"
@@ -85,7 +80,7 @@ impl Interface for HostFlash {
     }
 
     fn register_bytes(plan: &Plan) -> u32 {
-        let endpoints = plan.pages.as_ref().map_or(1, |pages| pages.endpoints);
+        let endpoints = plan.section().map_or(1, |pages: &PageAccess| pages.endpoints);
         (endpoints * wire::pages::STRIDE).next_multiple_of(4096)
     }
 
@@ -101,7 +96,7 @@ impl Interface for HostFlash {
     }
 
     fn start_bare<P: DevicePort>(port: P, chips: Rc<Chips>, plan: &Plan) {
-        let pages = pages_of(plan);
+        let pages = plan.checked::<PageAccess>();
         let options = front::Options {
             endpoints: pages.endpoints,
             slots: pages.upstream_pages,
@@ -116,7 +111,7 @@ impl Interface for HostFlash {
         plan: &Plan,
     ) -> Result<HostFlashDriver<P>, InitError> {
         let flash = plan.medium.flash.as_ref().expect("checked before the world is built");
-        let options = options(plan, pages_of(plan), flash);
+        let options = options(plan, plan.checked(), flash);
         Ok(HostFlashDriver(driver::Driver::start(ports, options).await?))
     }
 }
@@ -155,10 +150,6 @@ impl<P: HostPort> Driver<P> for HostFlashDriver<P> {
     fn software(&self) -> Option<Stats> {
         Some(self.0.stats())
     }
-}
-
-fn pages_of(plan: &Plan) -> &PageAccess {
-    plan.pages.as_ref().expect("checked before the world is built")
 }
 
 fn options(plan: &Plan, pages: &PageAccess, flash: &Flash) -> driver::Options {

@@ -6,6 +6,7 @@ use runtime::Span;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
+use super::section::Table;
 
 /// What descriptor blocks cost the host beside what every interface costs it.
 const HOST_COSTS: &[&str] = &["announce"];
@@ -53,49 +54,61 @@ enum Returned {
     Subsets,
 }
 
-/// Reads the table.
-pub(super) fn read(fields: Fields<'_>) -> Option<Block> {
-    let rings = |n: u64| n.is_power_of_two() && (2..=1 << 15).contains(&n);
-    let ring = fields.number_where("ring", Welcome, rings, "a power of two from 2 to 32768");
-    let largest = fields.number("largest", Welcome, 1..=ring.unwrap_or(255).min(127));
-    let words =
-        [("whole", Returned::Whole), ("each", Returned::Each), ("subsets", Returned::Subsets)];
-    let returned = fields.choice("returned", &words);
-    let most = largest.unwrap_or(127);
-    let group = match returned {
-        Some(Returned::Whole) => largest,
-        Some(Returned::Each) => Some(1),
-        Some(Returned::Subsets) => fields.number("subset", Welcome, 1..=most),
-        None => None,
-    };
-    let engines = fields.number("engines", Welcome, 1..=2);
-    let ahead = fields.number("ahead", Welcome, 0..=most);
-    let sizing = match fields.choice("sizing", &[("static", 0), ("adaptive", 1), ("gathering", 2)])
-    {
-        Some(0) => {
-            let size = fields.number("static_size", Welcome, 1..=most);
-            let linger = fields.span("linger", Welcome, Span::ZERO..=Span::s(1));
-            size.zip(linger).map(|(size, linger)| BlockSizing::Fixed(size as u32, linger))
-        }
-        Some(1) => Some(BlockSizing::Adaptive),
-        Some(_) => Some(BlockSizing::Gathering),
-        None => None,
-    };
-    // Of one table, each list takes its own.
-    let all = costs(&fields, &["announce", "take block", "return", "dma start"]);
-    fields.done();
-    let of = |names: &[&str], all: &[NamedCost]| -> Vec<NamedCost> {
-        all.iter().filter(|cost| names.contains(&cost.name)).cloned().collect()
-    };
-    let all = all?;
-    Some(Block {
-        ring: ring? as u32,
-        largest: largest? as u32,
-        group: group? as u32,
-        second_engine: engines? == 2,
-        ahead: ahead? as u32,
-        sizing: sizing?,
-        host_costs: of(HOST_COSTS, &all),
-        device_costs: of(DEVICE_COSTS, &all),
-    })
+impl Table for Block {
+    const NAME: &'static str = "block";
+    const EXAMPLE: &'static str = "plans/descriptor-blocks.toml";
+
+    fn read(fields: Fields<'_>) -> Option<Block> {
+        let rings = |n: u64| n.is_power_of_two() && (2..=1 << 15).contains(&n);
+        let ring = fields.number_where("ring", Welcome, rings, "a power of two from 2 to 32768");
+        let largest = fields.number("largest", Welcome, 1..=ring.unwrap_or(255).min(127));
+        let words =
+            [("whole", Returned::Whole), ("each", Returned::Each), ("subsets", Returned::Subsets)];
+        let returned = fields.choice("returned", &words);
+        let most = largest.unwrap_or(127);
+        let group = match returned {
+            Some(Returned::Whole) => largest,
+            Some(Returned::Each) => Some(1),
+            Some(Returned::Subsets) => fields.number("subset", Welcome, 1..=most),
+            None => None,
+        };
+        let engines = fields.number("engines", Welcome, 1..=2);
+        let ahead = fields.number("ahead", Welcome, 0..=most);
+        let sizing =
+            match fields.choice("sizing", &[("static", 0), ("adaptive", 1), ("gathering", 2)]) {
+                Some(0) => {
+                    let size = fields.number("static_size", Welcome, 1..=most);
+                    let linger = fields.span("linger", Welcome, Span::ZERO..=Span::s(1));
+                    size.zip(linger).map(|(size, linger)| BlockSizing::Fixed(size as u32, linger))
+                }
+                Some(1) => Some(BlockSizing::Adaptive),
+                Some(_) => Some(BlockSizing::Gathering),
+                None => None,
+            };
+        // Of one table, each list takes its own.
+        let all = costs(&fields, &["announce", "take block", "return", "dma start"]);
+        fields.done();
+        let of = |names: &[&str], all: &[NamedCost]| -> Vec<NamedCost> {
+            all.iter().filter(|cost| names.contains(&cost.name)).cloned().collect()
+        };
+        let all = all?;
+        Some(Block {
+            ring: ring? as u32,
+            largest: largest? as u32,
+            group: group? as u32,
+            second_engine: engines? == 2,
+            ahead: ahead? as u32,
+            sizing: sizing?,
+            host_costs: of(HOST_COSTS, &all),
+            device_costs: of(DEVICE_COSTS, &all),
+        })
+    }
+
+    fn host_costs(&self) -> Vec<NamedCost> {
+        self.host_costs.clone()
+    }
+
+    fn device_costs(&self) -> Vec<NamedCost> {
+        self.device_costs.clone()
+    }
 }

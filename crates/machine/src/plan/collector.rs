@@ -5,6 +5,7 @@ use bus::sim::NamedCost;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
+use super::section::Table;
 
 /// What leading costs on a host core, beside its commands: a superblock that is looked at.
 const COSTS: &[&str] = host::nvme::COLLECTOR_COSTS;
@@ -18,10 +19,18 @@ pub struct LedCollector {
     pub costs: Vec<NamedCost>,
 }
 
-/// Reads the table.
-pub(super) fn read(fields: Fields<'_>) -> Option<LedCollector> {
-    let early = fields.number("early", Welcome, 0..=64);
-    let costs = costs(&fields, COSTS);
-    fields.done();
-    Some(LedCollector { early: early? as u32, costs: costs? })
+impl Table for LedCollector {
+    const NAME: &'static str = "collector";
+    const EXAMPLE: &'static str = "plans/small-flash.toml";
+
+    fn read(fields: Fields<'_>) -> Option<LedCollector> {
+        let early = fields.number("early", Welcome, 0..=64);
+        let costs = costs(&fields, COSTS);
+        fields.done();
+        Some(LedCollector { early: early? as u32, costs: costs? })
+    }
+
+    fn host_costs(&self) -> Vec<NamedCost> {
+        self.costs.clone()
+    }
 }

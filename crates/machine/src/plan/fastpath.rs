@@ -6,6 +6,7 @@ use runtime::Span;
 
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
+use super::section::Table;
 use crate::fastpath::functions;
 
 /// What FastPath costs beside what every interface costs: the caller's core the first and the last, its
@@ -31,31 +32,39 @@ pub struct Fastpath {
     pub costs: Vec<NamedCost>,
 }
 
-/// Reads the table.
-pub(super) fn read(fields: Fields<'_>) -> Option<Fastpath> {
-    let engines = fields.number("engines", Welcome, 1..=8);
-    let sized = |bytes: u64| u32::try_from(bytes).is_ok_and(wire::fastpath::is_block_size);
-    let expected = "\"512 B\", \"1 KiB\", \"2 KiB\", \"4 KiB\" or \"8 KiB\"";
-    let block_bytes = fields.size("block", Welcome, sized, expected);
-    let function = fields.text("function", functions::EXPECTED).filter(|word| {
-        let known = functions::named(word);
-        if let Err(error) = &known {
-            fields.error("function", error.word(), functions::EXPECTED);
-        }
-        known.is_ok()
-    });
-    let submit = fields.cost("submit");
-    let complete = fields.cost("complete");
-    let poll = fields.cost("poll");
-    let costs = costs(&fields, COSTS);
-    fields.done();
-    Some(Fastpath {
-        engines: engines? as u32,
-        block_bytes: block_bytes? as u32,
-        function: function?,
-        submit: submit?,
-        complete: complete?,
-        poll: poll?,
-        costs: costs?,
-    })
+impl Table for Fastpath {
+    const NAME: &'static str = "fastpath";
+    const EXAMPLE: &'static str = "plans/fastpath.toml";
+
+    fn read(fields: Fields<'_>) -> Option<Fastpath> {
+        let engines = fields.number("engines", Welcome, 1..=8);
+        let sized = |bytes: u64| u32::try_from(bytes).is_ok_and(wire::fastpath::is_block_size);
+        let expected = "\"512 B\", \"1 KiB\", \"2 KiB\", \"4 KiB\" or \"8 KiB\"";
+        let block_bytes = fields.size("block", Welcome, sized, expected);
+        let function = fields.text("function", functions::EXPECTED).filter(|word| {
+            let known = functions::named(word);
+            if let Err(error) = &known {
+                fields.error("function", error.word(), functions::EXPECTED);
+            }
+            known.is_ok()
+        });
+        let submit = fields.cost("submit");
+        let complete = fields.cost("complete");
+        let poll = fields.cost("poll");
+        let costs = costs(&fields, COSTS);
+        fields.done();
+        Some(Fastpath {
+            engines: engines? as u32,
+            block_bytes: block_bytes? as u32,
+            function: function?,
+            submit: submit?,
+            complete: complete?,
+            poll: poll?,
+            costs: costs?,
+        })
+    }
+
+    fn host_costs(&self) -> Vec<NamedCost> {
+        self.costs.clone()
+    }
 }

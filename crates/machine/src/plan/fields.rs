@@ -18,7 +18,7 @@ const SET_SOURCE: &str = "assumed: given by --set";
 
 /// Whether a value must say where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum Source {
     /// A cost, a latency, a timing: `{ value = ..., source = "..." }`.
     Due,
     /// How something is configured: a plain value, or one with its source.
@@ -33,7 +33,7 @@ pub(super) struct Reader {
 }
 
 /// A table while it is read.
-pub(super) struct Fields<'r> {
+pub struct Fields<'r> {
     reader: &'r Reader,
     path: String,
     entries: &'r Entries,
@@ -80,27 +80,27 @@ impl Reader {
 
 impl<'r> Fields<'r> {
     /// The path of a key of this table.
-    pub(super) fn path(&self, key: &str) -> String {
+    pub fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// Notes an error about the value of this key.
-    pub(super) fn error(&self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+    pub fn error(&self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.reader.error(&self.path(key), found, expected);
     }
 
     /// Whether the key is there; it may be.
-    pub(super) fn has(&self, key: &'static str) -> bool {
+    pub fn has(&self, key: &'static str) -> bool {
         self.ask(key).is_some()
     }
 
     /// Whether the key is there and is a table.
-    pub(super) fn has_table(&self, key: &'static str) -> bool {
+    pub fn has_table(&self, key: &'static str) -> bool {
         self.ask(key).is_some_and(|node| matches!(node.what, What::Table(_)))
     }
 
     /// Whether the key is there and is a number.
-    pub(super) fn has_number(&self, key: &'static str) -> bool {
+    pub fn has_number(&self, key: &'static str) -> bool {
         self.ask(key).is_some_and(|node| matches!(node.what, What::Integer(..)))
     }
 
@@ -120,10 +120,22 @@ impl<'r> Fields<'r> {
     }
 
     /// A table that has to be there.
-    pub(super) fn table(&self, key: &'static str) -> Option<Fields<'r>> {
+    pub fn table(&self, key: &'static str) -> Option<Fields<'r>> {
         let expected = format!("the table [{}]", self.path(key));
         let node = self.demand(key, &expected)?;
         self.as_table(node, self.path(key))
+    }
+
+    /// What a table that need not be there says, if it is there; nothing at all: it says nonsense.
+    pub fn table_if<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(Fields<'r>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.has(key) {
+            true => self.table(key).and_then(read).map(Some),
+            false => Some(None),
+        }
     }
 
     fn as_table(&self, node: &'r Node, path: String) -> Option<Fields<'r>> {
@@ -137,7 +149,7 @@ impl<'r> Fields<'r> {
     }
 
     /// The tables of an array that need not be there.
-    pub(super) fn tables(&self, key: &'static str) -> Vec<Fields<'r>> {
+    pub fn tables(&self, key: &'static str) -> Vec<Fields<'r>> {
         let Some(node) = self.ask(key) else { return Vec::new() };
         let What::Array(items) = &node.what else {
             self.error(key, node.in_words(), format!("tables [[{}]]", self.path(key)));
@@ -191,7 +203,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A text with something in it.
-    pub(super) fn text(&self, key: &'static str, expected: &str) -> Option<String> {
+    pub fn text(&self, key: &'static str, expected: &str) -> Option<String> {
         let node = self.demand(key, expected)?;
         match &node.what {
             What::Text(text) if !text.trim().is_empty() => Some(text.clone()),
@@ -203,7 +215,7 @@ impl<'r> Fields<'r> {
     }
 
     /// True or false.
-    pub(super) fn boolean(&self, key: &'static str) -> Option<bool> {
+    pub fn boolean(&self, key: &'static str) -> Option<bool> {
         let expected = "true or false";
         let node = self.value(key, Source::Welcome, expected)?;
         match node.what {
@@ -216,7 +228,7 @@ impl<'r> Fields<'r> {
     }
 
     /// One of some words.
-    pub(super) fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
         let words: Vec<_> = of.iter().map(|(word, _)| format!("{word:?}")).collect();
         let expected = words.join(" or ");
         let node = self.value(key, Source::Welcome, &expected)?;
@@ -231,7 +243,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A whole number in this range.
-    pub(super) fn number(
+    pub fn number(
         &self,
         key: &'static str,
         source: Source,
@@ -242,7 +254,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A whole number that is good.
-    pub(super) fn number_where(
+    pub fn number_where(
         &self,
         key: &'static str,
         source: Source,
@@ -261,7 +273,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A whole number or, since 64 bits are more than TOML has, one in a text: `"0x1_0000_0000"`.
-    pub(super) fn address(
+    pub fn address(
         &self,
         key: &'static str,
         good: impl Fn(u64) -> bool,
@@ -309,7 +321,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A size in bytes that is good.
-    pub(super) fn size(
+    pub fn size(
         &self,
         key: &'static str,
         source: Source,
@@ -320,7 +332,7 @@ impl<'r> Fields<'r> {
     }
 
     /// A span in this range.
-    pub(super) fn span(
+    pub fn span(
         &self,
         key: &'static str,
         source: Source,
@@ -334,18 +346,18 @@ impl<'r> Fields<'r> {
     }
 
     /// A cost: what something takes each time, at most a second.
-    pub(super) fn cost(&self, key: &'static str) -> Option<Span> {
+    pub fn cost(&self, key: &'static str) -> Option<Span> {
         self.span(key, Source::Due, Span::ZERO..=Span::s(1))
     }
 
     /// A rate of at least one and at most 10^13 bytes a second.
-    pub(super) fn rate(&self, key: &'static str, source: Source) -> Option<u64> {
+    pub fn rate(&self, key: &'static str, source: Source) -> Option<u64> {
         let expected = "a rate from 1 B/s to 10 TB/s, such as \"2 GB/s\"";
         self.quantity(key, source, parse_rate, |n| (1..=10_000_000_000_000).contains(&n), expected)
     }
 
     /// Says which keys nobody asked for. Comes last: only then is it known what there may be.
-    pub(super) fn done(self) {
+    pub fn done(self) {
         let asked = self.asked.borrow();
         for (key, entry) in self.entries {
             if asked.contains(&key.as_str()) {

@@ -265,7 +265,7 @@ fn coalescing(fields: Fields<'_>) -> Option<(u32, Span)> {
 pub const COALESCING_UNIT: Span = Span::us(100);
 
 /// The costs of these names, all of which have to be there: a driver asks for them by name.
-pub(super) fn costs(fields: &Fields<'_>, names: &'static [&'static str]) -> Option<Vec<NamedCost>> {
+pub fn costs(fields: &Fields<'_>, names: &'static [&'static str]) -> Option<Vec<NamedCost>> {
     let table = fields.table("costs")?;
     let costs: Vec<_> =
         names.iter().map(|name| table.cost(name).map(|span| NamedCost { name, span })).collect();

@@ -39,6 +39,7 @@ mod power;
 #[cfg(test)]
 mod refusals;
 mod report;
+mod section;
 pub mod units;
 
 use std::fs::File;
@@ -63,15 +64,18 @@ pub use device::{DEVICE_COSTS, Device};
 use document::{Document, TEXT_MAX};
 pub use errors::{Place, PlanError, PlanErrors};
 pub use fastpath::Fastpath;
-use fields::{Fields, Reader, Source::Welcome};
+pub use fields::{Fields, Source};
+use fields::{Reader, Source::Welcome};
 pub use figures::{Figures, memory_needed_bytes};
 pub use flash::{Flash, Start};
 pub use host::{
-    COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES, Sharing,
+    COALESCING_UNIT, Completion, Doorbell, HOST_COSTS, Host, Kernel, MEMORY_BASE, POLICIES,
+    Sharing, costs,
 };
 pub use medium::{KeepRule, Medium, MediumKind, MediumPace};
 pub use pages::PageAccess;
 pub use power::Power;
+pub use section::{Section, Table, add_sections};
 
 /// The version of the format that this program reads.
 const VERSION: u64 = 1;
@@ -93,20 +97,12 @@ pub struct Plan {
     pub device: Device,
     /// The medium.
     pub medium: Medium,
-    /// How it speaks DC Express, if it does.
-    pub dcx: Option<Dcx>,
-    /// How it speaks descriptor blocks, if it does.
-    pub block: Option<Block>,
+    /// What its interfaces need, each in a table of its own: see [`Plan::section`].
+    sections: Vec<section::Held>,
     /// How the device chooses among queues, if not round robin.
     pub arbitration: Option<Arbitration>,
     /// The controller's power states, if there are several.
     pub power: Option<Power>,
-    /// How it speaks FastPath, if it does.
-    pub fastpath: Option<Fastpath>,
-    /// How its flash software works on the host, if it can.
-    pub pages: Option<PageAccess>,
-    /// How its host leads the device's collector, if it can.
-    pub collector: Option<LedCollector>,
     /// How several such devices are one, if they are.
     pub array: Option<Array>,
     /// How it is run.
@@ -228,7 +224,6 @@ impl Plan {
     pub fn sim_spec(&self) -> SimSpec {
         let doorbells = 8 * (self.device.queues + 1);
         let mut host_costs = self.host.costs.clone();
-        host_costs.extend(self.dcx.map(|dcx| NamedCost { name: "mark", span: dcx.mark }));
         let guard = self.host.guard;
         host_costs.extend(guard.map(|span| NamedCost { name: GUARD_COST, span }));
         if let Some(kernel) = self.host.kernel {
@@ -239,14 +234,11 @@ impl Plan {
             host_costs.push(NamedCost { name: "lock transfer", span: transfer });
         }
         let mut device_costs = self.device.costs.clone();
-        if let Some(block) = &self.block {
-            host_costs.extend(block.host_costs.iter().cloned());
-            device_costs.extend(block.device_costs.iter().cloned());
+        for section in &self.sections {
+            host_costs.extend(section.host_costs.iter().cloned());
+            device_costs.extend(section.device_costs.iter().cloned());
         }
-        host_costs.extend(self.fastpath.iter().flat_map(|fastpath| fastpath.costs.iter().cloned()));
         host_costs.extend(self.array.iter().flat_map(|array| array.costs.iter().cloned()));
-        host_costs.extend(self.pages.iter().flat_map(|pages| pages.costs.iter().cloned()));
-        host_costs.extend(self.collector.iter().flat_map(|by| by.costs.iter().cloned()));
         SimSpec {
             link: self.link.clone(),
             memory_base: self.host.memory_base,
@@ -311,29 +303,11 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
     let host = root.table("host").and_then(host::read);
     let device = root.table("device").and_then(device::read);
     let medium = root.table("medium").and_then(medium::read);
-    let speaks_dcx = root.has("dcx");
-    let dcx = if speaks_dcx { root.table("dcx").and_then(dcx::read) } else { None };
-    let speaks_block = root.has("block");
-    let block = if speaks_block { root.table("block").and_then(block::read) } else { None };
-    let by_weight = root.has("arbitration");
-    let arbitration =
-        if by_weight { root.table("arbitration").and_then(arbitration::read) } else { None };
-    let has_power = root.has("power");
-    let power = if has_power { root.table("power").and_then(power::read) } else { None };
-    let speaks_fastpath = root.has("fastpath");
-    let fastpath =
-        if speaks_fastpath { root.table("fastpath").and_then(fastpath::read) } else { None };
-    let gives_pages = root.has("pages");
-    let pages = if gives_pages { root.table("pages").and_then(pages::read) } else { None };
-    let leads = root.has("collector");
-    let collector = if leads { root.table("collector").and_then(collector::read) } else { None };
-    let is_array = root.has("array");
+    let sections = section::read(&root);
+    let arbitration = root.table_if("arbitration", arbitration::read);
+    let power = root.table_if("power", power::read);
     let block_bytes = medium.as_ref().map(|medium| medium.contents.block_bytes.into());
-    let array = if is_array {
-        root.table("array").and_then(|table| array::read(table, block_bytes))
-    } else {
-        None
-    };
+    let array = root.table_if("array", |table| array::read(table, block_bytes));
     let run = root.table("run").and_then(read_run);
     let faults = faults::read(&root);
     root.done();
@@ -355,14 +329,10 @@ fn read(reader: &Reader, root: Fields<'_>, origin: &str) -> Option<Plan> {
         host: host?,
         device: device?,
         medium: medium?,
-        dcx: if speaks_dcx { Some(dcx?) } else { None },
-        block: if speaks_block { Some(block?) } else { None },
-        arbitration: if by_weight { Some(arbitration?) } else { None },
-        power: if has_power { Some(power?) } else { None },
-        fastpath: if speaks_fastpath { Some(fastpath?) } else { None },
-        pages: if gives_pages { Some(pages?) } else { None },
-        collector: if leads { Some(collector?) } else { None },
-        array: if is_array { Some(array?) } else { None },
+        sections: sections?,
+        arbitration: arbitration?,
+        power: power?,
+        array: array?,
         run: run?,
         faults: faults?,
         sources: Vec::new(),

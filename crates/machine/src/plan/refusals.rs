@@ -298,7 +298,8 @@ fn an_unknown_key_is_named_with_its_line_in_every_table() {
     assert_eq!(
         said(&PLAN.replace("version = 1\n", "version = 1\nnmae = 2\n")),
         "p.toml:2:1: nmae: found an unknown key, expected one of version, name, about, link, host, \
-         device, medium, dcx, block, arbitration, power, fastpath, pages, collector, array, run, \
+         device, medium, dcx, block, fastpath, pages, \
+         collector, arbitration, power, array, run, \
          faults: did you mean name?"
     );
 }
