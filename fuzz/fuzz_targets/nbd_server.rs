@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use machine::interfaces::NVME;
-use machine::nbd;
-use machine::plan::Plan;
+use plan::Plan;
+use serve::nbd;
+use world::interfaces::NVME;
 
 /// Where the server listens, from the first input on.
 static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {

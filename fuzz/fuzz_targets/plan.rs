@@ -1,5 +1,5 @@
 //! A plan of any text: sense or errors; and a plan of sense gives a bus that can be made.
-use machine::plan::Plan;
+use plan::Plan;
 
 /// One input.
 pub fn run(data: &[u8]) {

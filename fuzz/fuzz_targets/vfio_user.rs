@@ -5,11 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use machine::interfaces::NVME;
-use machine::plan::Plan;
-use machine::serve;
+use plan::Plan;
+use serve;
+use world::interfaces::NVME;
 
-#[path = "../../crates/machine/tests/vfio_user/raw.rs"]
+#[path = "../../crates/doorbell/tests/it/vfio_user/raw.rs"]
 #[allow(dead_code, reason = "a fuzzer says what it likes and keeps no books")]
 mod raw;
 

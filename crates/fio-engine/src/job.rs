@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fnvme::{Client, Device, Direction, Error, Request, Ticket, Transfer};
-use machine::disk::{self, Disk};
+use serve::disk::{self, Disk};
 
 /// Bytes of a job's file, unless it is said.
 const SIZE: u64 = 16 << 20;

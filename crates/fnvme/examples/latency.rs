@@ -13,10 +13,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use fnvme::{Client, Device, Direction};
-use machine::interfaces::NVME;
-use machine::plan::Plan;
-use machine::work::Work;
-use machine::world::{self, Options};
+use plan::Plan;
+use world::interfaces::NVME;
+use world::work::Work;
+use world::{self, Options};
 
 const BLOCK: u64 = 4096;
 /// What is read over: it fits a core's cache.

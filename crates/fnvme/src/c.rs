@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use machine::fastpath::functions::{self, Named};
-use machine::fastpath::{
+use crate::engine::{
     Client, Direction, Function, Handle, Refusal, Refused, Request, STAGING_BYTES, Ticket, Transfer,
 };
+use functions::{self, Named};
 
 use crate::Device;
 pub use crate::failure::{

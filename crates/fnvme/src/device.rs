@@ -4,9 +4,9 @@ use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use machine::fastpath::functions::Named;
-use machine::fastpath::{Client, Drive, Error, Service};
-use machine::plan::Plan;
+use crate::engine::{Client, Drive, Error, Service};
+use functions::Named;
+use plan::Plan;
 
 /// A drive in memory unless another size is asked for.
 const CAPACITY: &str = "256 MiB";

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use machine::fastpath::{Error, Refusal, Status};
+use crate::engine::{Error, Refusal, Status};
 
 use crate::OpenError;
 

@@ -20,14 +20,15 @@
 //! ```
 //!
 //! What this crate is not: it forms no NVMe command and knows no drive. An engine does, on a thread of its
-//! own or in another process ([`machine::fastpath`]).
+//! own or in another process ([`crate::engine`]).
 
 pub mod c;
 mod device;
+pub mod engine;
 mod failure;
 
 pub use device::{Device, OpenError};
-pub use machine::fastpath::{
-    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, Status, Ticket,
-    Transfer, functions,
+pub use engine::{
+    Client, Direction, Error, Function, Handle, Refusal, Refused, Request, Status, Ticket, Transfer,
 };
+pub use functions;

@@ -1,0 +1,190 @@
+//! The conformance suite, on a controller of a plan in either world, or on another's.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+
+use bus::live::{self, LiveHost, Shared};
+use bus::sim::SimBus;
+use bus::vfio;
+use bus::vfio_user::{self, Sharing};
+use conformance::{Case, Ran, Table};
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
+
+use plan::Plan;
+use world::device::{self, Clock, Device, Kept};
+use world::interfaces::NVME;
+use world::pci;
+use world::{RunError, shared, sim_spec, simulated_device, until};
+
+/// Interrupt vectors that the cases use.
+const VECTORS: u16 = 4;
+
+/// Which controller.
+#[derive(Clone, Copy, Debug)]
+pub enum Controller<'a> {
+    /// One of the plan, on a modelled bus.
+    Simulated,
+    /// One of the plan, on a thread of its own.
+    Thread,
+    /// That of the device which listens at this socket, over shared memory.
+    Socket(&'a Path),
+    /// The function of the vfio-user server that listens at this socket.
+    VfioUser(&'a Path),
+    /// The PCI function at this address, which Linux's VFIO has.
+    Vfio(&'a str),
+    /// The first NVMe device of a machine of QEMU's without a processor.
+    Qtest {
+        /// The socket of QEMU's option `-qtest`.
+        socket: &'a Path,
+        /// The file of its memory.
+        memory: &'a Path,
+    },
+}
+
+/// Runs the cases that `wanted` picks, and shows each when it has ended.
+///
+/// # Errors
+/// There is no such controller, or no reaching it.
+pub fn run(
+    plan: &Plan,
+    controller: Controller<'_>,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let ours = matches!(controller, Controller::Simulated | Controller::Thread);
+    let plan = if ours { &plan.for_clients().map_err(RunError::of)? } else { plan };
+    match controller {
+        Controller::Simulated => simulated(plan, wanted, each),
+        Controller::Thread => on_a_thread(plan, wanted, each),
+        Controller::Socket(socket) => over_socket(plan, socket, wanted, each),
+        Controller::VfioUser(socket) => {
+            let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+            let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
+            let connection = connection.map_err(RunError::of)?;
+            Ok(in_wall_time(|rt| connection.host(rt), wanted, each))
+        }
+        Controller::Vfio(address) => {
+            let ours = NVME.served_function(plan).map_err(RunError)?;
+            let function = vfio::Wanted {
+                class: ours.identity.class,
+                memory_bytes: plan.host.memory_bytes as usize,
+                memory_base: plan.host.memory_base,
+                vectors: VECTORS,
+            };
+            let function = vfio::Function::open(address, &function).map_err(RunError::of)?;
+            Ok(in_wall_time(|rt| function.host(rt), wanted, each))
+        }
+        Controller::Qtest { socket, memory } => {
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let table = rt.block_on(async {
+                let host = qemu::first_nvme(&rt, socket, memory, VECTORS).await?;
+                Ok(Table::run(Rc::new(host), wanted, each).await)
+            });
+            rt.drop_tasks();
+            table
+        }
+    }
+}
+
+fn simulated(
+    plan: &Plan,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    device::check(NVME, plan)?;
+    let rt = Rt::simulated(None, Log::Off);
+    let bus = SimBus::new(&rt, sim_spec(NVME, plan));
+    let _device = simulated_device(NVME, &rt, &bus, plan)?;
+    let table = rt.block_on(async {
+        pci::bring_up(NVME, std::slice::from_ref(&bus), plan).await?;
+        Ok(Table::run(Rc::new(bus.host(0)), wanted, each).await)
+    });
+    rt.drop_tasks();
+    table
+}
+
+/// The device in another process is asked now and then whether it lives.
+fn over_socket(
+    plan: &Plan,
+    socket: &Path,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = shared.with_masks(NVME.masks).host(&rt);
+    let watched = host.clone();
+    let watch = async {
+        until(&rt, || client.is_gone()).await;
+        watched.mark_gone();
+        core::future::pending::<()>().await;
+    };
+    let ran = rt.block_on(race(Table::run(Rc::new(host), wanted, each), watch));
+    rt.drop_tasks();
+    match ran {
+        Either::First(table) => Ok(table),
+        Either::Second(()) => unreachable!("the watch never ends"),
+    }
+}
+
+fn in_wall_time(
+    port: impl FnOnce(&Rt) -> LiveHost,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Table {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let table = rt.block_on(Table::run(Rc::new(port(&rt)), wanted, each));
+    rt.drop_tasks();
+    table
+}
+
+fn on_a_thread(
+    plan: &Plan,
+    wanted: impl Fn(&Case) -> bool,
+    each: impl FnMut(&Ran),
+) -> Result<Table, RunError> {
+    let shared = shared(NVME, plan)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let (started, starts) = mpsc::channel();
+        let (shared, stop) = (&shared, &stop);
+        let device = scope.spawn(move || serve(plan, shared, started, stop));
+        // Registers say nothing before. A device that fails to start says why when it is joined.
+        let _ = starts.recv();
+        let table = in_wall_time(|rt| shared.host(rt), wanted, each);
+        drop(stopping);
+        match device.join() {
+            Ok(served) => served.map(|()| table),
+            Err(_) => Err(RunError("the device's thread has panicked".into())),
+        }
+    })
+}
+
+/// The device's thread: until it is told to stop.
+fn serve(
+    plan: &Plan,
+    shared: &Shared,
+    started: Sender<()>,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let port = shared.device(&rt);
+    let device = Device::start(NVME, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let _ = started.send(());
+    rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
+    device.switch_off();
+    Ok(())
+}
+
+/// Tells the device's thread to stop, however the host's ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}

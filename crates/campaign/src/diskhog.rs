@@ -1,0 +1,474 @@
+//! diskhog: threads that read or write a disk as fast as it goes, each in a range of its own, and a monitor
+//! that samples what each core gets. After Kristian Elsebø, "Improving Disk Performance in Vortex With NVMe"
+//! (2015), section 5.3.
+//!
+//! A request is cut into pieces as long as a kernel's buffers, if the plan has them, and ends when all its
+//! pieces have; a thread asks for several requests before it waits, if it is told to. Everything goes
+//! through the SCSI face, by queues as `[host.sharing]` says. Where the kernel writes behind, a piece that is
+//! written ends when it has been copied, as long as there are not more on their way than the queues take.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bus::{Buffer, Cost, HostPort};
+use host::BlockDevice;
+use host::nvme::{Policy, Shape};
+use runtime::{Dice, Log, Rt, STD_CLOCK, Signal, Span, Time};
+use wire::Lba;
+use workload::stats::Windows;
+
+use plan::Plan;
+use world::device::{self, Clock, Device, Kept};
+use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
+use world::{self, RunError};
+
+/// Bytes that a cost "copy" is for.
+const COPY_BYTES: u32 = 4096;
+
+/// What diskhog does.
+#[derive(Clone, Debug)]
+pub struct Hog {
+    /// Threads, each on a core of its own.
+    pub threads: u32,
+    /// Bytes of a request.
+    pub bytes: u64,
+    /// They write.
+    pub write: bool,
+    /// Requests that a thread asks for before it waits for all of them.
+    pub batch: u32,
+    /// At random places of the thread's range, and not one after the other.
+    pub random: bool,
+    /// How long is not counted at the beginning.
+    pub ramp: Span,
+    /// How long is counted.
+    pub time: Span,
+    /// How often the monitor samples.
+    pub interval: Span,
+}
+
+impl Hog {
+    /// The thesis's load for throughput: requests of 4 MB, one after the other.
+    pub fn sequential(threads: u32) -> Hog {
+        Hog {
+            threads,
+            bytes: 4 << 20,
+            write: false,
+            batch: 1,
+            random: false,
+            ramp: Span::ZERO,
+            time: Span::s(1),
+            interval: Span::s(1),
+        }
+    }
+
+    /// The thesis's load for operations a second: 1000 of 4 KB at random before it waits.
+    pub fn operations(threads: u32) -> Hog {
+        Hog { bytes: 4096, batch: 1000, random: true, ..Hog::sequential(threads) }
+    }
+}
+
+/// What the monitor has seen of a core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CoreSeen {
+    /// Bytes moved while it counted.
+    pub bytes: u64,
+    /// Requests ended.
+    pub requests: u64,
+    /// Bytes moved in each interval.
+    pub series: Vec<u64>,
+}
+
+/// What the monitor has seen.
+#[derive(Clone, Debug)]
+pub struct HogSeen {
+    /// How the queues are spread.
+    pub policy: Policy,
+    /// The queues.
+    pub shape: Shape,
+    /// For how long it counted.
+    pub measured: Span,
+    /// By core.
+    pub cores: Vec<CoreSeen>,
+    /// How often a core found the lock of a queue taken, from the beginning on.
+    pub lock_waits: u64,
+}
+
+impl HogSeen {
+    /// Bytes of all cores.
+    pub fn bytes(&self) -> u64 {
+        self.cores.iter().map(|core| core.bytes).sum()
+    }
+
+    /// Millions of bytes a second.
+    pub fn megabytes_s(&self) -> f64 {
+        self.bytes() as f64 / self.measured.as_us_f64()
+    }
+
+    /// Thousands of requests a second.
+    pub fn kiops(&self) -> f64 {
+        let requests: u64 = self.cores.iter().map(|core| core.requests).sum();
+        requests as f64 / self.measured.as_us_f64() * 1e3
+    }
+
+    /// The least and the most that a core has got, of an even share.
+    pub fn shares(&self) -> (f64, f64) {
+        let even = self.bytes() as f64 / self.cores.len() as f64;
+        let share = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / even.max(1.0);
+        let bytes = || self.cores.iter().map(|core| core.bytes);
+        (share(bytes().min()), share(bytes().max()))
+    }
+}
+
+/// Runs diskhog in virtual time.
+///
+/// # Errors
+/// The machine can't be built, or an operation failed.
+pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
+    check(plan, hog)?;
+    world::on_cores_in_virtual_time::<Scsi, _>(
+        plan,
+        Log::Off,
+        plan.host.cores,
+        async |rt, bus, driver| load(rt, plan, hog, &driver, |core| bus.host(core), false).await,
+    )?
+}
+
+/// Runs diskhog live, with both ends on this thread, in turns.
+///
+/// # Errors
+/// As for [`simulated`].
+pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
+    check(plan, hog)?;
+    let shared = world::shared(SCSI, plan)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let device = Device::start(SCSI, shared.device(&rt), Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let host = shared.host(&rt);
+    let seen = rt.block_on(async {
+        let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
+        let driver = Scsi::connect(ports, plan).await.map_err(RunError::of)?;
+        let seen = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
+        driver.stop().await.map_err(RunError)?;
+        Ok(seen)
+    });
+    drop(device.switch_off());
+    seen
+}
+
+/// What is asked of the plan's machine is there.
+fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
+    device::check(SCSI, plan)?;
+    let block = u64::from(plan.medium.contents.block_bytes);
+    let refuse = |what: &str, found: String, expected: String| {
+        Err(RunError(format!("diskhog: {what}: found {found}, expected {expected}")))
+    };
+    if hog.threads == 0 || hog.threads > plan.host.cores {
+        let most = plan.host.cores;
+        return refuse("threads", hog.threads.to_string(), format!("1 to {most}, host.cores"));
+    }
+    if hog.bytes == 0 || !hog.bytes.is_multiple_of(block) {
+        let expected = format!("whole blocks of {block} bytes");
+        return refuse("the length of a request", hog.bytes.to_string(), expected);
+    }
+    let range = plan.medium.contents.capacity_bytes / u64::from(hog.threads);
+    if hog.bytes > range {
+        let expected = format!("at most {range}, a thread's part of the disk");
+        return refuse("the length of a request", hog.bytes.to_string(), expected);
+    }
+    let flight = hog.bytes * u64::from(hog.batch) * u64::from(hog.threads);
+    if flight > plan.host.memory_bytes / 2 {
+        let expected = format!("at most half of host.memory, {} bytes", plan.host.memory_bytes);
+        return refuse("what is in flight", flight.to_string(), expected);
+    }
+    if hog.interval == Span::ZERO || hog.batch == 0 {
+        return refuse("interval and batch", "0".into(), "more".into());
+    }
+    Ok(())
+}
+
+/// What the threads and the monitor share.
+struct Board {
+    cores: RefCell<Vec<(CoreSeen, Windows)>>,
+    begin: Time,
+    end: Time,
+    running: Cell<u32>,
+    ended: Signal,
+    failed: RefCell<Option<String>>,
+    /// By thread.
+    behind: Vec<Option<Rc<Behind>>>,
+}
+
+/// Pieces that are written behind their callers' backs, of one core or of cores that share their queues.
+struct Behind {
+    most: u64,
+    now: Cell<u64>,
+    less: Signal,
+}
+
+impl Behind {
+    /// For each thread, if the plan's kernel writes behind.
+    fn of_threads(plan: &Plan, hog: &Hog, policy: Policy, shape: Shape) -> Vec<Option<Rc<Behind>>> {
+        let threads = hog.threads as usize;
+        let Some(kernel) = plan.host.kernel.filter(|kernel| kernel.write_behind && hog.write)
+        else {
+            return vec![None; threads];
+        };
+        let room = plan.host.memory_bytes / 2 / u64::from(kernel.buffer_bytes);
+        let of = |most: u64| {
+            Rc::new(Behind { most: most.max(1), now: Cell::new(0), less: Signal::default() })
+        };
+        if policy.is_shared() {
+            return vec![Some(of(shape.outstanding().min(room))); threads];
+        }
+        let each = shape.outstanding() / u64::from(plan.host.cores);
+        let room = room / u64::from(hog.threads);
+        (0..threads).map(|_| Some(of(each.min(room)))).collect()
+    }
+
+    async fn begin(&self, rt: &Rt) {
+        while self.now.get() >= self.most {
+            self.less.changed(rt, self.less.version()).await;
+        }
+        self.now.set(self.now.get() + 1);
+    }
+
+    /// Until nothing is on its way.
+    async fn drained(&self, rt: &Rt) {
+        while self.now.get() > 0 {
+            self.less.changed(rt, self.less.version()).await;
+        }
+    }
+
+    fn end(&self, rt: &Rt) {
+        self.now.set(self.now.get() - 1);
+        self.less.notify(rt);
+    }
+}
+
+impl Board {
+    /// A piece has ended: bytes in the interval that its end falls into.
+    fn note(&self, core: u32, bytes: u64, requests: u64, now: Time) {
+        if now < self.begin || now >= self.end {
+            return;
+        }
+        let (core, windows) = &mut self.cores.borrow_mut()[core as usize];
+        core.bytes += bytes;
+        core.requests += requests;
+        // What a piece took is nobody's question here.
+        windows.count(now.since(self.begin), bytes as u32, Span::ZERO);
+    }
+
+    /// What was seen, by core.
+    fn seen(&self) -> Vec<CoreSeen> {
+        let seen = |(core, windows): (CoreSeen, Windows)| CoreSeen {
+            series: windows.counts().iter().map(|window| window.bytes).collect(),
+            ..core
+        };
+        self.cores.take().into_iter().map(seen).collect()
+    }
+
+    fn fail(&self, error: impl ToString) {
+        self.failed.borrow_mut().get_or_insert(error.to_string());
+    }
+}
+
+async fn load<P: HostPort>(
+    rt: &Rt,
+    plan: &Plan,
+    hog: &Hog,
+    driver: &<Scsi as Interface>::Driver<P>,
+    port: impl Fn(u32) -> P,
+    drain: bool,
+) -> Result<HogSeen, RunError> {
+    let begin = rt.now() + hog.ramp;
+    let options = spread_options(plan);
+    let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
+    let board = Rc::new(Board {
+        cores: RefCell::new(vec![
+            (CoreSeen::default(), Windows::of(hog.interval));
+            hog.threads as usize
+        ]),
+        begin,
+        end: begin + hog.time,
+        running: Cell::new(hog.threads),
+        ended: Signal::default(),
+        failed: RefCell::default(),
+        behind: Behind::of_threads(plan, hog, policy, shape),
+    });
+    for core in 0..hog.threads {
+        let disk = driver.disk(core as usize);
+        let thread = Thread::new(rt, plan, hog, core, &disk, port(core), &board);
+        rt.spawn(thread.work());
+    }
+    while board.running.get() > 0 {
+        board.ended.changed(rt, board.ended.version()).await;
+    }
+    if drain {
+        for behind in board.behind.iter().flatten() {
+            behind.drained(rt).await;
+        }
+    }
+    if let Some(failed) = board.failed.take() {
+        return Err(RunError(format!("diskhog: {failed}")));
+    }
+    let (cores, lock_waits) = (board.seen(), driver.lock_waits());
+    Ok(HogSeen { policy, shape, measured: hog.time, cores, lock_waits })
+}
+
+/// One thread, and its range.
+struct Thread<D, P> {
+    rt: Rt,
+    disk: D,
+    port: P,
+    core: u32,
+    hog: Hog,
+    board: Rc<Board>,
+    /// The first block of the range, and how many requests it has room for.
+    first: u64,
+    places: u64,
+    block_bytes: u64,
+    piece_bytes: u64,
+    /// Once a request; once a piece; for each 4 KiB.
+    costs: (Cost, Cost, Option<Cost>),
+    dice: RefCell<Dice>,
+    buffers: RefCell<Vec<Buffer>>,
+    left: Cell<u64>,
+    ended: Signal,
+    behind: Option<Rc<Behind>>,
+}
+
+impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
+    fn new(
+        rt: &Rt,
+        plan: &Plan,
+        hog: &Hog,
+        core: u32,
+        disk: &D,
+        port: P,
+        board: &Rc<Board>,
+    ) -> Rc<Thread<D, P>> {
+        let geometry = disk.geometry();
+        let block_bytes = u64::from(geometry.block_bytes);
+        let most = u64::from(geometry.transfer_bytes_max);
+        let kernel = plan.host.kernel;
+        let piece = kernel.map_or(most, |kernel| most.min(u64::from(kernel.buffer_bytes)));
+        let range = geometry.blocks / u64::from(hog.threads);
+        Rc::new(Thread {
+            rt: rt.clone(),
+            disk: disk.clone(),
+            core,
+            hog: hog.clone(),
+            board: board.clone(),
+            first: range * u64::from(core),
+            places: range * block_bytes / hog.bytes,
+            block_bytes,
+            piece_bytes: piece.min(hog.bytes),
+            costs: (
+                port.cost("system call"),
+                port.cost("block driver"),
+                kernel.map(|_| port.cost("copy")),
+            ),
+            port,
+            dice: RefCell::new(Dice::for_part(plan.run.seed, &format!("diskhog {core}"))),
+            buffers: RefCell::default(),
+            left: Cell::new(0),
+            ended: Signal::default(),
+            behind: board.behind[core as usize].clone(),
+        })
+    }
+
+    /// The life of the thread.
+    async fn work(self: Rc<Self>) {
+        let mut turn = 0;
+        while self.rt.now() < self.board.end && self.board.failed.borrow().is_none() {
+            for _ in 0..self.hog.batch {
+                let place = match self.hog.random {
+                    true => self.dice.borrow_mut().below(self.places),
+                    false => turn % self.places,
+                };
+                turn += 1;
+                self.request(place).await;
+            }
+            while self.left.get() > 0 {
+                self.ended.changed(&self.rt, self.ended.version()).await;
+            }
+        }
+        self.board.running.set(self.board.running.get() - 1);
+        self.board.ended.notify(&self.rt);
+    }
+
+    /// Sends the pieces of a request on their way.
+    async fn request(self: &Rc<Self>, place: u64) {
+        self.port.spend(self.costs.0).await;
+        let lba = self.first + place * (self.hog.bytes / self.block_bytes);
+        let pieces = self.hog.bytes.div_ceil(self.piece_bytes);
+        let left = Rc::new(Cell::new(pieces));
+        for piece in 0..pieces {
+            let at = piece * self.piece_bytes;
+            let bytes = self.piece_bytes.min(self.hog.bytes - at);
+            self.port.spend(self.costs.1).await;
+            if let Some(behind) = &self.behind {
+                behind.begin(&self.rt).await;
+            }
+            if self.hog.write {
+                self.copy(bytes).await;
+            }
+            let buffer = match self.buffer() {
+                Ok(buffer) => buffer,
+                Err(error) => return self.board.fail(error),
+            };
+            match &self.behind {
+                Some(_) => {
+                    self.note(bytes, &left);
+                    // Live, copying takes no turn of the executor: others would never have theirs.
+                    self.rt.yield_now().await;
+                }
+                None => self.left.set(self.left.get() + 1),
+            }
+            let (thread, left) = (self.clone(), left.clone());
+            let lba = Lba(lba + at / self.block_bytes);
+            self.rt.spawn(async move { thread.piece(lba, buffer, bytes, &left).await });
+        }
+    }
+
+    /// A piece of a request has ended, for the caller.
+    fn note(&self, bytes: u64, request: &Cell<u64>) {
+        request.set(request.get() - 1);
+        let requests = u64::from(request.get() == 0);
+        self.board.note(self.core, bytes, requests, self.rt.now());
+    }
+
+    fn buffer(&self) -> Result<Buffer, bus::OutOfMemory> {
+        let kept = self.buffers.borrow_mut().pop();
+        kept.map_or_else(|| self.disk.buffer(self.piece_bytes as usize), Ok)
+    }
+
+    /// Between a kernel's buffer and the caller.
+    async fn copy(&self, bytes: u64) {
+        if let Some(copy) = self.costs.2 {
+            self.port.spend_times(copy, bytes.div_ceil(u64::from(COPY_BYTES)) as u32).await;
+        }
+    }
+
+    async fn piece(&self, lba: Lba, buffer: Buffer, bytes: u64, request: &Cell<u64>) {
+        let part = buffer.part(0, bytes as usize);
+        let (_, result) = match self.hog.write {
+            true => self.disk.write(lba, part, false).await,
+            false => self.disk.read(lba, part).await,
+        };
+        self.rt.part_from_journey();
+        if !self.hog.write {
+            self.copy(bytes).await;
+        }
+        match (result, &self.behind) {
+            (Ok(()), None) => self.note(bytes, request),
+            (Ok(()), Some(_)) => {}
+            (Err(error), _) => self.board.fail(error),
+        }
+        self.buffers.borrow_mut().push(buffer);
+        match &self.behind {
+            Some(behind) => behind.end(&self.rt),
+            None => self.left.set(self.left.get() - 1),
+        }
+        self.ended.notify(&self.rt);
+    }
+}

@@ -1,0 +1,359 @@
+//! What this program costs on this machine: the ways between two cores, calls, copies, the driver's own work.
+
+use std::future::{Future, poll_fn};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bus::live::Shared;
+use bus::{Buffer, HostPort, Memory};
+use host::{BlockDevice, IoError};
+use runtime::{Dice, Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
+use wire::{BusAddr, Lba};
+use workload::trace::Mapping;
+
+use plan::Plan;
+use world::device::{Clock, Device, Kept};
+use world::interfaces::{Driver, Interface, NVME};
+use world::work::Work;
+use world::{self, Options, RunError};
+
+/// Round trips timed together: one alone would be lost in the cost of reading the clock.
+pub const ROUND_TRIPS: u64 = 64;
+
+/// Turns of the device's executor in which it does all that 32 commands ask for, and more.
+const DEVICE_TURNS: u32 = 256;
+
+/// Two cache lines, as processors fetch lines in pairs.
+#[repr(align(128))]
+struct Word(AtomicU64);
+
+/// Looks before a core is given to others: where there are more busy threads than cores, the other end may be
+/// waiting for this very one.
+const SPINS: u32 = 4_000;
+
+impl Word {
+    #[inline]
+    fn wait_for(&self, value: u64) {
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) != value {
+            spins += 1;
+            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+/// Lines that one core writes before another reads them.
+const LINES: usize = 64;
+
+/// The median and the 99th percentile of a round trip between two cores, of so many samples: a word that
+/// one thread stores and the other waits for, and another word back.
+pub fn round_trip(samples: usize) -> (Span, Span) {
+    let (there, back) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
+    let last = samples as u64 * ROUND_TRIPS;
+    let mut spans: Vec<Span> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..=last {
+                there.wait_for(turn);
+                back.0.store(turn, Ordering::Release);
+            }
+        });
+        let mut turn = 0;
+        (0..samples)
+            .map(|_| {
+                let begun = STD_CLOCK.now();
+                for _ in 0..ROUND_TRIPS {
+                    turn += 1;
+                    there.0.store(turn, Ordering::Release);
+                    back.wait_for(turn);
+                }
+                STD_CLOCK.now().since(begun) / ROUND_TRIPS
+            })
+            .collect()
+    });
+    (median(&mut spans), spans[samples * 99 / 100])
+}
+
+/// How long a core waits for a cache line that another has written: one after the other, as each says
+/// where the next one is, and many at the same time. Medians, for each line.
+pub fn lines(samples: usize) -> (Span, Span) {
+    let lines: Vec<Word> = (0..LINES).map(|_| Word(AtomicU64::new(0))).collect();
+    let (written, read) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
+    let mut order: Vec<usize> = (1..LINES).collect();
+    let mut dice = Dice::for_part(1, "lines");
+    for last in (1..order.len()).rev() {
+        order.swap(last, dice.below(last as u64 + 1) as usize);
+    }
+    let (lines, written, read, order) = (&lines, &written, &read, &order);
+    let (mut alone, mut together) = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for turn in 1..=2 * samples as u64 {
+                let mut at = 0;
+                for &next in order.iter().chain([&0]) {
+                    lines[at].0.store(next as u64, Ordering::Relaxed);
+                    at = next;
+                }
+                written.0.store(turn, Ordering::Release);
+                read.wait_for(turn);
+            }
+        });
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
+        for turn in 1..=2 * samples as u64 {
+            written.wait_for(turn);
+            let begun = STD_CLOCK.now();
+            let seen = if turn % 2 == 0 {
+                let follow = |at: usize, _| lines[at].0.load(Ordering::Relaxed) as usize;
+                (0..LINES).fold(0, follow) as u64
+            } else {
+                lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+            };
+            let span = STD_CLOCK.now().since(std::hint::black_box((begun, seen)).0);
+            if turn % 2 == 0 { &mut alone } else { &mut together }.push(span / LINES as u64);
+            read.0.store(turn, Ordering::Release);
+        }
+        (alone, together)
+    });
+    (median(&mut alone), median(&mut together))
+}
+
+/// Copies of so many bytes in a row that are timed together.
+const COPIES: u64 = 64;
+/// Buffers that copies go to, one after the other, and what they come from.
+const BUFFERS: u64 = 32;
+const SOURCE_BYTES: usize = 1 << 20;
+
+/// What a copy of so many bytes takes, from memory of one's own to one of 32 buffers, all near: a median.
+pub fn copy(bytes: usize, samples: usize) -> Span {
+    let from = vec![1; SOURCE_BYTES];
+    let to = Memory::private(BUFFERS as usize * bytes, BusAddr(0));
+    let mut dice = Dice::for_part(1, "copies");
+    let places = (SOURCE_BYTES / bytes) as u64;
+    let mut spans: Vec<Span> = (0..samples)
+        .map(|_| {
+            let begun = STD_CLOCK.now();
+            for turn in 0..COPIES {
+                let place = dice.below(places) as usize * bytes;
+                let at = BusAddr(turn % BUFFERS * bytes as u64);
+                to.write(at, &from[place..place + bytes]).expect("inside");
+            }
+            STD_CLOCK.now().since(begun) / COPIES
+        })
+        .collect();
+    median(&mut spans)
+}
+
+/// Looks that are timed together: fewer than those after which a waiting world takes its time.
+const LOOKS: u64 = 512;
+
+/// The reads of the two runs whose difference [`simulated_read`] is: as `tools/instructions` counts them.
+const READS: [u64; 2] = [4_096, 20_480];
+
+/// What a read in virtual time takes of this machine's time, 32 of them in flight on plan `gen4`: code of the
+/// driver and of the device, and nobody to wait for. A median.
+pub fn simulated_read(samples: usize) -> Result<Span, RunError> {
+    let plan = Plan::open("gen4", &[]).expect("a built-in plan");
+    let timed = |reads: u64| -> Result<Span, RunError> {
+        let job = format!("[r]\nrw=randread\nbs=4k\niodepth=32\nsize=1g\nnumber_ios={reads}\n");
+        let work = Work::parse(Path::new("pace"), &job, Mapping::default()).expect("a job");
+        let begun = STD_CLOCK.now();
+        world::simulate(NVME, &plan, &work, Options::default())?;
+        Ok(STD_CLOCK.now().since(begun))
+    };
+    let mut spans = Vec::new();
+    for _ in 0..samples {
+        let [few, many] = [timed(READS[0])?, timed(READS[1])?];
+        spans.push(many.saturating_sub(few) / (READS[1] - READS[0]));
+    }
+    Ok(median(&mut spans))
+}
+
+/// Measures something while another thread is busy with [`simulated_read`]s: live, both ends always are busy,
+/// and what shares a core's units or its caches with a busy neighbour goes slower.
+pub fn beside_busy<T>(measure: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                if simulated_read(1).is_err() || stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let measured = measure();
+        stop.store(true, Ordering::Relaxed);
+        measured
+    })
+}
+
+/// What one look takes of a task that waits for memory and is the only one: a median.
+pub fn look(samples: usize) -> std::io::Result<Span> {
+    let shared = Shared::between_threads(4096, BusAddr(0), 4096)?;
+    let rt = live();
+    let host = shared.host(&rt);
+    let mut spans: Vec<Span> = (0..samples)
+        .map(|_| {
+            let (begun, mut left) = (STD_CLOCK.now(), LOOKS);
+            rt.block_on(host.on_memory(BusAddr(0), 4, || {
+                left -= 1;
+                let seen = shared.host_memory.load_u32(BusAddr(0)).expect("inside");
+                (left == 0 || seen != 0).then_some(())
+            }));
+            STD_CLOCK.now().since(begun) / LOOKS
+        })
+        .collect();
+    Ok(median(&mut spans))
+}
+
+/// What one command costs the thread that gives it, medians over many rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverCosts {
+    /// From the call to the doorbell.
+    pub submit: Span,
+    /// From looking at the completion queue to the end of the call.
+    pub complete: Span,
+}
+
+/// Measures what a driver's own code costs: reads of `bytes` bytes, `at_once` in flight. Both ends take
+/// turns on this thread, each with an executor of its own, so that no time is spent waiting for the
+/// other, nor for its cache lines.
+pub fn driver_costs<I: Interface>(
+    plan: &Plan,
+    bytes: usize,
+    at_once: usize,
+    rounds: usize,
+) -> Result<DriverCosts, RunError> {
+    let shared = world::shared(I::ROW, plan)?;
+    let (rt, device) = (live(), live());
+    let port = shared.device(&device);
+    let _device = Device::start(I::ROW, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let host = shared.host(&rt);
+    let costs = rt.block_on(async {
+        let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;
+        let driver = driver.map_err(RunError::of)?;
+        let disk = driver.disk(0);
+        let (mut submits, mut completes) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let (submit, complete) = round(&rt, &device, &disk, bytes, at_once).await?;
+            submits.push(submit);
+            completes.push(complete);
+        }
+        beside(&rt, &device, driver.stop()).await.map_err(RunError)?;
+        Ok(DriverCosts { submit: median(&mut submits), complete: median(&mut completes) })
+    });
+    rt.drop_tasks();
+    device.drop_tasks();
+    costs
+}
+
+fn live() -> Rt {
+    Rt::live(&STD_CLOCK, None, Log::Off)
+}
+
+fn median(spans: &mut [Span]) -> Span {
+    spans.sort();
+    spans[spans.len() / 2]
+}
+
+/// Does this while the device works, turn by turn with the host.
+async fn beside<T>(rt: &Rt, device: &Rt, work: impl Future<Output = T>) -> T {
+    let device = async {
+        loop {
+            turns(device, 1);
+            rt.yield_now().await;
+        }
+    };
+    match race(work, device).await {
+        Either::First(done) => done,
+        Either::Second(()) => unreachable!("the device's turns never end"),
+    }
+}
+
+/// Whoever counts instructions knows it by its name.
+#[inline(never)]
+fn turns(device: &Rt, turns: u32) {
+    device.block_on(async {
+        for _ in 0..turns {
+            device.yield_now().await;
+        }
+    });
+}
+
+/// A read that has been prepared, and what it came to. Neither is let go of before all have ended: what that
+/// takes is no driver's work.
+struct Read<'d> {
+    read: Pin<Box<dyn Future<Output = Ended> + 'd>>,
+    ended: Option<Ended>,
+}
+
+type Ended = (Buffer, Result<(), IoError>);
+
+/// What is not yet a driver's work. As with [`turns`].
+#[inline(never)]
+fn prepare<'d, D: BlockDevice>(
+    disk: &'d D,
+    bytes: usize,
+    at_once: usize,
+) -> Result<Vec<Read<'d>>, RunError> {
+    let blocks = bytes as u64 / u64::from(disk.geometry().block_bytes);
+    (0..at_once as u64)
+        .map(|number| {
+            let buffer = disk.buffer(bytes).map_err(RunError::of)?;
+            Ok(Read { read: Box::pin(one(disk, Lba(number * blocks), buffer)), ended: None })
+        })
+        .collect()
+}
+
+/// A read, which has no part of the names of others: what it takes counts where it is polled.
+async fn one<D: BlockDevice>(disk: &D, lba: Lba, buffer: Buffer) -> Ended {
+    disk.read(lba, buffer).await
+}
+
+/// Polls all for the first time: up to their doorbells. As with [`turns`].
+#[inline(never)]
+fn submit(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
+    poll(reads, cx);
+}
+
+fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
+    for read in reads.iter_mut().filter(|read| read.ended.is_none()) {
+        if let Poll::Ready(ended) = read.read.as_mut().poll(cx) {
+            read.ended = Some(ended);
+        }
+    }
+}
+
+/// What they came to. As with [`turns`].
+#[inline(never)]
+fn put_away(reads: Vec<Read<'_>>) -> Result<(), RunError> {
+    let mut ended = reads.into_iter().filter_map(|read| read.ended);
+    ended.try_for_each(|(_, result)| result.map_err(RunError::of))
+}
+
+/// So many reads at once: what each took the host before and after the device's part.
+async fn round<D: BlockDevice>(
+    rt: &Rt,
+    device: &Rt,
+    disk: &D,
+    bytes: usize,
+    at_once: usize,
+) -> Result<(Span, Span), RunError> {
+    let mut reads = prepare(disk, bytes, at_once)?;
+    let (mut submitted, mut begun) = (None, rt.now());
+    poll_fn(|cx| {
+        if submitted.is_none() {
+            submit(&mut reads, cx);
+            submitted = Some(rt.now().since(begun) / at_once as u64);
+            turns(device, DEVICE_TURNS);
+            begun = rt.now();
+            // What their completions wake is this task.
+            return Poll::Pending;
+        }
+        poll(&mut reads, cx);
+        if reads.iter().all(|read| read.ended.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let completed = rt.now().since(begun) / at_once as u64;
+    put_away(reads)?;
+    Ok((submitted.expect("polled at least once"), completed))
+}

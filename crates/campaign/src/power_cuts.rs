@@ -1,0 +1,420 @@
+//! A campaign of power cuts: work runs in virtual time, the power fails between two events, whatever was
+//! under way is torn, a new device takes the flash over, and an oracle outside it says what each block may
+//! hold.
+//!
+//! The oracle is [`workload::verify::Ledger`]. What a completed flush covered, and what was written with
+//! FUA, must be there; what was deallocated reads as zeros (DLFEAT 1), for good once a completed flush has
+//! covered it; any other block may hold an old or a newer version, each of them whole: Identify says AWUPF 0,
+//! that one block is written whole or not at all (NVM command set 1.0, 2.1.4).
+//!
+//! Cuts come in *epochs* of [`EPOCH`], each with a drive of its own and dice of its own, so that any cut can
+//! be repeated with no more than those before it in its epoch.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use bus::Buffer;
+use bus::sim::SimBus;
+use host::BlockDevice;
+use runtime::{Dice, Either, Log, Rt, race};
+use wire::Lba;
+use workload::verify::{Ledger, Stamps};
+
+use plan::Plan;
+use world::device::{self, Clock, Device, Kept};
+use world::interfaces::{Row, of_member};
+use world::pci;
+use world::{self, RunError};
+
+/// Cuts that one drive goes through.
+pub const EPOCH: u64 = 100;
+
+/// Tasks that write.
+const WRITERS: u64 = 8;
+/// The most blocks of a write.
+const BLOCKS_MAX: u64 = 32;
+/// One operation in so many takes blocks back.
+const TRIM_EVERY: u64 = 10;
+/// Timed events of work before a cut, at most.
+const EVENTS_MAX: u64 = 6_000;
+/// As many from the device's start, for cuts that come before work does.
+const EARLY_EVENTS_MAX: u64 = 3_000;
+/// One check in so many, and the last, looks at all that was ever written; the others, at what the cut
+/// may have changed.
+const WHOLE_CHECK: u64 = 4;
+/// The longest read of a check, bytes.
+const CHECK_BYTES: u32 = 64 * 1024;
+
+/// Which cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The seed of all chance.
+    pub seed: u64,
+    /// The first cut that counts; those before it in its epoch are made again.
+    pub from: u64,
+    /// How many.
+    pub cuts: u64,
+}
+
+/// What a campaign has come through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survived {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Of those, how many came before the device was ready for work.
+    pub early: u64,
+    /// Writes that were acknowledged.
+    pub writes: u64,
+    /// Deallocations that were acknowledged.
+    pub trims: u64,
+    /// Flushes that were acknowledged.
+    pub flushes: u64,
+    /// Blocks that were read and found right.
+    pub blocks: u64,
+    /// Superblocks that were collected.
+    pub collected: u64,
+}
+
+/// What was wrong, and after which cut.
+#[derive(Debug, thiserror::Error)]
+#[error("after cut {cut}: {what}")]
+pub struct Failure {
+    /// The number of the cut.
+    pub cut: u64,
+    /// What was found.
+    pub what: String,
+}
+
+/// Runs it; `progress` is told the number of each cut.
+///
+/// # Errors
+/// The first thing that is wrong.
+///
+/// # Panics
+/// If the plan's medium is no flash: [`check`] comes first.
+pub fn run(
+    row: &'static Row,
+    plan: &Plan,
+    campaign: Campaign,
+    mut progress: impl FnMut(u64),
+) -> Result<Survived, Failure> {
+    let first = campaign.from / EPOCH;
+    let end = campaign.from + campaign.cuts;
+    let members = (row.members)(plan).map_or(1, |array| array.devices);
+    let fresh = (0..members).map(|number| Kept::to_read(&of_member(plan, number)));
+    let fresh: Vec<_> = fresh
+        .collect::<Result<_, _>>()
+        .map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
+    let mut survived = Survived::default();
+    for epoch in first..end.div_ceil(EPOCH) {
+        let fresh = fresh.iter().map(Kept::fork).collect();
+        let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh);
+        for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
+            progress(cut);
+            drive.live(row, false).map_err(|what| Failure { cut: cut.saturating_sub(1), what })?;
+        }
+        let last = end.min((epoch + 1) * EPOCH) - 1;
+        drive.live(row, true).map_err(|what| Failure { cut: last, what })?;
+        survived.add(&drive.survived);
+    }
+    Ok(survived)
+}
+
+/// Whether there is anything to cut.
+///
+/// # Errors
+/// What the plan lacks.
+pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
+    device::check(row, plan)?;
+    let origin = &plan.origin;
+    if plan.medium.flash.is_none() {
+        let expected = "flash: other media lose nothing with their power";
+        return Err(RunError(format!("{origin}: medium.kind: expected {expected}")));
+    }
+    if !plan.faults.is_empty() {
+        return Err(RunError(format!(
+            "{origin}: faults: found some, expected none beside the cuts"
+        )));
+    }
+    Ok(())
+}
+
+impl Survived {
+    fn add(&mut self, other: &Survived) {
+        self.cuts += other.cuts;
+        self.early += other.early;
+        self.writes += other.writes;
+        self.trims += other.trims;
+        self.flushes += other.flushes;
+        self.blocks += other.blocks;
+        self.collected += other.collected;
+    }
+}
+
+/// One drive, from cut to cut.
+struct Epoch<'a> {
+    plan: &'a Plan,
+    dice: Dice,
+    ledger: Rc<RefCell<Ledger>>,
+    stamps: Stamps,
+    /// What each member holds.
+    kept: Vec<Kept>,
+    /// How often it was switched on.
+    lives: u64,
+    /// Of an array with a journal: the life from which on a member is missing, every other time, and which.
+    lost: Option<(u64, u32)>,
+    survived: Survived,
+}
+
+impl Epoch<'_> {
+    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Vec<Kept>) -> Epoch<'_> {
+        let contents = &plan.medium.contents;
+        // At least: an array's are a little fewer.
+        let blocks = contents.capacity_bytes / u64::from(contents.block_bytes) * kept.len() as u64;
+        let mut lost = Dice::for_part(seed, &format!("lost in epoch {epoch}"));
+        let array = plan.array.as_ref().filter(|array| array.journal.is_some());
+        let array = array.filter(|array| array.out.is_none());
+        Epoch {
+            plan,
+            lost: array.map(|array| {
+                let lives = if lost.chance(1, 2) { 3 } else { EPOCH };
+                (lost.below(lives), lost.below(array.devices.into()) as u32)
+            }),
+            dice: Dice::for_part(seed, &format!("epoch {epoch}")),
+            ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
+            stamps: Stamps::new(seed),
+            kept,
+            lives: 0,
+            survived: Survived::default(),
+        }
+    }
+
+    /// From power to power: what is there is looked at, and then, unless it is the last time, written
+    /// until the power fails.
+    fn live(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
+        let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(row, last)));
+        lived.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("the device has panicked: {}", text.unwrap_or("without a word")))
+        })
+    }
+
+    /// The plan of this life. A member that is lost is missing at first, and then there again with what it
+    /// had: nobody may believe it.
+    fn plan_of_life(&self) -> Plan {
+        let mut plan = self.plan.clone();
+        if let (Some(array), Some((from, member))) = (&mut plan.array, self.lost) {
+            let is_missing = self.lives >= from && (self.lives - from).is_multiple_of(2);
+            array.out = is_missing.then_some(member);
+        }
+        plan
+    }
+
+    fn live_once(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
+        let rt = Rt::simulated(None, Log::Off);
+        let plan = &self.plan_of_life();
+        let buses = world::buses(row, &rt, plan);
+        let start = |((number, bus), kept): ((u32, &SimBus), Kept)| {
+            let plan = of_member(plan, number);
+            Device::start(row, bus.device(), kept, Clock::Virtual, &plan)
+        };
+        let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
+        let devices: Vec<_> = devices.collect::<Result<_, _>>().map_err(|error| error.0)?;
+        let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
+        let events = 1 + self.dice.below(EVENTS_MAX);
+        let work_seed = self.dice.next_u64();
+        let whole = last || self.lives.is_multiple_of(WHOLE_CHECK);
+        self.lives += 1;
+        let work = Rc::new(Work {
+            rt: rt.clone(),
+            ledger: self.ledger.clone(),
+            stamps: self.stamps,
+            block_bytes: self.plan.medium.contents.block_bytes,
+            stamps_only: self.plan.medium.contents.keep == media::contents::Keep::Stamps,
+            writes: Cell::new(0),
+            trims: Cell::new(0),
+            flushes: Cell::new(0),
+            blocks: Cell::new(0),
+            failed: RefCell::new(None),
+        });
+        let software = Cell::new(None);
+        let was_early = rt.block_on(async {
+            let begin = async {
+                pci::bring_up(row, &buses, plan).await.map_err(|error| error.0)?;
+                let ports = buses.iter().map(|bus| bus.host(0)).collect();
+                let driver = row.connect(ports, plan).await;
+                let driver = driver.map_err(|error| error.to_string())?;
+                driver.recover().await?;
+                work.check(&driver.disk_without(work_seed), whole).await?;
+                Ok::<_, String>(driver)
+            };
+            let driver = match early {
+                None => begin.await?,
+                Some(events) => match race(begin, rt.after_events(events)).await {
+                    Either::First(driver) => driver?,
+                    Either::Second(()) => return Ok::<bool, String>(true),
+                },
+            };
+            if !last {
+                work.start(&driver.disk(0), work_seed);
+                rt.after_events(rt.timed_events() + events).await;
+            }
+            software.set(driver.software());
+            Ok(false)
+        })?;
+        let seen = world::flash_of(&devices).and_then(|seen| seen.software).or(software.take());
+        let collected = seen.map_or(0, |seen| seen.counters.collected);
+        self.kept = devices.into_iter().map(Device::cut).collect();
+        self.ledger.borrow_mut().power_cut();
+        if let Some(what) = work.failed.take() {
+            return Err(what);
+        }
+        let survived = &mut self.survived;
+        survived.cuts += u64::from(!last);
+        survived.early += u64::from(was_early);
+        survived.writes += work.writes.get();
+        survived.trims += work.trims.get();
+        survived.flushes += work.flushes.get();
+        survived.blocks += work.blocks.get();
+        survived.collected += collected;
+        Ok(())
+    }
+}
+
+/// What host software does between two cuts.
+struct Work {
+    rt: Rt,
+    ledger: Rc<RefCell<Ledger>>,
+    stamps: Stamps,
+    block_bytes: u32,
+    stamps_only: bool,
+    writes: Cell<u64>,
+    trims: Cell<u64>,
+    flushes: Cell<u64>,
+    blocks: Cell<u64>,
+    failed: RefCell<Option<String>>,
+}
+
+impl Work {
+    /// Reads what the last cut may have changed, or everything that was ever written: it must be what the
+    /// ledger allows, and stays what it is.
+    async fn check<D: BlockDevice>(&self, disk: &D, whole: bool) -> Result<(), String> {
+        let most = CHECK_BYTES.min(disk.geometry().transfer_bytes_max) / self.block_bytes;
+        let bytes = (most * self.block_bytes) as usize;
+        let (mut from, mut scratch) = (0, vec![0; bytes]);
+        let mut buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+        loop {
+            let next = match whole {
+                true => self.ledger.borrow().next_written(from, most),
+                false => self.ledger.borrow().next_uncertain(from, most),
+            };
+            let Some((lba, blocks)) = next else { return Ok(()) };
+            let ticket = self.ledger.borrow().start_read(lba, blocks);
+            let length = (blocks * self.block_bytes) as usize;
+            let (_, result) = disk.read(Lba(lba), buffer.part(0, length)).await;
+            result.map_err(|error| format!("read: {error}"))?;
+            let found = &mut scratch[..length];
+            buffer.copy_out(0, found);
+            let mut ledger = self.ledger.borrow_mut();
+            ledger
+                .check_read(&ticket, &self.stamps, found, self.block_bytes, self.stamps_only)
+                .map_err(|mismatch| mismatch.to_string())?;
+            for (lba, block) in (lba..).zip(found.chunks_exact(self.block_bytes as usize)) {
+                ledger.settle(lba, &self.stamps, block, self.stamps_only);
+            }
+            drop(ledger);
+            self.blocks.set(self.blocks.get() + u64::from(blocks));
+            from = lba + u64::from(blocks);
+            buffer = disk.buffer(bytes).map_err(|error| error.to_string())?;
+        }
+    }
+
+    /// Writers that go on until the power fails.
+    fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
+        for writer in 0..WRITERS {
+            let (work, disk) = (self.clone(), disk.clone());
+            let dice = Dice::for_part(seed, &format!("writer {writer}"));
+            self.rt.spawn(async move {
+                if let Err(what) = work.write(&disk, dice, writer).await {
+                    work.failed.borrow_mut().get_or_insert(what);
+                }
+            });
+        }
+    }
+
+    async fn write<D: BlockDevice>(
+        &self,
+        disk: &D,
+        mut dice: Dice,
+        writer: u64,
+    ) -> Result<(), String> {
+        let all = disk.geometry().blocks;
+        let longest = disk.geometry().transfer_bytes_max / self.block_bytes;
+        let most = BLOCKS_MAX.min(longest.into());
+        let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
+        let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
+        loop {
+            // Many are single units, some single blocks; half of them in an eighth of the drive.
+            let blocks = match dice.below(4) {
+                0 => 1,
+                1 => 1 + dice.below(most),
+                _ => (4096 / u64::from(self.block_bytes)).max(1),
+            };
+            let region = if dice.chance(1, 2) { all / 8 } else { all };
+            let lba = dice.below((region - blocks).max(1)) / blocks * blocks;
+            if dice.chance(1, TRIM_EVERY) {
+                // Some are long: what they empty is collected for nothing.
+                let blocks = if dice.chance(1, 8) { dice.below(all / 16).max(1) } else { blocks };
+                self.trim(disk, lba.min(all - blocks), blocks as u32).await?;
+            } else {
+                let bytes = &mut scratch[..blocks as usize * self.block_bytes as usize];
+                self.write_once(disk, lba, bytes, &buffer, dice.chance(1, 16)).await?;
+            }
+            if dice.chance(1, if writer == 0 { 4 } else { 64 }) {
+                let flush = self.ledger.borrow_mut().start_flush();
+                disk.flush().await.map_err(|error| error.to_string())?;
+                self.ledger.borrow_mut().finish_flush(flush);
+                self.flushes.set(self.flushes.get() + 1);
+            }
+        }
+    }
+
+    async fn write_once<D: BlockDevice>(
+        &self,
+        disk: &D,
+        lba: u64,
+        bytes: &mut [u8],
+        buffer: &Buffer,
+        fua: bool,
+    ) -> Result<(), String> {
+        let blocks = bytes.len() as u32 / self.block_bytes;
+        let write = self.ledger.borrow_mut().start_write(lba, blocks);
+        self.stamps.fill(bytes, lba, self.block_bytes, write.version);
+        let part = buffer.part(0, bytes.len());
+        part.copy_in(0, bytes);
+        let (_, result) = disk.write(Lba(lba), part, fua).await;
+        result.map_err(|error| format!("write: {error}"))?;
+        self.ledger.borrow_mut().finish_write(write, fua);
+        self.writes.set(self.writes.get() + 1);
+        Ok(())
+    }
+
+    async fn trim<D: BlockDevice>(&self, disk: &D, lba: u64, blocks: u32) -> Result<(), String> {
+        let trim = self.ledger.borrow_mut().start_trim(lba, blocks);
+        let done = disk.deallocate(Lba(lba), blocks).await;
+        done.map_err(|error| format!("trim: {error}"))?;
+        self.ledger.borrow_mut().finish_write(trim, false);
+        self.trims.set(self.trims.get() + 1);
+        Ok(())
+    }
+}
+
+/// The arguments that repeat a failure: the cut after which it was found, and the life after that, up to
+/// its own cut.
+pub fn again(plan: &str, interface: &str, seed: u64, cut: u64) -> String {
+    format!(
+        "doorbell power-cuts {plan} --interface {interface} --seed {seed} --from {cut} --cuts 2"
+    )
+}

@@ -1,0 +1,242 @@
+//! Arrays of whole devices: contents verified in both worlds, by either placement of the flash software, with
+//! a member out, and after power cuts.
+//!
+//! `DOORBELL_CUTS=N` makes each of the campaigns that long.
+
+use bus::link::Way;
+use campaign::power_cuts::{self, Campaign};
+use host::BlockDevice;
+use plan::Plan;
+use runtime::Log;
+use testing::{clean, only, plan, simulate_by, work};
+use world::interfaces::{Array, Driver, HOST_FLASH_ARRAY, Interface, NVME, NVME_ARRAY, Nvme, Row};
+use world::{self, Options};
+
+/// Every length, over a part of the array, some of it again and again.
+const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=1m\n\
+    io_size=1536k\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+fn table(devices: u32, layout: &str, more: &str) -> String {
+    format!(
+        "{{ devices = {devices}, layout = \"{layout}\", chunk = \"8 KiB\", lanes = 4, collections = \
+         \"free\", costs = {{ parity = \"30 ns\" }}{more} }}"
+    )
+}
+
+fn striped() -> String {
+    table(3, "striped", "")
+}
+
+fn parity() -> String {
+    table(4, "parity", "")
+}
+
+fn flash(array: &str, sets: &[(&str, &str)]) -> Plan {
+    plan("small-flash", &[sets, &[("array", array), ("host.memory", "64 MiB")]].concat())
+}
+
+#[test]
+fn what_is_written_comes_back_in_both_worlds() {
+    let without = table(4, "parity", ", out = 2");
+    for (number, array) in [striped(), parity(), without].iter().enumerate() {
+        let live = flash(array, &[("medium.pace", "immediate")]);
+        let (modelled, work) = (flash(array, &[]), work(MIXED));
+        let outcomes = match number {
+            0 => [
+                simulate_by(NVME_ARRAY, &modelled, &work, Options::default()),
+                clean(
+                    world::live_in_threads(NVME_ARRAY, &live, &work, Options::default())
+                        .expect("a run"),
+                ),
+            ],
+            _ => [
+                simulate_by(HOST_FLASH_ARRAY, &modelled, &work, Options::default()),
+                clean(
+                    world::live_in_threads(HOST_FLASH_ARRAY, &live, &work, Options::default())
+                        .expect("a run"),
+                ),
+            ],
+        };
+        for outcome in outcomes {
+            assert!(only(&outcome).blocks_verified > 200, "{array}");
+            let software = outcome.flash.and_then(|seen| seen.software).expect("they tell");
+            assert!(software.counters.host_units > 100, "of all members: {software:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let events = |seed| {
+        let plan = flash(&parity(), &[("run.seed", seed)]);
+        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(MIXED), Options::default());
+        (outcome.timed_events, only(&outcome).elapsed)
+    };
+    assert_eq!(events("7"), events("7"));
+    assert_ne!(events("7"), events("8"));
+}
+
+#[test]
+fn controllers_are_reset_under_work() {
+    for array in [striped(), parity()] {
+        let plan = flash(&array, &[("medium.pace", "immediate")]);
+        let options = Options { resets: 2, ..Options::default() };
+        let longer = MIXED.replace("1536k", "6m");
+        let outcome = world::live_in_one_thread(NVME_ARRAY, &plan, &work(&longer), options);
+        let outcome = clean(outcome.expect("a run"));
+        assert_eq!(outcome.resets, 2);
+        assert!(only(&outcome).blocks_verified > 200);
+    }
+}
+
+/// Members that wait for the link above them: with one lane it has the rate of one, with four that of all.
+#[test]
+fn the_link_above_the_switch_is_the_hosts() {
+    let rate = |lanes: &str| {
+        let array = striped().replace("lanes = 4", &format!("lanes = {lanes}"));
+        let sets = [("medium.flash.channels", "4"), ("link.lanes", "1"), ("medium.keep", "stamps")];
+        let plan = flash(&array, &sets);
+        let job = "[w]\nrw=write\nbs=24k\nsize=4m\niodepth=16\n";
+        let outcome = simulate_by(NVME_ARRAY, &plan, &work(job), Options::default());
+        let busy = outcome.busy.as_ref().expect("simulated");
+        assert!(busy.down < busy.of, "{lanes}");
+        only(&outcome).measured
+    };
+    assert!(rate("4") < rate("1"), "{} and {}", rate("4"), rate("1"));
+}
+
+#[test]
+fn a_modelled_switch_is_a_bridge_with_ports_and_a_function_behind_each() {
+    let plan = flash(&parity(), &[]);
+    let done = world::in_virtual_time::<Array<Nvme>, _>(&plan, Log::Off, async |_, bus, driver| {
+        assert!(bus.switch_busy(Way::Up).is_some_and(|busy| busy.0 > 0));
+        let array = driver.array(0);
+        let (blocks, stripe) = (array.geometry().blocks, array.layout().stripe_blocks());
+        assert_eq!((blocks % stripe, array.out()), (0, None));
+        driver.stop().await.expect("it stops");
+    });
+    done.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Collections are agreed on by whoever has the flash software: one at a time, or all together. Nothing is
+/// lost by it, and what is collected is still enough.
+#[test]
+fn collections_are_agreed_on_where_the_software_is_the_hosts() {
+    let mut begun = Vec::new();
+    for agreed in ["free", "in turn", "together"] {
+        let array = striped().replace("\"free\"", &format!("\"{agreed}\""));
+        let plan = flash(&array, &[("medium.keep", "stamps")]);
+        let job = "[w]\nrw=randwrite\nbs=24k\niodepth=4\nsize=100%\nio_size=24m\nnorandommap=1\n";
+        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(job), Options::default());
+        let software = outcome.flash.and_then(|seen| seen.software).expect("the host tells");
+        assert!(software.counters.collected > 0, "{agreed}");
+        begun.push((software.counters.collected, outcome.timed_events));
+        let said = world::simulate(NVME_ARRAY, &plan, &work(MIXED), Options::default()).err();
+        let said = said.map(|error| error.to_string());
+        assert_eq!(said.is_some(), agreed != "free", "by nvme nobody can agree: {said:?}");
+    }
+    assert!(begun[0] != begun[1] && begun[1] != begun[2], "{begun:?}");
+}
+
+/// Every operation's time is that of the commands that it waited for, and of the array's own waits: what no
+/// stage explains is nothing.
+fn explained(row: &'static Row, array: &str, job: &str) -> Vec<(&'static str, f64)> {
+    let plan = flash(array, &[("medium.keep", "stamps")]);
+    let outcome = simulate_by(row, &plan, &work(job), Options::default());
+    let mut stages: Vec<_> = row.stages.iter().map(|name| (*name, 0.0)).collect();
+    for (kind, breakdown) in &only(&outcome).seen.breakdowns {
+        let mean = breakdown.mean();
+        if mean.count == 0 {
+            continue;
+        }
+        let seen = only(&outcome).seen.of(*kind).total.count();
+        assert_eq!(mean.count, seen, "{kind:?}: every operation is followed");
+        let left = mean.unexplained_ps.abs() / mean.total_ps;
+        assert!(left < 1e-9, "{array}: {kind:?}: {left} of {} ps: {mean:?}", mean.total_ps);
+        stages.iter_mut().zip(&mean.stages_ps).for_each(|(stage, ps)| stage.1 += ps);
+    }
+    stages
+}
+
+#[test]
+fn what_an_operation_waits_for_is_told_by_stage() {
+    let job = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/15\niodepth=8\nsize=1m\nio_size=1536k\n\
+        norandommap=1\nfsync=16\n";
+    let of = |stages: &[(&str, f64)], name| stages.iter().find(|stage| stage.0 == name).unwrap().1;
+    let journal = table(3, "parity", ", journal = 4");
+    for array in [striped(), parity(), table(4, "parity", ", out = 2"), journal] {
+        let nvme = explained(NVME_ARRAY, &array, job);
+        let closer = explained(HOST_FLASH_ARRAY, &array, job);
+        for stages in [nvme, closer] {
+            assert_eq!(of(&stages, "journal wait") > 0.0, array.contains("journal"), "{stages:?}");
+            assert!(of(&stages, "flush") > 0.0, "{array}: {stages:?}");
+            let own = of(&stages, "stripe wait") > 0.0 && of(&stages, "parity") > 0.0;
+            assert_eq!(own, array != striped(), "{stages:?}");
+        }
+    }
+}
+
+fn survives(row: &'static Row, array: &str, seed: u64) {
+    let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
+    let plan = flash(array, &[]);
+    power_cuts::check(row, &plan).unwrap_or_else(|error| panic!("{error}"));
+    let campaign = Campaign { seed, from: 0, cuts };
+    let survived = power_cuts::run(row, &plan, campaign, |_| ());
+    let survived = survived.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    assert_eq!(survived.cuts, cuts);
+    assert!(survived.writes > 0 && survived.blocks > cuts, "{survived:?}");
+}
+
+#[test]
+fn what_was_flushed_outlives_the_power_of_all_members_and_with_a_parity_one_of_them() {
+    survives(NVME_ARRAY, &striped(), 1);
+    survives(NVME_ARRAY, &parity(), 2);
+    survives(HOST_FLASH_ARRAY, &parity(), 3);
+}
+
+/// A member is missing from the beginning, or from some cut on and back every other time with what it had
+/// then.
+#[test]
+fn with_a_journal_what_was_flushed_outlives_the_power_and_a_member() {
+    let missing = table(3, "parity", ", journal = 8, out = 1");
+    survives(NVME_ARRAY, &missing, 4);
+    survives(HOST_FLASH_ARRAY, &missing, 5);
+    survives(NVME_ARRAY, &table(3, "parity", ", journal = 8"), 6);
+    survives(HOST_FLASH_ARRAY, &table(3, "parity", ", journal = 8"), 7);
+}
+
+/// The same without a journal: blocks that nobody wrote are found changed.
+#[test]
+fn without_a_journal_a_member_that_is_missing_leaves_the_write_hole_open() {
+    let plan = flash(&table(3, "parity", ", out = 1"), &[]);
+    let campaign = Campaign { seed: 8, from: 0, cuts: 20 };
+    let failure = power_cuts::run(NVME_ARRAY, &plan, campaign, |_| ());
+    assert!(failure.is_err(), "no cut fell between data and parity: {failure:?}");
+}
+
+#[test]
+fn what_an_array_cannot_be_is_said() {
+    let said = |sets: &[(&str, &str)]| {
+        let plan = flash(&parity(), sets);
+        Array::<Nvme>::check(&plan).expect_err("no array")
+    };
+    let origin = "plans/small-flash.toml";
+    assert_eq!(
+        said(&[("medium.flash.state", "some-file")]),
+        format!(
+            "{origin}: medium.flash.state: expected none: the members of an array have no files"
+        )
+    );
+    assert_eq!(
+        said(&[("device.mdts", "4 KiB")]),
+        format!("{origin}: array.chunk: expected at most device.mdts, which is 4 KiB")
+    );
+    let plan = flash(&parity(), &[]);
+    let one = world::simulate(NVME, &plan, &work(MIXED), Options::default());
+    assert_eq!(
+        one.err().map(|error| error.to_string()),
+        Some(format!(
+            "{origin}: array: found one, expected none: by nvme, here, there is one device"
+        ))
+    );
+}

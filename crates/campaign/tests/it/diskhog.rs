@@ -1,0 +1,172 @@
+//! The SCSI face over queues by policy: verified in both worlds, under resets, on disks; and diskhog, whose
+//! monitor counts what was moved.
+
+use std::path::Path;
+
+use campaign::diskhog::{self, Hog};
+use plan::{POLICIES, Plan};
+use runtime::Span;
+use workload::trace::Mapping;
+use world::interfaces::SCSI;
+use world::work::Work;
+use world::{self, Options, Outcome};
+
+fn plan(name: &str, policy: &str) -> Plan {
+    deep(name, policy, "16")
+}
+
+fn deep(name: &str, policy: &str, depth: &str) -> Plan {
+    let sets = [
+        ("host.sharing.policy", policy),
+        ("medium.capacity", "64 MiB"),
+        ("host.memory", "64 MiB"),
+        ("host.queue_depth", depth),
+    ];
+    Plan::open(name, &sets).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Four jobs over each other's blocks of one disk, every block checked, and one that takes blocks back.
+const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=200\n\
+                        verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n\
+                        [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nsize=4m\niodepth=4\n\
+                        number_ios=60\nverify=crc32c\n";
+
+fn verified() -> Work {
+    Work::parse(Path::new("test"), VERIFIED, Mapping::default()).unwrap()
+}
+
+fn assert_clean(outcome: &Outcome, policy: &str) {
+    for (job, ran) in &outcome.jobs {
+        assert_eq!(ran.errors(), 0, "{policy}: {}: {:?}", job.name, ran.messages);
+        let trims = ran.seen.trim.total.count();
+        assert!(ran.blocks_verified > 0 || trims > 0, "{policy}: {}", job.name);
+    }
+}
+
+#[test]
+fn every_policy_keeps_data_in_both_worlds() {
+    for (policy, _) in POLICIES {
+        let plan = plan("vortex", policy);
+        let options = Options::default();
+        assert_clean(&world::simulate(SCSI, &plan, &verified(), options).unwrap(), policy);
+        let options = Options { resets: 3, ..Options::default() };
+        let live = world::live_in_one_thread(SCSI, &plan, &verified(), options).unwrap();
+        assert_clean(&live, policy);
+        assert_eq!(live.resets, 3, "{policy}");
+    }
+}
+
+/// Queues that are always full: a reset finds commands of every core in them, and a core that waits for room.
+#[test]
+fn a_reset_finds_every_policys_queues_full() {
+    for (policy, _) in POLICIES {
+        for depth in ["1", "16"] {
+            let plan = deep("vortex", policy, depth);
+            let options = Options { resets: 3, ..Options::default() };
+            let ran = world::simulate(SCSI, &plan, &verified(), options).unwrap();
+            assert_clean(&ran, policy);
+            assert_eq!(ran.resets, 3, "{policy}, {depth} deep");
+        }
+    }
+}
+
+#[test]
+fn disks_keep_data() {
+    let sets = [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB")];
+    let plan = Plan::open("vortex-disks", &sets).unwrap();
+    let outcome = world::simulate(SCSI, &plan, &verified(), Options::default()).unwrap();
+    assert_clean(&outcome, "disks");
+}
+
+#[test]
+fn the_monitor_counts_what_was_moved() {
+    let hog = Hog {
+        threads: 4,
+        bytes: 256 << 10,
+        time: Span::ms(4),
+        interval: Span::ms(1),
+        ..Hog::sequential(4)
+    };
+    for write in [false, true] {
+        for (policy, _) in POLICIES {
+            let plan = plan("vortex", policy);
+            let hog = Hog { write, ..hog.clone() };
+            let seen = diskhog::simulated(&plan, &hog).unwrap();
+            assert_eq!(seen.cores.len(), 4);
+            for core in &seen.cores {
+                assert_eq!(core.series.iter().sum::<u64>(), core.bytes, "{policy}");
+                assert!(core.series.len() <= 4 && core.bytes > 0, "{policy}: {core:?}");
+                assert!(core.requests <= core.bytes / hog.bytes + 1, "{policy}");
+            }
+            match policy {
+                "single" => assert!(seen.lock_waits > 0),
+                "per-core" | "pool" => assert_eq!(seen.lock_waits, 0, "{policy}"),
+                _ => {}
+            }
+            let again = diskhog::simulated(&plan, &hog).unwrap();
+            assert_eq!(seen.cores, again.cores, "{policy}: the same again");
+        }
+    }
+    let plan = plan("vortex", "round-robin");
+    let live = diskhog::live(&plan, &Hog { time: Span::ms(20), ..hog }).unwrap();
+    assert!(live.bytes() > 0);
+}
+
+/// A write is over when it lies in the kernel's buffers: as fast as they are filled, until they are full.
+#[test]
+fn writes_behind_end_before_the_drive_has_them() {
+    let sets = |behind| {
+        let sets = [
+            ("medium.capacity", "64 MiB"),
+            ("host.memory", "256 MiB"),
+            ("host.queues", "8"),
+            ("host.queue_depth", "512"),
+            ("host.kernel.write_behind", behind),
+        ];
+        Plan::open("vortex", &sets).unwrap()
+    };
+    let interval = Span::ms(1);
+    let operations = Hog::operations(2);
+    let hog = Hog { write: true, batch: 100, time: interval * 20, interval, ..operations };
+    let series = |behind| -> Vec<u64> {
+        let seen = diskhog::simulated(&sets(behind), &hog).unwrap();
+        (0..20)
+            .map(|at| seen.cores.iter().map(|core| core.series.get(at).unwrap_or(&0)).sum())
+            .collect()
+    };
+    let (behind, through) = (series("true"), series("false"));
+    let all = |series: &[u64]| series.iter().sum::<u64>();
+    assert!(20 * behind[0] > 3 * all(&through), "{behind:?} {through:?}");
+    let rate = all(&through) / 4;
+    assert!(
+        all(&behind[15..]) < 2 * rate,
+        "the drive's own rate in the end: {behind:?} {through:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_hogged_is_said() {
+    let plan = plan("vortex", "pool");
+    let refused = |hog: Hog, expected: &str| {
+        let error = diskhog::simulated(&plan, &hog).expect_err("refused").to_string();
+        assert_eq!(error, expected);
+    };
+    let hog = Hog::sequential(8);
+    refused(
+        Hog { threads: 9, ..hog.clone() },
+        "diskhog: threads: found 9, expected 1 to 8, host.cores",
+    );
+    refused(
+        Hog { bytes: 700, ..hog.clone() },
+        "diskhog: the length of a request: found 700, expected whole blocks of 512 bytes",
+    );
+    refused(
+        Hog { bytes: 16 << 20, ..hog.clone() },
+        "diskhog: the length of a request: found 16777216, expected at most 8388608, a thread's part of \
+         the disk",
+    );
+    refused(
+        Hog { batch: 100, ..hog },
+        "diskhog: what is in flight: found 3355443200, expected at most half of host.memory, 67108864 bytes",
+    );
+}

@@ -1,0 +1,126 @@
+//! The collector of the device's flash led by the host: contents verified in both worlds, what it comes to
+//! beside a device that leads itself, resets under it, and power cuts.
+//!
+//! `DOORBELL_CUTS=N` makes each of the campaigns that long.
+
+use campaign::power_cuts::{self, Campaign};
+use plan::Plan;
+use testing::{clean, only, plan, shares, simulate_by, work};
+use workload::pattern::OpKind;
+use world::interfaces::{HOST_COLLECTOR, HostCollector, Interface, NVME};
+use world::{self, Options, Outcome};
+
+/// Every length, over the whole drive, some of it again and again.
+const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
+    io_size=12m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+/// Nothing but overwriting, so that the collector is all that a write waits for.
+const OVERWRITE: &str =
+    "[all]\nrw=randwrite\nbs=4k\niodepth=16\nsize=100%\nio_size=16m\nnorandommap=1\n";
+
+fn flash(sets: &[(&str, &str)]) -> Plan {
+    plan("small-flash", sets)
+}
+
+fn counters(outcome: &Outcome) -> ftl::Counters {
+    outcome.flash.and_then(|seen| seen.software).expect("the device tells").counters
+}
+
+#[test]
+fn what_is_written_comes_back_while_the_host_leads() {
+    for sets in [
+        &[][..],
+        &[("medium.flash.collector", "cost-benefit"), ("host.completion", "interrupt")],
+        &[("medium.flash.cache", "protected"), ("medium.flash.start", "filled")],
+        &[("medium.flash.cache", "through"), ("medium.keep", "stamps"), ("collector.early", "2")],
+    ] {
+        let outcome = simulate_by(HOST_COLLECTOR, &flash(sets), &work(MIXED), Options::default());
+        assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
+        let done = counters(&outcome);
+        assert!(done.named > 0 && 2 * done.named >= done.collected, "{sets:?}: {done:?}");
+    }
+}
+
+#[test]
+fn live_too() {
+    let plan = flash(&[("medium.pace", "immediate")]);
+    let runs = [world::live_in_one_thread, world::live_in_threads];
+    for run in runs {
+        let outcome = run(HOST_COLLECTOR, &plan, &work(MIXED), Options::default());
+        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+        assert!(only(&outcome).blocks_verified > 2_000);
+    }
+}
+
+/// By the same policy: what the host learns late and says in whole superblocks costs a few hundredths.
+#[test]
+fn it_comes_to_what_the_device_would_do() {
+    let written = |outcome: &Outcome| {
+        counters(outcome).write_amplification_per_mille().expect("something was written")
+    };
+    let (plan, work) = (flash(&[]), work(OVERWRITE));
+    let device = simulate_by(NVME, &plan, &work, Options::default());
+    let host = simulate_by(HOST_COLLECTOR, &plan, &work, Options::default());
+    let (of_device, of_host) = (written(&device), written(&host));
+    assert!(
+        of_device > 1_200 && of_host.abs_diff(of_device) * 20 < of_device,
+        "{of_device} {of_host}"
+    );
+    let done = counters(&host);
+    assert!(done.named > 10 && 10 * done.named > 9 * done.collected, "{done:?}");
+}
+
+#[test]
+fn every_wait_has_a_name() {
+    let work = work(MIXED);
+    let outcome = simulate_by(HOST_COLLECTOR, &flash(&[]), &work, Options::default());
+    for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
+        assert!(shares(only(&outcome), kind).unexplained_ps.abs() < 0.5, "{kind:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let events = |seed| {
+        let plan = flash(&[("run.seed", seed)]);
+        simulate_by(HOST_COLLECTOR, &plan, &work(MIXED), Options::default()).timed_events
+    };
+    assert_eq!(events("7"), events("7"));
+    assert_ne!(events("7"), events("8"));
+}
+
+/// A reset takes the lead from the host, which takes it again; what it had named may be cut.
+#[test]
+fn resets_under_work_lose_nothing() {
+    let plan = flash(&[("medium.pace", "immediate")]);
+    let options = Options { resets: 3, ..Options::default() };
+    let outcome = world::live_in_threads(HOST_COLLECTOR, &plan, &work(MIXED), options);
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    assert!(outcome.resets == 3 && only(&outcome).blocks_verified > 2_000);
+    assert!(counters(&outcome).collected > 0);
+}
+
+#[test]
+fn nothing_that_was_flushed_is_lost() {
+    let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
+    for (seed, sets) in (1..).zip([
+        &[][..],
+        &[("medium.flash.start", "steady"), ("medium.flash.cache", "protected")],
+        &[("medium.flash.errors", "profile"), ("collector.early", "1")],
+    ]) {
+        let campaign = Campaign { seed, from: 0, cuts };
+        let survived = power_cuts::run(HOST_COLLECTOR, &flash(sets), campaign, |_| {});
+        let survived = survived.unwrap_or_else(|failure| panic!("{sets:?}: {failure}"));
+        assert!(survived.writes > 100 && survived.blocks > 1000, "{sets:?}: {survived:?}");
+    }
+}
+
+#[test]
+fn what_a_plan_lacks_is_said() {
+    let said = |plan: &Plan| HostCollector::check(plan).expect_err("refused");
+    assert!(said(&plan("gen4", &[])).contains("found no table [collector]"));
+    let bridge = "{controllers=3,stripe=\"8 KiB\",queue=128,conversion=\"2 us\",command=\"0 ns\",\
+        link=\"600 MB/s\"}";
+    let said = said(&flash(&[("medium.bridge", bridge)]));
+    assert!(said.contains("medium.bridge: expected none"), "{said}");
+}

@@ -1,0 +1,131 @@
+//! `doorbell calibrate`: a plan of this machine, and what it predicts beside what is measured.
+
+use std::path::{Path, PathBuf};
+
+use campaign::calibrate::{Primitives, Shares, Ways, plan};
+use clap::Args;
+use plan::Plan;
+use runtime::Span;
+use workload::trace::Mapping;
+use world::interfaces::NVME;
+use world::work::Work;
+use world::{self, Options, Outcome};
+
+#[derive(Args)]
+pub(super) struct Calibrate {
+    /// Write the plan here
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Samples of each median
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(3..=1_000_000))]
+    samples: u32,
+    /// Milliseconds of each live measurement
+    #[arg(long, default_value_t = 300)]
+    ms: u64,
+}
+
+/// Reads of a simulated run: exact, so that few are enough.
+const SIMULATED: u64 = 20_000;
+
+/// How far a prediction may be from what is measured and still be one.
+const WITHIN: f64 = 0.25;
+
+pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
+    let of = Primitives::measured(typed.samples as usize)
+        .map_err(|error| format!("measuring: {error}"))?;
+    let ways = Ways::kept();
+    print(&of, &Shares::new(&of, &ways));
+    let text = plan(&of, &ways);
+    let name = typed.out.as_deref().unwrap_or(Path::new("calibrated")).display().to_string();
+    if let Some(path) = &typed.out {
+        std::fs::write(path, &text).map_err(|error| format!("{name}: {error}"))?;
+        println!("the plan is {name}");
+    }
+    let plan = Plan::parse(&text, &name).map_err(|errors| errors.to_string())?;
+    println!("random reads over 1 MiB by nvme, p50, in virtual time and live:");
+    println!(
+        "{:>6} {:>6} {:>11} {:>11} {:>7} {:>12}",
+        "bytes", "depth", "predicted", "measured", "ratio", "unexplained"
+    );
+    for bytes in [512, 4096] {
+        for depth in [1, 32] {
+            let row = Row { bytes, depth };
+            let predicted = p50(world::simulate(NVME, &plan, &row.simulated()?, options()))?;
+            let live = world::live_in_threads(NVME, &plan, &row.live(typed.ms)?, options());
+            let measured = p50(live)?;
+            let ratio = predicted.0 as f64 / measured.0 as f64;
+            let far = if (ratio - 1.0).abs() > WITHIN { "  far" } else { "" };
+            let left = difference(measured, predicted);
+            let (predicted, measured) = (predicted.to_string(), measured.to_string());
+            println!(
+                "{bytes:>6} {depth:>6} {predicted:>11} {measured:>11} {ratio:>7.2} {left:>12}{far}"
+            );
+        }
+    }
+    println!("nothing was adjusted to what was measured live");
+    Ok(true)
+}
+
+/// What was measured, and what follows from it for each thread.
+fn print(of: &Primitives, shares: &Shares) {
+    println!("measured, with no live command for storage:");
+    println!("  core-to-core round trip           {}", of.round_trip);
+    println!("  a line of the other core's, alone {}", of.line_alone);
+    println!("  the same, one of many             {}", of.line_of_many);
+    println!("  a copy of 4 KiB, all near         {}", of.copy);
+    println!("  a look at memory                  {}", of.look);
+    println!("  a read in virtual time            {}", of.simulated_read);
+    let Shares { submit, complete, engine, device, copy } = shares;
+    println!("so a read takes of each thread's time, whatever is in flight:");
+    println!(
+        "  the host {}: to the doorbell {submit}, from the completion on {complete},",
+        shares.host()
+    );
+    println!("    who asks for reads {engine}");
+    println!("  the device {}, and for each 4 KiB {copy}", device);
+}
+
+/// By how much this is more than that, or less.
+fn difference(this: Span, that: Span) -> String {
+    let (more, less) = (this.saturating_sub(that), that.saturating_sub(this));
+    if less == Span::ZERO { more.to_string() } else { format!("-{less}") }
+}
+
+fn options() -> Options {
+    Options::default()
+}
+
+struct Row {
+    bytes: u64,
+    depth: u32,
+}
+
+impl Row {
+    fn simulated(&self) -> Result<Work, String> {
+        self.work(&format!("number_ios={SIMULATED}"))
+    }
+
+    fn live(&self, ms: u64) -> Result<Work, String> {
+        self.work(&format!("time_based\nruntime={ms}ms"))
+    }
+
+    /// Writes what is read, then reads.
+    fn work(&self, until: &str) -> Result<Work, String> {
+        let Row { bytes, depth } = self;
+        let job = format!(
+            "[global]\nsize=1m\n[fill]\nrw=write\nbs=64k\niodepth=8\n\
+             [reads]\nstonewall\nrw=randread\nbs={bytes}\niodepth={depth}\n{until}\n"
+        );
+        let work = Work::parse(Path::new("calibrate"), &job, Mapping::default());
+        work.map_err(|error| error.to_string())
+    }
+}
+
+fn p50(outcome: Result<Outcome, world::RunError>) -> Result<Span, String> {
+    let outcome = outcome.map_err(|error| error.to_string())?;
+    let (_, ran) = outcome.jobs.last().expect("the reads");
+    match ran.errors() {
+        0 => Ok(Span::ns(ran.seen.read.total.percentile_ns(50_000))),
+        errors => Err(format!("{errors} reads failed, expected none")),
+    }
+}

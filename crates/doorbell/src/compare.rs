@@ -1,0 +1,211 @@
+//! `doorbell compare`: the same work by every interface that a plan's machine has, side by side.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use papers::Table;
+use plan::Plan;
+use workload::pattern::OpKind;
+use world::device;
+use world::engine::Ran;
+use world::interfaces::{self, Row};
+use world::work::Work;
+use world::{self, Options};
+
+use super::Sets;
+use super::run::{Lay, World, works};
+
+#[derive(Args)]
+pub(super) struct Compare {
+    /// fio job files and recordings
+    #[arg(required = true, value_name = "JOB|TRACE")]
+    files: Vec<PathBuf>,
+    /// A plan: a built-in name or a file
+    #[arg(long, default_value = "gen4")]
+    plan: String,
+    /// Which world
+    #[arg(long, value_enum, default_value_t = World::Both)]
+    world: World,
+    /// How the devices or files of a recording are laid onto the SSD
+    #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
+    map: Lay,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+/// What one interface has done with the work: all jobs together, by kind of operation.
+struct Column {
+    name: &'static str,
+    kinds: Vec<Kind>,
+    errors: u64,
+}
+
+/// Operations of one kind.
+struct Kind {
+    kind: OpKind,
+    iops: f64,
+    mean_us: f64,
+    p99_us: f64,
+    /// Microseconds by stage, of those that were followed.
+    stages: Vec<(&'static str, f64)>,
+}
+
+pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
+    let plan = typed.sets.open(&typed.plan)?;
+    let mut good = true;
+    for work in &works(&typed.files, typed.map)? {
+        for simulated in [false, true] {
+            let wanted = match typed.world {
+                World::Live => !simulated,
+                World::Sim => simulated,
+                World::Both => true,
+            };
+            if wanted {
+                let world = if simulated { "simulated" } else { "live, two threads" };
+                println!("== {}, {world}, plan {}", work.file.display(), plan.name);
+                let columns = columns(&plan, work, simulated)?;
+                good &= columns.iter().all(|column| column.errors == 0);
+                tell(&columns);
+            }
+        }
+    }
+    Ok(good)
+}
+
+/// Every interface that the plan's machine has; one that it lacks is said, and left out.
+fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, String> {
+    let all = interfaces::all().into_iter().filter(|row| simulated || row.live);
+    let columns = all.map(|row| column(row.of_plan(plan), plan, work, simulated));
+    columns.filter_map(Result::transpose).collect()
+}
+
+fn column(
+    row: &'static Row,
+    plan: &Plan,
+    work: &Work,
+    simulated: bool,
+) -> Result<Option<Column>, String> {
+    if let Err(lacks) = device::check(row, plan) {
+        println!("note: {lacks}");
+        return Ok(None);
+    }
+    let outcome = match simulated {
+        true => world::simulate(row, plan, work, Options::default()),
+        false => world::live_in_threads(row, plan, work, Options::default()),
+    };
+    let outcome = outcome.map_err(|error| format!("{}: {error}", row.name))?;
+    let mut all = Ran::default();
+    for (job, ran) in &outcome.jobs {
+        for message in &ran.messages {
+            eprintln!("error: {}, {}: {message}", row.name, job.name);
+        }
+        match all.seen.breakdowns.is_empty() {
+            true => all = Ran { seen: ran.seen.clone(), measured: ran.measured, ..Ran::default() },
+            false => all.merge(ran),
+        }
+    }
+    let errors = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
+    let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind(row, &all, kind)).collect();
+    Ok(Some(Column { name: row.name, kinds, errors }))
+}
+
+fn of_kind(row: &'static Row, ran: &Ran, kind: OpKind) -> Option<Kind> {
+    let seen = ran.seen.of(kind);
+    if seen.total.count() == 0 {
+        return None;
+    }
+    let mean = ran.seen.breakdowns.get(&kind)?.mean();
+    let stages = row.stages.iter().copied().zip(mean.stages_ps.iter().map(|ps| ps / 1e6));
+    let mut stages: Vec<_> = stages.collect();
+    stages.push(("unexplained", mean.unexplained_ps / 1e6));
+    Some(Kind {
+        kind,
+        iops: seen.iops(ran.measured),
+        mean_us: seen.total.mean_ns() / 1e3,
+        p99_us: seen.total.percentile_ns(99_000) as f64 / 1e3,
+        stages,
+    })
+}
+
+fn tell(columns: &[Column]) {
+    let words = ["reads", "writes", "flushes", "trims"];
+    for (kind, word) in OpKind::ALL.into_iter().zip(words) {
+        let of = |column: &'_ Column| column.kinds.iter().position(|of| of.kind == kind);
+        let have: Vec<_> =
+            columns.iter().filter_map(|c| of(c).map(|at| (c.name, &c.kinds[at]))).collect();
+        if have.is_empty() {
+            continue;
+        }
+        let line = |what: &str, value: &dyn Fn(&Kind) -> String| -> Vec<String> {
+            std::iter::once(what.to_owned()).chain(have.iter().map(|(_, of)| value(of))).collect()
+        };
+        let mut lines = vec![
+            line("IOPS", &|of| format!("{:.0}", of.iops)),
+            line("mean, us", &|of| format!("{:.3}", of.mean_us)),
+            line("p99, us", &|of| format!("{:.3}", of.p99_us)),
+        ];
+        lines.extend(by_stage(&have));
+        let columns = std::iter::once(String::new());
+        let columns = columns.chain(have.iter().map(|(name, _)| (*name).to_owned())).collect();
+        let mut notes = vec![fastest(&have)];
+        notes.extend(why(&have));
+        println!("{}", Table { what: word.to_owned(), columns, lines, notes });
+    }
+}
+
+/// A line for each stage that any of them spends time in, in the order in which they first come.
+fn by_stage(have: &[(&'static str, &Kind)]) -> Vec<Vec<String>> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in have.iter().flat_map(|(_, of)| &of.stages) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    let us = |of: &Kind, name: &str| stage(of, name).map(|us| format!("{us:.3}"));
+    let line = |name: &str| -> Vec<String> {
+        let cells = have.iter().map(|(_, of)| us(of, name).unwrap_or_else(|| "-".into()));
+        std::iter::once(format!("  {name}")).chain(cells).collect()
+    };
+    let is_spent = |name: &&&str| {
+        have.iter().any(|(_, of)| stage(of, name).is_some_and(|us| us.abs() >= 0.0005))
+    };
+    names.iter().filter(is_spent).map(|name| line(name)).collect()
+}
+
+fn stage(of: &Kind, name: &str) -> Option<f64> {
+    of.stages.iter().find(|(stage, _)| *stage == name).map(|(_, us)| *us)
+}
+
+fn fastest(have: &[(&'static str, &Kind)]) -> String {
+    let most = have.iter().max_by(|(_, a), (_, b)| a.iops.total_cmp(&b.iops));
+    let quickest = have.iter().min_by(|(_, a), (_, b)| a.mean_us.total_cmp(&b.mean_us));
+    let (most, quickest) = (most.expect("one at least"), quickest.expect("one at least").0);
+    // Work that comes at its own times is done at its own rate by all that keep up with it.
+    let alike = have.iter().all(|(_, of)| of.iops >= 0.99 * most.1.iops);
+    let most = match alike && have.len() > 1 {
+        true => "operations a second: alike, to 1 %".to_owned(),
+        false => format!("most operations a second: {}", most.0),
+    };
+    format!("{most}; shortest in the mean: {quickest}")
+}
+
+/// For each other than the quickest: the stages that make it longer most.
+fn why(have: &[(&'static str, &Kind)]) -> Vec<String> {
+    let quickest = have.iter().min_by(|(_, a), (_, b)| a.mean_us.total_cmp(&b.mean_us));
+    let Some((best, quick)) = quickest else { return Vec::new() };
+    let others = have.iter().filter(|(name, _)| name != best);
+    others
+        .map(|(name, of)| {
+            let mut more: Vec<_> = of
+                .stages
+                .iter()
+                .map(|(name, us)| (*name, us - stage(quick, name).unwrap_or(0.0)))
+                .collect();
+            more.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let parts = more.iter().take(3).filter(|(_, us)| *us > 0.0);
+            let parts: Vec<_> = parts.map(|(stage, us)| format!("{stage} {us:+.3}")).collect();
+            let longer = of.mean_us - quick.mean_us;
+            format!("{name} over {best}: {longer:+.3} us, most of it {}", parts.join(", "))
+        })
+        .collect()
+}

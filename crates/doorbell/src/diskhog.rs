@@ -1,0 +1,222 @@
+//! `doorbell diskhog`: threads with a range of the disk each, by every queue policy, and what each core gets.
+
+use std::path::PathBuf;
+
+use campaign::diskhog::{self, Hog, HogSeen};
+use clap::{Args, ValueEnum};
+use papers::Table;
+use plan::units::{parse_size, parse_span};
+use plan::{POLICIES, Plan};
+use runtime::Span;
+use serde_json::json;
+
+use super::Sets;
+use super::run::World;
+
+#[derive(Args)]
+pub(super) struct Diskhog {
+    /// A plan: a built-in name or a file
+    #[arg(long, default_value = "vortex")]
+    plan: String,
+    /// Which world
+    #[arg(long, value_enum, default_value_t = World::Sim)]
+    world: World,
+    /// Read or write
+    #[arg(long, value_enum, default_value_t = Way::Read)]
+    rw: Way,
+    /// At random places, and not one after the other
+    #[arg(long)]
+    random: bool,
+    /// Threads, each on a core of its own and in its own range
+    #[arg(long, default_value_t = 8)]
+    threads: u32,
+    /// Bytes of a request
+    #[arg(long, default_value = "4 MiB")]
+    bytes: String,
+    /// Requests that a thread asks for before it waits for all of them
+    #[arg(long, default_value_t = 1)]
+    batch: u32,
+    /// For how long
+    #[arg(long, default_value = "2 s")]
+    time: String,
+    /// How often the monitor samples
+    #[arg(long, default_value = "1 s")]
+    interval: String,
+    /// Only this policy: single, round-robin, per-core or pool
+    #[arg(long, value_parser = policy)]
+    policy: Option<&'static str>,
+    /// Write what was seen to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    Read,
+    Write,
+}
+
+fn policy(word: &str) -> Result<&'static str, String> {
+    let words: Vec<_> = POLICIES.iter().map(|(word, _)| *word).collect();
+    let known = words.iter().find(|known| **known == word);
+    known.copied().ok_or_else(|| format!("expected one of {}", words.join(", ")))
+}
+
+pub(super) fn diskhog(typed: &Diskhog) -> Result<bool, String> {
+    let plan = typed.sets.open(&typed.plan)?;
+    let hog = typed.hog()?;
+    let worlds = [World::Live, World::Sim].into_iter();
+    let worlds = worlds.filter(|world| typed.world == World::Both || typed.world == *world);
+    let mut seen = Vec::new();
+    for world in worlds {
+        let mut of_world = Vec::new();
+        for word in words(&plan, typed.policy)? {
+            let plan = with_policy(&plan, word);
+            let ran = match world {
+                World::Live => diskhog::live(&plan, &hog),
+                _ => diskhog::simulated(&plan, &hog),
+            };
+            of_world.push((word, ran.map_err(|error| error.to_string())?));
+        }
+        tell(&typed.what(), world, &hog, &of_world);
+        seen.extend(of_world.into_iter().map(|(word, ran)| (world, word, ran)));
+    }
+    match &typed.json {
+        Some(path) => write_json(path, &seen).map(|()| true),
+        None => Ok(true),
+    }
+}
+
+impl Diskhog {
+    fn hog(&self) -> Result<Hog, String> {
+        let span = |option: &str, text: &str| -> Result<Span, String> {
+            parse_span(text).map_err(|error| format!("--{option}: {text:?} {error}"))
+        };
+        let bytes = parse_size(&self.bytes);
+        Ok(Hog {
+            threads: self.threads,
+            bytes: bytes.map_err(|error| format!("--bytes: {:?} {error}", self.bytes))?,
+            write: self.rw == Way::Write,
+            batch: self.batch,
+            random: self.random,
+            ramp: Span::ZERO,
+            time: span("time", &self.time)?,
+            interval: span("interval", &self.interval)?,
+        })
+    }
+
+    fn what(&self) -> String {
+        let rw = if self.rw == Way::Write { "writes" } else { "reads" };
+        let random = if self.random { "random " } else { "" };
+        format!("{random}{rw} of {}, {} threads, plan {}", self.bytes, self.threads, self.plan)
+    }
+}
+
+/// The policies to run: all of them, where the plan says what sharing costs.
+fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, String> {
+    if plan.host.sharing.is_none() {
+        return match only {
+            None | Some("per-core") => Ok(vec!["per-core"]),
+            Some(word) => Err(format!(
+                "{}: policy {word}: found no table [host.sharing], expected one: plans/vortex.toml has it",
+                plan.origin
+            )),
+        };
+    }
+    let all = POLICIES.iter().map(|(word, _)| *word);
+    Ok(all.filter(|word| only.is_none_or(|only| only == *word)).collect())
+}
+
+fn with_policy(plan: &Plan, word: &str) -> Plan {
+    let mut plan = plan.clone();
+    let policy = POLICIES.iter().find(|(known, _)| *known == word).expect("one of ours").1;
+    if let Some(sharing) = &mut plan.host.sharing {
+        sharing.policy = policy;
+    }
+    plan
+}
+
+fn name(world: World) -> &'static str {
+    if world == World::Live { "live, one thread" } else { "simulated" }
+}
+
+fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
+    let columns = [
+        "policy",
+        "queues",
+        "outstanding",
+        "MB/s",
+        "kIOPS",
+        "least of a share",
+        "most",
+        "lock waits",
+    ];
+    let line = |(word, ran): &(&'static str, HogSeen)| {
+        let (least, most) = ran.shares();
+        vec![
+            (*word).to_owned(),
+            format!("{} of {}", ran.shape.queues, ran.shape.depth),
+            ran.shape.outstanding().to_string(),
+            format!("{:.1}", ran.megabytes_s()),
+            format!("{:.2}", ran.kiops()),
+            format!("{least:.3}"),
+            format!("{most:.3}"),
+            ran.lock_waits.to_string(),
+        ]
+    };
+    println!(
+        "{}",
+        Table {
+            what: format!("diskhog, {}: {what}", name(world)),
+            columns: columns.map(String::from).into(),
+            lines: seen.iter().map(line).collect(),
+            notes: vec!["a core's share is of what all have got, evenly divided: 1 is even".into()],
+        }
+    );
+    for (word, ran) in seen {
+        series(word, hog, ran);
+    }
+}
+
+/// What the monitor sampled, a line for each core.
+fn series(word: &str, hog: &Hog, ran: &HogSeen) {
+    let samples = ran.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
+    let columns = (1..=samples).map(|at| format!("{}", hog.interval * at as u64));
+    let rate = |bytes: u64| format!("{:.1}", bytes as f64 / hog.interval.as_us_f64());
+    let line = |(core, seen): (usize, &diskhog::CoreSeen)| {
+        let sampled = (0..samples).map(|at| rate(seen.series.get(at).copied().unwrap_or(0)));
+        std::iter::once(format!("core {core}")).chain(sampled).collect()
+    };
+    println!(
+        "{}",
+        Table {
+            what: format!("{word}: MB/s of each core, sample by sample"),
+            columns: std::iter::once("until".to_owned()).chain(columns).collect(),
+            lines: ran.cores.iter().enumerate().map(line).collect(),
+            notes: Vec::new(),
+        }
+    );
+}
+
+fn write_json(path: &PathBuf, seen: &[(World, &'static str, HogSeen)]) -> Result<(), String> {
+    let runs: Vec<_> = seen
+        .iter()
+        .map(|(world, word, ran)| {
+            json!({
+                "world": if *world == World::Live { "live" } else { "sim" },
+                "policy": word,
+                "queues": ran.shape.queues,
+                "depth": ran.shape.depth,
+                "outstanding": ran.shape.outstanding(),
+                "seconds": ran.measured.as_us_f64() / 1e6,
+                "megabytes_per_second": ran.megabytes_s(),
+                "lock_waits": ran.lock_waits,
+                "cores": ran.cores,
+            })
+        })
+        .collect();
+    let text = serde_json::to_string_pretty(&json!({ "diskhog": runs })).expect("plain numbers");
+    std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
+}

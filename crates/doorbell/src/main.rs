@@ -1,0 +1,5 @@
+//! The `doorbell` command.
+
+fn main() -> std::process::ExitCode {
+    doorbell::main()
+}

@@ -1,0 +1,72 @@
+//! `doorbell power-cuts`.
+
+use std::io::IsTerminal;
+
+use campaign::power_cuts::{self, Campaign, Survived};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use world::interfaces::Row;
+
+use super::Sets;
+use super::interface::Named;
+
+#[derive(Args)]
+pub(super) struct PowerCuts {
+    /// A plan of flash: a built-in name or a file
+    plan: String,
+    /// How often the power fails
+    #[arg(long, default_value_t = 2_000)]
+    cuts: u64,
+    /// The seed of all chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Begin with the cut of this number
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// By which host interface: by host-flash the flash software is the host's, and goes with the power
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
+    let plan = &typed.sets.open(&typed.plan)?;
+    let row = typed.interface.of_plan(plan);
+    power_cuts::check(row, plan).map_err(|error| error.to_string())?;
+    let campaign = Campaign { seed: typed.seed, from: typed.from, cuts: typed.cuts.max(1) };
+    let bar = match std::io::stderr().is_terminal() {
+        true => ProgressBar::new(campaign.cuts),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
+    bar.set_style(style.expect("a template of ours"));
+    let ran = power_cuts::run(row, plan, campaign, |cut| {
+        bar.set_position(cut.saturating_sub(campaign.from));
+    });
+    bar.finish_and_clear();
+    let seed = typed.seed;
+    match ran {
+        Ok(survived) => {
+            let Survived { cuts, early, writes, trims, flushes, blocks, collected } = survived;
+            println!(
+                "{cuts} power cuts, {early} of them before the device was ready; plan {}",
+                plan.name
+            );
+            println!(
+                "  {writes} writes, {trims} trims and {flushes} flushes acknowledged, \
+                 {collected} superblocks collected"
+            );
+            println!(
+                "  {blocks} blocks read: nothing that was flushed is lost, and nothing is torn"
+            );
+            Ok(true)
+        }
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            let again = power_cuts::again(&typed.plan, row.name, seed, failure.cut);
+            eprintln!("to repeat: {again}{}", typed.sets.typed());
+            Ok(false)
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! `doorbell run` and `doorbell replay`.
+
+mod flags;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use plan::{Completion, Plan};
+use runtime::{Log, Span};
+use serde_json::{Value, json};
+use workload::report::{JobReport, Report};
+use workload::trace::Mapping;
+use world::engine::Progress;
+use world::interfaces::{NVME, Row};
+use world::series::TimeSeries;
+use world::tape::Tape;
+use world::work::Work;
+use world::{self, Options, Outcome, RunError, Where};
+
+use super::Sets;
+use super::digest::Digest;
+use super::interface::Named;
+use super::recorded::{self, Recorder};
+use super::seen::{awake, flash};
+use super::watch::Watch;
+pub(super) use flags::works;
+
+#[derive(Args)]
+pub(super) struct Run {
+    /// fio job files and recordings (fio iolog, blkparse text, MSR or vSCSI CSV, MQSim or DiskSim
+    /// ASCII, and what --record has written)
+    #[arg(required = true, value_name = "JOB|TRACE")]
+    files: Vec<PathBuf>,
+    /// A plan: a built-in name or a file
+    #[arg(long, default_value = "live")]
+    plan: String,
+    /// Which world
+    #[arg(long, value_enum, default_value_t = World::Both)]
+    world: World,
+    /// Which host interface
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
+    /// The seed of all chance, instead of the plan's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How the devices or files of a recording are laid onto the SSD
+    #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
+    map: Lay,
+    /// Live: use the device of the process that listens at this socket
+    #[arg(long, value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Live: use the NVMe function of the vfio-user server that listens at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with = "socket")]
+    vfio_user: Option<PathBuf>,
+    /// Live: use the PCI function at this address, which Linux's vfio-pci has (as root, or with rights to
+    /// its group)
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["socket", "vfio_user"])]
+    vfio: Option<String>,
+    /// Live: so many threads of the host, each with a queue of its own, among which clones of jobs are
+    /// dealt out
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// Reset the controller so many times under the work
+    #[arg(long, default_value_t = 0)]
+    resets: u32,
+    /// Write fio's JSON into this file; of several runs an object of them, {"runs": [...]}
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Simulated: write the event log into this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Live: take the run down into this file, which can be run in its place
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as
+    /// JSON where its name ends in .json, as a table elsewhere
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+    /// The length of its intervals
+    #[arg(long, default_value = "10 ms", requires = "series")]
+    interval: String,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+#[derive(Args)]
+pub(super) struct Replay {
+    /// The job file or recording that was run
+    #[arg(value_name = "JOB|TRACE")]
+    file: PathBuf,
+    /// The plan that it was run with
+    #[arg(long)]
+    plan: String,
+    /// The seed that it was run with
+    #[arg(long)]
+    seed: u64,
+    /// The host interface that it was run with
+    #[arg(long, value_parser = Named, default_value = "nvme")]
+    interface: &'static Row,
+    /// How a recording was laid onto the SSD
+    #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
+    map: Lay,
+    /// Resets that came under the work
+    #[arg(long, default_value_t = 0)]
+    resets: u32,
+    /// Write the event log into this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    sets: Sets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum World {
+    /// On real memory, as fast as it goes
+    Live,
+    /// In virtual time
+    Sim,
+    /// One after the other
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Lay {
+    /// End to end; they must fit
+    Concatenate,
+    /// End to end, then modulo the capacity
+    Modulo,
+}
+
+impl From<Lay> for Mapping {
+    fn from(lay: Lay) -> Mapping {
+        match lay {
+            Lay::Concatenate => Mapping::Concatenate,
+            Lay::Modulo => Mapping::Modulo,
+        }
+    }
+}
+
+/// Where a live run's device is.
+#[derive(Clone, Copy)]
+enum Device<'a> {
+    /// In this process, on a thread of its own.
+    Thread,
+    /// Behind this socket, over shared memory.
+    Shared(&'a Path),
+    /// Behind this socket, a PCI function over vfio-user.
+    VfioUser(&'a Path),
+    /// A PCI function at this address, through VFIO.
+    Vfio(&'a str),
+}
+
+/// One file in one world.
+struct Once<'a> {
+    plan: &'a Plan,
+    work: &'a Work,
+    interface: &'static Row,
+    simulated: bool,
+    /// Live: where the device is.
+    device: Device<'a>,
+    resets: u32,
+    /// Live: threads of the host.
+    threads: u32,
+    /// The length of the intervals of a time series.
+    series: Option<Span>,
+    /// Live: takes the run down.
+    tape: Option<Rc<Tape>>,
+    /// Simulated, of a recorded run: counted.
+    register_writes: Rc<Cell<u64>>,
+    /// What `doorbell replay` is to be told behind the file's name, to do it again.
+    again: &'a str,
+}
+
+impl Run {
+    /// What the run is to be taken down into.
+    fn recorder(&self) -> Result<Option<Recorder>, String> {
+        let Some(path) = &self.record else { return Ok(None) };
+        if self.world == World::Sim || self.files.len() > 1 {
+            let expected = "one JOB or TRACE, and --world live or both";
+            return Err(format!("--record takes down one live run: expected {expected}"));
+        }
+        Recorder::new(path).map(Some)
+    }
+
+    fn device(&self) -> Device<'_> {
+        match (&self.socket, &self.vfio_user, &self.vfio) {
+            (Some(socket), ..) => Device::Shared(socket),
+            (None, Some(socket), _) => Device::VfioUser(socket),
+            (None, None, Some(address)) => Device::Vfio(address),
+            (None, None, None) => Device::Thread,
+        }
+    }
+}
+
+pub(super) fn run(typed: &Run) -> Result<bool, String> {
+    let plan = seeded(&typed.sets, &typed.plan, typed.seed)?;
+    typed.check_flags()?;
+    typed.check_threads(&plan)?;
+    let works = works(&typed.files, typed.map)?;
+    // Made before the first run: a long one must not end in a report that cannot be written.
+    let mut json = typed.json.as_ref().map(create).transpose()?;
+    let mut series = typed.series.as_ref().map(create).transpose()?;
+    let interval = typed.interval()?;
+    let mut recorder = typed.recorder()?;
+    let (seed, map) = (plan.run.seed, typed.map);
+    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
+    let (mut good, mut reports, mut courses) = (true, Vec::new(), Vec::new());
+    for work in &works {
+        for simulated in [false, true] {
+            let wanted = match typed.world {
+                World::Live => !simulated,
+                World::Sim => simulated,
+                World::Both => true,
+            };
+            if !wanted {
+                continue;
+            }
+            let (device, resets) = (typed.device(), typed.resets);
+            let interface = typed.interface;
+            let once = Once {
+                plan: &plan,
+                work,
+                interface,
+                simulated,
+                device,
+                resets,
+                threads: typed.threads,
+                series: series.is_some().then_some(interval),
+                tape: recorder.as_ref().filter(|_| !simulated).map(|to| to.tape.clone()),
+                register_writes: Rc::default(),
+                again: &again,
+            };
+            let log =
+                typed.log.as_ref().filter(|_| simulated).map(Digest::into_file).transpose()?;
+            let mut outcome = once.run(log.as_ref())?;
+            good &= once.tell(&outcome);
+            courses.extend(outcome.series.take().map(|course| (once.title(), course)));
+            if let Some(log) = log {
+                log.finish(&typed.plan, plan.run.seed)?;
+            }
+            if let Some(recorder) = recorder.take_if(|_| !simulated) {
+                recorder.finish(once.how(), work, &outcome)?;
+            }
+            reports.push(once.report(outcome).to_json());
+        }
+    }
+    if let (Some(file), Some(path)) = (&mut json, &typed.json) {
+        // An object either way: that of fio, or one of several such.
+        let value = match reports.len() {
+            1 => reports.remove(0),
+            _ => json!({ "runs": reports }),
+        };
+        put(file, path, &format!("{value:#}\n"))?;
+    }
+    if let (Some(file), Some(path)) = (&mut series, &typed.series) {
+        put(file, path, &text_of(&courses, path))?;
+    }
+    Ok(good)
+}
+
+fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
+    file.write_all(text.as_bytes()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Time series, each with what was run, as the file's name asks for.
+fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
+    if path.extension().is_some_and(|ending| ending == "json") {
+        let one = |(run, series): &(String, TimeSeries)| json!({ "run": run, "series": series.to_json() });
+        return format!("{:#}\n", Value::Array(courses.iter().map(one).collect()));
+    }
+    courses.iter().map(|(title, course)| format!("{title}\n{course}")).collect()
+}
+
+pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
+    let plan = seeded(&typed.sets, &typed.plan, Some(typed.seed))?;
+    let work = &works(std::slice::from_ref(&typed.file), typed.map)?[0];
+    let (seed, map) = (typed.seed, typed.map);
+    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
+    let once = Once {
+        plan: &plan,
+        work,
+        interface: typed.interface,
+        simulated: true,
+        device: Device::Thread,
+        resets: typed.resets,
+        threads: 1,
+        series: None,
+        tape: None,
+        register_writes: Rc::default(),
+        again: &again,
+    };
+    let log = match &typed.log {
+        Some(path) => Digest::into_file(path)?,
+        None => Digest::default(),
+    };
+    let outcome = once.run(Some(&log))?;
+    let good = once.tell(&outcome);
+    log.finish(&typed.plan, typed.seed)?;
+    Ok(good)
+}
+
+/// Makes a file for what is written beside the report.
+pub(super) fn create(path: &PathBuf) -> Result<File, String> {
+    if path.as_os_str() == "-" {
+        return Err(
+            "-: expected the path of a file: standard output has the report (./- is a file)".into(),
+        );
+    }
+    File::create(path).map_err(|error| format!("{}: cannot be written: {error}", path.display()))
+}
+
+/// The arguments that repeat a run, quoted for a shell.
+fn again(
+    plan: &str,
+    seed: u64,
+    map: Lay,
+    interface: &'static Row,
+    resets: u32,
+    sets: &Sets,
+) -> String {
+    let mut line = format!("--plan {plan} --seed {seed}");
+    if map == Lay::Modulo {
+        line += " --map modulo";
+    }
+    if interface.name != NVME.name {
+        line += &format!(" --interface {}", interface.name);
+    }
+    if resets > 0 {
+        line += &format!(" --resets {resets}");
+    }
+    line + &sets.typed()
+}
+
+fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
+    let mut sets = sets.clone();
+    sets.sets.extend(seed.map(|seed| ("run.seed".into(), seed.to_string())));
+    sets.open(plan)
+}
+
+impl Once<'_> {
+    fn run(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+        let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
+        let row = self.interface.of_plan(plan);
+        let outcome = match self.device {
+            _ if self.simulated => world::simulate(row, plan, work, options),
+            _ if row.name == NVME.name && plan.array.is_none() && self.several_threads() => {
+                self.run_in_host_threads(options)
+            }
+            Device::Thread => world::live_in_threads(row, plan, work, options),
+            Device::Shared(socket) => world::live_over_socket(row, plan, work, options, socket),
+            Device::VfioUser(socket) => {
+                world::live_over_vfio_user(row, plan, work, options, socket)
+            }
+            Device::Vfio(address) => world::live_over_vfio(row, plan, work, options, address),
+        };
+        drop(watch);
+        outcome.map_err(|error| error.to_string())
+    }
+
+    fn run_in_host_threads(&self, options: Options) -> Result<Outcome, RunError> {
+        let device = match self.device {
+            Device::Thread => Where::Thread,
+            Device::Shared(socket) => Where::Socket(socket),
+            Device::VfioUser(socket) => Where::VfioUser(socket),
+            Device::Vfio(_) => return Err(RunError("--vfio: one thread has it".into())),
+        };
+        world::live_in_host_threads(self.plan, self.work, options, self.threads, device)
+    }
+
+    fn options(&self, log: Option<&Digest>) -> (Options, Watch) {
+        let progress = Arc::<Progress>::default();
+        let mut log = log.map_or(Log::Off, Digest::log);
+        if self.simulated && self.work.recorded.is_some() {
+            log = recorded::counting(log, &self.register_writes);
+        }
+        let options = Options {
+            log,
+            progress: progress.clone(),
+            resets: self.resets,
+            series: self.series,
+            tape: self.tape.clone(),
+            ..Options::default()
+        };
+        (options, Watch::begin(&self.work.file.display().to_string(), progress))
+    }
+
+    /// Whether the host is of more than one thread: no more than there are clones to run.
+    fn several_threads(&self) -> bool {
+        !self.simulated && self.host_threads() > 1
+    }
+
+    fn host_threads(&self) -> u32 {
+        self.threads.min(self.work.clones_at_once() as u32)
+    }
+
+    fn world(&self) -> String {
+        let world = match (self.simulated, self.device) {
+            (true, _) => "simulated",
+            (false, Device::Thread) => "live, two threads",
+            (false, Device::Shared(_)) => "live, two processes",
+            (false, Device::VfioUser(_)) => "live, over vfio-user",
+            (false, Device::Vfio(_)) => "live, over VFIO",
+        };
+        match self.device {
+            _ if !self.several_threads() => world.to_owned(),
+            Device::Thread => {
+                format!("live, {} host threads and the device's", self.host_threads())
+            }
+            _ => format!("{world}, {} host threads", self.host_threads()),
+        }
+    }
+
+    /// What was run.
+    fn title(&self) -> String {
+        format!("== {}, {}", self.work.file.display(), self.how())
+    }
+
+    /// How it was run.
+    fn how(&self) -> String {
+        format!("{}, plan {}, {}", self.world(), self.plan.name, self.interface.name)
+    }
+
+    /// Prints what was seen; false if anything went wrong.
+    fn tell(&self, outcome: &Outcome) -> bool {
+        let file = self.work.file.display();
+        println!("{}", self.title());
+        for note in self.work.notes.iter().chain(&outcome.notes) {
+            println!("note: {note}");
+        }
+        if !self.simulated && self.host_threads() < self.threads {
+            let at_once = self.work.clones_at_once();
+            println!(
+                "note: {} threads were asked for, and {at_once} clones run at once",
+                self.threads
+            );
+        }
+        if self.resets > 0 {
+            println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
+        }
+        for (name, struck) in &outcome.faults {
+            println!("fault {name}: struck {struck} times");
+        }
+        if let Some(flash) = &outcome.flash {
+            let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed).max().unwrap_or_default();
+            flash.lines(elapsed).iter().for_each(|line| println!("{line}"));
+        }
+        let mut good = true;
+        for (job, ran) in &outcome.jobs {
+            for message in &ran.messages {
+                eprintln!("error: {message}");
+            }
+            if ran.errors() > 0 {
+                eprintln!("error: {}: {} errors in all", job.name, ran.errors());
+                good = false;
+            }
+            if ran.blocks_verified > 0 {
+                println!("{}: {} blocks verified", job.name, ran.blocks_verified);
+            }
+        }
+        if !good && self.simulated {
+            eprintln!("to repeat: doorbell replay {file} {}", self.again);
+        }
+        if self.plan.host.completion == Completion::Hybrid {
+            awake(outcome).iter().for_each(|line| println!("note: {line}"));
+        }
+        print!("{}", self.jobs(outcome));
+        if let Some(live) = self.work.recorded.as_ref().filter(|_| self.simulated) {
+            recorded::tell(live, outcome, self.register_writes.get());
+        }
+        good
+    }
+
+    fn jobs(&self, outcome: &Outcome) -> Report {
+        let jobs = outcome.jobs.iter().map(|(job, ran)| JobReport {
+            name: job.name.clone(),
+            description: job.description.clone(),
+            error: if ran.errors() > 0 { 5 } else { 0 },
+            measured: ran.measured,
+            elapsed: ran.elapsed,
+            options: job.options.clone(),
+            seen: ran.seen.clone(),
+            ..JobReport::default()
+        });
+        Report { jobs: jobs.collect(), ..Report::default() }
+    }
+
+    fn report(&self, outcome: Outcome) -> Report {
+        // A simulated run repeats byte for byte, its report too.
+        let now =
+            || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
+        let busy = outcome.busy.as_ref().map(|busy| {
+            json!({
+                "of_ps": busy.of.0,
+                "link_up_ps": busy.up.0,
+                "link_down_ps": busy.down.0,
+                "cores_ps": busy.cores.iter().map(|core| core.0).collect::<Vec<_>>(),
+                "polling_ps": busy.polling.iter().map(|core| core.0).collect::<Vec<_>>(),
+            })
+        });
+        Report {
+            version: env!("CARGO_PKG_VERSION").into(),
+            unix_ms: if self.simulated { 0 } else { now() },
+            notes: self.work.notes.iter().chain(&outcome.notes).cloned().collect(),
+            world: json!({
+                "world": self.world(),
+                "interface": self.interface.name,
+                "timed_events": outcome.timed_events,
+                "busy": busy,
+                "host_thread_ps": outcome.host_thread.map(|took| took.0),
+                "flash": outcome.flash.as_ref().map(flash),
+                "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
+            }),
+            plan: json!({
+                "name": self.plan.name,
+                "origin": self.plan.origin,
+                "seed": self.plan.run.seed,
+                "sources": self.plan.sources,
+            }),
+            ..self.jobs(&outcome)
+        }
+    }
+}

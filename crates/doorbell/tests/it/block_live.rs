@@ -1,0 +1,327 @@
+//! Descriptor blocks, live: every read is verified, among writes to the same blocks, at depths from 1 to 64,
+//! by every way of returning a block, under resets, in two processes, and with a medium that fails.
+//!
+//! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test it block_live at_length` is the long
+//! one: so many of 512 B to 8 KiB and a two hundredth as many up to 1 MiB, from 8 threads. It needs two cores
+//! that nobody else uses; `in_one_thread` is the same with both ends on one core, and ends anywhere.
+
+use std::cell::Cell;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::common::{Folder, clean, doorbell, only, operations, plan, said, work};
+use bus::live::Shared;
+use device::block::Front;
+use host::{BlockDevice, Kind};
+use media::contents::Contents;
+use media::{Banked, Extent, Head, Media, MediaError, Pace};
+use plan::Plan;
+use runtime::{Log, Rt, STD_CLOCK, Span, Time};
+use wire::Lba;
+use world::engine::Progress;
+use world::interfaces::{BLOCK, Block, Driver, Interface, Row, block_options};
+use world::work::Work;
+use world::{self, Options, Outcome, RunError};
+
+/// Host and device each want a core: one world at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const SMALL: [(&str, &str); 3] =
+    [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
+
+type World = fn(&'static Row, &Plan, &Work, Options) -> Result<Outcome, RunError>;
+
+const ONE_THREAD: World = world::live_in_one_thread;
+const THREADS: World = world::live_in_threads;
+
+/// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
+/// how many resets came under the work.
+fn verified(world: World, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let job = format!(
+        "[v]\nrw=randrw\nrwmixread=70\nbssplit=512/50:4k/30:6k/10:64k/10\niodepth={depth}\nsize=1m\n\
+         io_size=1g\nnorandommap=1\nnumber_ios={ios}\nfsync=40\nverify=crc32c\nverify_fatal=1\n"
+    );
+    let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
+    let options = Options { resets, ..Options::default() };
+    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), options);
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
+    let verified = only(&outcome).blocks_verified;
+    assert!(verified > u64::from(ios) / 4, "{sets:?}, {depth}: only {verified} blocks verified");
+    outcome.resets
+}
+
+const EACH: (&str, &str) = ("block.returned", "each");
+const SUBSETS: [(&str, &str); 2] = [("block.returned", "subsets"), ("block.subset", "7")];
+const AHEAD: (&str, &str) = ("block.ahead", "16");
+const INTERRUPT: (&str, &str) = ("host.completion", "interrupt");
+const GATHERING: (&str, &str) = ("block.sizing", "gathering");
+
+#[test]
+fn every_block_is_right_at_every_depth_and_by_every_way() {
+    // One thread of two would mostly wait for the other at these depths, and for its core.
+    for (world, depth) in [(ONE_THREAD, 1), (ONE_THREAD, 8), (THREADS, 64)] {
+        verified(world, &[], depth, 300, 0);
+        verified(world, &[EACH, AHEAD, INTERRUPT], depth, 300, 0);
+        verified(world, &[SUBSETS[0], SUBSETS[1], AHEAD, GATHERING], depth, 300, 0);
+    }
+}
+
+#[test]
+fn every_block_is_right_under_resets() {
+    // No more than 64 + 128 operations, and those in flight, end from one reset to the next.
+    for more in [&[AHEAD][..], &[EACH, INTERRUPT]] {
+        assert_eq!(verified(THREADS, more, 32, 1_200, 5), 5);
+    }
+}
+
+#[test]
+fn every_block_is_right_at_length() {
+    at_length(THREADS);
+}
+
+#[test]
+fn every_block_is_right_in_one_thread() {
+    at_length(ONE_THREAD);
+}
+
+fn at_length(world: World) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let all: u64 =
+        std::env::var("DOORBELL_BLOCK_IOS").map_or(400, |n| n.parse().expect("a number"));
+    // Each thread has a part of its own for its short requests, and one for its long ones.
+    let job = format!(
+        "[global]\nrw=randrw\nnumjobs=8\niodepth=1\nio_size=100t\nnorandommap=1\nverify=crc32c\n\
+         verify_fatal=1\n[short]\nbsrange=512-8k\nsize=2m\noffset_increment=2m\nnumber_ios={}\n\
+         [long]\nstonewall\nbsrange=512-1m\nsize=4m\noffset=16m\noffset_increment=4m\nnumber_ios={}\n",
+        all / 8,
+        (all / 1600).max(1)
+    );
+    let sets: Vec<_> = SMALL.iter().chain(&[("run.breakdown_sample", "64")]).copied().collect();
+    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), Options::default());
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    let done: u64 = outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum();
+    let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
+    println!("{done} operations, {verified} blocks verified");
+    assert!(done >= all / 8 * 8 && verified > all / 4, "{done} operations, {verified} blocks");
+}
+
+/// A medium whose marked blocks cannot be read or written.
+struct Faulty(Banked);
+
+/// Every sixteenth block of 4 KiB.
+fn is_bad(block: u64) -> bool {
+    block / 8 % 16 == 5
+}
+
+impl Faulty {
+    fn judge(at: Extent, error: MediaError) -> Result<(), MediaError> {
+        let mut blocks = at.block..at.block + u64::from(at.blocks);
+        if blocks.any(is_bad) { Err(error) } else { Ok(()) }
+    }
+}
+
+impl Media for Faulty {
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.0.block_bytes()
+    }
+
+    fn head(&self) -> Option<Head> {
+        self.0.head()
+    }
+
+    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
+        Faulty::judge(at, MediaError::Unreadable)?;
+        self.0.read(at).await
+    }
+
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
+        self.0.runs(at, put)
+    }
+
+    async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
+        Faulty::judge(at, MediaError::WriteFault)?;
+        self.0.write(at, data).await
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.0.flush().await
+    }
+}
+
+/// Errors at chosen descriptors, live: a request fails if and only if one of its blocks is bad.
+#[test]
+fn errors_reach_exactly_the_requests_that_have_them() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for more in [&[][..], &[EACH, AHEAD], &[SUBSETS[0], SUBSETS[1], INTERRUPT, GATHERING]] {
+        let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
+        let plan = plan("live", &sets);
+        let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+        let shared =
+            Shared::between_threads(bytes, base, Block::register_bytes(&plan)).expect("memory");
+        let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                let contents = Contents::new(plan.medium.contents.clone()).expect("contents");
+                let medium = Faulty(Banked::new(&rt, contents, Pace::Immediate));
+                Front::start(shared.device(&rt), Rc::new(medium), block_options(&plan));
+                started.store(true, Ordering::Release);
+                rt.block_on(async {
+                    while !stop.load(Ordering::Acquire) {
+                        rt.sleep(Span::ms(1)).await;
+                    }
+                });
+                rt.drop_tasks();
+            });
+            while !started.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let (port, failed) = (shared.host(&rt), Rc::new(Cell::new(0)));
+            rt.block_on(async {
+                let driver = Block::connect(vec![port], &plan).await.expect("a device");
+                let done = Rc::new(Cell::new(0));
+                for thread in 0..8_u64 {
+                    let (disk, done, failed) = (driver.disk(0), done.clone(), failed.clone());
+                    rt.spawn(async move {
+                        for n in 0..60 {
+                            let (lba, blocks) = ((thread * 4096 + n * 37) % 60_000, 1 + n % 40);
+                            let buffer = disk.buffer(blocks as usize * 512).expect("memory");
+                            let end = match n % 2 {
+                                0 => disk.read(Lba(lba), buffer).await.1,
+                                _ => disk.write(Lba(lba), buffer, false).await.1,
+                            };
+                            let bad = (lba..lba + blocks).any(is_bad);
+                            let said = end.map_err(|error| (error.kind, error.lba));
+                            let fails = (Kind::MediaFailed, Some(Lba(lba)));
+                            assert_eq!(
+                                said,
+                                if bad { Err(fails) } else { Ok(()) },
+                                "{lba}, {blocks}"
+                            );
+                            failed.set(failed.get() + u32::from(bad));
+                        }
+                        done.set(done.get() + 1);
+                    });
+                }
+                while done.get() < 8 {
+                    rt.yield_now().await;
+                }
+                driver.stop().await.expect("it stops");
+            });
+            rt.drop_tasks();
+            stop.store(true, Ordering::Release);
+            assert!(failed.get() > 30, "only {} failures", failed.get());
+        });
+    }
+}
+
+/// Whoever looks for the next block's descriptors has an engine, which the block in flight needs: it must not
+/// keep it. Counted in passes over the tasks of one thread that has both ends.
+#[test]
+fn looking_ahead_keeps_nothing_from_coming_back() {
+    for more in [&[AHEAD][..], &[EACH, AHEAD], &[SUBSETS[0], SUBSETS[1], AHEAD, INTERRUPT]] {
+        let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
+        let plan = plan("live", &sets);
+        let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+        let shared =
+            Shared::between_threads(bytes, base, Block::register_bytes(&plan)).expect("memory");
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let contents = Contents::new(plan.medium.contents.clone()).expect("contents");
+        let medium = Banked::new(&rt, contents, Pace::Immediate);
+        Front::start(shared.device(&rt), Rc::new(medium), block_options(&plan));
+        let passes = Rc::new(Cell::new(0));
+        rt.block_on(async {
+            let driver = Block::connect(vec![shared.host(&rt)], &plan).await.expect("a device");
+            let (counted, of) = (passes.clone(), rt.clone());
+            rt.spawn(async move {
+                loop {
+                    counted.set(counted.get() + 1);
+                    of.yield_now().await;
+                }
+            });
+            let disk = driver.disk(0);
+            let mut buffer = disk.buffer(64 << 10).expect("memory");
+            for n in 0..20 {
+                let (before, end);
+                before = passes.get();
+                (buffer, end) = disk.write(Lba(n * 128), buffer, false).await;
+                end.expect("it is written");
+                let took = passes.get() - before;
+                assert!(took < 1_000, "{more:?}: a write took {took} passes");
+            }
+            driver.stop().await.expect("it stops");
+        });
+        rt.drop_tasks();
+    }
+}
+
+/// More than any machine does before its device is killed.
+const ENDLESS: u32 = 1_000_000_000;
+
+/// The device's process is killed with blocks in flight: the host says so, and ends.
+#[test]
+fn a_device_that_is_killed_is_reported() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new("block");
+    let sets: Vec<_> = SMALL.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let mut server =
+        doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "block"]);
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let mut server = server.args(sets).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("a line of the server");
+    let (progress, socket) = (Arc::<Progress>::default(), folder.path("socket"));
+    let told = progress.clone();
+    let host = std::thread::spawn(move || {
+        let job = format!(
+            "[long]\nrw=randrw\nbs=4k\niodepth=32\nsize=1m\nio_size=100t\nnorandommap=1\n\
+             number_ios={ENDLESS}\n"
+        );
+        let options = Options { progress: told, ..Options::default() };
+        let plan = plan("live", &SMALL);
+        let outcome = world::live_over_socket(BLOCK, &plan, &work(&job), options, &socket);
+        outcome.map(|outcome| (only(&outcome).errors(), only(&outcome).messages.join("\n")))
+    });
+    while progress.operations() < 200 && !host.is_finished() {
+        std::thread::yield_now();
+    }
+    server.kill().expect("the server lives");
+    server.wait().expect("the server has ended");
+    let (errors, said) = host.join().expect("it ends").expect("a device that was there");
+    assert!(errors >= 32 && said.contains("gone"), "{errors} errors: {said}");
+}
+
+#[test]
+fn every_block_is_right_across_two_processes_and_under_resets() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new("blocks");
+    let sets =
+        ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", "block.ahead=8"];
+    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let job = "[mixed]\nrw=randrw\nbssplit=512/40:4k/40:64k/20\niodepth=32\nsize=1m\n\
+        io_size=10g\nnorandommap=1\nnumber_ios=1200\nverify=crc32c\nverify_fatal=1\n";
+    let job = folder.file("mixed.fio", job).display().to_string();
+    let mut server =
+        doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "block"]);
+    let mut server = server.args(&sets).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let mut lines = BufReader::new(server.stdout.take().expect("a pipe"));
+    lines.read_line(&mut line).expect("a line of the server");
+    let arguments = ["run", &job, "--world", "live", "--interface", "block", "--socket", "socket"];
+    let run = said(doorbell(&folder, &arguments).args(["--resets", "5"]).args(&sets));
+    server.kill().expect("the server lives");
+    server.wait().expect("the server has ended");
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{}", run.out);
+    assert!(run.out.contains(" blocks verified"), "{}", run.out);
+    assert!(run.out.contains("note: 5 of 5 resets came under the work"), "{}", run.out);
+}

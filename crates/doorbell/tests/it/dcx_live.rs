@@ -1,0 +1,123 @@
+//! DC Express, live: every read is verified, among writes to the same blocks, at depths from 1 to 32, by
+//! tags of both kinds, with writes on both paths, under resets, and in two processes.
+//!
+//! `doorbell run jobs/verify-among-writes.fio --world live --interface dcx` is the long one: ten million
+//! reads.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+
+use crate::common::{Folder, clean, doorbell, only, plan, said, work};
+use world::interfaces::DCX;
+use world::{self, Options};
+
+/// The plan's table of this interface, with the tags that are asked for.
+fn table(tags: &str, latency: &str, sleep_after: u32, writes: &str) -> String {
+    format!(
+        "{{ tags = {tags}, max_latency = {{ value = \"{latency}\", source = \"assumed\" }}, \
+         fetch_max = 8, anticipate = true, sleep_after = {sleep_after}, writes = \"{writes}\", \
+         mark = {{ value = \"5 ns\", source = \"assumed\" }} }}"
+    )
+}
+
+const DEVICE: &str = "\"device\", grain = \"64 B\"";
+const RANDOM: &str = "\"random\", tag_bits = 32";
+/// So short that blocks end with it now and then.
+const SHORT: &str = "\"random\", tag_bits = 6";
+
+/// Host and device each want a core: one world at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
+/// how many resets came under the work.
+fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let job = format!(
+        "[v]\nrw=randrw\nrwmixread=70\nbssplit=512/50:4k/40:64k/10\niodepth={depth}\nsize=1m\n\
+         io_size=1g\nnorandommap=1\nnumber_ios={ios}\nverify=crc32c\nverify_fatal=1\n"
+    );
+    let small = [("medium.capacity", "16 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
+    let sets: Vec<_> = small.iter().chain(more).copied().chain([("dcx", table)]).collect();
+    let options = Options { resets, ..Options::default() };
+    let outcome = world::live_in_threads(DCX, &plan("live", &sets), &work(&job), options);
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
+    let verified = only(&outcome).blocks_verified;
+    assert!(verified > u64::from(ios) / 4, "{sets:?}, {depth}: only {verified} blocks verified");
+    outcome.resets
+}
+
+#[test]
+fn every_block_is_right_at_every_depth_and_by_every_tag() {
+    for depth in [1, 2, 8, 32] {
+        for tags in [DEVICE, RANDOM] {
+            for writes in ["ordinary", "polled"] {
+                verified(&table(tags, "1 s", 0, writes), &[], depth, 800, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_block_is_right_where_queues_sleep_and_interrupt() {
+    let interrupt = [("host.completion", "interrupt")];
+    for more in [&[][..], &interrupt[..]] {
+        for tags in [DEVICE, RANDOM] {
+            verified(&table(tags, "1 s", 16, "polled"), more, 8, 1000, 0);
+            verified(&table(tags, "1 s", 16, "ordinary"), more, 1, 500, 0);
+        }
+    }
+}
+
+/// Collisions are certain, and so are time-outs, also of reads that a busy machine holds up.
+#[test]
+fn every_block_is_right_where_tags_are_too_short() {
+    verified(&table(SHORT, "20 us", 0, "polled"), &[], 8, 500, 0);
+    verified(&table(RANDOM, "1 us", 0, "ordinary"), &[], 8, 500, 0);
+}
+
+#[test]
+fn every_block_is_right_under_resets() {
+    for tags in [DEVICE, RANDOM] {
+        let resets = verified(&table(tags, "1 s", 16, "polled"), &[], 32, 10_000, 20);
+        assert_eq!(resets, 20, "they come with the operations");
+    }
+}
+
+#[test]
+fn every_block_is_right_across_two_processes_and_under_resets() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new("dcx");
+    let table = format!("dcx={}", table(DEVICE, "1 s", 16, "polled"));
+    let sets = ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", &table];
+    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let job = "[mixed]\nrw=randrw\nbssplit=512/40:4k/40:64k/20\niodepth=32\nsize=1m\n\
+        io_size=10g\nnorandommap=1\nnumber_ios=10000\nverify=crc32c\nverify_fatal=1\n";
+    let job = folder.file("mixed.fio", job).display().to_string();
+    let mut server = doorbell(&folder, &["serve", "live", "--shm", "socket", "--interface", "dcx"]);
+    let mut server = server.args(&sets).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let lines = server.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(lines);
+    lines.read_line(&mut line).expect("a line of the server");
+    assert_eq!(line, "doorbell: socket: waiting for a host\n");
+    let arguments = ["run", &job, "--world", "live", "--interface", "dcx", "--socket", "socket"];
+    let run = said(doorbell(&folder, &arguments).args(["--resets", "10"]).args(&sets));
+    server.kill().expect("the server lives");
+    server.wait().expect("the server has ended");
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{}", run.out);
+    let verified = run.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
+    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
+    assert!(verified.parse::<u64>().expect("a number") > 10_000, "only {verified} verified");
+}
+
+/// The device's own tags are chosen from what the medium holds; a medium of stamps, however large, is not
+/// read for that.
+#[test]
+fn a_large_medium_of_stamps_starts_at_once() {
+    let plan = plan("gen4", &[]);
+    let job = "[one]\nrw=randread\nbs=4k\nsize=1g\nnumber_ios=10\n";
+    let outcome = world::simulate(DCX, &plan, &work(job), Options::default());
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(only(&outcome).seen.read.total.count(), 10);
+}

@@ -1,0 +1,318 @@
+//! What goes wrong is said with its file, line, key or block and what was expected, makes the exit code
+//! 1, and loses nothing.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{Folder, Said, doorbell, in_sim, plan, said};
+use host::BlockDevice;
+use media::Contents;
+use media::contents::Spec;
+use plan::Plan;
+use runtime::Log;
+use wire::Lba;
+use wire::nvme::status::Status;
+use world::interfaces::{Driver, Nvme};
+
+const GOOD: &str = "[a]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=10\n";
+
+/// The command fails with exactly these words behind its name, and says nothing else.
+fn fails(folder: &Folder, arguments: &[&str], words: &str) {
+    let Said { code, err, out } = said(&mut doorbell(folder, arguments));
+    assert_eq!(err, format!("doorbell: {words}\n"), "{arguments:?}");
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
+}
+
+#[test]
+fn a_good_run_is_silent_on_standard_error_and_ends_with_zero() {
+    let folder = Folder::new("good");
+    folder.file("good.fio", GOOD);
+    let Said { code, err, out } = said(&mut doorbell(&folder, &["run", "good.fio"]));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("live, two threads") && out.contains("simulated"), "{out}");
+}
+
+#[test]
+fn a_reader_who_has_had_enough_ends_the_program_in_silence() {
+    let folder = Folder::new("pipe");
+    let mut command = doorbell(&folder, &["keys"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    assert_eq!(out.status.code(), Some(141));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let folder = Folder::new("missing");
+    folder.file("good.fio", GOOD);
+    folder.file("gone.fio", "[a]\nread_iolog=gone.iolog\n");
+    let no_file = "cannot be read: No such file or directory (os error 2)";
+    fails(&folder, &["run", "none.fio"], &format!("none.fio: {no_file}"));
+    fails(&folder, &["run", "gone.fio"], &format!("gone.iolog: {no_file}"));
+    fails(
+        &folder,
+        &["run", "good.fio", "--plan", "none"],
+        "none: found nothing, expected a file, or one of the built-in plans dc-express, \
+         dc-express-linux, descriptor-blocks, fastpath, flash-bridge, flash-closer, gen4, live, \
+         small-flash, tlc, vortex, vortex-disks",
+    );
+    fails(
+        &folder,
+        &["run", "good.fio", "--world", "live", "--socket", "none.sock"],
+        "none.sock: connecting: No such file or directory (os error 2)",
+    );
+    let hardware = ["hardware", "--qtest", "none.sock", "--memory"];
+    let no_memory = "none.mem: opening: No such file or directory (os error 2)";
+    fails(&folder, &[&hardware[..], &["none.mem"]].concat(), no_memory);
+    let short = "good.fio: 44 bytes, expected more than 16777216";
+    fails(&folder, &[&hardware[..], &["good.fio"]].concat(), short);
+    fails(
+        &folder,
+        &["run", "good.fio", "--world", "sim", "--json", "none/x.json"],
+        "none/x.json: cannot be written: No such file or directory (os error 2)",
+    );
+}
+
+#[test]
+fn a_bad_job_is_told_by_file_line_and_key() {
+    let folder = Folder::new("jobs");
+    folder.file("bad.fio", "[a]\nrw=sideways\nbs=4k\n");
+    folder.file("past.fio", "[a]\nrw=read\nbs=4k\noffset=2g\nsize=1m\n");
+    folder.file("wide.fio", "[a]\nrw=read\nbs=1m\niodepth=1024\nnumjobs=2\nsize=1g\n");
+    folder.file("deep.fio", "[a]\nrw=read\nbs=1m\niodepth=1024\nsize=1g\n");
+    fails(
+        &folder,
+        &["run", "bad.fio"],
+        "bad.fio:2: rw=sideways: \"sideways\" is not a direction; expected one of read, write, \
+         randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, randtrimwrite",
+    );
+    fails(
+        &folder,
+        &["run", "past.fio"],
+        "past.fio: a: the region of clone 0 is 2147483648..2148532224: expected it to end within the \
+         capacity of 1073741824 bytes",
+    );
+    // Host memory that does not suffice is one error, and nothing is run at another depth.
+    let threads = ["--threads", "2"];
+    for (file, world, more) in
+        [("deep.fio", "live", &[][..]), ("deep.fio", "sim", &[]), ("wide.fio", "live", &threads)]
+    {
+        let deep = said(&mut doorbell(&folder, &[&["run", file, "--world", world], more].concat()));
+        assert_eq!(
+            (deep.code, deep.out.as_str(), deep.err.lines().count()),
+            (Some(1), "", 1),
+            "{}",
+            deep.err
+        );
+        let words = format!("doorbell: {file}:1: a: found ");
+        assert!(deep.err.starts_with(&words), "{}", deep.err);
+        for key in
+            [" of numjobs=", " iodepth=1024 ", " 1048576 bytes each (bs", ": host.memory has "]
+        {
+            assert!(deep.err.contains(key), "{key}: {}", deep.err);
+        }
+    }
+}
+
+#[test]
+fn a_bad_plan_is_told_by_file_line_column_and_key() {
+    let folder = Folder::new("plans");
+    folder.file("good.fio", GOOD);
+    folder.file("bad.toml", "version = 1\nname = \"x\"\n[link\n");
+    fails(
+        &folder,
+        &["run", "good.fio", "--plan", "bad.toml"],
+        "bad.toml:3:6: found what is no TOML (unclosed table, expected `]`), expected a TOML document",
+    );
+    fails(
+        &folder,
+        &["run", "good.fio", "--plan", "gen4", "--set", "link.lanes=7"],
+        "plans/gen4.toml, --set link.lanes=7: link.lanes: found 7, expected 1, 2, 4, 8, 16 or 32 lanes",
+    );
+    let many = said(&mut doorbell(&folder, &["check", "bad.toml", "gen4"]));
+    assert_eq!(many.code, Some(1));
+    assert!(many.err.starts_with("bad.toml:3:6: ") && many.out.starts_with("gen4 ("), "one good");
+}
+
+#[test]
+fn a_bad_recording_is_told_by_file_and_line() {
+    let folder = Folder::new("traces");
+    folder.file("bad.iolog", "fio version 2 iolog\nf add\nf open\nf read zero 4096\n");
+    for world in ["live", "sim"] {
+        fails(
+            &folder,
+            &["run", "bad.iolog", "--world", world],
+            "bad.iolog:4: offset \"zero\": expected a whole number of bytes, with its length within \
+             64 bits",
+        );
+    }
+}
+
+#[test]
+fn an_image_of_another_size_or_in_use_is_left_alone() {
+    let folder = Folder::new("images");
+    folder.file("good.fio", GOOD);
+    let set = |file: &str| format!("medium.file=\"{file}\"");
+    let on = |file: &str| {
+        let set = set(file);
+        let capacity = "medium.capacity=\"1 MiB\"";
+        let command =
+            ["run", "good.fio", "--world", "live", "--set", capacity, "--set", set.as_str()];
+        command.map(str::to_owned)
+    };
+    let try_it = |file: &str, words: &str| {
+        let command = on(file);
+        fails(&folder, &command.each_ref().map(String::as_str), words);
+    };
+    std::fs::write(folder.path("odd.img"), [7; 5000]).expect("a file");
+    try_it(
+        "odd.img",
+        "odd.img: the file has 5000 bytes, expected 1048576 (an existing image is never resized)",
+    );
+    assert_eq!(std::fs::read(folder.path("odd.img")).expect("still there"), [7; 5000]);
+    let file = set("busy.img").replace("busy.img", &folder.path("busy.img").display().to_string());
+    let (key, value) = file.split_once('=').expect("a key and a value");
+    let held = plan("live", &[("medium.capacity", "1 MiB"), (key, value)]);
+    let contents = Contents::new(held.medium.contents.clone()).expect("a new image");
+    try_it("busy.img", "busy.img: the image is in use, expected to be its only user");
+    drop(contents);
+    let command = on("busy.img");
+    let freed = said(&mut doorbell(&folder, &command.each_ref().map(String::as_str)));
+    assert_eq!(freed.code, Some(0), "{}", freed.err);
+}
+
+/// A file system of 4 MiB, or the reason why there is none.
+struct Small<'a>(&'a Path);
+
+impl Small<'_> {
+    fn mounted(at: &Path) -> Result<Small<'_>, String> {
+        std::fs::create_dir_all(at).expect("a folder to mount on");
+        let mut mount = Command::new("mount");
+        let mounted = said(mount.args(["-t", "tmpfs", "-o", "size=4m", "doorbell-test"]).arg(at));
+        if mounted.code == Some(0) { Ok(Small(at)) } else { Err(mounted.err) }
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+/// A plan whose medium is a sparse file of 16 MiB.
+fn on_file(path: &Path) -> Plan {
+    let file = format!("{:?}", path.display().to_string());
+    let sets =
+        [("medium.capacity", "16 MiB"), ("medium.block", "4 KiB"), ("medium.file", file.as_str())];
+    plan("live", &sets)
+}
+
+/// The contents of a block: its number, all over.
+fn block(lba: u64) -> Vec<u8> {
+    lba.to_le_bytes().repeat(4096 / 8)
+}
+
+/// Writes and flushes block after block until the file behind the medium is full: the caller hears of
+/// it with the block, the device lives, and what was flushed is there, then and when reopened.
+fn fill(path: &Path) {
+    let plan = on_file(path);
+    let blocks_written = in_sim::<Nvme, _>(&plan, Log::Off, async |_, driver, _| {
+        let disk = driver.disk(0);
+        let mut buffer = disk.buffer(4096).expect("host memory");
+        let mut full = None;
+        for lba in 0..disk.geometry().blocks {
+            buffer.copy_in(0, &block(lba));
+            let (back, result) = disk.write(Lba(lba), buffer, false).await;
+            buffer = back;
+            if let Err(error) = result {
+                assert_eq!(error.status.map(Status::kind), Some(Status::CAPACITY_EXCEEDED));
+                assert_eq!(error.lba, Some(Lba(lba)));
+                let words = error.to_string();
+                assert!(words.starts_with(&format!("LBA {lba}: ")), "{words}");
+                assert!(words.contains("Capacity Exceeded"), "{words}");
+                full = Some(lba);
+                break;
+            }
+            disk.flush().await.expect("what could be written can be flushed");
+        }
+        let full = full.expect("16 MiB do not fit");
+        for lba in (0..full).step_by(17) {
+            let (back, result) = disk.read(Lba(lba), buffer).await;
+            buffer = back;
+            result.expect("a full device still reads");
+            let mut found = vec![0; 4096];
+            buffer.copy_out(0, &mut found);
+            assert_eq!(found, block(lba), "LBA {lba}");
+        }
+        full
+    });
+    assert!(blocks_written > 100, "only {blocks_written} blocks fit");
+    let contents: Spec = plan.medium.contents;
+    let reopened = Contents::new(contents).expect("the image is whole");
+    for lba in 0..blocks_written {
+        let mut found = vec![0; 4096];
+        reopened
+            .runs(lba * 4096, 4096, &mut |at, run| {
+                found[at as usize..at as usize + run.len()].copy_from_slice(run);
+            })
+            .expect("a block of the image");
+        assert_eq!(found, block(lba), "LBA {lba} was flushed");
+    }
+}
+
+/// The same, from the command line: a verified job says which blocks failed, and ends with 1.
+fn overfill(folder: &Folder, command: &mut Command, image: &Path, world: &str) {
+    folder.file("fill.fio", "[fill]\nrw=write\nbs=64k\nsize=16m\nfsync=4\nverify=crc32c\n");
+    let file = format!("medium.file={:?}", image.display().to_string());
+    let set = ["--set", "medium.capacity=\"16 MiB\"", "--set", &file];
+    let command = command.current_dir(folder.at());
+    let full = said(command.args(["run", "fill.fio", "--resets", "1", "--world", world]).args(set));
+    assert_eq!(full.code, Some(1), "{}", full.err);
+    let (repeat, lines): (Vec<_>, Vec<_>) =
+        full.err.lines().partition(|line| line.starts_with("to repeat: "));
+    if world == "sim" {
+        let words = format!(
+            "to repeat: doorbell replay fill.fio --plan live --seed 1 --resets 1 \
+             --set 'medium.capacity=\"16 MiB\"' --set '{file}'"
+        );
+        assert_eq!(repeat, [words]);
+    }
+    let (last, failed) = lines.split_last().expect("it says what went wrong");
+    assert!(last.starts_with("error: fill: ") && last.ends_with(" errors in all"), "{last}");
+    for line in failed {
+        assert!(line.starts_with("error: fill: write: LBA "), "{line}");
+        assert!(line.contains("Capacity Exceeded"), "{line}");
+    }
+    assert!(full.out.contains("blocks verified"), "what was written is read back: {}", full.out);
+}
+
+#[test]
+fn a_full_disk_is_an_error_with_its_block_and_nothing_flushed_is_lost() {
+    let folder = Folder::new("full");
+    let at = folder.path("small");
+    let small = match Small::mounted(&at) {
+        Ok(small) => small,
+        Err(reason) => return println!("not run: a small file system needs root: {reason}"),
+    };
+    fill(&at.join("a.img"));
+    std::fs::remove_file(at.join("a.img")).expect("room for the next");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doorbell"));
+    overfill(&folder, &mut command, &at.join("b.img"), "live");
+    drop(small);
+}
+
+/// As a full disk, where root is not to be had: a limit on the length of files.
+#[test]
+fn a_file_that_may_not_grow_is_a_full_disk() {
+    let folder = Folder::new("limit");
+    let image = folder.path("c.img");
+    // The image exists in its full length, which the limit would forbid to make.
+    drop(Contents::new(on_file(&image).medium.contents).expect("a new image"));
+    let mut shell = Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_doorbell")]);
+    // Live, host memory would have to keep within the limit too.
+    overfill(&folder, &mut shell, &image, "sim");
+}

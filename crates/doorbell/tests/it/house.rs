@@ -1,0 +1,383 @@
+//! What holds of every source file, manifest and page: the dependency picture of ARCHITECTURE.md against the
+//! manifests, where `unsafe` and clocks live, lengths, budgets, and that what the pages name is there.
+//!
+//! Each check is a function of text, and each is shown what it must find, written in every way that Rust has
+//! for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use source::{Function, functions, line_of, masked, paths, tests_cut_out, tokens};
+
+mod pages;
+mod samples;
+mod source;
+
+/// Which room may use which. An edge that is not drawn here is a mistake, here or there.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("runtime", &[]),
+    ("bus", &["wire", "runtime"]),
+    ("media", &["runtime"]),
+    ("ftl", &["runtime"]),
+    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
+    ("host", &["wire", "runtime", "bus", "ftl"]),
+    ("workload", &["runtime"]),
+    ("conformance", &["wire", "runtime", "bus"]),
+    ("rtl", &["wire", "runtime", "bus", "host"]),
+    (
+        "machine",
+        &[
+            "wire",
+            "runtime",
+            "bus",
+            "media",
+            "ftl",
+            "device",
+            "host",
+            "workload",
+            "rtl",
+            "conformance",
+        ],
+    ),
+    ("fnvme", &["machine"]),
+    ("fio-engine", &["fnvme", "machine"]),
+];
+
+/// What tests use beside: the block in hardware, in the loop with our drive.
+const TESTS_MAY_USE: &[(&str, &[&str])] = &[("rtl", &["device", "ftl", "media"])];
+
+/// The only files that may hold `unsafe`.
+const UNSAFE_IN: &[&str] = &[
+    "crates/bus/src/shared.rs",
+    "crates/bus/src/fd.rs",
+    "crates/bus/src/guard.rs",
+    "crates/bus/src/vfio/sys.rs",
+    "crates/runtime/src/wall.rs",
+    "crates/rtl/src/verilated.rs",
+    "crates/fnvme/src/c.rs",
+    "crates/fio-engine/src/engine.rs",
+];
+
+/// The same of what is not of the workspace: programs that have no operating system.
+const UNSAFE_OUTSIDE: &[&str] = &[
+    "examples/bare/src/main.rs",
+    "examples/boot/src/cores.rs",
+    "examples/boot/src/cpu.rs",
+    "examples/boot/src/heap.rs",
+    "examples/boot/src/interrupts.rs",
+    "examples/boot/src/loader.rs",
+    "examples/boot/src/lock.rs",
+    "examples/boot/src/main.rs",
+    "examples/boot/src/mem.rs",
+];
+
+/// What has one home, and that home: under any name that `use` may give it.
+const ONLY_IN: &[(&str, &str)] = &[
+    ("Instant", "crates/runtime/src/wall.rs"),
+    ("SystemTime", "crates/doorbell/src/run.rs"),
+    ("thread::sleep", "crates/runtime/src/wall.rs"),
+];
+
+/// Where a future hands its child its own context, or one is made: nothing is polled after the child. All
+/// others poll with `beside_others`, or time would pass in virtual worlds before all have been polled.
+const ASKED_LAST: &[&str] = &[
+    "crates/bus/src/sim/device.rs",
+    "crates/bus/src/sim/host.rs",
+    "crates/device/src/block/slot.rs",
+    "crates/device/src/dcx/slot.rs",
+    "crates/device/src/nvme/slot.rs",
+    "crates/host/src/pages/disk.rs",
+    "crates/campaign/src/measure.rs",
+    "crates/runtime/src/rt.rs",
+    "crates/runtime/src/sleep.rs",
+];
+
+/// Arguments of functions named `poll` that take no context.
+const NO_CONTEXT: &[&str] = &["number", "ticket"];
+
+/// Rooms whose decisions must not depend on hash order, and which do not print.
+const QUIET_ROOMS: &[&str] =
+    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl", "conformance"];
+
+const COLUMNS_MAX: usize = 110;
+const LINES_MAX: usize = 600;
+const FUNCTION_LINES_MAX: usize = 70;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+fn files_under(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files_under(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// Every source file of the rooms and of programs outside the workspace, by its path from the root: of each
+/// its `src` and its build script.
+fn sources() -> BTreeMap<String, String> {
+    let (root, mut paths) = (root(), Vec::new());
+    for (room, _) in MAY_USE {
+        let room = root.join("crates").join(room);
+        files_under(&room.join("src"), &mut paths);
+        paths.extend(Some(room.join("build.rs")).filter(|script| script.exists()));
+    }
+    for example in ["bare", "boot"] {
+        files_under(&root.join("examples").join(example).join("src"), &mut paths);
+    }
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "rs"));
+    assert!(paths.len() > 50, "only {} source files found", paths.len());
+    let name =
+        |path: &Path| path.strip_prefix(&root).expect("under the root").display().to_string();
+    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("text"))).collect()
+}
+
+/// No file gives rise to a complaint.
+fn holds_everywhere(check: impl Fn(&str, &str) -> Vec<String>) {
+    let complaints: Vec<String> =
+        sources().iter().flat_map(|(path, text)| check(path, text)).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// The crates of ours that a manifest brings into what is built: by whatever key, for whatever target.
+fn edges(manifest: &str, sections: &[&str]) -> BTreeSet<String> {
+    let manifest: toml::Table = manifest.parse().expect("TOML");
+    let targets = manifest.get("target").and_then(|targets| targets.as_table());
+    let tables = targets.into_iter().flatten().filter_map(|(_, target)| target.as_table());
+    let mut found = BTreeSet::new();
+    for table in tables.chain([&manifest]) {
+        for section in sections {
+            let used = table.get(*section).and_then(|used| used.as_table());
+            for (key, value) in used.into_iter().flatten() {
+                let package = value.get("package").and_then(|name| name.as_str()).unwrap_or(key);
+                found.insert(match package.strip_prefix("doorbell") {
+                    Some("") => "machine".to_owned(),
+                    Some(room) => room.trim_start_matches('-').to_owned(),
+                    None => package.to_owned(),
+                });
+            }
+        }
+    }
+    found.retain(|name| MAY_USE.iter().any(|(room, _)| room == name));
+    found
+}
+
+#[test]
+fn rooms_use_only_the_rooms_they_are_drawn_to_use() {
+    for (room, allowed) in MAY_USE {
+        let path = root().join("crates").join(room).join("Cargo.toml");
+        let manifest = fs::read_to_string(&path).expect("a manifest");
+        let allowed: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let used = edges(&manifest, &["dependencies", "build-dependencies"]);
+        assert_eq!(used, allowed, "{}", path.display());
+        let tests_use = edges(&manifest, &["dev-dependencies"]);
+        let more = TESTS_MAY_USE.iter().filter(|(of, _)| of == room).flat_map(|(_, more)| *more);
+        let allowed = allowed.into_iter().chain(more.map(|name| (*name).to_owned())).collect();
+        assert!(tests_use.is_subset(&allowed), "{}: tests use {tests_use:?}", path.display());
+    }
+    let mut folders: Vec<String> = fs::read_dir(root().join("crates"))
+        .expect("crates")
+        .map(|entry| entry.expect("a crate").file_name().into_string().expect("a name"))
+        .collect();
+    let mut rooms: Vec<&str> = MAY_USE.iter().map(|(room, _)| *room).collect();
+    folders.sort();
+    rooms.sort_unstable();
+    assert_eq!(folders, rooms, "every crate is in MAY_USE");
+}
+
+/// Lines that hold unsafe code, or allow it.
+fn unsafe_lines(text: &str) -> Vec<usize> {
+    let masked = masked(text);
+    let tokens = tokens(&masked);
+    let token = |number: usize| tokens.get(number).map_or("", |(_, token)| *token);
+    let mut lines = Vec::new();
+    for (number, (at, word)) in tokens.iter().enumerate() {
+        let found = match *word {
+            "unsafe" => {
+                // The type of a pointer to such a function is none.
+                let behind = number + 1 + usize::from(token(number + 1) == "extern");
+                (token(behind), token(behind + 1)) != ("fn", "(")
+            }
+            "unsafe_code" => !["forbid", "deny"].contains(&token(number.saturating_sub(2))),
+            _ => false,
+        };
+        if found {
+            lines.push(line_of(&masked, *at));
+        }
+    }
+    lines
+}
+
+#[test]
+fn unsafe_lives_in_named_places() {
+    let named: Vec<&str> = UNSAFE_IN.iter().chain(UNSAFE_OUTSIDE).copied().collect();
+    holds_everywhere(|path, text| {
+        let lines = unsafe_lines(text);
+        match (lines.is_empty(), named.contains(&path)) {
+            (false, false) => vec![format!("{path}: unsafe code in lines {lines:?}")],
+            (true, true) => vec![format!("{path} is named and holds no unsafe code")],
+            _ => Vec::new(),
+        }
+    });
+    for place in named {
+        assert!(root().join(place).exists(), "{place} is named and not there");
+    }
+}
+
+/// Where something is used that has its home in another file.
+fn away_from_home(path: &str, text: &str) -> Vec<String> {
+    let masked = tests_cut_out(&masked(text));
+    let mut found = Vec::new();
+    for (at, used) in paths(&masked) {
+        for (what, home) in ONLY_IN {
+            let (folder, name): (&str, &str) = what.rsplit_once("::").unwrap_or(("time", what));
+            let plain = used.split(" as ").next().unwrap_or(&used);
+            let whole = format!("::{plain}");
+            let held = whole.split("::").any(|part| part == name && !what.contains("::"))
+                || whole.contains(&format!("::{what}"))
+                || whole.ends_with(&format!("::{folder}::*"))
+                || used.contains(&format!("::{folder} as "));
+            if held && path != *home {
+                let line = line_of(&masked, at);
+                found.push(format!("{path}:{line}: {used}: {what} has its home in {home}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn calls_that_have_one_home_stay_there() {
+    holds_everywhere(away_from_home);
+}
+
+/// Lines that poll with a context that is not for several.
+fn polls_as_last(text: &str) -> Vec<usize> {
+    let masked = tests_cut_out(&masked(text));
+    let mut lines = Vec::new();
+    for call in [".poll(", "::poll(", "poll_unpin(", ".try_poll("] {
+        for (at, _) in masked.match_indices(call) {
+            let inside = &masked[at + call.len()..];
+            let mut depth = 1;
+            let end = inside.find(|sign| {
+                depth += i32::from(sign == '(') - i32::from(sign == ')');
+                depth == 0
+            });
+            let inside = inside[..end.unwrap_or(inside.len())].trim();
+            // A future's takes a context, and itself where it is called by its path.
+            let another = inside.matches(", ").count() > 1;
+            let plain = inside.is_empty() || NO_CONTEXT.contains(&inside) || another;
+            // Of the system, not of a future.
+            let system = masked[..at].ends_with("libc");
+            if !plain && !system && !inside.contains("beside_others(") {
+                lines.push(line_of(&masked, at));
+            }
+        }
+    }
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn who_polls_several_futures_lets_no_time_pass_between() {
+    holds_everywhere(|path, text| {
+        let lines = polls_as_last(text);
+        match lines.is_empty() == ASKED_LAST.contains(&path) {
+            true => vec![format!("{path}: lines {lines:?} against {ASKED_LAST:?}")],
+            false => Vec::new(),
+        }
+    });
+}
+
+/// What prints, and what has an order of its own in each process.
+const NOT_IN_QUIET_ROOMS: &[&str] = &[
+    "HashMap",
+    "HashSet",
+    "RandomState",
+    "print!",
+    "println!",
+    "eprint!",
+    "eprintln!",
+    "dbg!",
+    "stdout",
+    "stderr",
+];
+
+/// What a quiet room does not use, and this one does.
+fn loud(path: &str, text: &str) -> Vec<String> {
+    let room = path.split('/').nth(1).expect("crates/<room>/...");
+    // A build script talks to cargo.
+    if !QUIET_ROOMS.contains(&room) || path.ends_with("/build.rs") {
+        return Vec::new();
+    }
+    let masked = tests_cut_out(&masked(text));
+    let tokens = tokens(&masked);
+    let mut found = Vec::new();
+    for (number, (at, word)) in tokens.iter().enumerate() {
+        let called = tokens.get(number + 1).is_some_and(|(_, sign)| *sign == "!");
+        let word = if called { format!("{word}!") } else { (*word).to_owned() };
+        if NOT_IN_QUIET_ROOMS.contains(&word.as_str()) {
+            found.push(format!("{path}:{} uses {word}", line_of(&masked, *at)));
+        }
+    }
+    found
+}
+
+#[test]
+fn decisions_do_not_depend_on_hash_order_and_libraries_do_not_print() {
+    holds_everywhere(loud);
+}
+
+/// Marks of what is not done, in comments as in code.
+fn unfinished(path: &str, text: &str) -> Vec<String> {
+    let marks = ["TO\u{44}O", "FIX\u{4d}E", "XX\u{58}", "unimple\u{6d}ented", "tod\u{6f}"];
+    let words = tokens(text).into_iter();
+    let held = words.filter(|(_, word)| marks.contains(word));
+    held.map(|(at, word)| format!("{path}:{} holds {word}", line_of(text, at))).collect()
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    holds_everywhere(unfinished);
+}
+
+fn too_long(path: &str, text: &str) -> Vec<String> {
+    let (count, mut found) = (text.lines().count(), Vec::new());
+    if count > LINES_MAX {
+        found.push(format!("{path} has {count} lines, at most {LINES_MAX}"));
+    }
+    for (number, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX {
+            found.push(format!("{path}:{} has {columns} columns", number + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn files_and_lines_have_a_length_that_a_reader_can_take_in() {
+    holds_everywhere(too_long);
+}
+
+fn long_functions(path: &str, text: &str) -> Vec<String> {
+    let masked = masked(text);
+    let long = functions(&masked).into_iter().filter(|one| one.lines > FUNCTION_LINES_MAX);
+    long.map(|Function { name, line, lines }| format!("{path}:{line}: {name} has {lines} lines"))
+        .collect()
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    holds_everywhere(long_functions);
+    // Each is seen: as many as there are words `fn` with a name and, somewhere behind it, a body.
+    let seen: usize = sources().values().map(|text| functions(&masked(text)).len()).sum();
+    assert!(seen > 4000, "only {seen} functions seen");
+}

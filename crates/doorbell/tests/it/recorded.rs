@@ -1,0 +1,104 @@
+//! A live run that was taken down is run again in virtual time: the same arrivals, at their moments.
+
+use crate::common::{Folder, Said, clean, doorbell, only, plan, said, simulate};
+use workload::pattern::OpKind;
+use workload::trace::{Mapping, Recorded, Recording};
+use world::interfaces::NVME;
+use world::tape::Tape;
+use world::work::Work;
+use world::{self, Options};
+
+const JOB: &str = "[mixed]\nrw=randrw\nbs=4k\niodepth=4\nsize=4m\nnumber_ios=300\nfsync=50\n";
+
+/// What a live run was, with room for so many operations.
+fn recorded(room: usize) -> (Recording, u64) {
+    let (plan, tape) = (plan("live", &[]), Tape::new(room));
+    let options = Options { tape: Some(tape.clone()), ..Options::default() };
+    let work = crate::common::work(JOB);
+    let ran = world::live_in_threads(NVME, &plan, &work, options);
+    let outcome = clean(ran.unwrap_or_else(|error| panic!("{error}")));
+    let seen = &only(&outcome).seen;
+    let ended = OpKind::ALL.iter().map(|kind| seen.of(*kind).total.count()).sum();
+    (tape.finish("live".into(), 4, &outcome), ended)
+}
+
+#[test]
+fn every_operation_arrives_again_at_its_moment() {
+    let (recording, ended) = recorded(10_000);
+    assert_eq!((recording.lost, recording.arrivals.len() as u64), (0, ended));
+    assert!(recording.arrivals.is_sorted_by_key(|io| io.at), "by their arrival");
+    // One doorbell each, and bring-up.
+    assert!(recording.register_writes.len() as u64 > ended, "{ended} operations");
+
+    let folder = Folder::new("recorded");
+    let mut bytes = Vec::new();
+    recording.write(&mut bytes).unwrap();
+    let path = folder.file("live.rec", std::str::from_utf8(&bytes).unwrap());
+    let work = Work::load(&path, Mapping::Concatenate).unwrap_or_else(|error| panic!("{error}"));
+    let live = work.recorded.as_ref().expect("a recording");
+    assert_eq!(live.latencies.values().map(|seen| seen.count()).sum::<u64>(), ended);
+    assert_eq!(live.register_writes, recording.register_writes.len() as u64);
+
+    // A device that is never late has begun the last when it arrived.
+    let outcome = clean(simulate(&plan("gen4", &[("medium.block", "\"512 B\"")]), &work));
+    let (seen, at) = (&only(&outcome).seen, &recording.arrivals);
+    for kind in OpKind::ALL {
+        let count = at.iter().filter(|io| io.kind == kind).count() as u64;
+        assert_eq!(seen.of(kind).total.count(), count, "{kind:?}");
+    }
+    let span = at.last().unwrap().at - at[0].at;
+    assert!(only(&outcome).measured >= span, "the last arrives {span} after the first");
+}
+
+#[test]
+fn a_tape_that_is_full_counts_what_it_lacks() {
+    let (recording, ended) = recorded(100);
+    assert_eq!((recording.arrivals.len(), recording.register_writes.len()), (100, 100));
+    assert!(recording.lost > ended - 100, "{} lost of {ended}", recording.lost);
+}
+
+#[test]
+fn the_command_shows_a_recorded_run_beside_its_replay() {
+    let folder = Folder::new("record");
+    folder.file("job.fio", JOB);
+    let sets = ["--set", "run.breakdown_sample=1"];
+    let record = ["run", "job.fio", "--world", "live", "--record", "live.rec"];
+    let Said { code, out, err } = said(&mut doorbell(&folder, &[&record[..], &sets].concat()));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("recorded: ") && out.contains(" register writes, in live.rec"), "{out}");
+    let replay = ["run", "live.rec", "--world", "sim", "--plan", "gen4"];
+    let Said { code, out: first, err } = said(&mut doorbell(&folder, &replay));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for word in ["as recorded (live, two threads, plan live, nvme)", "p50, us", "  submit", "flush"]
+    {
+        assert!(first.contains(word), "{word}: {first}");
+    }
+    let Said { out: second, .. } = said(&mut doorbell(&folder, &replay));
+    assert_eq!(first, second, "a replay is a simulated run, which repeats");
+}
+
+#[test]
+fn only_one_live_run_is_taken_down() {
+    let folder = Folder::new("record-what");
+    folder.file("job.fio", JOB);
+    for more in [&["--world", "sim"][..], &["job.fio"]] {
+        let words = ["run", "job.fio", "--record", "x.rec"];
+        let Said { code, err, .. } = said(&mut doorbell(&folder, &[&words[..], more].concat()));
+        assert_eq!(code, Some(1));
+        assert!(err.contains("expected one JOB or TRACE, and --world live or both"), "{err}");
+        assert!(!folder.path("x.rec").exists(), "nothing is overwritten for nothing");
+    }
+}
+
+#[test]
+fn a_broken_recording_is_named_with_its_line() {
+    let folder = Folder::new("record-broken");
+    folder.file("bad.rec", "doorbell recording 1\nrun x\nio 1 read 0 4096\n");
+    let Said { code, err, .. } = said(&mut doorbell(&folder, &["run", "bad.rec"]));
+    assert_eq!(code, Some(1));
+    assert!(
+        err.starts_with("doorbell: bad.rec:3: ") && err.contains("expected io AT KIND"),
+        "{err}"
+    );
+    assert!(Recorded::of("x", "").unwrap().is_none());
+}

@@ -1,0 +1,139 @@
+//! `doorbell run --threads`: what several host threads write and read is verified, under resets and through
+//! groups of jobs; and what is not to be had is said.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::common::{Folder, Said, plan, said, work};
+use workload::pattern::OpKind;
+use world::{Options, Where, live_in_host_threads};
+
+/// Clones that all write over each other's blocks, and then others that read.
+const JOB: &str = "[global]\nbs=4k\niodepth=4\nsize=1m\nverify=crc32c\n\
+    [mixed]\nrw=randrw\nnumjobs=3\nio_size=512k\n\
+    [after]\nstonewall\nrw=randread\nnumjobs=2\nio_size=256k\n";
+
+#[test]
+fn two_threads_verify_each_others_blocks_under_resets() {
+    let plan = plan("live", &[("medium.capacity", "16 MiB"), ("run.breakdown_sample", "1")]);
+    let options = Options { resets: 1, ..Options::default() };
+    let outcome =
+        live_in_host_threads(&plan, &work(JOB), options.clone(), 2, Where::Thread).unwrap();
+    assert_eq!(outcome.resets, 1);
+    let [(_, mixed), (_, after)] = &outcome.jobs[..] else { panic!("two jobs") };
+    assert_eq!((mixed.errors(), &mixed.messages), (0, &vec![]));
+    assert_eq!((after.errors(), &after.messages), (0, &vec![]));
+    // Each clone's share, whichever thread it was dealt to.
+    let done = mixed.seen.read.total.count() + mixed.seen.write.total.count();
+    assert_eq!((done, after.seen.read.total.count()), (3 * 128, 2 * 64));
+    assert!(after.blocks_verified >= 2 * 64, "{}", after.blocks_verified);
+    // Each thread's commands are followed, as they are with one.
+    let followed = after.seen.breakdowns[&OpKind::Read].mean().count;
+    assert_eq!(followed, 2 * 64);
+    assert_eq!(options.progress.operations(), 3 * 128 + 2 * 64);
+}
+
+/// A process that serves a device. Killed when dropped.
+struct Server(Child);
+
+impl Server {
+    /// Waits until it listens at `socket` of the folder.
+    fn start(folder: &Folder, bus: &str) -> Server {
+        let mut command = crate::common::doorbell(folder, &["serve", "live", bus, "socket"]);
+        command.args(SETS).stdout(Stdio::piped());
+        let mut server = Server(command.spawn().expect("the server starts"));
+        let mut line = String::new();
+        let lines = server.0.stdout.as_mut().expect("a pipe");
+        BufReader::new(lines).read_line(&mut line).expect("a line");
+        assert!(line.contains(": waiting for a "), "{line}");
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const SETS: [&str; 4] = ["--set", "medium.capacity=16 MiB", "--set", "host.memory=64 MiB"];
+
+/// Two threads of this process, and a device in another.
+fn run_with(folder: &Folder, to: &str, job: &str, more: &[&str]) -> Said {
+    let job = folder.file("job.fio", job).display().to_string();
+    let run = ["run", &job, "--world", "live", "--threads", "2", to, "socket"];
+    said(crate::common::doorbell(folder, &run).args(SETS).args(more))
+}
+
+#[test]
+fn threads_reach_a_device_in_another_process() {
+    for (bus, to, world) in [
+        ("--shm", "--socket", "live, two processes, 2 host threads"),
+        ("--vfio-user", "--vfio-user", "live, over vfio-user, 2 host threads"),
+    ] {
+        let folder = Folder::new(&format!("threads{bus}"));
+        let _server = Server::start(&folder, bus);
+        let ran = run_with(&folder, to, JOB, &["--resets", "1"]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+        assert!(ran.out.contains(world), "{}", ran.out);
+        assert!(ran.out.contains("note: 1 of 1 resets came under the work"), "{}", ran.out);
+        let verified = ran.out.lines().filter(|line| line.ends_with(" blocks verified")).count();
+        assert_eq!(verified, 2, "{}", ran.out);
+    }
+}
+
+/// No thread waits for a device whose process is gone.
+#[test]
+fn threads_end_with_the_process_of_their_device() {
+    const ENDLESS: &str = "[reads]\nrw=randread\nbs=4k\niodepth=4\nnumjobs=2\nsize=1m\n\
+        time_based\nruntime=1h\n";
+    for (bus, to) in [("--shm", "--socket"), ("--vfio-user", "--vfio-user")] {
+        let folder = Folder::new(&format!("threads-killed{bus}"));
+        let mut server = Server::start(&folder, bus);
+        let job = folder.file("job.fio", ENDLESS).display().to_string();
+        let run = ["run", &job, "--world", "live", "--threads", "2", to, "socket"];
+        let mut host = crate::common::doorbell(&folder, &run);
+        let host = host.args(SETS).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let host = host.spawn().expect("the host starts");
+        let mut line = String::new();
+        let lines = server.0.stdout.as_mut().expect("a pipe");
+        BufReader::new(lines).read_line(&mut line).expect("a line");
+        assert!(line.trim_end().ends_with(" has connected"), "{line}");
+        drop(server);
+        let said = host.wait_with_output().expect("it ends");
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+    }
+}
+
+fn doorbell(arguments: &[&str]) -> Output {
+    let mut doorbell = Command::new(env!("CARGO_BIN_EXE_doorbell"));
+    doorbell.current_dir(crate::common::root()).arg("run").args(arguments).output().unwrap()
+}
+
+fn complaint(arguments: &[&str]) -> String {
+    let output = doorbell(arguments);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let job = "jobs/classes.fio";
+    let live = ["--world", "live", "--threads", "2", job];
+    let queues = complaint(&[&live[..], &["--set", "device.queues=1"]].concat());
+    assert!(queues.contains("I/O queue 2 was asked for, the controller grants 1"), "{queues}");
+    let others: [(&[&str], &str); 4] = [
+        (&["--world", "sim", "--threads", "2", job], "found --world sim"),
+        (&["--threads", "2", "--interface", "dcx", job], "found another interface than nvme"),
+        (&["--threads", "2", "--vfio", "0000:01:00.0", job], "found --vfio"),
+        (&["--threads", "2", "--series", "target/series", job], "found --series"),
+    ];
+    for (arguments, expected) in others {
+        let said = complaint(arguments);
+        assert!(said.contains(expected) && said.contains("--world live or both"), "{said}");
+    }
+    let one = doorbell(&["--world", "live", "--threads", "3", "jobs/one-read.fio"]);
+    let said = String::from_utf8(one.stdout).unwrap();
+    assert!(said.contains("note: 3 threads were asked for, and 1 clones run at once"), "{said}");
+}

@@ -1,0 +1,193 @@
+//! Whatever plan is served, by whatever front end: what a client writes is what it reads, every byte of it, or the
+//! drive is refused with the key to change.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+
+use crate::common::{Folder, Said, doorbell, plan, said};
+use fnvme::engine::{Drive, Service};
+use plan::{Fastpath, KeepRule, Plan, built_in};
+use runtime::Dice;
+
+/// A server, which is killed when it is dropped.
+struct Server(Child);
+
+impl Server {
+    fn start(folder: &Folder, plan: &str, front_end: &[&str]) -> Server {
+        let mut command = doorbell(folder, &[&["serve", plan], fewer(plan), front_end].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("waiting for") {
+            line.clear();
+            let bytes = lines.read_line(&mut line).expect("it says that it waits");
+            assert!(bytes > 0, "{plan}, {front_end:?}: it ended");
+        }
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Server(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Fewer blocks of the same chips: the map of half a terabyte takes a build for tests as long to make as a host
+/// waits for a controller.
+fn fewer(plan: &str) -> &'static [&'static str] {
+    if plan == "tlc" { &["--set", "medium.flash.blocks=32"] } else { &[] }
+}
+
+/// Front ends, by what is typed.
+const FRONT_ENDS: [&[&str]; 4] = [
+    &["--nbd", "./door"],
+    &["--shm", "./door"],
+    &["--vfio-user", "./door"],
+    &["--vfio-user", "./door", "--shared"],
+];
+
+/// Names of built-in plans.
+fn names() -> impl Iterator<Item = &'static str> {
+    built_in().iter().map(|(name, _)| *name)
+}
+
+fn random(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut dice = Dice::for_part(seed, "bytes of a client");
+    (0..bytes.div_ceil(8)).flat_map(|_| dice.next_u64().to_le_bytes()).take(bytes).collect()
+}
+
+/// Writes random bytes at three places over NBD, and reads them back.
+fn by_nbd(folder: &Folder, name: &str) {
+    let mut stream = UnixStream::connect(folder.path("door")).expect("it listens");
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).expect("a greeting");
+    // Fixed newstyle without zeros, then the option of the export without a name.
+    stream.write_all(&3_u32.to_be_bytes()).expect("flags");
+    let option = [&b"IHAVEOPT"[..], &1_u32.to_be_bytes(), &0_u32.to_be_bytes()].concat();
+    stream.write_all(&option).expect("an option");
+    let mut export = [0; 10];
+    stream.read_exact(&mut export).expect("the export");
+    let size = u64::from_be_bytes(*export.first_chunk().expect("eight bytes"));
+    let mut ask = |kind: u16, at: u64, bytes: u32, data: &[u8]| {
+        let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+        request.extend([0, 0]);
+        request.extend(kind.to_be_bytes());
+        request.extend(7_u64.to_be_bytes());
+        request.extend(at.to_be_bytes());
+        request.extend(bytes.to_be_bytes());
+        request.extend(data);
+        stream.write_all(&request).expect("a request");
+        let mut reply = [0; 16];
+        stream.read_exact(&mut reply).expect("a reply");
+        assert_eq!(reply[4..8], [0; 4], "{name}: an error");
+        let mut found = vec![0; if kind == 0 { bytes as usize } else { 0 }];
+        stream.read_exact(&mut found).expect("the bytes");
+        found
+    };
+    const BYTES: u32 = 64 << 10;
+    for (seed, at) in [0, size / 2 / 4096 * 4096, size - u64::from(BYTES)].into_iter().enumerate() {
+        let bytes = random(seed as u64, BYTES as usize);
+        ask(1, at, BYTES, &bytes);
+        assert!(ask(0, at, BYTES, &[]) == bytes, "{name}: other bytes at {at}");
+    }
+    ask(3, 0, 0, &[]);
+}
+
+/// A host that checks every byte of every block: what `live` has says so, whatever is served.
+const VERIFIED: &str =
+    "[a]\nrw=randrw\nbs=8k\nsize=1m\niodepth=4\nnumber_ios=40\nverify=crc32c\nverify_fatal=1\n";
+
+fn by_run(folder: &Folder, name: &str, flag: &str) {
+    folder.file("verified.fio", VERIFIED);
+    let run = ["run", "verified.fio", "--world", "live", "--plan", "live", flag, "./door"];
+    let Said { code, out, err } = said(&mut doorbell(folder, &run));
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{name}, {flag}");
+    assert!(out.contains("blocks verified"), "{name}, {flag}: {out}");
+}
+
+#[test]
+fn every_built_in_plan_gives_back_what_clients_write() {
+    let folder = Folder::new("served");
+    for name in names() {
+        for front_end in FRONT_ENDS {
+            let _server = Server::start(&folder, name, front_end);
+            match front_end[0] {
+                "--nbd" => by_nbd(&folder, name),
+                "--shm" => by_run(&folder, name, "--socket"),
+                flag => by_run(&folder, name, flag),
+            }
+        }
+    }
+}
+
+/// DC Express reads all that a medium of blocks holds before it promises anything: of terabytes that nobody has
+/// written, nothing.
+#[test]
+fn dc_express_is_served_at_once_whatever_the_capacity() {
+    let folder = Folder::new("served-dcx");
+    let _server = Server::start(&folder, "gen4", &["--nbd", "./door", "--interface", "dcx"]);
+    by_nbd(&folder, "gen4 by dcx");
+}
+
+#[test]
+fn a_medium_of_stamps_is_served_by_no_front_end() {
+    let folder = Folder::new("unserved");
+    for name in names() {
+        let words = format!(
+            "doorbell: plans/{name}.toml: medium.keep: found \"stamps\", the first 8 bytes of each block, \
+             expected \"everything\" for a drive that is served, whose clients read back every byte they \
+             wrote: --set medium.keep=everything\n"
+        );
+        for front_end in FRONT_ENDS {
+            let serve = ["serve", name, "--set", "medium.keep=stamps"];
+            let Said { code, out, err } =
+                said(&mut doorbell(&folder, &[&serve, front_end].concat()));
+            assert_eq!((code, out.as_str(), err.as_str()), (Some(1), "", words.as_str()));
+            assert!(!folder.path("door").exists(), "{name}, {front_end:?}: a socket was made");
+        }
+        // The same keys, and then those of the refusal.
+        let both = ["--set", "medium.keep=stamps", "--set", "medium.keep=everything"];
+        let _server = Server::start(&folder, name, &[&both[..], FRONT_ENDS[0]].concat());
+        by_nbd(&folder, name);
+        std::fs::remove_file(folder.path("door")).expect("it is left by a server that was killed");
+    }
+}
+
+/// The engine of libfnvme and of the fio engine.
+#[test]
+fn the_engine_in_this_process_keeps_every_byte_or_does_not_start() {
+    let here = Drive::Here { own_thread: false };
+    for name in names().filter(|name| plan(name, &[]).section::<Fastpath>().is_some()) {
+        let depth = ("host.queue_depth", "64");
+        let service = Service::start(&plan(name, &[depth]), &here, 0).expect("it starts");
+        let bytes = random(1, 16 << 10);
+        service.ordinary(8, bytes.clone(), true).expect("a write");
+        let found = service.ordinary(8, vec![0; bytes.len()], false).expect("a read");
+        assert!(found == bytes, "{name}: other bytes");
+        let stamps = plan(name, &[depth, ("medium.keep", "stamps")]);
+        let refused = Service::start(&stamps, &here, 0).err().expect("stamps").to_string();
+        assert!(refused.ends_with("--set medium.keep=everything"), "{refused}");
+    }
+}
+
+/// Runs of this program's own jobs take as little memory as ever; what is kept in a file is whole.
+#[test]
+fn auto_is_stamps_for_jobs_and_every_byte_in_files() {
+    use media::contents::Keep::{Everything, Stamps};
+    let keep = |plan: &Plan| {
+        let of_flash = plan.medium.flash.as_ref().map(|flash| flash.spec.keep);
+        assert!(of_flash.is_none_or(|keep| keep == plan.medium.contents.keep), "both say the same");
+        plan.medium.contents.keep
+    };
+    for name in ["gen4", "tlc", "vortex", "vortex-disks", "flash-bridge", "flash-closer"] {
+        let auto = plan(name, &[]);
+        assert_eq!((auto.medium.keep, keep(&auto)), (KeepRule::Auto, Stamps), "{name}");
+        assert_eq!(keep(&auto.for_clients().expect("auto")), Everything, "{name}");
+    }
+    assert_eq!(keep(&plan("gen4", &[("medium.file", "a.img")])), Everything);
+    assert_eq!(keep(&plan("tlc", &[("medium.flash.state", "a.state")])), Everything);
+}

@@ -1,0 +1,110 @@
+//! Our driver on a server that hands over another file for its doorbells than ours does: a foreign one may
+//! have it anywhere.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use bus::HostPort;
+use bus::vfio_user::Sharing;
+use runtime::{Log, Rt, STD_CLOCK};
+
+use crate::common::{Folder, said};
+use crate::vfio_user::raw::{receive_with, send_with};
+use crate::vfio_user::serving::Server;
+use crate::vfio_user::work;
+
+/// Passes what comes on, until there is no more. Of files that come `instead` goes on, if it is there.
+fn pass(from: &UnixStream, to: &UnixStream, instead: Option<&Option<File>>) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok((bytes @ 1.., came)) = receive_with(from, &mut buffer) {
+        let files: Vec<_> = match instead.filter(|_| !came.is_empty()) {
+            Some(instead) => instead.iter().map(AsFd::as_fd).collect(),
+            None => came.iter().map(AsFd::as_fd).collect(),
+        };
+        if send_with(to, &buffer[..bytes], &files).is_err() {
+            break;
+        }
+    }
+    for end in [from, to] {
+        // It may be gone already.
+        end.shutdown(std::net::Shutdown::Both).unwrap_or(());
+    }
+}
+
+/// A socket behind which one client reaches the server, that hands over this file instead of its own.
+fn instead_of_its_own(folder: &Folder, server: &Path, file: Option<File>) -> PathBuf {
+    let path = folder.path("between");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let server = server.to_owned();
+    thread::spawn(move || {
+        let (client, _) = listener.accept().expect("a client");
+        let server = UnixStream::connect(server).expect("a server");
+        thread::scope(|scope| {
+            scope.spawn(|| pass(&client, &server, None));
+            pass(&server, &client, Some(&file));
+        });
+    });
+    path
+}
+
+fn run(folder: &Folder, file: Option<File>) -> String {
+    let server = Server::start(folder, None);
+    instead_of_its_own(folder, &server.socket, file);
+    let job = folder.file("few.fio", "[few]\nrw=randread\nbs=4k\nsize=1m\nnumber_ios=50\n");
+    let said = said(&mut work::run_on(folder, "between", &job.display().to_string(), &[]));
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    said.out
+}
+
+#[test]
+fn a_page_of_doorbells_that_is_not_mapped_is_said_with_its_file_and_why() {
+    let folder = Folder::new("vfu-unmapped");
+    let out = run(&folder, Some(File::open("/proc/self/status").expect("proc")));
+    let words = "between: registers and doorbells are written by messages: /proc/";
+    assert!(out.contains(words) && out.contains("/status is on proc, where"), "{out}");
+    let folder = Folder::new("vfu-not-offered");
+    let out = run(&folder, None);
+    let words = "written by messages: the server offers no mapping of them";
+    assert!(out.contains(words), "{out}");
+}
+
+/// A disk is as good as memory: what is rung is in the file.
+#[test]
+fn a_page_of_doorbells_on_a_disk_is_mapped() {
+    let folder = Folder::new("vfu-on-disk");
+    let server = Server::start(&folder, None);
+    let path = folder.file("doorbells", "");
+    let file = File::options().read(true).write(true).open(path).expect("a file");
+    file.set_len(1 << 20).expect("room");
+    let seen = file.try_clone().expect("a descriptor");
+    let socket = instead_of_its_own(&folder, &server.socket, Some(file));
+    let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
+    let connection = connection.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(connection.note(), None);
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = connection.host(&rt);
+    host.write32(0x1008, 0x1234_5678);
+    let mut all = vec![0; 1 << 20];
+    seen.read_exact_at(&mut all, 0).expect("its bytes");
+    let rung = all.windows(4).filter(|bytes| *bytes == 0x1234_5678_u32.to_le_bytes());
+    assert_eq!(rung.count(), 1, "the doorbell is in the file");
+    rt.drop_tasks();
+}
+
+/// One that is shorter than the server has said is refused, not stored into.
+#[test]
+fn a_page_of_doorbells_that_its_file_does_not_have_is_said() {
+    let folder = Folder::new("vfu-short");
+    let server = Server::start(&folder, None);
+    let path = folder.file("doorbells", "");
+    let file = File::options().read(true).write(true).open(path).expect("a file");
+    let socket = instead_of_its_own(&folder, &server.socket, Some(file));
+    let connection = bus::vfio_user::connect(&socket, 1 << 20, wire::BusAddr(0), Sharing::Mapped);
+    let connection = connection.unwrap_or_else(|error| panic!("{error}"));
+    let note = connection.note().expect("it can't be mapped");
+    assert!(note.contains("doorbells: mapping it: "), "{note}");
+}

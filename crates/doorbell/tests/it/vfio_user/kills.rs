@@ -1,0 +1,166 @@
+//! Either side killed at random moments, as by `kill -9`, under verified load.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bus::vfio_user::Sharing;
+use host::BlockDevice;
+use runtime::Dice;
+use wire::Lba;
+use workload::verify::{Ledger, Stamps};
+use world::interfaces::Driver;
+
+use crate::common::flushed::{ALL_BLOCKS, check_all, write_until_killed};
+use crate::common::{Folder, plan};
+use crate::vfio_user::asked;
+use crate::vfio_user::serving::Server;
+use crate::vfio_user::work::driven;
+
+fn dice(part: &str) -> (u64, Dice) {
+    let seed = asked("DOORBELL_SEED", 1);
+    (seed, Dice::for_part(seed, part))
+}
+
+#[test]
+fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
+    let (seed, mut dice) = dice("kill server");
+    let folder = Folder::new("vfu-flushed");
+    let image = folder.path("image");
+    let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
+    let ledger = Rc::new(RefCell::new(Ledger::new(ALL_BLOCKS)));
+    let mut longest = Duration::ZERO;
+    for round in 1..=asked("DOORBELL_KILLS", 4) {
+        let when = format!("round {round}, DOORBELL_SEED={seed}");
+        let mut server = Server::start(&folder, Some(&image));
+        let socket = server.socket.clone();
+        let (kept, after) = (ledger.clone(), 1 + dice.below(2_000));
+        let mut killed = None;
+        driven(&plan, &socket, Sharing::Mapped, async |rt, driver| {
+            let kill = || {
+                server.kill();
+                killed = Some(Instant::now());
+            };
+            write_until_killed(rt, driver.disk(0), kept, after, kill).await
+        });
+        // Every writer has been told, and has ended.
+        let noticed = killed.expect("it was killed").elapsed();
+        longest = longest.max(noticed);
+        ledger.borrow_mut().power_cut();
+
+        let server = Server::start(&folder, Some(&image));
+        let kept = ledger.clone();
+        driven(&plan, &server.socket, Sharing::Mapped, async |_, driver| {
+            check_all(driver.disk(0), kept, &when).await;
+            driver.stop().await.expect("an orderly end");
+        });
+    }
+    println!("the longest until every writer knew: {longest:?}");
+}
+
+/// Blocks of one write.
+const BLOCKS: u64 = 8;
+const BLOCK_BYTES: u64 = 512;
+/// Places that the client which is killed writes, one after the other, round after round.
+const PLACES: u64 = 64;
+
+/// Not a test of its own: the process that is killed. It writes each place with the number of the
+/// round, flushes, says that number, and goes on.
+#[test]
+fn client_process() {
+    let Some(socket) = std::env::var_os("DOORBELL_CLIENT_SOCKET") else { return };
+    let first = asked("DOORBELL_CLIENT_ROUND", 0);
+    let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
+    driven(&plan, &PathBuf::from(socket), Sharing::Mapped, async |_, driver| {
+        let (disk, stamps) = (driver.disk(0), Stamps::new(1));
+        let mut bytes = vec![0; (BLOCKS * BLOCK_BYTES) as usize];
+        let mut buffer = disk.buffer(bytes.len()).expect("host memory");
+        for round in first.. {
+            for place in 0..PLACES {
+                let lba = place * BLOCKS;
+                stamps.fill(&mut bytes, lba, BLOCK_BYTES as u32, round as u32);
+                buffer.copy_in(0, &bytes);
+                let (back, result) = disk.write(Lba(lba), buffer, false).await;
+                buffer = back;
+                result.expect("the server lives");
+            }
+            disk.flush().await.expect("the server lives");
+            println!("\nflushed {round}");
+        }
+    });
+}
+
+#[test]
+fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
+    let (seed, mut dice) = dice("kill client");
+    let folder = Folder::new("vfu-client");
+    let image = folder.path("image");
+    let mut server = Server::start(&folder, Some(&image));
+    let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
+    let (mut next, mut longest) = (1, Duration::ZERO);
+    for kill in 1..=asked("DOORBELL_KILLS", 4) {
+        let when = format!("kill {kill}, DOORBELL_SEED={seed}");
+        let mut client = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "kills::client_process", "--nocapture"])
+            .env("DOORBELL_CLIENT_SOCKET", &server.socket)
+            .env("DOORBELL_CLIENT_ROUND", next.to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a client");
+        let lines = BufReader::new(client.stdout.take().expect("a pipe")).lines();
+        let flushed = lines.map_while(Result::ok).filter_map(|line| {
+            line.strip_prefix("flushed ").and_then(|round| round.parse::<u64>().ok())
+        });
+        // Killed after so many rounds and a moment, in the midst of the next.
+        let rounds = dice.below(20);
+        let mut last = None;
+        let mut flushed = flushed.take_while(|round| {
+            last = Some(*round);
+            *round < next + rounds
+        });
+        let _ = flushed.by_ref().last();
+        std::thread::sleep(Duration::from_micros(dice.below(3_000)));
+        client.kill().expect("our own child");
+        let killed = Instant::now();
+        client.wait().expect("our own child");
+        drop(flushed);
+        let last = last.unwrap_or_else(|| panic!("{when}: the client ended by itself"));
+        server.has_said_that_it_waits();
+        let noticed = killed.elapsed();
+        longest = longest.max(noticed);
+        next = driven(&plan, &server.socket, Sharing::Mapped, async |_, driver| {
+            let newest = newest(driver.disk(0), last, &when).await;
+            driver.stop().await.expect("an orderly end");
+            newest + 1
+        });
+        server.has_said_that_it_waits();
+    }
+    println!("the longest until the server waited again: {longest:?}");
+    assert!(server.lives());
+}
+
+/// Reads what was written: every block holds the round that was flushed last, or a later one. The newest.
+async fn newest<D: BlockDevice>(disk: D, flushed: u64, when: &str) -> u64 {
+    let (stamps, mut newest) = (Stamps::new(1), 0);
+    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    let mut buffer = disk.buffer(bytes.len()).expect("host memory");
+    for lba in 0..PLACES * BLOCKS {
+        let (back, result) = disk.read(Lba(lba), buffer).await;
+        buffer = back;
+        result.expect("the device reads");
+        buffer.copy_out(0, &mut bytes);
+        let mut wanted = bytes.clone();
+        // A place is written as one command: it has one round, and nothing else.
+        let round = (flushed..flushed + 1_000).find(|round| {
+            stamps.fill(&mut wanted, lba, BLOCK_BYTES as u32, *round as u32);
+            wanted == bytes
+        });
+        let round = round.unwrap_or_else(|| panic!("{when}: block {lba} is older than {flushed}"));
+        newest = newest.max(round);
+    }
+    newest
+}

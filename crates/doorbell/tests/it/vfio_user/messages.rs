@@ -1,0 +1,326 @@
+//! Versions, regions, interrupts, several clients: what is said, and what is answered.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use wire::nvme::admin::identify;
+use wire::nvme::identify::cns;
+use wire::nvme::io;
+use wire::nvme::registers::{INTMC, INTMS};
+use wire::vfio_user::{
+    DeviceInfo, IrqInfo, RegionInfo, SparseArea, SparseMmap, Version, command, errno, irq, region,
+};
+use wire::{CommandId, Nsid};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::common::{Folder, doorbell, said};
+use crate::vfio_user::nvme::{Pages, completion, create_pair, data, enable, perform, submit};
+use crate::vfio_user::raw::{Raw, count, eventfd, file, let_wait};
+use crate::vfio_user::serving::{SETS, Server};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = 0x10_0000;
+/// "Descriptors" and "trigger".
+const SIGNAL: u32 = 4 | 32;
+
+fn with_memory(raw: &mut Raw) -> Pages {
+    let memory = file(16 * PAGE);
+    raw.map(BASE, 16 * PAGE, 3, Some((&memory, 0))).expect("a mapping");
+    raw.bus_master(true);
+    let page = |n: u64| (BASE + n * PAGE, memory.try_clone().expect("a descriptor"), n * PAGE);
+    Pages((0..16).map(page).collect())
+}
+
+#[test]
+fn a_version_is_agreed_on_or_the_connection_ends() {
+    let folder = Folder::new("vfu-version");
+    let mut server = Server::start(&folder, None);
+    let mut raw = Raw::connect(&server.socket);
+    let answer = raw.greet("{\"capabilities\":{}}\0").expect("a version");
+    let (version, text) = Version::read_from_prefix(&answer).expect("a version");
+    assert_eq!((version.major.get(), version.minor.get()), (0, 1));
+    let text = std::str::from_utf8(text.strip_suffix(&[0]).expect("a zero")).expect("text");
+    let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+    assert_eq!(value["capabilities"]["max_msg_fds"], 8);
+    assert_eq!(value["capabilities"]["max_data_xfer_size"], 1 << 20);
+    drop(raw);
+    server.has_said_that_it_waits();
+    // Without capabilities; then another version, no version, no JSON, nothing.
+    let mut raw = Raw::connect(&server.socket);
+    assert!(raw.greet("").is_ok());
+    drop(raw);
+    server.has_said_that_it_waits();
+    for number in 0..4 {
+        let mut raw = Raw::connect(&server.socket);
+        let version = Version { major: u16::from(number == 0).into(), minor: 0.into() };
+        match number {
+            0 => raw.send(command::VERSION, &[version.as_bytes()], &[]),
+            1 => raw.send(command::DEVICE_INFO, &[&[0; 16]], &[]),
+            2 => raw.send(command::VERSION, &[version.as_bytes(), b"{"], &[]),
+            _ => 0,
+        };
+        if number < 3 {
+            let answer = raw.receive().expect("why not");
+            assert_eq!(answer.header.failed(), Some(errno::EINVAL));
+            assert!(raw.receive().is_none());
+        }
+        drop(raw);
+        server.says_something_of("a client's greeting");
+        server.says("waiting for a client");
+    }
+    assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
+}
+
+#[test]
+fn the_function_says_what_it_is() {
+    let folder = Folder::new("vfu-function");
+    let server = Server::start(&folder, None);
+    let mut raw = Raw::greeted(&server.socket);
+    let info = DeviceInfo { argsz: 16.into(), ..DeviceInfo::default() };
+    let info = raw.call(command::DEVICE_INFO, &[info.as_bytes()], &[]).expect("an answer");
+    let info = DeviceInfo::read_from_bytes(&info).expect("its length");
+    assert_eq!((info.flags.get(), info.regions.get(), info.irqs.get()), (3, 9, 5));
+    let sizes: Vec<u64> = (0..9)
+        .map(|index: u32| {
+            let info =
+                RegionInfo { argsz: 32.into(), index: index.into(), ..RegionInfo::default() };
+            let info = raw.call(command::REGION_INFO, &[info.as_bytes()], &[]).expect("an answer");
+            RegionInfo::read_from_bytes(&info).expect("its length").size.get()
+        })
+        .collect();
+    assert_eq!(sizes, [0x4000, 0, 0, 0, 0x1000, 0, 0, 0x1000, 0]);
+    // With room for it, the area that may be mapped, and its file.
+    let info = RegionInfo { argsz: 4096.into(), ..RegionInfo::default() };
+    let id = raw.send(command::REGION_INFO, &[info.as_bytes()], &[]);
+    let answer = raw.reply(id).expect("an answer");
+    let (info, rest) = RegionInfo::read_from_prefix(&answer.payload).expect("its length");
+    let (sparse, rest) = SparseMmap::read_from_prefix(rest).expect("its length");
+    let area = SparseArea::read_from_bytes(rest).expect("its length");
+    assert_eq!((info.argsz.get(), info.capabilities.get(), sparse.areas.get()), (64, 32, 1));
+    assert_eq!((area.offset.get(), area.size.get()), (0x1000, 0x1000));
+    // A word written there is a doorbell; the page before it is nobody's.
+    let window = std::fs::File::from(answer.fd.expect("a file"));
+    window.write_all_at(&7_u32.to_le_bytes(), 0x1008).expect("the window");
+    window.write_all_at(&7_u32.to_le_bytes(), 0x14).expect("the window");
+    assert_eq!((raw.read32(0x1008), raw.read32(0x14)), (7, 0));
+    assert!(window.set_len(0).is_err(), "the window is sealed");
+    let irqs: Vec<_> = (0..5)
+        .map(|index: u32| {
+            let info = IrqInfo { argsz: 16.into(), index: index.into(), ..IrqInfo::default() };
+            let info = raw.call(command::IRQ_INFO, &[info.as_bytes()], &[]).expect("an answer");
+            let info = IrqInfo::read_from_bytes(&info).expect("its length");
+            (info.flags.get(), info.count.get())
+        })
+        .collect();
+    assert_eq!(irqs, [(7, 1), (0, 0), (1, 64), (0, 0), (0, 0)]);
+    let id = raw.read(region::CONFIG, 0, 12).expect("the configuration space");
+    assert_eq!(id[9..12], [2, 8, 1], "NVM Express, non-volatile memory, mass storage");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let folder = Folder::new("vfu-refusals");
+    let server = Server::start(&folder, None);
+    let mut raw = Raw::greeted(&server.socket);
+    for (region, at, bytes) in
+        [(0, 0x4000, 1), (0, u64::MAX, 4), (1, 0, 1), (9, 0, 0), (7, 4095, 2)]
+    {
+        assert_eq!(raw.read(region, at, bytes), Err(errno::EINVAL), "{region} {at:#x} {bytes}");
+        let data = vec![0; bytes as usize];
+        assert_eq!(raw.write(region, at, &data), Err(errno::EINVAL), "{region} {at:#x} {bytes}");
+    }
+    // Far longer than a message may be: refused before any room is made.
+    let access = crate::vfio_user::raw::access(0, 0, u32::MAX);
+    let refused = raw.call(command::REGION_READ, &[access.as_bytes()], &[]);
+    assert_eq!(refused, Err(errno::EINVAL));
+    for command in [0, command::REGION_IO_FDS, command::DMA_READ, 15, 16, 99, u16::MAX] {
+        assert_eq!(raw.call(command, &[&[0; 32]], &[]), Err(errno::ENOTSUP), "command {command}");
+    }
+    let (counter, pipe) = (eventfd(0), UnixStream::pair().expect("sockets").0);
+    assert_eq!(raw.irqs(irq::MSIX, SIGNAL, 0, 1, &[pipe.as_fd()]), Err(errno::EINVAL));
+    assert_eq!(raw.irqs(irq::MSIX, SIGNAL, 0, 2, &[counter.as_fd()]), Err(errno::EINVAL));
+    assert_eq!(raw.irqs(irq::MSIX, SIGNAL, 64, 1, &[counter.as_fd()]), Err(errno::EINVAL));
+    assert_eq!(raw.irqs(irq::MSIX, 1 | 8, 0, 1, &[]), Err(errno::ENOTSUP));
+    assert_eq!(raw.irqs(9, SIGNAL, 0, 1, &[counter.as_fd()]), Err(errno::EINVAL));
+    assert_eq!(raw.irqs(irq::MSI, 1 | 32, 0, 0, &[]), Ok(()), "all of none are off");
+    assert_eq!(raw.irqs(irq::MSIX, SIGNAL, 3, 1, &[counter.as_fd()]), Ok(()));
+}
+
+#[test]
+fn interrupts_come_by_any_vector_and_by_the_pin() {
+    let folder = Folder::new("vfu-interrupts");
+    let server = Server::start(&folder, None);
+    let mut raw = Raw::greeted(&server.socket);
+    let pages = with_memory(&mut raw);
+    let (third, pin) = (eventfd(0), eventfd(0));
+    raw.irqs(irq::MSIX, SIGNAL, 3, 1, &[third.as_fd()]).expect("a vector");
+    let (mut admin, _) = enable(&mut raw, &pages, BASE, BASE + PAGE);
+    let queues = (BASE + 2 * PAGE, BASE + 3 * PAGE);
+    let mut io = create_pair(&mut raw, &pages, &mut admin, queues, Some(3));
+    let flush = io::flush(CommandId(5), Nsid(1));
+    for _ in 0..5 {
+        assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+        // The interrupt follows the entry: it may come a moment later than that is seen.
+        while count(&third) == 0 {}
+    }
+    // Without MSI-X, the pin; it waits to be unmasked, and does not speak when it is disabled.
+    raw.irqs(irq::MSIX, 1 | 32, 0, 0, &[]).expect("vectors off");
+    raw.irqs(irq::INTX, SIGNAL, 0, 1, &[pin.as_fd()]).expect("a pin");
+    assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+    while count(&pin) == 0 {}
+    assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+    // Two messages later, the device has been there and gone.
+    raw.read32(0);
+    raw.bus_master(true);
+    assert_eq!(count(&pin), 0, "masked");
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    while count(&pin) == 0 {}
+    let disable = 0x0406_u16;
+    raw.write(region::CONFIG, 4, &disable.to_le_bytes()).expect("INTx disabled");
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    assert_eq!(count(&pin), 0, "disabled");
+    raw.bus_master(true);
+    while count(&pin) == 0 {}
+    // The controller's own mask (NVMe base 2.0, 3.1.3.3 and 3.1.3.4), which a reset clears.
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    raw.write32(INTMS, 1);
+    assert_eq!((raw.read32(INTMS), raw.read32(INTMC)), (1, 1));
+    assert!(perform(&mut raw, &pages, &mut io, &flush).is_ok());
+    raw.bus_master(true);
+    assert_eq!(count(&pin), 0, "masked by INTMS");
+    raw.write32(INTMC, 1);
+    while count(&pin) == 0 {}
+    assert_eq!((raw.read32(INTMS), raw.read32(INTMC)), (0, 0));
+    // A client may trigger its own.
+    raw.irqs(irq::INTX, 1 | 16, 0, 1, &[]).expect("unmasked");
+    raw.irqs(irq::INTX, 1 | 32, 0, 1, &[]).expect("triggered");
+    while count(&pin) == 0 {}
+}
+
+#[test]
+fn a_counter_without_room_holds_nobody_up_for_good() {
+    let folder = Folder::new("vfu-counter");
+    let mut server = Server::start(&folder, None);
+    let mut raw = Raw::greeted(&server.socket);
+    let pages = with_memory(&mut raw);
+    let full = eventfd(0);
+    raw.irqs(irq::MSIX, SIGNAL, 0, 1, &[full.as_fd()]).expect("a vector");
+    let file = std::fs::File::from(full.try_clone().expect("a descriptor"));
+    std::io::Write::write_all(&mut &file, &(u64::MAX - 1).to_ne_bytes()).expect("it is empty");
+    let_wait(&full);
+    let (mut admin, _) = enable(&mut raw, &pages, BASE, BASE + PAGE);
+    let sqe = identify(CommandId(1), Nsid(0), cns::CONTROLLER, data(BASE + 4 * PAGE, 0));
+    submit(&mut raw, &pages, &mut admin, &sqe);
+    while completion(&pages, &mut admin).is_none() {}
+    // The device now waits for room, and is freed for the next order.
+    raw.reset();
+    drop(raw);
+    server.has_said_that_it_waits();
+    let mut raw = Raw::greeted(&server.socket);
+    let pages = with_memory(&mut raw);
+    let (mut admin, _) = enable(&mut raw, &pages, BASE, BASE + PAGE);
+    assert!(perform(&mut raw, &pages, &mut admin, &sqe).is_ok());
+}
+
+#[test]
+fn whoever_comes_second_is_turned_away_and_may_come_again() {
+    let folder = Folder::new("vfu-second");
+    let mut server = Server::start(&folder, None);
+    let mut first = Raw::greeted(&server.socket);
+    first.read32(0);
+    let mut second = Raw::connect(&server.socket);
+    assert!(second.receive().is_none(), "the connection is closed");
+    first.read32(0);
+    drop(first);
+    server.has_said_that_it_waits();
+    Raw::greeted(&server.socket).read32(0);
+}
+
+#[test]
+fn a_client_that_stops_in_the_middle_of_a_message_is_let_go() {
+    let folder = Folder::new("vfu-half");
+    let mut server = Server::start(&folder, None);
+    let raw = Raw::greeted(&server.socket);
+    server.says("a client has connected");
+    std::io::Write::write_all(&mut &raw.socket, &[1, 0, 9, 0, 32]).expect("five bytes");
+    server.says_something_of("keeps us waiting for a message, or the rest of one");
+    server.says("waiting for a client");
+    // And one that claims more than a message may have.
+    let raw = Raw::greeted(&server.socket);
+    server.says("a client has connected");
+    let header = wire::vfio_user::Header::command(1, 9, 1 << 30);
+    std::io::Write::write_all(&mut &raw.socket, header.as_bytes()).expect("a header");
+    server.says_something_of("a message of 1073741840 bytes");
+    server.says("waiting for a client");
+    assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
+}
+
+#[test]
+fn every_socket_has_an_ssd_of_its_own() {
+    let folder = Folder::new("vfu-several");
+    let mut command = doorbell(&folder, &["serve", "live", "--vfio-user", "a", "--vfio-user", "b"]);
+    command.args(SETS).args(["--set", "medium.file=image"]).stdout(Stdio::null());
+    let mut child = command.spawn().expect("the server starts");
+    let job = folder.file(
+        "job.fio",
+        "[w]\nrw=randwrite\nbs=4k\niodepth=16\nsize=1m\nverify=crc32c\nnumber_ios=512\n",
+    );
+    let job = job.display().to_string();
+    while !(folder.path("a").exists() && folder.path("b").exists()) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let run = |socket: &str| {
+        let mut command =
+            doorbell(&folder, &["run", &job, "--world", "live", "--vfio-user", socket]);
+        command.args(SETS).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let (a, b) = (run("a").expect("a client"), run("b").expect("a client"));
+    for client in [a, b] {
+        let output = client.wait_with_output().expect("its end");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""));
+    }
+    assert!(folder.path("image").exists() && folder.path("image.2").exists());
+    child.kill().expect("the server lives");
+    child.wait().expect("it has ended");
+}
+
+#[test]
+fn one_socket_is_for_one_server() {
+    let folder = Folder::new("vfu-busy");
+    let _server = Server::start(&folder, None);
+    let second = said(&mut doorbell(&folder, &["serve", "live", "--vfio-user", "socket"]));
+    assert_eq!(second.code, Some(1));
+    assert_eq!(second.err, "doorbell: socket: binding: another server listens here\n");
+    let nobody = said(&mut doorbell(
+        &folder,
+        &["run", "x.fio", "--world", "live", "--vfio-user", "nowhere"],
+    ));
+    assert_eq!(nobody.code, Some(1));
+}
+
+/// Idle, a server uses next to nothing: while nobody is there it sleeps, and with a client that does
+/// nothing it looks at its doorbells now and then.
+#[test]
+fn an_idle_server_does_not_spin() {
+    let folder = Folder::new("vfu-idle");
+    let server = Server::start(&folder, None);
+    let idles = |ticks: u64| {
+        (0..50).any(|_| {
+            let before = server.ticks();
+            std::thread::sleep(Duration::from_millis(1000));
+            server.ticks() - before <= ticks
+        })
+    };
+    assert!(idles(1), "it spins though nobody is there");
+    let mut raw = Raw::greeted(&server.socket);
+    let pages = with_memory(&mut raw);
+    enable(&mut raw, &pages, BASE, BASE + PAGE);
+    // It looks, spins and yields for some tenths of a second, longer where others want the processor.
+    assert!(idles(20), "it spins for as long as nothing happens");
+}

@@ -1,0 +1,130 @@
+//! Our driver on our device, in two processes, under verified load.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bus::live::LiveHost;
+use bus::vfio_user::Sharing;
+use plan::Plan;
+use runtime::{Log, Rt, STD_CLOCK};
+use world::interfaces::{Interface, Nvme};
+
+use crate::common::{Folder, Said, doorbell, said};
+use crate::vfio_user::asked;
+use crate::vfio_user::serving::{SETS, Server};
+
+/// Reads and writes of 512 B to 1 MiB, 128 at once, so many of them.
+fn job(folder: &Folder, ios: u64) -> PathBuf {
+    let text = format!(
+        "[mixed]\nrw=randrw\nbssplit=512/20:4k/40:16k/20:128k/15:1m/5\niodepth=128\nsize=16m\n\
+         io_size=1t\nnorandommap=1\nnumber_ios={ios}\nfsync=64\nverify=crc32c\n"
+    );
+    folder.file("mixed.fio", &text)
+}
+
+fn run(folder: &Folder, job: &str, more: &[&str]) -> std::process::Command {
+    run_on(folder, "socket", job, more)
+}
+
+/// A job on the device behind this socket.
+pub fn run_on(folder: &Folder, socket: &str, job: &str, more: &[&str]) -> std::process::Command {
+    let mut command = doorbell(folder, &["run", job, "--world", "live", "--vfio-user", socket]);
+    command.args(SETS).args(more);
+    command
+}
+
+fn assert_clean(said: &Said) {
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    let verified = said.out.lines().find_map(|line| line.strip_suffix(" blocks verified"));
+    let verified = verified.and_then(|line| line.strip_prefix("mixed: ")).expect("verified blocks");
+    assert!(verified.parse::<u64>().expect("a number") > 100, "only {verified} blocks verified");
+}
+
+/// A driver on this thread on the device behind a socket, until `body` is done.
+pub fn driven<T>(
+    plan: &Plan,
+    socket: &std::path::Path,
+    sharing: Sharing,
+    body: impl AsyncFnOnce(Rt, <Nvme as Interface>::Driver<LiveHost>) -> T,
+) -> T {
+    let bytes = usize::try_from(plan.host.memory_bytes).expect("it fits");
+    let connection = bus::vfio_user::connect(socket, bytes, plan.host.memory_base, sharing);
+    let connection = connection.unwrap_or_else(|error| panic!("{error}"));
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let host = connection.host(&rt);
+    let result = rt.block_on(async {
+        let driver = Nvme::connect(vec![host], plan).await.expect("the device is there");
+        body(rt.clone(), driver).await
+    });
+    rt.drop_tasks();
+    result
+}
+
+#[test]
+fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
+    let folder = Folder::new("vfu-work");
+    let job = job(&folder, asked("DOORBELL_IOS", 1_000)).display().to_string();
+    let image = folder.path("image");
+    let interrupts = ["--set", "host.completion=interrupt"];
+    let queues = ["--set", "host.queues=4"];
+    for (image, more) in [
+        (None, &[][..]),
+        (None, &interrupts[..]),
+        (Some(image.as_path()), &["--resets", "5"][..]),
+        (None, &queues[..]),
+    ] {
+        let mut server = Server::start(&folder, image);
+        assert_clean(&said(&mut run(&folder, &job, more)));
+        server.says("a client has connected");
+        server.says("the client has gone");
+        server.says("waiting for a client");
+        // The next finds the device as any host does.
+        assert_clean(&said(&mut run(&folder, &job, &[])));
+        assert!(server.lives());
+    }
+}
+
+#[test]
+fn a_driver_whose_memory_is_not_shared_reads_what_it_has_written() {
+    use host::BlockDevice;
+    use world::interfaces::Driver;
+    let folder = Folder::new("vfu-unshared");
+    let server = Server::start(&folder, None);
+    let sets = [("medium.block", "512 B"), ("host.memory", "64 MiB")];
+    let plan = crate::common::plan("live", &sets);
+    driven(&plan, &server.socket, Sharing::Messages, async |_, driver| {
+        let disk = driver.disk(0);
+        for (round, bytes) in [512, 4096, 8192, 65536, 131072].into_iter().enumerate() {
+            let pattern: Vec<u8> = (0..bytes).map(|n| (n * 3 + round) as u8).collect();
+            let buffer = disk.buffer(bytes).expect("memory");
+            buffer.copy_in(0, &pattern);
+            let (buffer, done) = disk.write(wire::Lba(100), buffer, false).await;
+            done.expect("written");
+            buffer.zero();
+            let (buffer, done) = disk.read(wire::Lba(100), buffer).await;
+            done.expect("read");
+            let mut back = vec![0; bytes];
+            buffer.copy_out(0, &mut back);
+            assert!(back == pattern, "{bytes} bytes");
+        }
+        driver.stop().await.expect("an orderly end");
+    });
+}
+
+#[test]
+fn a_driver_whose_server_is_killed_says_so_and_ends() {
+    let folder = Folder::new("vfu-killed");
+    let job = job(&folder, 1_000_000_000).display().to_string();
+    let mut server = Server::start(&folder, None);
+    let mut command = run(&folder, &job, &[]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    server.says("a client has connected");
+    std::thread::sleep(Duration::from_millis(500));
+    server.kill();
+    let output = running.wait_with_output().expect("the host ends");
+    assert_eq!(output.status.code(), Some(1));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("gone"), "{err}");
+    assert!(!err.contains("verify"), "nothing was wrong with the data: {err}");
+}

@@ -1,0 +1,87 @@
+//! The desk between clients and the engine's thread: orders, which are rare.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, PoisonError};
+
+use bus::live::{Client as Peer, Shared};
+use host::fastpath::{Handle, Latency};
+use wire::BusAddr;
+
+use super::client::Error;
+use functions::Named;
+
+/// What the engine has made for a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    /// Its number at the engine.
+    pub number: u32,
+    /// Its ring.
+    pub ring: BusAddr,
+    /// Its DMA buffer.
+    pub at: BusAddr,
+    pub bytes: u64,
+    pub handle: Handle,
+}
+
+/// What is asked of the engine beside requests.
+pub(super) enum Order {
+    Open { bytes: u64, function: Option<Named>, tell: SyncSender<Result<Lane, Error>> },
+    Close { number: u32, tell: SyncSender<()> },
+    Admit { shared: Shared, peer: Peer },
+    Ordinary { lba: u64, bytes: Vec<u8>, write: bool, tell: SyncSender<Result<Vec<u8>, Error>> },
+    Latency { tell: SyncSender<Latency> },
+}
+
+/// Orders for the engine, and whether it is there to take them.
+#[derive(Default)]
+pub(super) struct Desk {
+    orders: Mutex<VecDeque<Order>>,
+    put: AtomicU32,
+    stopped: AtomicBool,
+    gone: AtomicBool,
+}
+
+impl Desk {
+    /// Puts an order down.
+    pub fn put(&self, order: Order) -> Result<(), Error> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_gone() {
+            return Err(Error::Gone);
+        }
+        orders.push_back(order);
+        self.put.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// How many orders there were.
+    pub fn count(&self) -> u32 {
+        self.put.load(Ordering::Acquire)
+    }
+
+    pub fn take(&self) -> Option<Order> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The engine is to end.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// The engine has ended: no order is taken any more, and those that lie here are dropped, which their
+    /// owners see.
+    pub fn leave(&self) {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gone.store(true, Ordering::Release);
+        orders.clear();
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,297 @@
+//! The engine's thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::task::Poll;
+
+use bus::live::{self, LiveHost};
+use bus::{Buffer, HostPort, Memory};
+use host::BlockDevice;
+use host::fastpath::{Engine, Options, Serving, ring};
+use host::nvme::{Controller, Queue};
+use runtime::{Log, Rt, STD_CLOCK, Span};
+use wire::{BusAddr, Lba};
+
+use super::Bus;
+use super::client::{Error, STAGING_BYTES, registers};
+use super::desk::{Desk, Lane, Order};
+use functions::{self, Named};
+use plan::{Fastpath, Plan};
+use world::device::{Clock, Device, Kept};
+use world::interfaces::{FASTPATH, controller_options, engine_options};
+use world::{RunError, until};
+
+/// DMA buffers are whole blocks of the largest size that requests have, bytes.
+const BUFFER_GRAIN: u64 = 8192;
+/// Memory of other processes lies on the bus from here on, each at the next multiple: never twice at one
+/// place, so that what still has an old address finds nothing there.
+const PEERS_AT: u64 = 1 << 44;
+/// The longest memory of another process, bytes.
+const PEER_BYTES_MAX: u64 = 1 << 36;
+/// How often another process is looked after.
+const PEER_LOOK: Span = Span::ms(2);
+
+/// A drive on a thread of its own.
+pub(super) fn drive(
+    plan: &Plan,
+    shared: &Bus,
+    stop: &AtomicBool,
+    tell: &SyncSender<Result<(), RunError>>,
+) {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    match start_drive(&rt, plan, shared) {
+        Ok(device) => {
+            let _ = tell.send(Ok(()));
+            rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
+            let _ = device.switch_off().save(plan);
+        }
+        Err(error) => {
+            let _ = tell.send(Err(error));
+        }
+    }
+}
+
+fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
+    let mut kept = Kept::new(plan)?;
+    kept.keep_journal(plan)?;
+    Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
+}
+
+/// What the engine's thread is made of.
+pub(super) struct Setup {
+    pub plan: Plan,
+    pub shared: Bus,
+    /// The process of the drive.
+    pub far: Option<live::Client>,
+    /// The drive shares the thread.
+    pub with_drive: bool,
+    /// The first block of areas.
+    pub from: u64,
+    pub desk: Arc<Desk>,
+    pub tell: SyncSender<Result<u32, RunError>>,
+}
+
+/// Tells all clients when the thread ends, however it does.
+struct Leaving(Arc<Desk>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+pub(super) fn run(setup: Setup) {
+    let _leaving = Leaving(setup.desk.clone());
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let device = match setup.with_drive.then(|| start_drive(&rt, &setup.plan, &setup.shared)) {
+        Some(Err(error)) => {
+            let _ = setup.tell.send(Err(error));
+            return;
+        }
+        Some(Ok(device)) => Some(device),
+        None => None,
+    };
+    let plan = setup.plan.clone();
+    rt.block_on(serve(&rt, setup));
+    match device {
+        Some(device) => drop(device.switch_off().save(&plan)),
+        None => rt.drop_tasks(),
+    }
+}
+
+/// What the engine has for its clients.
+struct Office {
+    rt: Rt,
+    shared: Bus,
+    host: LiveHost,
+    engine: Engine<LiveHost>,
+    /// The ordinary driver's.
+    queue: Rc<Queue<LiveHost>>,
+    lanes: RefCell<BTreeMap<u32, Local>>,
+    next: Cell<u32>,
+    next_peer: Cell<u64>,
+    desk: Arc<Desk>,
+    /// What blocks pass unless a client brings a function, as the plan says it.
+    function: String,
+}
+
+/// A client in this process: its ring is served from a page, and its buffer is the drive's until it is
+/// let go.
+struct Local {
+    serving: Serving<LiveHost>,
+    _page: Buffer,
+    _buffer: Buffer,
+}
+
+/// A started controller, the engine on it, and a queue of the ordinary driver's.
+type Started = (Controller<LiveHost>, Engine<LiveHost>, Rc<Queue<LiveHost>>);
+
+async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunError> {
+    let options = Options { from: Lba(from), ..engine_options(plan) };
+    let wanted = controller_options(plan, options.engines + 1);
+    let controller = Controller::start(host.clone(), wanted).await.map_err(RunError::of)?;
+    let engine = Engine::start(std::slice::from_ref(host), &controller, options).await;
+    let queue = controller.queue(options.queue).await.map_err(RunError::of)?;
+    Ok((controller, engine.map_err(RunError::of)?, queue))
+}
+
+async fn serve(rt: &Rt, setup: Setup) {
+    let Setup { plan, shared, far, from, desk, tell, .. } = setup;
+    let host = shared.host(rt);
+    let (controller, engine, queue) = match start(&host, &plan, from).await {
+        Ok(started) => started,
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let _ = tell.send(Ok(engine.geometry().block_bytes));
+    if let Some(mut far) = far {
+        let (rt, host) = (rt.clone(), host.clone());
+        rt.clone().spawn(async move {
+            until(&rt, || far.is_gone()).await;
+            host.mark_gone();
+        });
+    }
+    let office = Rc::new(Office {
+        rt: rt.clone(),
+        shared,
+        host,
+        engine: engine.clone(),
+        queue,
+        lanes: RefCell::default(),
+        next: Cell::new(1),
+        next_peer: Cell::new(PEERS_AT),
+        desk: desk.clone(),
+        function: plan.section().map_or("none", |f: &Fastpath| &f.function).into(),
+    });
+    let mut seen = 0;
+    while !desk.is_stopped() {
+        look(rt, &desk, seen).await;
+        seen = desk.count();
+        while let Some(order) = desk.take() {
+            office.carry_out(order);
+        }
+    }
+    // Nobody's request is taken any more; what the drive has ends with it.
+    let _ = controller.shutdown().await;
+    engine.stop();
+}
+
+/// Waits for an order, or for the end.
+async fn look(rt: &Rt, desk: &Desk, seen: u32) {
+    poll_fn(|cx| {
+        if desk.count() != seen || desk.is_stopped() {
+            rt.progress();
+            return Poll::Ready(());
+        }
+        rt.poll_again(cx, true);
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Office {
+    fn function(&self) -> Option<Named> {
+        functions::named(&self.function).expect("checked with the plan")
+    }
+
+    fn carry_out(self: &Rc<Self>, order: Order) {
+        let office = self.clone();
+        match order {
+            Order::Open { bytes, function, tell } => drop(tell.send(self.open(bytes, function))),
+            Order::Latency { tell } => drop(tell.send(self.engine.latency())),
+            Order::Close { number, tell } => {
+                let Some(lane) = self.lanes.borrow_mut().remove(&number) else { return };
+                self.rt.spawn(async move {
+                    lane.serving.end().await;
+                    let _ = tell.send(());
+                });
+            }
+            Order::Ordinary { lba, bytes, write, tell } => {
+                self.rt.spawn(async move {
+                    let _ = tell.send(office.ordinary(lba, bytes, write).await);
+                });
+            }
+            Order::Admit { shared, peer } => {
+                self.rt.spawn(async move { office.admit(shared, peer).await });
+            }
+        }
+    }
+
+    /// A ring and a DMA buffer in the engine's own memory, and an area.
+    fn open(&self, bytes: u64, function: Option<Named>) -> Result<Lane, Error> {
+        let block = u64::from(self.engine.geometry().block_bytes);
+        let length =
+            bytes.checked_next_multiple_of(BUFFER_GRAIN).and_then(|n| usize::try_from(n).ok());
+        let length = length.filter(|length| *length > 0).ok_or(Error::Length(bytes))?;
+        let arena = self.host.arena();
+        let page = arena.buffer(ring::BYTES).map_err(Error::Memory)?;
+        let all = length.checked_add(STAGING_BYTES as usize).ok_or(Error::Length(bytes))?;
+        let buffer = arena.buffer(all).map_err(Error::Memory)?;
+        page.zero();
+        let (ring, at, length) = (page.at(), buffer.at(), length as u64);
+        let serving = self.engine.serve(arena.memory(), ring).expect("a page of the arena");
+        let opened = serving.open(bytes.div_ceil(block), at, length + STAGING_BYTES);
+        let (handle, _) = opened.map_err(Error::Open)?;
+        if let Some(function) = function.or_else(|| self.function()) {
+            serving.pass_through(handle, functions::shared(function)).map_err(Error::Open)?;
+        }
+        let number = self.next.get();
+        self.next.set(number.wrapping_add(1));
+        self.lanes.borrow_mut().insert(number, Local { serving, _page: page, _buffer: buffer });
+        Ok(Lane { number, ring, at, bytes: length, handle })
+    }
+
+    async fn ordinary(&self, lba: u64, mut bytes: Vec<u8>, write: bool) -> Result<Vec<u8>, Error> {
+        let buffer = self.queue.buffer(bytes.len()).map_err(Error::Memory)?;
+        if write {
+            buffer.copy_in(0, &bytes);
+            self.queue.write(Lba(lba), buffer, false).await.1.map_err(Error::Driver)?;
+        } else {
+            let (buffer, result) = self.queue.read(Lba(lba), buffer).await;
+            result.map_err(Error::Driver)?;
+            buffer.copy_out(0, &mut bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Another process: its memory is mapped where this engine says, and it has one area until it dies.
+    async fn admit(&self, shared: Bus, mut peer: live::Client) {
+        let bytes = shared.host_memory.bytes() as u64;
+        let (page, block) = (ring::BYTES as u64, u64::from(self.engine.geometry().block_bytes));
+        let Some(area) = bytes.checked_sub(page + STAGING_BYTES) else { return };
+        if area < block || bytes > PEER_BYTES_MAX {
+            return;
+        }
+        let base = BusAddr(self.next_peer.get());
+        self.next_peer.set(base.0 + PEER_BYTES_MAX);
+        let memory: Memory = shared.host_memory.at_base(base);
+        self.shared.also(&memory);
+        let serving = self.engine.serve(&memory, base).expect("a page at its beginning");
+        let opened = serving.open(area / block, BusAddr(base.0 + page), bytes - page);
+        let through = |handle| {
+            self.function()
+                .is_none_or(|f| serving.pass_through(handle, functions::shared(f)).is_ok())
+        };
+        if let Ok((handle, _)) = opened
+            && through(handle)
+        {
+            let number = u32::from(handle.generation) << 16 | u32::from(handle.fp_id);
+            shared.store(registers::HANDLE, number);
+            shared.store(registers::BLOCK_BYTES, block as u32);
+            if peer.welcome().is_ok() {
+                while !peer.is_gone() && !self.desk.is_stopped() {
+                    self.rt.sleep(PEER_LOOK).await;
+                }
+            }
+        }
+        serving.end().await;
+        self.shared.no_longer(&memory);
+    }
+}

@@ -1,0 +1,334 @@
+//! Functions that come with doorbell: a seal, encryption, a filter. A plan's key `fastpath.function` and
+//! [`named`] have words for them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use aes::cipher::KeyInit;
+use aes::{Aes128, Aes256};
+use host::fastpath::{Function, Refused, Shared};
+use xts_mode::{Xts128, get_tweak_default};
+
+/// What seals and data units of XTS are of, bytes: the smallest block, so that what was written with one
+/// block size is read with another.
+const UNIT: usize = 512;
+
+/// A function that a thread may be given.
+pub type Named = Box<dyn Function + Send>;
+
+/// A word that names no function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchFunction(String);
+
+/// What may be asked for.
+pub const EXPECTED: &str = "none, crc32c, aes-xts:KEY (of 64 or 128 hexadecimal digits, the halves \
+    different) or filter:RECORD:AT:LEAST:MOST (bytes of a record; where in it a number of 8 bytes lies, \
+    the lowest last; and which numbers pass)";
+
+impl fmt::Display for NoSuchFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no function: expected {EXPECTED}", self.0)
+    }
+}
+
+impl std::error::Error for NoSuchFunction {}
+
+impl NoSuchFunction {
+    /// What was asked for, without what followed its first colon.
+    pub fn word(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The function of this word; none for `none`.
+///
+/// # Errors
+/// There is no such word.
+pub fn named(word: &str) -> Result<Option<Named>, NoSuchFunction> {
+    let (name, rest) = word.split_once(':').unwrap_or((word, ""));
+    let function: Option<Named> = match (name, rest) {
+        ("none", "") => return Ok(None),
+        ("crc32c", "") => Some(Box::new(Seal::default())),
+        ("aes-xts", key) => {
+            bytes(key).and_then(|key| AesXts::new(&key)).map(|xts| Box::new(xts) as Named)
+        }
+        ("filter", numbers) => {
+            let numbers: Option<Vec<u64>> = numbers.split(':').map(|n| n.parse().ok()).collect();
+            let filter = match numbers.as_deref() {
+                Some(&[record, at, least, most]) => Filter::new(record, at, least..=most),
+                _ => None,
+            };
+            filter.map(|filter| Box::new(filter) as Named)
+        }
+        _ => None,
+    };
+    // A word may hold a key: what is said of it is its name.
+    function.map(Some).ok_or_else(|| NoSuchFunction(name.into()))
+}
+
+/// For the tasks of a thread.
+pub fn shared(function: Named) -> Shared {
+    Rc::new(RefCell::new(function))
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    if !hex.is_ascii() || !hex.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect()
+}
+
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of what was written, kept in the host's memory: what the
+/// drive gives back must have it. So a drive that answers well and gives other data is found out.
+///
+/// What was not written through this function passes. While a write is under way, and after one of which
+/// it is not known what the drive has, what lies there passes too. A read that begins before a write of the
+/// same place ends, and ends after it, may be refused though nothing is wrong: it has the older data.
+#[derive(Default)]
+pub struct Seal(BTreeMap<u64, Sealed>);
+
+struct Sealed {
+    sum: Option<u32>,
+    /// Writes under way.
+    open: u32,
+    /// More than one write was under way at a time: which came last is not known.
+    raced: bool,
+}
+
+fn units(place: u64, bytes: usize) -> impl Iterator<Item = u64> {
+    let first = place / UNIT as u64;
+    first..first + bytes as u64 / UNIT as u64
+}
+
+impl Function for Seal {
+    fn outward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        for (unit, data) in units(place, block.len()).zip(block.chunks_exact(UNIT)) {
+            let sum = Some(crc32c::crc32c(data));
+            let entry = self.0.entry(unit).or_insert(Sealed { sum: None, open: 0, raced: false });
+            entry.raced |= entry.open > 0;
+            (entry.sum, entry.open) = (sum, entry.open + 1);
+        }
+        Ok(())
+    }
+
+    fn inward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        let broken = units(place, block.len()).zip(block.chunks_exact(UNIT)).any(|(unit, data)| {
+            let sealed = self.0.get(&unit).filter(|sealed| sealed.open == 0);
+            sealed.is_some_and(|sealed| sealed.sum.is_some_and(|sum| sum != crc32c::crc32c(data)))
+        });
+        if broken { Err(Refused) } else { Ok(()) }
+    }
+
+    fn written(&mut self, place: u64, bytes: usize, good: bool) {
+        for unit in units(place, bytes) {
+            let Some(sealed) = self.0.get_mut(&unit) else { continue };
+            sealed.raced |= !good;
+            sealed.open = sealed.open.saturating_sub(1);
+            if sealed.open == 0 && std::mem::take(&mut sealed.raced) {
+                sealed.sum = None;
+            }
+        }
+    }
+}
+
+/// XTS-AES (IEEE Std 1619): what lies on the drive is encrypted. Data units are of 512 bytes, and their
+/// numbers count from the beginning of the drive.
+pub enum AesXts {
+    /// With two keys of 128 bits.
+    Aes128(Box<Xts128<Aes128>>),
+    /// With two keys of 256 bits.
+    Aes256(Box<Xts128<Aes256>>),
+}
+
+impl AesXts {
+    /// With a key of 32 or 64 bytes: one for the data, and one, which must be another, for the tweaks. None
+    /// if it is neither.
+    pub fn new(key: &[u8]) -> Option<AesXts> {
+        let (data, tweak) = key.split_at(key.len() / 2);
+        if data == tweak {
+            return None;
+        }
+        match key.len() {
+            32 => Some(AesXts::Aes128(Box::new(Xts128::new(
+                Aes128::new_from_slice(data).ok()?,
+                Aes128::new_from_slice(tweak).ok()?,
+            )))),
+            64 => Some(AesXts::Aes256(Box::new(Xts128::new(
+                Aes256::new_from_slice(data).ok()?,
+                Aes256::new_from_slice(tweak).ok()?,
+            )))),
+            _ => None,
+        }
+    }
+}
+
+impl Function for AesXts {
+    fn outward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        let first = u128::from(place / UNIT as u64);
+        match self {
+            AesXts::Aes128(xts) => xts.encrypt_area(block, UNIT, first, get_tweak_default),
+            AesXts::Aes256(xts) => xts.encrypt_area(block, UNIT, first, get_tweak_default),
+        }
+        Ok(())
+    }
+
+    fn inward(&mut self, place: u64, block: &mut [u8]) -> Result<(), Refused> {
+        let first = u128::from(place / UNIT as u64);
+        match self {
+            AesXts::Aes128(xts) => xts.decrypt_area(block, UNIT, first, get_tweak_default),
+            AesXts::Aes256(xts) => xts.decrypt_area(block, UNIT, first, get_tweak_default),
+        }
+        Ok(())
+    }
+}
+
+/// Lets records through by a number that they hold; others are zeros when they arrive. Writes pass.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    record: usize,
+    at: usize,
+    passes: RangeInclusive<u64>,
+}
+
+impl Filter {
+    /// Records of `record` bytes, a power of two from 8 to 512, whose number is that of 8 bytes at `at`,
+    /// the lowest last. None if that lies outside of a record.
+    pub fn new(record: u64, at: u64, passes: RangeInclusive<u64>) -> Option<Filter> {
+        let sense = record.is_power_of_two() && (8..=UNIT as u64).contains(&record);
+        let fits = at.checked_add(8).is_some_and(|end| end <= record);
+        (sense && fits).then_some(Filter { record: record as usize, at: at as usize, passes })
+    }
+}
+
+impl Function for Filter {
+    fn outward(&mut self, _: u64, _: &mut [u8]) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn inward(&mut self, _: u64, block: &mut [u8]) -> Result<(), Refused> {
+        for record in block.chunks_exact_mut(self.record) {
+            let number = &record[self.at..self.at + 8];
+            let number = u64::from_be_bytes(number.try_into().expect("8 bytes"));
+            if !self.passes.contains(&number) {
+                record.fill(0);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "2718281828459045235360287471352631415926535897932384626433832795";
+
+    fn block(seed: u8) -> Vec<u8> {
+        (0..4096_u32).map(|n| ((n * 31) >> 3) as u8 ^ seed).collect()
+    }
+
+    /// IEEE Std 1619, annex B, vector 4: the bytes 0 to 255 twice, data unit 0.
+    #[test]
+    fn encryption_is_that_of_the_standard() {
+        let mut data: Vec<u8> = (0..512).map(|n| n as u8).collect();
+        let mut xts = named(&format!("aes-xts:{KEY}")).unwrap().unwrap();
+        xts.outward(0, &mut data).unwrap();
+        assert_eq!(bytes("27a7479befa1d476489f308cd4cfa6e2").unwrap(), data[..16]);
+        assert_eq!(bytes("0a282df920147beabe421ee5319d0568").unwrap(), data[496..]);
+        xts.inward(0, &mut data).unwrap();
+        assert_eq!(data, (0..512).map(|n| n as u8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_was_encrypted_in_one_size_is_decrypted_in_another_and_nowhere_else() {
+        let mut xts = named(&format!("aes-xts:{KEY}")).unwrap().unwrap();
+        let (plain, mut data) = (block(0), block(0));
+        xts.outward(8192, &mut data).unwrap();
+        assert!(data.chunks(16).zip(plain.chunks(16)).all(|(there, here)| there != here));
+        let mut elsewhere = data.clone();
+        for (n, part) in data.chunks_mut(512).enumerate() {
+            xts.inward(8192 + 512 * n as u64, part).unwrap();
+        }
+        assert_eq!(data, plain);
+        xts.inward(0, &mut elsewhere).unwrap();
+        assert_ne!(elsewhere, plain);
+    }
+
+    #[test]
+    fn a_seal_finds_one_bit() {
+        let mut seal = Seal::default();
+        let mut data = block(1);
+        assert_eq!(seal.inward(4096, &mut data), Ok(()), "never written");
+        seal.outward(4096, &mut data).unwrap();
+        let mut older = block(9);
+        assert_eq!(seal.inward(4096, &mut older), Ok(()), "the write is under way");
+        seal.written(4096, 4096, true);
+        assert_eq!(seal.inward(4096, &mut data), Ok(()));
+        for bit in [0, 4095 * 8, 17_000] {
+            let mut broken = data.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(seal.inward(4096, &mut broken), Err(Refused));
+        }
+        assert_eq!(seal.inward(4096, &mut older), Err(Refused), "the write before");
+        // Of a failed write nobody knows what the drive has.
+        seal.outward(4096, &mut older).unwrap();
+        seal.written(4096, 4096, false);
+        for mut any in [block(1), block(9), block(5)] {
+            assert_eq!(seal.inward(4096, &mut any), Ok(()));
+        }
+    }
+
+    #[test]
+    fn after_writes_at_the_same_time_either_may_be_there() {
+        let mut seal = Seal::default();
+        let (mut one, mut other) = (block(1), block(2));
+        seal.outward(0, &mut one).unwrap();
+        seal.outward(0, &mut other).unwrap();
+        seal.written(0, 4096, true);
+        seal.written(0, 4096, true);
+        assert_eq!((seal.inward(0, &mut one), seal.inward(0, &mut other)), (Ok(()), Ok(())));
+        seal.outward(0, &mut one).unwrap();
+        seal.written(0, 4096, true);
+        assert_eq!((seal.inward(0, &mut one), seal.inward(0, &mut other)), (Ok(()), Err(Refused)));
+    }
+
+    #[test]
+    fn a_filter_lets_numbers_through() {
+        let mut filter = named("filter:64:8:100:199").unwrap().unwrap();
+        let mut data = vec![0xAA; 512];
+        for (n, record) in data.chunks_mut(64).enumerate() {
+            record[8..16].copy_from_slice(&(60 * n as u64).to_be_bytes());
+        }
+        let before = data.clone();
+        filter.inward(0, &mut data).unwrap();
+        for (n, (after, before)) in data.chunks(64).zip(before.chunks(64)).enumerate() {
+            match n {
+                2 | 3 => assert_eq!(after, before),
+                _ => assert!(after.iter().all(|byte| *byte == 0), "record {n}"),
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_no_sense_are_refused_and_no_key_is_told() {
+        assert!(named("none").unwrap().is_none());
+        let same = format!("aes-xts:{}{}", &KEY[..32], &KEY[..32]);
+        for word in [
+            "",
+            "md5",
+            "crc32c:1",
+            "aes-xts",
+            "aes-xts:0g",
+            &same,
+            "filter:64:57:0:1",
+            "filter:48:0:0:1",
+        ] {
+            let error = named(word).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("expected none, crc32c"), "{word}");
+            assert!(!error.contains(&KEY[..32]), "{error}");
+        }
+    }
+}

@@ -1,5 +1,0 @@
-//! The `doorbell` command.
-
-fn main() -> std::process::ExitCode {
-    machine::cli::main()
-}

@@ -1,0 +1,214 @@
+//! What the descriptor-block paper does not have: fixed sizes against adaptive ones by the host's
+//! turnaround, a rule that gathers, subsets, and the prefetch by link. All numbers are ours alone.
+
+use runtime::Span;
+
+use super::adaptive::{Shown, kiops, of_size, places, table, without_software};
+use super::measure::Machine;
+use super::threads::{Done, Threads, run};
+use super::{Claim, Exhibit};
+use world::RunError;
+
+/// Threads of the comparison.
+const THREADS: [u32; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64];
+/// What a thread does between two requests, us.
+const TURNAROUNDS: [u64; 4] = [1, 2, 5, 10];
+/// The device's largest block.
+const LARGEST: u32 = 32;
+
+pub(super) fn exhibits(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
+    let mut exhibits = sizing(machine)?;
+    exhibits.push(subsets(machine)?);
+    exhibits.push(prefetch(machine)?);
+    Ok(exhibits)
+}
+
+fn thinking(threads: u32, us: u64) -> Threads {
+    let window = Span::ms(20);
+    Threads { think: Span::us(us), window, ..Threads::reading(threads) }
+}
+
+/// The best of the fixed sizes that so many threads can fill.
+fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), RunError> {
+    let mut sizes = vec![1, 2, 4, 8, 16, 24, LARGEST];
+    sizes.extend((1..=4).map(|groups| threads / groups));
+    sizes.retain(|size| (1..=LARGEST.min(threads)).contains(size));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut best = None::<(u32, Done)>;
+    for size in sizes {
+        let done = run(&of_size(machine, size), thinking(threads, us))?;
+        if best.is_none_or(|(_, so_far)| done.kiops > so_far.kiops) {
+            best = Some((size, done));
+        }
+    }
+    Ok(best.expect("a block of one can always be filled"))
+}
+
+/// Rows of a table by turnaround.
+type Rows = Vec<(String, Vec<String>)>;
+
+/// The two rules against the best fixed size.
+struct Grid {
+    /// kIOPS of that size, and percent of them by the paper's rule and by ours.
+    rows: [Rows; 3],
+    /// The least percent of the paper's rule where blocks are always full.
+    full: f64,
+    /// And elsewhere, and where.
+    below: (f64, String),
+    /// The least percent of ours.
+    ours: f64,
+    /// The most that ours adds to the latency of a lone thread, us.
+    added: f64,
+}
+
+impl Grid {
+    fn measure(machine: &Machine) -> Result<Grid, RunError> {
+        let gathering = machine.with("block.sizing", "gathering");
+        let none = f64::INFINITY;
+        let mut grid = Grid {
+            rows: Default::default(),
+            full: none,
+            below: (none, String::new()),
+            ours: none,
+            added: 0.0,
+        };
+        for us in TURNAROUNDS {
+            let mut cells: [Vec<String>; 3] = Default::default();
+            for threads in THREADS {
+                let (size, best) = best_fixed(machine, threads, us)?;
+                let adaptive = run(machine, thinking(threads, us))?;
+                let gathered = run(&gathering, thinking(threads, us))?;
+                let percent = |done: &Done| 100.0 * done.kiops / best.kiops;
+                cells[0].push(format!("{} ({size})", kiops(&best)));
+                cells[1].push(format!("{:.1}", percent(&adaptive)));
+                cells[2].push(format!("{:.1}", percent(&gathered)));
+                if threads >= 2 * LARGEST {
+                    grid.full = grid.full.min(percent(&adaptive));
+                } else if percent(&adaptive) < grid.below.0 {
+                    grid.below = (percent(&adaptive), format!("{threads} threads, {us} us"));
+                }
+                grid.ours = grid.ours.min(percent(&gathered));
+                if threads == 1 {
+                    grid.added = grid.added.max(gathered.us - adaptive.us);
+                }
+            }
+            for (rows, cells) in grid.rows.iter_mut().zip(cells) {
+                rows.push((format!("{us} us"), cells));
+            }
+        }
+        Ok(grid)
+    }
+}
+
+fn sizing(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
+    let grid = Grid::measure(&without_software(machine))?;
+    let [fixed, paper, ours] = &grid.rows;
+    let below = format!(
+        "the least below {} threads: {:.1}, {}; there a block takes whoever is pending, and who comes back \
+         while it is worked on",
+        2 * LARGEST,
+        grid.below.0,
+        grid.below.1
+    );
+    let notes = [
+        &below[..],
+        "goes as a block of its own. Each block is paid for, and the device idles where the turnaround is \
+         longer than the block",
+        "of the few; which thread is in which block is left to chance, and stays as it is",
+    ];
+    let claim = |what, shape: &str, holds, number, ours| {
+        Exhibit::Claim(Claim {
+            what,
+            shape: shape.into(),
+            holds,
+            number,
+            ours,
+            assumed: Vec::new(),
+        })
+    };
+    let (good, least) = ("at least 98 %", "the least, percent");
+    Ok(vec![
+        by_turnaround(
+            "The best fixed size, kIOPS (and the size), by turnaround and threads; reads of 4 KiB",
+            fixed,
+            &[],
+        ),
+        by_turnaround("The paper's adaptive sizing, percent of that", paper, &notes),
+        by_turnaround("Our gathering, percent of that", ours, &[]),
+        claim(
+            "Adaptive against the best fixed size, from twice the largest block on",
+            good,
+            grid.full >= 98.0,
+            least,
+            grid.full,
+        ),
+        claim(
+            "Gathering against the best fixed size, at every number of threads and turnaround",
+            good,
+            grid.ours >= 98.0,
+            least,
+            grid.ours,
+        ),
+        claim(
+            "Gathering at depth 1",
+            "a lone thread waits for nobody: no latency is added",
+            grid.added <= 0.0,
+            "us added",
+            grid.added,
+        ),
+    ])
+}
+
+fn by_turnaround(what: &str, rows: &[(String, Vec<String>)], notes: &[&str]) -> Exhibit {
+    let mut exhibit = table(what, "turnaround", places(&THREADS), rows);
+    if let Exhibit::Table(table) = &mut exhibit {
+        table.notes = notes.iter().map(|note| (*note).to_owned()).collect();
+    }
+    exhibit
+}
+
+/// Between the whole block and each descriptor.
+fn subsets(machine: &Machine) -> Shown {
+    let fed = without_software(machine);
+    let groups = ["1", "2", "4", "8", "16"];
+    let (mut rate, mut latency) = (Vec::new(), Vec::new());
+    for group in groups {
+        let of = of_size(&fed, 32).with("block.returned", "subsets").with("block.subset", group);
+        let done = run(&of, Threads::reading(96))?;
+        let few = run(&of, Threads::reading(32))?;
+        rate.push(kiops(&done));
+        latency.push(format!("{:.1}", few.us));
+    }
+    let whole = of_size(&fed, 32);
+    rate.push(kiops(&run(&whole, Threads::reading(96))?));
+    latency.push(format!("{:.1}", run(&whole, Threads::reading(32))?.us));
+    let mut at = places(&groups);
+    at.push("whole".into());
+    let rows = [("kIOPS, 96 threads".into(), rate), ("us, 32 threads".into(), latency)];
+    Ok(table("Blocks of 32, returned in subsets: reads of 4 KiB", "subset", at, &rows))
+}
+
+/// The paper's future enhancement. Its link decides what there is to hide.
+fn prefetch(machine: &Machine) -> Shown {
+    let fed = without_software(machine);
+    let links = ["gen1", "gen2", "gen3", "gen4"];
+    let mut rows = Vec::new();
+    for size in [4, 8, 32] {
+        for (share, ahead) in [("half", size / 2), ("all", size)] {
+            let mut cells = Vec::new();
+            for link in links {
+                let of = of_size(&fed.with("link.generation", link), size);
+                let none = run(&of, Threads::reading(3 * size))?;
+                let ahead = of.with("block.ahead", &ahead.to_string());
+                let some = run(&ahead, Threads::reading(3 * size))?;
+                let gain = 100.0 * (some.kiops / none.kiops - 1.0);
+                cells.push(format!("{:.1} -> {:.1}, {gain:+.1} %", none.kiops, some.kiops));
+            }
+            rows.push((format!("blocks of {size}, {share} ahead"), cells));
+        }
+    }
+    let what =
+        "Commands of the next block taken before it is announced (section II, future work), kIOPS";
+    Ok(table(what, "link x4", places(&links), &rows))
+}

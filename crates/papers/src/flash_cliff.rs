@@ -1,0 +1,241 @@
+//! The flash paper's garbage collections: both SSDs written to three times their capacity, where each
+//! falls, and what delays it.
+
+use super::flash_closer::table;
+use super::flash_ssds::{Load, Ssd, run};
+use super::measure::Machine;
+use super::plot::{Plot, Series};
+use super::{Claim, Exhibit};
+use world::RunError;
+
+/// Places of a course in each capacity, and of a figure.
+const FINE: usize = 16;
+const COARSE: usize = 4;
+/// Capacities that are written; for what is swapped, in halves of one.
+const CAPACITIES: usize = 3;
+const SWAPPED: u64 = 3;
+/// Below this share of its first rate an SSD has fallen.
+const FALLEN: f64 = 0.7;
+
+/// A drive written at random, place by place.
+struct Course {
+    places: Vec<Place>,
+}
+
+/// A part of what was written.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    ops: f64,
+    seconds: f64,
+    took_us: f64,
+    host_units: f64,
+    programmed: f64,
+    cores: f64,
+    memory: f64,
+    points: f64,
+}
+
+impl Place {
+    fn iops(&self) -> f64 {
+        self.ops / self.seconds
+    }
+
+    fn us(&self) -> f64 {
+        self.took_us / self.ops
+    }
+
+    fn amplification(&self) -> f64 {
+        self.programmed / self.host_units
+    }
+}
+
+/// Writes half of a drive at random so many times: 512 bytes, 128 entries, one worker.
+fn course(ssd: Ssd, machine: &Machine, halves: u64) -> Result<Course, RunError> {
+    let capacity = machine.open()?.medium.contents.capacity_bytes;
+    let load = Load { amount: halves * capacity / 2, ..Load::queued("randwrite", 512) };
+    let ran = run(ssd, machine, &load)?;
+    let width = capacity as f64 / FINE as f64;
+    let mut places: Vec<Place> = Vec::new();
+    let mut written = 0.0;
+    for point in &ran.series.points {
+        let at = (written / width) as usize;
+        if at >= places.len() {
+            places.push(Place::default());
+        }
+        let place = places.last_mut().expect("just made");
+        written += point.writes.bytes as f64;
+        place.ops += point.writes.ops as f64;
+        place.seconds += ran.series.interval.as_s_f64();
+        place.took_us += point.writes.took.as_us_f64();
+        let (host, programmed) = point.units.unwrap_or_default();
+        place.host_units += host as f64;
+        place.programmed += programmed as f64;
+        place.cores += point.cores_per_mille.unwrap_or(0) as f64 / 10.0;
+        place.memory = place.memory.max(point.memory_bytes as f64 / f64::from(1 << 20));
+        place.points += 1.0;
+    }
+    places.retain(|place| place.ops > 0.0);
+    Ok(Course { places })
+}
+
+impl Course {
+    /// Capacities written when its rate has fallen, and to what share of the first it falls; none: it holds.
+    fn fall(&self) -> Option<f64> {
+        let first = self.places[0].iops();
+        let at = self.places.iter().position(|place| place.iops() < FALLEN * first)?;
+        Some(at as f64 / FINE as f64)
+    }
+
+    /// Its part between two places of a figure.
+    fn coarse(&self, at: usize) -> Option<Place> {
+        let each = FINE / COARSE;
+        let places = self.places.get(at * each..)?.iter().take(each);
+        places.copied().reduce(|sum, one| Place {
+            ops: sum.ops + one.ops,
+            seconds: sum.seconds + one.seconds,
+            took_us: sum.took_us + one.took_us,
+            host_units: sum.host_units + one.host_units,
+            programmed: sum.programmed + one.programmed,
+            cores: sum.cores + one.cores,
+            memory: sum.memory.max(one.memory),
+            points: sum.points + one.points,
+        })
+    }
+
+    /// The last part of a figure.
+    fn last(&self) -> Place {
+        self.coarse((self.places.len() - 1) / (FINE / COARSE)).expect("something was written")
+    }
+
+    /// The last rate, of the first.
+    fn left(&self) -> f64 {
+        self.last().iops() / self.places[0].iops()
+    }
+
+    fn falls(&self) -> String {
+        self.fall().map_or_else(|| "-".to_owned(), |at| format!("{at:.2}"))
+    }
+}
+
+fn plot(what: &str, courses: [&Course; 2], of: impl Fn(&Place) -> f64) -> Exhibit {
+    let places = CAPACITIES * COARSE;
+    let place = |at: usize| format!("{:.2}", (at + 1) as f64 / COARSE as f64);
+    let series = |letter, name: &str, course: &Course| Series {
+        letter,
+        name: name.into(),
+        values: (0..places).map(|at| course.coarse(at).as_ref().map(&of)).collect(),
+    };
+    Exhibit::Plot(Plot {
+        what: what.into(),
+        across: "capacities written".into(),
+        places: (0..places).map(place).collect(),
+        series: vec![
+            series('F', Ssd::Closer.name(), courses[0]),
+            series('B', Ssd::Bridge.name(), courses[1]),
+        ],
+    })
+}
+
+pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
+    let whole = 2 * CAPACITIES as u64;
+    let closer = course(Ssd::Closer, &Ssd::Closer.machine(), whole)?;
+    let bridge = course(Ssd::Bridge, &Ssd::Bridge.machine(), whole)?;
+    let both = [&closer, &bridge];
+    let mut exhibits = vec![
+        plot("Figures 7a and 8a: random writes of 512 B, 128 entries: kIOPS", both, |place| {
+            place.iops() / 1e3
+        }),
+        plot("The same: mean latency, us", both, Place::us),
+        plot("The same: units programmed for each that the host wrote", both, Place::amplification),
+        plot("Figure 4b: of the host's cores, %", both, |place| place.cores / place.points),
+        plot("Figure 4a: host memory, MiB", both, |place| place.memory),
+    ];
+    exhibits.push(what_falls(both));
+    // The paper's run shows the bridge fall half-way: so long is its run here.
+    let length = 2.0 * bridge.fall().unwrap_or(f64::INFINITY);
+    exhibits.push(Exhibit::Claim(Claim {
+        what: "C10: the bridge falls half-way through the run, and the from-scratch SSD holds (section 4.3)",
+        shape: format!(
+            "the bridge falls after {} capacities; the other, in a run of twice that, {}",
+            bridge.falls(),
+            closer.fall().map_or_else(|| "never".to_owned(), |at| format!("after {at:.2}")),
+        ),
+        holds: bridge.fall().is_some() && closer.fall().is_none_or(|at| at >= length),
+        number: "capacities written when the bridge has fallen",
+        ours: bridge.fall().unwrap_or(f64::INFINITY),
+        assumed: Vec::new(),
+    }));
+    exhibits.push(swaps(both)?);
+    Ok(exhibits)
+}
+
+fn what_falls(both: [&Course; 2]) -> Exhibit {
+    let line = |ssd: Ssd, course: &Course| {
+        let last = course.last();
+        vec![
+            ssd.name().to_owned(),
+            format!("{:.1}", course.places[0].iops() / 1e3),
+            course.falls(),
+            format!("{:.1}", last.iops() / 1e3),
+            format!("{:.2}", course.left()),
+            format!("{:.2}", last.amplification()),
+        ]
+    };
+    table(
+        "Both run to three capacities written: where each falls, and by how much",
+        &["", "kIOPS at first", "falls after", "kIOPS at last", "of the first", "w.amp. at last"],
+        vec![line(Ssd::Closer, both[0]), line(Ssd::Bridge, both[1])],
+        &["falls: below 0.7 of its rate in the first sixteenth of a capacity; -: it does not"],
+    )
+}
+
+/// One thing of one SSD at a time.
+fn swaps(both: [&Course; 2]) -> Result<Exhibit, RunError> {
+    let line = |ssd: Ssd, what: &str, course: &Course| {
+        let end = course.coarse(SWAPPED as usize * COARSE / 2 - 1).map(|place| place.iops());
+        vec![
+            ssd.name().to_owned(),
+            what.to_owned(),
+            format!("{:.1}", course.places[0].iops() / 1e3),
+            course.falls(),
+            end.map_or_else(|| "-".to_owned(), |iops| format!("{:.1}", iops / 1e3)),
+        ]
+    };
+    let mut lines = Vec::new();
+    for (ssd, course_as_it_is, swaps) in [
+        (
+            Ssd::Closer,
+            both[0],
+            &[
+                ("coalescing: the map by 4 KiB", "medium.flash.unit", "4 KiB"),
+                ("over-provisioning: 70 per mille", "medium.flash.spare_per_mille", "70"),
+                ("over-provisioning: 560 per mille", "medium.flash.spare_per_mille", "560"),
+                ("buffer: four times", "medium.flash.buffer", "8 MiB"),
+            ][..],
+        ),
+        (
+            Ssd::Bridge,
+            both[1],
+            &[
+                ("coalescing: the map by 512 B", "medium.flash.unit", "512 B"),
+                ("over-provisioning: 560 per mille", "medium.flash.spare_per_mille", "560"),
+                ("buffer: four times", "medium.flash.buffer", "2 MiB"),
+            ],
+        ),
+    ] {
+        lines.push(line(ssd, "as it is", course_as_it_is));
+        for (what, key, value) in swaps {
+            let machine = ssd.machine().with(key, value);
+            lines.push(line(ssd, what, &course(ssd, &machine, SWAPPED)?));
+        }
+    }
+    Ok(table(
+        "What delays the fall: one thing of one SSD at a time, to one and a half capacities",
+        &["", "", "kIOPS at first", "falls after", "kIOPS at one and a half"],
+        lines,
+        &[
+            "placement is the difference between \"as it is\" of one and the other's with its map: what is \
+             left when both coalesce alike",
+        ],
+    ))
+}

@@ -1,0 +1,291 @@
+//! Papers: what they say, beside what this code gives.
+//!
+//! Each row names how it is judged: P, within a tenth of the paper's number or below its bound; S, by its
+//! shape, with the magnitude only printed. For each, the costs that nobody measured are changed by half,
+//! up and down, so that one sees how far the row rests on them. What is left over is printed as
+//! unexplained. Tables are printed without a verdict: figures, breakdowns, comparisons.
+
+mod adaptive;
+mod blocks;
+mod dc_express;
+mod fastpath;
+mod flash_arrays;
+mod flash_cliff;
+mod flash_closer;
+mod flash_ssds;
+mod measure;
+mod plot;
+mod threads;
+mod vortex;
+
+use std::fmt;
+
+use world::RunError;
+
+/// A paper and what of it is shown.
+pub struct Paper {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its title, and where it appeared.
+    pub title: &'static str,
+    /// Its authors.
+    pub authors: &'static str,
+    /// What is shown, in order.
+    pub exhibits: Exhibits,
+    /// What is shown behind it where the paper is asked for by name, as it takes minutes.
+    pub long: Option<Exhibits>,
+}
+
+/// Makes what is shown.
+pub type Exhibits = fn() -> Result<Vec<Exhibit>, RunError>;
+
+pub use plot::{Plot, Series};
+
+/// Something to show.
+pub enum Exhibit {
+    /// A number, judged.
+    Row(Row),
+    /// A shape, judged.
+    Claim(Claim),
+    /// A figure or a table.
+    Table(Table),
+    /// A figure, drawn.
+    Plot(Plot),
+    /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it
+    /// hold one day, that is not what must be either: it has to become a row or a claim.
+    Departure(Box<Exhibit>, &'static str),
+}
+
+impl Exhibit {
+    /// Whether it is what it must be; what is only shown always is.
+    pub fn holds(&self) -> bool {
+        match self {
+            Exhibit::Row(row) => row.holds(),
+            Exhibit::Claim(claim) => claim.holds,
+            Exhibit::Table(_) | Exhibit::Plot(_) => true,
+            Exhibit::Departure(exhibit, _) => !exhibit.holds(),
+        }
+    }
+}
+
+/// What a paper shows in a figure without giving numbers: a shape, beside one number of ours.
+pub struct Claim {
+    /// What it is about.
+    pub what: &'static str,
+    /// The shape in words.
+    pub shape: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// What our number is.
+    pub number: &'static str,
+    /// Our number: nothing of the paper's is put beside it.
+    pub ours: f64,
+    /// Assumed costs, and the number with each at half and at one and a half.
+    pub assumed: Vec<(String, f64, f64)>,
+}
+
+/// How a row is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// Within this many thousandths of the paper's number.
+    Within(u64),
+    /// Below the paper's number.
+    Below,
+    /// By a shape, which was checked: whether it holds.
+    Shape(bool),
+}
+
+/// One number of a paper.
+pub struct Row {
+    /// What it is.
+    pub what: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What the paper says.
+    pub paper: f64,
+    /// What this code gives.
+    pub ours: f64,
+    /// How it is judged.
+    pub judged: Judged,
+    /// The shape in words, if it is judged by that.
+    pub shape: &'static str,
+    /// Its parts, by stage.
+    pub parts: Vec<(&'static str, f64)>,
+    /// Assumed costs, and the row with each at half and at one and a half.
+    pub assumed: Vec<(String, f64, f64)>,
+}
+
+/// A figure or a table of a paper, as this code gives it.
+pub struct Table {
+    /// What it is.
+    pub what: String,
+    /// The heads of its columns.
+    pub columns: Vec<String>,
+    /// Its lines, each with as many cells.
+    pub lines: Vec<Vec<String>>,
+    /// What one has to know to read it.
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    /// Whether the row is what it must be.
+    pub fn holds(&self) -> bool {
+        match self.judged {
+            Judged::Within(thousandths) => {
+                (self.ours - self.paper).abs() * 1000.0 <= self.paper * thousandths as f64
+            }
+            Judged::Below => self.ours < self.paper,
+            Judged::Shape(holds) => holds,
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.holds() { "holds" } else { "DOES NOT HOLD" };
+        let rule = match self.judged {
+            Judged::Within(thousandths) => {
+                format!("P, within {}.{} %", thousandths / 10, thousandths % 10)
+            }
+            Judged::Below => "P, below the paper's bound".to_owned(),
+            Judged::Shape(_) => format!("S: {}", self.shape),
+        };
+        let unit = self.unit;
+        writeln!(f, "{}\n  {rule}: {verdict}", self.what)?;
+        writeln!(f, "    {:<28} {:>10.3} {unit}", "the paper", self.paper)?;
+        writeln!(f, "    {:<28} {:>10.3} {unit}", "ours", self.ours)?;
+        for (stage, value) in self.parts.iter().filter(|(_, value)| *value > 0.0) {
+            writeln!(f, "      {stage:<26} {value:>10.3} {unit}")?;
+        }
+        if self.judged != Judged::Below {
+            writeln!(f, "    {:<28} {:>10.3} {unit}", "unexplained", self.paper - self.ours)?;
+        }
+        if !self.assumed.is_empty() {
+            writeln!(f, "    assumed costs, and the row with each at half and at one and a half:")?;
+        }
+        for (key, low, high) in &self.assumed {
+            writeln!(f, "      {key:<34} {low:>10.3} {high:>10.3} {unit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.what)?;
+        let width = |column: usize| {
+            let cells = self.lines.iter().map(|line| line[column].chars().count());
+            cells.chain([self.columns[column].chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..self.columns.len()).map(width).collect();
+        for line in std::iter::once(&self.columns).chain(&self.lines) {
+            write!(f, "   ")?;
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => write!(f, " {cell:<width$}")?,
+                    _ => write!(f, "  {cell:>width$}")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "    {note}"))
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.holds { "holds" } else { "DOES NOT HOLD" };
+        writeln!(f, "{}\n  S: {}: {verdict}", self.what, self.shape)?;
+        writeln!(f, "    ours alone: {:<42} {:>9.3}", self.number, self.ours)?;
+        let moves = |(_, low, high): &&(String, f64, f64)| {
+            [low, high].iter().any(|value| (*value - self.ours).abs() > 0.005 * self.ours.abs())
+        };
+        let (moving, still): (Vec<_>, Vec<_>) = self.assumed.iter().partition(moves);
+        if !moving.is_empty() {
+            writeln!(
+                f,
+                "    assumed costs, and that number with each at half and at one and a half:"
+            )?;
+        }
+        for (key, low, high) in moving {
+            writeln!(f, "      {key:<34} {low:>10.3} {high:>10.3}")?;
+        }
+        if !still.is_empty() {
+            writeln!(
+                f,
+                "      {} other assumed costs move it by less than half a percent",
+                still.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Exhibit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exhibit::Row(row) => row.fmt(f),
+            Exhibit::Claim(claim) => claim.fmt(f),
+            Exhibit::Table(table) => table.fmt(f),
+            Exhibit::Plot(plot) => plot.fmt(f),
+            Exhibit::Departure(exhibit, why) => {
+                write!(f, "{exhibit}")?;
+                match exhibit.holds() {
+                    true => writeln!(f, "    IT IS LISTED AS ONE THAT DOES NOT HOLD"),
+                    false => writeln!(f, "    {why}"),
+                }
+            }
+        }
+    }
+}
+
+/// Drives that are written several times over, and arrays of them.
+fn flash_in_minutes() -> Result<Vec<Exhibit>, RunError> {
+    let mut exhibits = flash_cliff::exhibits()?;
+    exhibits.extend(flash_arrays::exhibits()?);
+    Ok(exhibits)
+}
+
+/// The papers that there are.
+pub fn all() -> &'static [Paper] {
+    &[
+        Paper {
+            name: "adaptive",
+            title: "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device Driver \
+                for PCIe-based SSDs (RSP 2014)",
+            authors: "Bougioukou, Ntalla, Palli, Varsamou, Antonakopoulos",
+            exhibits: adaptive::exhibits,
+            long: None,
+        },
+        Paper {
+            name: "dc-express",
+            title: "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI \
+                Express (FAST 2014)",
+            authors: "Vucinic, Wang, Guyot, Mateescu, Blagojevic, Franca-Neto, Le Moal, Bunker, Xu, \
+                  Swanson, Bandic",
+            exhibits: dc_express::exhibits,
+            long: None,
+        },
+        Paper {
+            name: "fastpath",
+            title: "FastPath: Towards Wire-speed NVMe SSDs (preprint, 2018)",
+            authors: "Stratikopoulos, Kotselidis, Goodacre, Lujan",
+            exhibits: fastpath::exhibits,
+            long: None,
+        },
+        Paper {
+            name: "flash-closer",
+            title: "Challenges in Getting Flash Drives Closer to CPU (HotStorage 2013)",
+            authors: "Jung, Kandemir",
+            exhibits: flash_closer::exhibits,
+            long: Some(flash_in_minutes),
+        },
+        Paper {
+            name: "vortex",
+            title: "Improving Disk Performance in Vortex With NVMe (master's thesis, 2015)",
+            authors: "Elsebø",
+            exhibits: vortex::exhibits,
+            long: None,
+        },
+    ]
+}

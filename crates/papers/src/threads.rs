@@ -1,0 +1,165 @@
+//! Threads with synchronous direct I/O, as the fio runs of papers: each asks for one thing after the other.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bus::HostPort;
+use bus::sim::SimHost;
+use host::BlockDevice;
+use runtime::{Dice, Log, Rt, Span, Time};
+use wire::Lba;
+
+use super::measure::Machine;
+use world::interfaces::{Block, Driver, Interface};
+use world::{self, LAYERS, RunError};
+
+/// The region that threads read and write, bytes.
+const REGION: u64 = 64 << 20;
+/// What comes before is not counted.
+const WARM: Span = Span::ms(1);
+
+/// What threads do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Threads {
+    /// How many.
+    pub number: u32,
+    /// Bytes of each request.
+    pub bytes: u32,
+    /// They write.
+    pub write: bool,
+    /// What a thread does between two requests, on nobody's core.
+    pub think: Span,
+    /// For how long they are watched.
+    pub window: Span,
+}
+
+impl Threads {
+    /// Reads of 4 KiB, by so many.
+    pub fn reading(number: u32) -> Threads {
+        Threads { number, bytes: 4096, write: false, think: Span::ZERO, window: Span::ms(10) }
+    }
+
+    /// The same, writing.
+    pub fn writing(number: u32) -> Threads {
+        Threads { write: true, ..Threads::reading(number) }
+    }
+}
+
+/// What was seen of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// Requests a millisecond.
+    pub kiops: f64,
+    /// The mean of what a request took, microseconds.
+    pub us: f64,
+}
+
+impl Done {
+    /// MiB a second, of requests of so many bytes.
+    pub fn mib_s(&self, bytes: u32) -> f64 {
+        self.kiops * 1e3 * f64::from(bytes) / f64::from(1 << 20)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    requests: Cell<u64>,
+    took: Cell<u64>,
+    first: Cell<Option<Time>>,
+    last: Cell<Time>,
+    failed: RefCell<Option<String>>,
+}
+
+impl Tally {
+    fn note(&self, begun: Time, now: Time) {
+        // From one end to another: what was under way at both ends of the window counts once.
+        if self.first.get().is_none() {
+            return self.first.set(Some(now));
+        }
+        self.requests.set(self.requests.get() + 1);
+        self.took.set(self.took.get() + now.since(begun).0);
+        self.last.set(now);
+    }
+}
+
+/// Runs threads on a machine, by descriptor blocks, and watches them.
+pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError> {
+    let plan = machine.open()?;
+    let cores = plan.host.cores.min(plan.host.queues);
+    let tally = Rc::new(Tally::default());
+    world::on_cores_in_virtual_time::<Block, _>(
+        &plan,
+        Log::Off,
+        cores,
+        async |rt, bus, driver| {
+            let begin = rt.now() + WARM;
+            let window = (begin, begin + threads.window);
+            for number in 0..threads.number {
+                let port = bus.host(number % cores);
+                let layers = LAYERS.iter().filter(|layer| Block::STAGES.contains(layer));
+                let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
+                let disk = driver.disk(number as usize);
+                let dice = Dice::for_part(plan.run.seed, &format!("thread {number}"));
+                let thread = Thread { port, layers, threads, window, tally: tally.clone() };
+                rt.spawn(thread.work(rt.clone(), disk, dice));
+            }
+            rt.sleep_until(window.1).await;
+        },
+    )?;
+    if let Some(failed) = tally.failed.take() {
+        return Err(RunError(failed));
+    }
+    let requests = tally.requests.get();
+    if requests == 0 {
+        return Ok(Done { kiops: 0.0, us: 0.0 });
+    }
+    let span = tally.last.get().since(tally.first.get().expect("the first"));
+    Ok(Done {
+        kiops: requests as f64 / span.as_us_f64() * 1e3,
+        us: Span(tally.took.get()).as_us_f64() / requests as f64,
+    })
+}
+
+struct Thread {
+    port: SimHost,
+    layers: Vec<bus::Cost>,
+    threads: Threads,
+    window: (Time, Time),
+    tally: Rc<Tally>,
+}
+
+impl Thread {
+    async fn work<D: BlockDevice>(self, rt: Rt, disk: D, mut dice: Dice) {
+        let bytes = self.threads.bytes;
+        let block = u64::from(disk.geometry().block_bytes);
+        let mut buffer = match disk.buffer(bytes as usize) {
+            Ok(buffer) => buffer,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        loop {
+            let begun = rt.now();
+            for layer in &self.layers {
+                self.port.spend(*layer).await;
+            }
+            let lba = Lba(dice.below(REGION / u64::from(bytes)) * u64::from(bytes) / block);
+            let (back, done) = match self.threads.write {
+                true => disk.write(lba, buffer, false).await,
+                false => disk.read(lba, buffer).await,
+            };
+            if let Err(error) = done {
+                return self.fail(error.to_string());
+            }
+            buffer = back;
+            let now = rt.now();
+            if self.window.0 <= now && now < self.window.1 {
+                self.tally.note(begun, now);
+            }
+            rt.part_from_journey();
+            rt.sleep(self.threads.think).await;
+        }
+    }
+
+    fn fail(&self, error: String) {
+        self.tally.failed.replace(Some(error));
+    }
+}

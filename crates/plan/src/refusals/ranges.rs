@@ -1,0 +1,426 @@
+//! Numbers out of their ranges, and numbers that do not go together.
+
+use super::{PLAN, changed, refused, said};
+
+#[test]
+fn completions_share_interrupts_within_what_the_feature_can_say() {
+    let with = |lines: &str| said(&format!("{PLAN}\n[host.coalescing]\n{lines}"));
+    assert_eq!(with("completions = 256\nat_most = \"25.5 ms\"\n"), "no error");
+    let found = with("completions = 1\nat_most = \"150 us\"\n");
+    for expected in [
+        "host.coalescing.completions: found 1, expected a whole number from 2 to 256",
+        "host.coalescing.at_most: found 150.000us, expected a multiple of \"100 us\"",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn shadow_doorbells_are_there_or_not() {
+    let with = |value: &str| {
+        let line = format!("shadow_doorbells = {value}\nqueue_depth = 9");
+        said(&changed("host", "queue_depth", &line))
+    };
+    assert_eq!([with("true"), with("false")], ["no error", "no error"]);
+    let found = with("\"often\"");
+    assert!(found.contains("host.shadow_doorbells: found \"often\", expected"), "{found}");
+}
+
+#[test]
+fn blocks_are_protected_where_there_is_room_for_it() {
+    let with = |sets: &[(&str, &str)]| match crate::Plan::open("gen4", sets) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    };
+    let everything = ("medium.keep", "everything");
+    assert_eq!(with(&[("device.protection", "3"), everything]), "no error");
+    let found = with(&[("device.protection", "4"), everything]);
+    assert!(found.contains("device.protection: found 4, expected a whole number from 0 to 3"));
+    for other in [("medium.keep", "stamps"), ("medium.file", "somewhere.img")] {
+        let found = with(&[everything, ("device.protection", "1"), other]);
+        assert!(
+            found.contains("device.protection: found 1, expected 0, or DRAM or PCM"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn who_guards_says_what_it_costs() {
+    let with =
+        |lines: &str| said(&changed("host", "queue_depth", &format!("{lines}\nqueue_depth = 9")));
+    let guard = "guard = { value = \"300 ns\", source = \"assumed\" }";
+    assert_eq!(with("protection = \"device\""), "no error");
+    assert_eq!(with(&format!("protection = \"host\"\n{guard}")), "no error");
+    let found = with("protection = \"host\"");
+    assert!(found.contains("host.guard: found nothing, expected"), "{found}");
+    let found = with("protection = \"both\"");
+    assert!(found.contains("host.protection: found \"both\", expected"), "{found}");
+    let found = with(&format!("protection = \"device\"\n{guard}"));
+    assert!(found.contains("host.guard: found"), "{found}");
+}
+
+#[test]
+fn lists_describe_what_a_plan_says() {
+    let with = |value: &str| {
+        said(&changed("host", "queue_depth", &format!("sgl = {value}\nqueue_depth = 9")))
+    };
+    assert_eq!(["\"never\"", "\"long\"", "\"always\""].map(with), ["no error"; 3]);
+    let found = with("\"short\"");
+    assert!(found.contains("host.sgl: found \"short\", expected"), "{found}");
+}
+
+#[test]
+fn classes_and_weights_have_their_words_and_ranges() {
+    let with = |lines: &str| said(&format!("{PLAN}\n[arbitration]\n{lines}"));
+    let weights = "high = 4\nmedium = 2\nlow = 1\n";
+    assert_eq!(with(&format!("classes = \"urgent low\"\n{weights}urgent_most = 8\n")), "no error");
+    let found = with(&format!("classes = \"urgent lowest\"\n{weights}"));
+    assert!(
+        found.ends_with(
+            "arbitration.classes: found \"urgent lowest\", expected the classes of the queues, in turn: \
+             urgent, high, medium or low, with blanks between"
+        ),
+        "{found}"
+    );
+    let found = with("classes = \"low\"\nhigh = 0\nmedium = 257\nurgent_most = 0\n");
+    for expected in [
+        "arbitration.high: found 0, expected a whole number from 1 to 256",
+        "arbitration.medium: found 257, expected a whole number from 1 to 256",
+        "arbitration.low: found nothing, expected a whole number from 1 to 256",
+        "arbitration.urgent_most: found 0, expected a whole number from 1 to 65536",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn power_states_fall_and_the_first_works() {
+    let state = |milliwatts: u32, idle: bool| {
+        format!(
+            "[[power.states]]\nmilliwatts = {{ value = {milliwatts}, source = \"assumed\" }}\n\
+             idle = {idle}\nenter = {{ value = \"1 ms\", source = \"assumed\" }}\n\
+             leave = {{ value = \"0 us\", source = \"assumed\" }}\n"
+        )
+    };
+    let with = |first: String, second: String| said(&format!("{PLAN}\n[power]\n{first}{second}"));
+    assert_eq!(with(state(8, false), state(8, true)), "no error");
+    let found = with(state(8, true), state(9, true));
+    for expected in [
+        "power.states.0.idle: found true, expected false: the controller begins in it, and has to work",
+        "power.states: found one that takes more than the one before it, expected states by falling power",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+    let found = with("saving = \"11 s\"\n".into(), state(700_000, false));
+    for expected in [
+        "power.saving: found \"11 s\", expected a span from 1 us to 10 s",
+        "power.states.0.milliwatts: found 700000, expected a whole number from 0 to 655350",
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+    let found = with(String::new(), String::new());
+    assert!(found.contains("power.states: found 0 states, expected 1 to 32 tables"), "{found}");
+}
+
+/// `[[link.hops]]` has its own heading.
+const HOP: &str = "[link.hops]";
+
+#[test]
+fn the_links_numbers_have_their_ranges() {
+    let payload = "expected a power of two from \"128 B\" to \"4 KiB\"";
+    for (key, at) in [("mps", "8:7"), ("mrrs", "9:8")] {
+        for bytes in ["64 B", "192 B", "8 KiB"] {
+            refused(
+                "link",
+                key,
+                &format!("{key} = \"{bytes}\""),
+                // A completion is judged by the largest payload where the plan's own is no good.
+                &format!("p.toml:{at}: link.{key}: found \"{bytes}\", {payload}"),
+            );
+        }
+    }
+    for (key, line, expected) in [
+        (
+            "generation",
+            "generation = \"gen9\"",
+            "p.toml:6:14: link.generation: found \"gen9\", \
+             expected \"gen1\" or \"gen2\" or \"gen3\" or \"gen4\" or \"gen5\"",
+        ),
+        (
+            "lanes",
+            "lanes = 3",
+            "p.toml:7:9: link.lanes: found 3, expected 1, 2, 4, 8, 16 or 32 lanes",
+        ),
+        (
+            "lanes",
+            "lanes = \"4\"",
+            "p.toml:7:9: link.lanes: found \"4\", expected 1, 2, 4, 8, 16 or 32 lanes",
+        ),
+        (
+            "lanes",
+            "lanes = 99999999999999999999999999999999999999999",
+            "p.toml:7:9: link.lanes: found 99999999999999999999999999999999999999999, \
+             expected 1, 2, 4, 8, 16 or 32 lanes",
+        ),
+        (
+            "rcb",
+            "rcb = \"256 B\"",
+            "p.toml:10:7: link.rcb: found \"256 B\", expected \"64 B\" or \"128 B\"",
+        ),
+        (
+            "completion_bytes",
+            "completion_bytes = \"512 B\"",
+            "p.toml:11:20: link.completion_bytes: found \"512 B\", \
+             expected a multiple of link.rcb (64 B) up to link.mps (256 B)",
+        ),
+        (
+            "completion_bytes",
+            "completion_bytes = \"96 B\"",
+            "p.toml:11:20: link.completion_bytes: found \"96 B\", \
+             expected a multiple of link.rcb (64 B) up to link.mps (256 B)",
+        ),
+        ("ecrc", "ecrc = \"no\"", "p.toml:12:8: link.ecrc: found \"no\", expected true or false"),
+        (
+            "tlps_per_dllp",
+            "tlps_per_dllp = { value = 0, source = \"a table\" }",
+            "p.toml:16:27: link.tlps_per_dllp: found 0, expected a whole number from 1 to 1024",
+        ),
+    ] {
+        refused("link", key, line, expected);
+    }
+}
+
+#[test]
+fn the_parts_of_the_link_have_their_ranges() {
+    refused(
+        "link.credits",
+        "posted_data",
+        "posted_data = { value = 15, source = \"a table\" }",
+        "p.toml:25:25: link.credits.posted_data: found 15, \
+         expected units of 16 B from 16, one packet of link.mps, to 2047",
+    );
+    refused(
+        "link.credits",
+        "posted_headers",
+        "posted_headers = { value = 128, source = \"a table\" }",
+        "p.toml:24:28: link.credits.posted_headers: found 128, \
+         expected a whole number from 1 to 127",
+    );
+    refused(
+        "link.held_up",
+        "one_in",
+        "one_in = { value = 0, source = \"a table\" }",
+        "p.toml:29:20: link.held_up.one_in: found 0, expected a whole number from 1 to 1000000000",
+    );
+    refused(
+        HOP,
+        "name",
+        "name = \"\"",
+        "p.toml:20:8: link.hops.0.name: found \"\", expected the name of what lies on the way",
+    );
+    let text = PLAN.replace("[[link.hops]]", "[link.hops]");
+    assert_eq!(said(&text), "p.toml:19:1: link.hops: found a table, expected tables [[link.hops]]");
+}
+
+#[test]
+fn the_hosts_memory_has_its_place_and_size() {
+    for (key, line, expected) in [
+        (
+            "memory_base",
+            "memory_base = \"4 GiB\"",
+            "p.toml:33:15: host.memory_base: found \"4 GiB\", \
+             expected a multiple of 4096, as in \"0x1_0000_0000\"",
+        ),
+        (
+            "memory_base",
+            "memory_base = 1000",
+            "p.toml:33:15: host.memory_base: found 1000, \
+             expected a multiple of 4096, as in \"0x1_0000_0000\"",
+        ),
+        (
+            "memory_base",
+            "memory_base = 0xf000_0000",
+            "p.toml:33:15: host.memory_base: found 67108864 bytes of memory from 0xf0000000, \
+             expected memory that ends by 0xf0000000 or begins at 4 GiB or above",
+        ),
+        (
+            "memory_base",
+            "memory_base = \"0xffff_ffff_ffff_f000\"",
+            "p.toml:33:15: host.memory_base: found 67108864 bytes of memory from \
+             0xfffffffffffff000, \
+             expected memory that ends by 0xf0000000 or begins at 4 GiB or above",
+        ),
+        (
+            "memory",
+            "memory = \"64.1 kB\"",
+            "p.toml:34:10: host.memory: found \"64.1 kB\", \
+             expected whole pages of 4 KiB from \"1 MiB\" to \"1 TiB\"",
+        ),
+        (
+            "memory",
+            "memory = \"16 MiB\"",
+            "p.toml:34:10: host.memory: found 16 MiB, expected at least 16984 KiB: for host.queues \
+             (2) of host.queue_depth (64) commands with transfers of device.mdts (128 KiB)",
+        ),
+    ] {
+        refused("host", key, line, expected);
+    }
+}
+
+#[test]
+fn the_hosts_queues_have_their_ranges() {
+    for (key, line, expected) in [
+        (
+            "cores",
+            "cores = 0",
+            "p.toml:35:9: host.cores: found 0, expected a whole number from 1 to 64",
+        ),
+        (
+            "completion",
+            "completion = \"irq\"",
+            "p.toml:36:14: host.completion: found \"irq\", \
+             expected \"polled\" or \"hybrid\" or \"interrupt\"",
+        ),
+        (
+            "queue_depth",
+            "queue_depth = 4096",
+            "p.toml:40:15: host.queue_depth: found 4096, expected a whole number from 1 to 4095",
+        ),
+        (
+            "queue_depth",
+            "queue_depth = -1",
+            "p.toml:40:15: host.queue_depth: found -1, expected a whole number from 1 to 4095",
+        ),
+        (
+            "queues",
+            "queues = 9",
+            "p.toml:41:10: host.queues: found 9, expected at most device.queues, which is 8\n\
+             p.toml:34:10: host.memory",
+        ),
+        (
+            "timeout",
+            "timeout = \"0 s\"",
+            "p.toml:42:11: host.timeout: found \"0 s\", \
+             expected a span from 1 us to 3600 s, such as \"110 ns\"",
+        ),
+    ] {
+        if let Some((first, second)) = expected.split_once('\n') {
+            // More queues need more memory too: two errors, in the order of their lines.
+            let said = said(&changed("host", key, line));
+            let lines: Vec<_> = said.lines().collect();
+            assert!(lines[0].starts_with(second) && lines[1..] == [first], "{said}");
+        } else {
+            refused("host", key, line, expected);
+        }
+    }
+}
+
+#[test]
+fn a_queue_of_the_device_holds_a_queue_of_the_host() {
+    refused(
+        "device",
+        "queue_entries",
+        "queue_entries = 64",
+        "p.toml:40:15: host.queue_depth: found 64, \
+         expected less than device.queue_entries, which is 64",
+    );
+}
+
+#[test]
+fn the_devices_and_the_runs_numbers_have_their_ranges() {
+    for (table, key, line, expected) in [
+        (
+            "device",
+            "mdts",
+            "mdts = \"96 KiB\"",
+            "p.toml:60:8: device.mdts: found \"96 KiB\", \
+             expected a power of two from \"4 KiB\" to \"16 MiB\"",
+        ),
+        (
+            "device",
+            "arbitration_burst",
+            "arbitration_burst = 3",
+            "p.toml:61:21: device.arbitration_burst: found 3, \
+             expected a power of two up to 64, or 0 for no limit",
+        ),
+        (
+            "device",
+            "fetch_max",
+            "fetch_max = 0",
+            "p.toml:57:13: device.fetch_max: found 0, expected a whole number from 1 to 64",
+        ),
+        (
+            "run",
+            "seed",
+            "seed = -7",
+            "p.toml:85:8: run.seed: found -7, \
+             expected a whole number from 0 to 9223372036854775807",
+        ),
+        (
+            "run",
+            "breakdown_sample",
+            "breakdown_sample = 3",
+            "p.toml:86:20: run.breakdown_sample: found 3, \
+             expected a power of two from 1, which follows every command, to 1048576",
+        ),
+    ] {
+        refused(table, key, line, expected);
+    }
+}
+
+#[test]
+fn the_medium_makes_sense() {
+    for (table, key, line, expected) in [
+        (
+            "medium",
+            "kind",
+            "kind = \"nand\"",
+            "p.toml:68:8: medium.kind: found \"nand\", expected \"dram\" or \"pcm\" or \"flash\" or \
+             \"disks\"",
+        ),
+        (
+            "medium",
+            "capacity",
+            "capacity = \"1000000 B\"",
+            "p.toml:69:12: medium.capacity: found \"1000000 B\", \
+             expected whole blocks of 4 KiB, at least one, up to 1 PiB",
+        ),
+        (
+            "medium",
+            "capacity",
+            "capacity = \"2048 TiB\"",
+            "p.toml:69:12: medium.capacity: found \"2048 TiB\", \
+             expected whole blocks of 4 KiB, at least one, up to 1 PiB",
+        ),
+        (
+            "medium",
+            "block",
+            "block = \"1 KiB\"",
+            "p.toml:70:9: medium.block: found \"1 KiB\", expected \"512 B\" or \"4 KiB\"",
+        ),
+        (
+            "medium",
+            "keep",
+            "keep = \"stamps\"",
+            "p.toml:72:8: medium.file: found \"disk.img\", expected no file, \
+             or medium.keep = \"everything\": a raw image has every byte",
+        ),
+        (
+            "medium.timing",
+            "row",
+            "row = { value = \"100 B\", source = \"a table\" }",
+            "p.toml:78:17: medium.timing.row: found \"100 B\", \
+             expected a power of two from \"64 B\" to \"1 MiB\"",
+        ),
+        (
+            "medium.timing",
+            "write_factor",
+            "write_factor = { value = 1.5, source = \"a table\" }",
+            "p.toml:82:26: medium.timing.write_factor: found 1.5, \
+             expected a whole number from 1 to 1000000",
+        ),
+    ] {
+        refused(table, key, line, expected);
+    }
+}

@@ -1,0 +1,247 @@
+//! A plan in words: what it is, what follows from it, what is merely assumed.
+
+use std::fmt::{self, Write};
+
+use ::device::faults::When;
+use media::contents::{Backing, Keep};
+use runtime::Span;
+
+use super::units::{rate_text, size_text, span_text};
+use super::{Completion, Doorbell, KeepRule, MediumKind, MediumPace, POLICIES, Plan, Sourced};
+
+impl Plan {
+    /// The plan as a person reads it: its parts, the figures that follow from them, then all values
+    /// that came with a source, those that are assumed apart.
+    pub fn report(&self) -> String {
+        let mut out = String::new();
+        self.write_report(&mut out).expect("a string takes whatever is written");
+        out
+    }
+
+    fn write_report(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "{} ({})\n  {}\n", self.name, self.origin, self.about)?;
+        self.write_link(out)?;
+        self.write_host(out)?;
+        self.write_device(out)?;
+        self.write_medium(out)?;
+        self.write_faults(out)?;
+        let (assumed, known): (Vec<_>, Vec<_>) = self.sources.iter().partition(|s| s.assumed);
+        write_sources(out, "from a source", &known)?;
+        write_sources(out, "assumed", &assumed)
+    }
+
+    fn write_link(&self, out: &mut String) -> fmt::Result {
+        let (link, figures) = (&self.link, self.figures());
+        let (payload, raw) = (figures.payload_bytes_per_s, figures.link_bytes_per_s);
+        let per_mille = payload * 1000 / raw;
+        let (mps, mrrs) = (size_text(link.mps.into()), size_text(link.mrrs.into()));
+        let ordering = if self.relaxed_ordering { "relaxed" } else { "strict" };
+        writeln!(out, "link: {:?} x{}, {ordering} ordering", link.generation, link.lanes)?;
+        line(out, "payload, read request", format_args!("{mps}, {mrrs} at most"))?;
+        line(out, "each way", rate_text(raw))?;
+        let efficiency = format_args!(
+            "{} ({}.{} %: {} bytes around each payload)",
+            rate_text(payload),
+            per_mille / 10,
+            per_mille % 10,
+            figures.overhead_bytes
+        );
+        line(out, "in full packets", efficiency)?;
+        line(out, "4 KiB to the host", span_text(figures.write_4k))?;
+        line(out, "64 B from the host", span_text(figures.read_64))?;
+        line(out, "a register", span_text(figures.read_register))?;
+        writeln!(out)
+    }
+
+    fn write_faults(&self, out: &mut String) -> fmt::Result {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "faults: {}", self.faults.len())?;
+        for fault in &self.faults {
+            let when = match &fault.when {
+                When::At(after) => format!("after {}", span_text(*after)),
+                When::Commands(_) => "at commands".to_owned(),
+            };
+            line(out, &fault.name, format_args!("{} {when}", fault.what.word()))?;
+        }
+        writeln!(out)
+    }
+
+    fn write_host(&self, out: &mut String) -> fmt::Result {
+        let host = &self.host;
+        let completion = match host.completion {
+            Completion::Polled => "polled",
+            Completion::Hybrid => "hybrid",
+            Completion::Interrupt => "interrupt",
+        };
+        let doorbell = match host.doorbell {
+            Doorbell::Each => "for each command",
+            Doorbell::Batched => "for a batch",
+        };
+        writeln!(out, "host: {} cores", host.cores)?;
+        let depth = host.queue_depth;
+        line(out, "queues", format_args!("{} of {depth} commands", host.queues))?;
+        if let Some(sharing) = &host.sharing {
+            let (cores, queues) = (host.cores as u16, host.queues as u16);
+            let shape = sharing.policy.shape(cores, queues, depth as u16);
+            let word = POLICIES.iter().find(|(_, policy)| *policy == sharing.policy);
+            let (word, most) = (word.map_or("", |(word, _)| *word), shape.outstanding());
+            let said = format_args!("{word}, behind SCSI: {most} commands in {}", shape.queues);
+            line(out, "policy", said)?;
+        }
+        line(out, "completions", completion)?;
+        line(out, "doorbell", doorbell)?;
+        let (base, bytes) = (host.memory_base, size_text(host.memory_bytes));
+        let needed = size_text(self.figures().memory_needed_bytes);
+        line(out, "memory", format_args!("{bytes} from {base}, {needed} needed at most"))?;
+        costs(out, host.costs.iter().map(|cost| (cost.name, cost.span)))
+    }
+
+    fn write_device(&self, out: &mut String) -> fmt::Result {
+        let device = &self.device;
+        match device.processors {
+            0 => writeln!(out, "device: pipelined hardware")?,
+            n => writeln!(out, "device: {n} processors")?,
+        }
+        let entries = device.queue_entries;
+        line(out, "queues", format_args!("{} of {entries} entries at most", device.queues))?;
+        line(out, "at once", format_args!("{} commands", device.command_slots))?;
+        let (fetchers, fetch_max) = (device.fetchers, device.fetch_max);
+        line(out, "fetches", format_args!("{fetchers} at once, {fetch_max} entries each"))?;
+        line(out, "longest transfer", size_text(device.mdts_bytes))?;
+        costs(out, device.costs.iter().map(|cost| (cost.name, cost.span)))
+    }
+
+    fn write_medium(&self, out: &mut String) -> fmt::Result {
+        let (medium, contents) = (&self.medium, &self.medium.contents);
+        let kind = match medium.kind {
+            MediumKind::Dram => "DRAM",
+            MediumKind::Pcm => "PCM",
+            MediumKind::Flash => "flash",
+            MediumKind::Disks => "disks that rotate",
+        };
+        let kept = match (contents.keep, medium.keep) {
+            (Keep::Everything, _) => "every byte kept",
+            (Keep::Stamps, KeepRule::Auto) => {
+                "the stamp of each block kept (every byte where it is served)"
+            }
+            (Keep::Stamps, _) => "the stamp of each block kept",
+        };
+        let place = match &contents.backing {
+            Backing::Memory => "in memory".to_owned(),
+            Backing::File(path) => format!("in {}", path.display()),
+        };
+        let pace = match medium.pace {
+            MediumPace::Modelled => "as its model says",
+            MediumPace::Immediate => "as fast as the data go",
+        };
+        writeln!(out, "medium: {kind}, {}", size_text(contents.capacity_bytes))?;
+        let block = size_text(contents.block_bytes.into());
+        line(out, "blocks", format_args!("{block}, {kept} {place}"))?;
+        line(out, "time, when live", pace)?;
+        if let Some(array) = &medium.disks {
+            let (turn, stripe) = (array.mechanics.revolution, size_text(array.stripe_bytes));
+            let ahead = if array.read_ahead { ", read ahead" } else { "" };
+            line(out, "disks", format_args!("{}, {stripe} each in turn{ahead}", array.disks))?;
+            line(out, "a turn", span_text(turn))?;
+            line(out, "seek, third of all", span_text(array.mechanics.seek_average))?;
+        }
+        if let Some(timing) = &medium.timing {
+            let (channels, banks) = (timing.channels, timing.banks);
+            let row = size_text(timing.row_bytes.into());
+            let rate = rate_text(timing.bytes_per_s);
+            line(out, "channels", format_args!("{channels} of {banks} banks, {rate} each"))?;
+            line(out, "a row", format_args!("{row}, {}", span_text(timing.first_byte)))?;
+            line(out, "a write", format_args!("{} reads", timing.write_factor))?;
+        }
+        if let Some(flash) = &medium.flash {
+            let geometry = &flash.spec.geometry;
+            let (dies, channels) = (geometry.all_dies(), geometry.channels);
+            line(
+                out,
+                "chips",
+                format_args!("{}, {dies} dies on {channels} channels", flash.profile),
+            )?;
+            let (planes, blocks, pages) = (geometry.planes, geometry.blocks, geometry.pages());
+            let page = size_text(geometry.page_bytes.into());
+            let layout =
+                format_args!("{planes} planes of {blocks} blocks of {pages} pages of {page}");
+            line(out, "a die", layout)?;
+            line(out, "all of it", size_text(geometry.bytes()))?;
+            let buffer = u64::from(flash.software.slots) * u64::from(geometry.unit_bytes);
+            let cache = format!("{:?}", flash.software.cache).to_lowercase();
+            line(out, "write buffer", format_args!("{}, {cache}", size_text(buffer)))?;
+        }
+        if let Some(span) = self.figures().medium_4k {
+            line(out, "4 KiB, first byte", span_text(span))?;
+        }
+        writeln!(out)
+    }
+}
+
+fn line(out: &mut String, what: &str, value: impl fmt::Display) -> fmt::Result {
+    writeln!(out, "  {what:<24}{value}")
+}
+
+fn costs<'c>(out: &mut String, costs: impl Iterator<Item = (&'c str, Span)>) -> fmt::Result {
+    for (name, span) in costs {
+        line(out, &format!("cost of {name}"), span_text(span))?;
+    }
+    writeln!(out)
+}
+
+fn write_sources(out: &mut String, what: &str, sources: &[&Sourced]) -> fmt::Result {
+    if sources.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{what}: {}", sources.len())?;
+    let key_width = sources.iter().map(|s| s.key.chars().count()).max().unwrap_or(0);
+    let value_width = sources.iter().map(|s| s.value.chars().count()).max().unwrap_or(0);
+    for Sourced { key, value, source, assumed } in sources {
+        // The heading has said so.
+        let why = if *assumed { source.trim_start_matches("assumed") } else { source };
+        let why = if *assumed { why.trim_start_matches(':').trim_start() } else { why };
+        let row = format!("  {key:<key_width$}  {value:<value_width$}  {why}");
+        writeln!(out, "{}", row.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_gives_the_figures_and_owns_up_to_what_is_assumed() {
+        let plan = Plan::open("dc-express", &[("host.poll", "25 ns")]).unwrap();
+        let report = plan.report();
+        for line in [
+            "link: Gen2 x4, strict ordering",
+            "  each way                2 GB/s",
+            "  in full packets         1.684210526 GB/s (84.2 %: 24 bytes around each payload)",
+            "  4 KiB to the host       2.432 us",
+            "  64 B from the host      604 ns",
+            "  4 KiB, first byte       367.999 ns",
+            "medium: PCM, 640 MiB",
+        ] {
+            assert!(report.lines().any(|l| l == line), "{line:?} in\n{report}");
+        }
+        let (known, assumed) = report.split_once("\nassumed: ").unwrap();
+        for sourced in &plan.sources {
+            let part = if sourced.assumed { assumed } else { known };
+            let row = part.lines().find(|l| l.starts_with(&format!("  {} ", sourced.key)));
+            let row = row.unwrap_or_else(|| panic!("{} in\n{report}", sourced.key));
+            assert!(row.contains(&sourced.value), "{row}");
+        }
+        assert!(assumed.contains("25 ns") && assumed.contains("given by --set"), "{assumed}");
+    }
+
+    #[test]
+    fn every_built_in_plan_is_reported_without_trailing_blanks() {
+        for (name, _) in crate::built_in() {
+            let report = Plan::open(name, &[]).unwrap().report();
+            assert!(report.lines().all(|line| line.trim_end() == line), "{report}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Our operating-system side on hardware models that are not ours: a machine of QEMU's without firmware and
+//! without a processor, reached through its qtest socket. Its buses are numbered, its windows placed, its
+//! interrupt router programmed; then every pin that can be raised is, and its NVMe devices are brought up on
+//! their pins, switched to MSI-X, and written and read with verification.
+
+mod nvme;
+mod pull;
+mod usb;
+
+use std::path::Path;
+
+use bus::live::LiveHost;
+use bus::pci::{ConfigAccess, Ecam, MemoryAccess, Ports};
+use bus::qtest::{LINES, Machine};
+use host::pci::{
+    Board, Class, Function, Rooms, Route, Slot, Tree, Wires, enumerate, find_roots, route,
+};
+use runtime::{Log, Rt, STD_CLOCK};
+use wire::mp::Table;
+use wire::pci::{Bdf, class};
+
+use world::RunError;
+
+/// Memory below is the board's: drivers' begins here, above what any firmware would use.
+const RESERVED: u64 = 16 << 20;
+/// The interrupt controller for devices, by QEMU's name, on both boards.
+const IO_APIC: &str = "ioapic";
+/// The board's timer runs while virtual time does; no pin is wired to its input.
+const TIMER_INPUT: usize = 0;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The socket of QEMU's option `-qtest`.
+    pub socket: &'a Path,
+    /// The file of its memory.
+    pub memory: &'a Path,
+    /// Verified operations on each NVMe device.
+    pub ios: u64,
+    /// How many of them are in flight.
+    pub depth: u16,
+    /// For the places and the contents of operations.
+    pub seed: u64,
+    /// The first NVMe device whose slot's power can be switched is pulled out under I/O; the others are
+    /// worked on afterwards.
+    pub pull: bool,
+}
+
+/// A machine as it is after its enumeration.
+struct Bench<'a> {
+    rt: &'a Rt,
+    bus: Bus,
+    tree: Tree,
+    wires: Wires,
+}
+
+/// Configuration space as the board has it, and memory.
+struct Bus {
+    machine: Machine,
+    /// Where configuration space is mapped; none: it is reached by ports.
+    mapped: Option<u64>,
+}
+
+impl ConfigAccess for Bus {
+    async fn config_read(&self, of: Bdf, at: u16) -> u32 {
+        match self.mapped {
+            Some(base) => self.ecam(base).config_read(of, at).await,
+            None => Ports(&self.machine).config_read(of, at).await,
+        }
+    }
+
+    async fn config_write(&self, of: Bdf, at: u16, value: u32) {
+        match self.mapped {
+            Some(base) => self.ecam(base).config_write(of, at, value).await,
+            None => Ports(&self.machine).config_write(of, at, value).await,
+        }
+    }
+}
+
+impl MemoryAccess for Bus {
+    async fn memory_read(&self, at: u64) -> u32 {
+        self.machine.memory_read(at).await
+    }
+
+    fn memory_write(&self, at: u64, value: u32) {
+        self.machine.memory_write(at, value);
+    }
+}
+
+impl Bus {
+    fn ecam(&self, at: u64) -> Ecam<&Machine> {
+        Ecam { memory: &self.machine, at }
+    }
+}
+
+/// Does all of it, says it line by line, and gives how many checks have passed and how many have failed.
+///
+/// # Errors
+/// There is no such machine, or it is of another kind.
+pub fn check(wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> Result<(u32, u32), RunError> {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let done = rt.block_on(async {
+        let machine = Machine::open(&rt, wanted.socket, wanted.memory, RESERVED);
+        let bench = set_up(&rt, machine.map_err(RunError::of)?, say).await?;
+        Ok(bench.check_all(wanted, say).await)
+    });
+    rt.drop_tasks();
+    done
+}
+
+/// The driver's end for the first NVMe device of a machine, enumerated and with so many vectors in use.
+pub async fn first_nvme(
+    rt: &Rt,
+    socket: &Path,
+    memory: &Path,
+    vectors: u16,
+) -> Result<LiveHost, RunError> {
+    let machine = Machine::open(rt, socket, memory, RESERVED).map_err(RunError::of)?;
+    let bench = set_up(rt, machine, &mut |_| {}).await?;
+    let Some(function) = bench.tree.of_class(class::NVME).next() else {
+        return Err(RunError("the machine has no NVMe device".into()));
+    };
+    nvme::by_vectors(&bench, function, vectors).await.map_err(RunError)
+}
+
+/// From a machine that was just switched on to one whose functions can be driven.
+async fn set_up<'a>(
+    rt: &'a Rt,
+    machine: Machine,
+    say: &mut dyn FnMut(&str),
+) -> Result<Bench<'a>, RunError> {
+    machine.intercept(IO_APIC).await.map_err(RunError::of)?;
+    let ports = Ports(&machine);
+    let Some(board) = Board::find(&ports).await else {
+        let host = ports.config_read(Bdf::new(0, 0, 0), 0).await;
+        let (vendor, device) = (host & 0xffff, host >> 16);
+        let text =
+            format!("its host bridge is {vendor:04x}:{device:04x}, expected QEMU's pc or q35");
+        return Err(RunError(text));
+    };
+    let mapped = board.set_up(&ports).await;
+    let bus = Bus { machine, mapped };
+    let roots = find_roots(&bus).await;
+    let rooms: Rooms = board.rooms();
+    let begun = rt.now();
+    let tree = enumerate(&bus, &roots, &rooms).await;
+    let (took, accesses) = (rt.now().since(begun), bus.machine.accesses());
+    let table = board.table(&roots).map_err(RunError::of)?;
+    let wires = Table::parse(&table).and_then(|table| Wires::read(&table)).map_err(RunError::of)?;
+    let bench = Bench { rt, bus, tree, wires };
+    say(&format!(
+        "# {board:?}: {} functions on {} root buses, enumerated in {took}, {accesses} accesses so far",
+        bench.tree.functions.len(),
+        roots.len()
+    ));
+    bench.tree.functions.iter().for_each(|function| say(&format!("# {}", bench.row(function))));
+    Ok(bench)
+}
+
+/// What checks have given.
+struct Verdicts<'a> {
+    say: &'a mut dyn FnMut(&str),
+    passed: u32,
+    failed: u32,
+}
+
+impl Verdicts<'_> {
+    fn take(&mut self, name: &str, result: Result<String, String>) {
+        match result {
+            Ok(more) => {
+                self.passed += 1;
+                (self.say)(&format!("ok {name}: {more}"));
+            }
+            Err(why) => {
+                self.failed += 1;
+                (self.say)(&format!("not ok {name}: {why}"));
+            }
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// A function as one line.
+    fn row(&self, function: &Function) -> String {
+        let indent = "  ".repeat(self.tree.depth(function));
+        let what = match (Class::of(function), function.header.class) {
+            (Some(Class::Bridge), _) => {
+                let buses = function.buses.unwrap_or_default();
+                format!("bridge to buses {:02x} to {:02x}", buses.secondary, buses.subordinate)
+            }
+            (_, class::NVME) => "NVMe".into(),
+            (_, class) => format!("class {class:06x}"),
+        };
+        let line = match route(&self.tree, &self.wires, function) {
+            Ok(Route { pin, known, known_pin, line, .. }) => {
+                format!("{pin}, which is {known_pin} of {known}: input {}", line.input)
+            }
+            Err(why) => why.to_string(),
+        };
+        format!("{indent}{} {what}, {line}", function.at)
+    }
+
+    async fn check_all(&self, wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> (u32, u32) {
+        let mut verdicts = Verdicts { say, passed: 0, failed: 0 };
+        let troubles: Vec<String> = self.tree.troubles.iter().map(ToString::to_string).collect();
+        let placed =
+            if troubles.is_empty() { Ok("everything".into()) } else { Err(troubles.join("; ")) };
+        verdicts.take("every function has what it asks for", placed);
+        for function in self.tree.of_class(usb::UHCI).chain(self.tree.of_class(usb::EHCI)) {
+            let name = format!("{} raises the line that is predicted", function.at);
+            verdicts.take(&name, self.raises(function, usb::raise(self, function)).await);
+        }
+        let (mut devices, mut pulled) = (0, !wanted.pull);
+        for function in self.tree.of_class(class::NVME) {
+            devices += 1;
+            let slot = match self.tree.parent(function).filter(|_| !pulled) {
+                Some(port) => Slot::of(&self.bus, port).await,
+                None => None,
+            };
+            pulled |= slot.is_some();
+            match slot {
+                Some(slot) => pull::check(self, function, &slot, &mut verdicts).await,
+                None => nvme::check(self, function, wanted, &mut verdicts).await,
+            }
+        }
+        if !pulled {
+            let why = "no NVMe device is in a slot whose power can be switched";
+            verdicts.take("a device is pulled out", Err(why.into()));
+        }
+        let found = if devices > 0 { Ok(devices.to_string()) } else { Err("none".into()) };
+        verdicts.take("NVMe devices are found", found);
+        let alive = self.bus.machine.gone().map_or(Ok("it answers".into()), Err);
+        verdicts.take("the machine lives", alive);
+        (verdicts.passed, verdicts.failed)
+    }
+
+    fn predicted(&self, function: &Function) -> Result<Route, String> {
+        route(&self.tree, &self.wires, function).map_err(|error| error.to_string())
+    }
+
+    /// Whether `work` on a function raises its line, and no other.
+    async fn raises(
+        &self,
+        function: &Function,
+        work: impl Future<Output = Result<(), String>>,
+    ) -> Result<String, String> {
+        let found = self.predicted(function)?;
+        let before = self.bus.machine.raised();
+        let done = work.await;
+        let lines = self.changed(before);
+        let input = found.line.input;
+        let way = format!("{}, {} bridges up", found.pin, found.bridges);
+        match (done, &lines[..]) {
+            (Ok(()), [line]) if *line == input => Ok(format!("{way}, is input {input}")),
+            (done, _) => {
+                let why = done.err().map_or(String::new(), |why| format!(", {why}"));
+                Err(format!("{way}: input {input} predicted, {lines:?} raised{why}"))
+            }
+        }
+    }
+
+    /// The lines that have been raised since, but for the timer's.
+    fn changed(&self, before: [u32; LINES]) -> Vec<u8> {
+        let now = self.bus.machine.raised();
+        (0..LINES)
+            .filter(|line| *line != TIMER_INPUT && now[*line] != before[*line])
+            .map(|line| line as u8)
+            .collect()
+    }
+}

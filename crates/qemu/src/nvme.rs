@@ -1,0 +1,309 @@
+//! An NVMe device, from its pin to MSI-X to verified operations.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bus::live::LiveHost;
+use bus::qtest::Endpoint;
+use bus::{Buffer, HostPort};
+use host::InitError;
+use host::nvme::{Completion, Controller, Counters, Doorbell, Options, Queue, QueueOptions};
+use host::pci::{Function, Message, Vectors};
+use runtime::{Dice, Rt, Span};
+use wire::pci::Bdf;
+use wire::{Lba, Nsid};
+
+use super::{Bench, Verdicts, Wanted};
+use world::until;
+
+/// Another machine's process shares the processors with this one: it is given time.
+const TIMEOUT: Span = Span::s(20);
+/// I/O queues that are asked for.
+const QUEUES: u16 = 4;
+/// What one operation moves at most.
+const EXTENT_BYTES: u64 = 32 << 10;
+/// What is written and read of a namespace, bytes.
+const SPAN_BYTES: u64 = 16 << 20;
+
+/// All of it, namespace by namespace.
+pub(super) async fn check(
+    bench: &Bench<'_>,
+    function: &Function,
+    wanted: &Wanted<'_>,
+    verdicts: &mut Verdicts<'_>,
+) {
+    let at = function.at;
+    let endpoint = match prepare(bench, function).await {
+        Ok(endpoint) => endpoint,
+        Err(why) => return verdicts.take(&format!("{at} can be driven"), Err(why)),
+    };
+    let started = RefCell::new(None);
+    let by_pin = async {
+        let line = bench.predicted(function)?.line.input;
+        endpoint.listen(Some(line));
+        let controller = Controller::start(endpoint.host(), options(None)).await;
+        *started.borrow_mut() = Some(controller.map_err(|error| error.to_string())?);
+        Ok(())
+    };
+    let name = format!("{at} comes up on its pin, and that is the line that is predicted");
+    verdicts.take(&name, bench.raises(function, by_pin).await);
+    let Some(controller) = started.take() else { return };
+    endpoint.listen(None);
+    if let Err(why) = use_vectors(bench, function, &endpoint, QUEUES + 1).await {
+        return verdicts.take(&format!("{at} switches to MSI-X"), Err(why));
+    }
+    // What the pin did before its vectors were there QEMU has told by now: it answers in order.
+    let before = bench.bus.machine.raised();
+    let namespaces = controller.identity().namespaces.clone();
+    let share = wanted.ios.div_ceil(namespaces.len().max(1) as u64);
+    check_namespace(bench, &controller, at, wanted, share, verdicts).await;
+    for nsid in namespaces.iter().skip(1) {
+        match Controller::start(endpoint.host(), options(Some(*nsid))).await {
+            Ok(controller) => {
+                check_namespace(bench, &controller, at, wanted, share, verdicts).await
+            }
+            // What the driver does not serve it says: blocks with metadata, for one.
+            Err(why @ InitError::Unsupported { .. }) => {
+                let name = format!("{at} namespace {nsid} is refused with a reason");
+                verdicts.take(&name, Ok(why.to_string()));
+            }
+            Err(why) => {
+                verdicts.take(&format!("{at} namespace {nsid} comes up"), Err(why.to_string()))
+            }
+        }
+    }
+    let lines = bench.changed(before);
+    let quiet =
+        if lines.is_empty() { Ok("none was raised".into()) } else { Err(format!("{lines:?}")) };
+    verdicts.take(&format!("{at} leaves its pin alone from then on"), quiet);
+}
+
+/// Verified work on the namespace that a controller was started for, and the controller's orderly end.
+async fn check_namespace(
+    bench: &Bench<'_>,
+    controller: &Controller<LiveHost>,
+    at: Bdf,
+    wanted: &Wanted<'_>,
+    ios: u64,
+    verdicts: &mut Verdicts<'_>,
+) {
+    let nsid = controller.identity().nsid;
+    let done = work(bench.rt, controller, wanted, ios).await;
+    verdicts.take(&format!("{at} namespace {nsid} by MSI-X, verified"), done);
+    let end = controller.shutdown().await.map_err(|error| error.to_string());
+    verdicts.take(&format!("{at} is shut down"), end.map(|()| "in order".into()));
+}
+
+pub(super) fn options(nsid: Option<Nsid>) -> Options {
+    Options {
+        nsid,
+        queues: QUEUES,
+        timeout: TIMEOUT,
+        admin_timeout: TIMEOUT,
+        ready_floor: TIMEOUT,
+        ready_ceiling: TIMEOUT,
+        admin_completion: Completion::Interrupt { vector: 0 },
+        ..Options::default()
+    }
+}
+
+/// The function answers, and may use its pin.
+async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, String> {
+    function.enable(&bench.bus).await.map_err(|error| error.to_string())?;
+    function.allow_pin(&bench.bus, true).await;
+    let registers = function.bar(0).and_then(|bar| bar.at).ok_or("BAR 0 is not there")?;
+    bench.bus.machine.endpoint(registers).map_err(|error| error.to_string())
+}
+
+/// A function that is driven by its vectors from the first on.
+pub(super) async fn by_vectors(
+    bench: &Bench<'_>,
+    function: &Function,
+    count: u16,
+) -> Result<LiveHost, String> {
+    let endpoint = prepare(bench, function).await?;
+    use_vectors(bench, function, &endpoint, count).await?;
+    Ok(endpoint.host())
+}
+
+/// Vectors for the admin queue and the others, the last first: no order is prescribed.
+async fn use_vectors(
+    bench: &Bench<'_>,
+    function: &Function,
+    endpoint: &Endpoint,
+    count: u16,
+) -> Result<(), String> {
+    let vectors = Vectors::find(&bench.bus, function).map_err(|error| error.to_string())?;
+    for vector in (0..vectors.count().min(count)).rev() {
+        let (at, data) = endpoint.message(vector);
+        let message = Message { at: at.0, data };
+        vectors.set(vector, message).await.map_err(|error| error.to_string())?;
+    }
+    vectors.use_them(true).await;
+    Ok(())
+}
+
+/// So many operations over all queues, each verified; then everything that was written is read.
+async fn work(
+    rt: &Rt,
+    controller: &Controller<LiveHost>,
+    wanted: &Wanted<'_>,
+    ios: u64,
+) -> Result<String, String> {
+    let identity = controller.identity();
+    let queues = identity.queues.min(QUEUES.into()) as u16;
+    let geometry = identity.geometry;
+    let (begun, block) = (rt.now(), u64::from(geometry.block_bytes));
+    let span = (geometry.blocks * block).min(SPAN_BYTES);
+    let extent = EXTENT_BYTES.min(geometry.transfer_bytes_max.into());
+    let workers = u64::from(wanted.depth).min(span / extent).max(1);
+    let left = Rc::new(Cell::new(workers));
+    let result = Rc::new(RefCell::new(Ok(0_u64)));
+    let mut made = Vec::new();
+    for number in 0..queues {
+        // The last queue has the first vector.
+        let completion = Completion::Interrupt { vector: queues - number };
+        let depth = wanted.depth.div_ceil(queues).max(1);
+        let own = QueueOptions {
+            depth,
+            completion,
+            doorbell: Doorbell::Batched,
+            ..QueueOptions::default()
+        };
+        made.push(controller.queue(own).await.map_err(|error| error.to_string())?);
+    }
+    for number in 0..workers {
+        let queue = &made[number as usize % made.len()];
+        let mut worker = Worker {
+            queue: queue.clone(),
+            buffer: Some(buffer(queue, extent)?),
+            extents: (number..span / extent).step_by(workers as usize).collect(),
+            extent_blocks: extent / block,
+            block: block as usize,
+            written: vec![0; (span / block) as usize],
+            dice: Dice::for_part(wanted.seed, &format!("worker {number}")),
+        };
+        let ios = ios / workers + u64::from(number < ios % workers);
+        let (left, result) = (left.clone(), result.clone());
+        rt.spawn(async move {
+            let done = worker.run(ios).await;
+            let mut result = result.borrow_mut();
+            match (done, &mut *result) {
+                (Ok(more), Ok(sum)) => *sum += more,
+                (Err(why), Ok(_)) => *result = Err(why),
+                (_, Err(_)) => {}
+            }
+            left.set(left.get() - 1);
+        });
+    }
+    until(rt, || left.get() == 0).await;
+    let read_again = (*result.borrow()).clone()?;
+    let took = rt.now().since(begun);
+    // What had to be carried out twice is no success here.
+    let seen: Vec<Counters> = made.iter().map(|queue| queue.counters()).collect();
+    let late: u64 = seen.iter().map(|queue| queue.timeouts + queue.protocol_errors).sum();
+    if late > 0 {
+        return Err(format!("{late} commands were late, or answered without sense"));
+    }
+    // The watchdog may look between a completion and its interrupt, on a busy machine.
+    let found: u64 = seen.iter().map(|queue| queue.lost_interrupts).sum();
+    Ok(format!(
+        "{ios} operations of up to {extent} bytes, {workers} at once by {queues} queues, and {read_again} \
+         reads after them, in {took}; the watchdog was first {found} times"
+    ))
+}
+
+fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, String> {
+    queue.port().arena().buffer(bytes as usize).map_err(|error| error.to_string())
+}
+
+/// One of those who work at once: it has extents of its own, and knows what each of their blocks holds.
+struct Worker {
+    queue: Rc<Queue<LiveHost>>,
+    buffer: Option<Buffer>,
+    extents: Vec<u64>,
+    extent_blocks: u64,
+    block: usize,
+    /// How often each block was written.
+    written: Vec<u32>,
+    dice: Dice,
+}
+
+impl Worker {
+    /// Gives how many reads it took to see everything again.
+    async fn run(&mut self, ios: u64) -> Result<u64, String> {
+        for _ in 0..ios {
+            let extent = self.extents[self.dice.below(self.extents.len() as u64) as usize];
+            let blocks = 1 + self.dice.below(self.extent_blocks);
+            let first =
+                extent * self.extent_blocks + self.dice.below(self.extent_blocks - blocks + 1);
+            if self.dice.chance(1, 2) {
+                self.write(first, blocks).await?;
+            } else {
+                self.read(first, blocks).await?;
+            }
+        }
+        let own = core::mem::take(&mut self.extents);
+        let mut reads = 0;
+        for extent in own {
+            let first = extent * self.extent_blocks;
+            let blocks = first..first + self.extent_blocks;
+            if blocks.clone().any(|block| self.written[block as usize] > 0) {
+                self.read(first, self.extent_blocks).await?;
+                reads += 1;
+            }
+        }
+        Ok(reads)
+    }
+
+    async fn write(&mut self, first: u64, blocks: u64) -> Result<(), String> {
+        let buffer = self.lend();
+        for block in 0..blocks {
+            let generation = &mut self.written[(first + block) as usize];
+            *generation += 1;
+            let bytes = contents(first + block, *generation, self.block);
+            buffer.copy_in(block as usize * self.block, &bytes);
+        }
+        let part = buffer.part(0, blocks as usize * self.block);
+        let (_, done) = self.queue.write(Lba(first), part, false).await;
+        self.buffer = Some(buffer);
+        done.map_err(|error| error.to_string())
+    }
+
+    async fn read(&mut self, first: u64, blocks: u64) -> Result<(), String> {
+        let buffer = self.lend();
+        let part = buffer.part(0, blocks as usize * self.block);
+        // What an answer that was none would leave there is not what is expected.
+        part.zero();
+        let (_, done) = self.queue.read(Lba(first), part).await;
+        done.map_err(|error| error.to_string())?;
+        let mut bytes = vec![0; self.block];
+        for block in 0..blocks {
+            let generation = self.written[(first + block) as usize];
+            buffer.copy_out(block as usize * self.block, &mut bytes);
+            // What this run has not written is not known.
+            if generation > 0 && bytes != contents(first + block, generation, self.block) {
+                return Err(format!(
+                    "LBA {}: expected what was written the {generation}th time, found {:02x?}...",
+                    first + block,
+                    &bytes[..16]
+                ));
+            }
+        }
+        self.buffer = Some(buffer);
+        Ok(())
+    }
+
+    fn lend(&mut self) -> Buffer {
+        self.buffer.take().expect("one operation at a time")
+    }
+}
+
+/// What a block holds after so many writes: every word says which it is.
+fn contents(lba: u64, generation: u32, bytes: usize) -> Vec<u8> {
+    let word = |index: u64| {
+        let seed = (lba << 32 | u64::from(generation)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (seed ^ index.wrapping_mul(0xd6e8_feb8_6659_fd93)).to_le_bytes()
+    };
+    (0..bytes as u64 / 8).flat_map(word).collect()
+}

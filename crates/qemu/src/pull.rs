@@ -1,0 +1,120 @@
+//! A device that is pulled out while it is read: every operation ends, and says that the device is gone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bus::live::LiveHost;
+use bus::pci::ConfigAccess;
+use host::nvme::{Completion, Controller, Queue, QueueOptions};
+use host::pci::{Function, Slot};
+use host::{IoError, Kind};
+use runtime::{Rt, Span};
+use wire::Lba;
+
+use super::nvme::{by_vectors, options};
+use super::{Bench, Verdicts};
+use world::until;
+
+/// Reads in flight, and how many have ended well when it happens.
+const DEPTH: u16 = 32;
+const BEFORE: u64 = 500;
+const READ_BYTES: usize = 4096;
+/// The driver looks at the controller eight times in it.
+const TIMEOUT: Span = Span::s(4);
+/// QEMU answers for memory that nobody has with zeros and not with ones, so the driver takes the controller
+/// for one that has failed, and only sees that it is gone when a reset does not bring it back.
+const PATIENCE: Span = Span::s(12);
+
+/// Pulls a function out by the power of its slot.
+pub(super) async fn check(
+    bench: &Bench<'_>,
+    function: &Function,
+    slot: &Slot,
+    verdicts: &mut Verdicts<'_>,
+) {
+    let name = format!("{} is pulled out under reads", function.at);
+    verdicts.take(&name, pull(bench, function, slot).await);
+}
+
+/// How reads have ended.
+#[derive(Default)]
+struct Seen {
+    good: Cell<u64>,
+    failed: RefCell<Vec<IoError>>,
+}
+
+async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<String, String> {
+    let host = by_vectors(bench, function, 2).await?;
+    let options = host::nvme::Options {
+        timeout: TIMEOUT,
+        admin_timeout: TIMEOUT,
+        ready_floor: TIMEOUT,
+        ready_ceiling: TIMEOUT,
+        ..options(None)
+    };
+    let controller = Controller::start(host, options).await.map_err(|error| error.to_string())?;
+    let completion = Completion::Interrupt { vector: 1 };
+    let queue = QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() };
+    let queue = controller.queue(queue).await.map_err(|error| error.to_string())?;
+    let (rt, seen) = (bench.rt, Rc::new(Seen::default()));
+    for reader in 0..u64::from(DEPTH) {
+        rt.spawn(read_on(queue.clone(), reader, seen.clone()));
+    }
+    let failed = || seen.failed.borrow().len();
+    let by = rt.now() + PATIENCE;
+    until(rt, || seen.good.get() >= BEFORE || failed() > 0 || rt.now() > by).await;
+    if let Some(error) = seen.failed.borrow().first() {
+        return Err(format!("before it happened: {error}"));
+    }
+    slot.power(&bench.bus, false).await;
+    let (begun, good) = (rt.now(), seen.good.get());
+    until(rt, || failed() == usize::from(DEPTH) || rt.now().since(begun) > PATIENCE).await;
+    let took = rt.now().since(begun);
+    if failed() < usize::from(DEPTH) {
+        return Err(format!("{} of {DEPTH} reads have ended within {took}", failed()));
+    }
+    if let Some(other) = seen.failed.borrow().iter().find(|error| error.kind != Kind::Gone) {
+        return Err(format!("a read has ended with: {other}"));
+    }
+    afterwards(bench, function, &controller, &queue, rt).await?;
+    let late = seen.good.get() - good;
+    Ok(format!(
+        "{good} reads before it, {late} after it, then {DEPTH} ended with \"{}\" within {took}",
+        seen.failed.borrow()[0]
+    ))
+}
+
+/// What is so from then on.
+async fn afterwards(
+    bench: &Bench<'_>,
+    function: &Function,
+    controller: &Controller<LiveHost>,
+    queue: &Queue<LiveHost>,
+    rt: &Rt,
+) -> Result<(), String> {
+    if bench.bus.config_read(function.at, 0).await != u32::MAX {
+        return Err("something still answers at its place".into());
+    }
+    if controller.gone().is_none() {
+        return Err("the controller is not known to be gone".into());
+    }
+    let buffer = host::BlockDevice::buffer(queue, READ_BYTES).map_err(|error| error.to_string())?;
+    let begun = rt.now();
+    match queue.read(Lba(0), buffer).await.1 {
+        Err(error) if error.kind == Kind::Gone && rt.now().since(begun) < TIMEOUT => Ok(()),
+        other => Err(format!("a later read ended with {other:?}, {}", rt.now().since(begun))),
+    }
+}
+
+async fn read_on(queue: Rc<Queue<LiveHost>>, reader: u64, seen: Rc<Seen>) {
+    let blocks = READ_BYTES as u64 / u64::from(host::BlockDevice::geometry(&*queue).block_bytes);
+    let Ok(mut buffer) = host::BlockDevice::buffer(&*queue, READ_BYTES) else { return };
+    loop {
+        let (back, done) = queue.read(Lba(reader * blocks), buffer).await;
+        buffer = back;
+        match done {
+            Ok(()) => seen.good.set(seen.good.get() + 1),
+            Err(error) => return seen.failed.borrow_mut().push(error),
+        }
+    }
+}

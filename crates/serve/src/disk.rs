@@ -1,0 +1,298 @@
+//! A drive in a thread, by any interface: for programs that ask from outside and wait for themselves.
+//!
+//! Device and driver share one thread; what is asked for goes to it over a channel, and comes back over
+//! another, one for each who asks. Bytes are copied on the way: for speed there is FastPath in memory (libfnvme).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
+use std::task::Poll;
+use std::thread::JoinHandle;
+
+use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
+use runtime::{Log, Pool, Rt, STD_CLOCK};
+use wire::Lba;
+
+use crate::served;
+use plan::Plan;
+use world::device::{Clock, Device, Kept};
+use world::interfaces::{self, Row};
+use world::{self, RunError};
+
+/// Operations under way at once: each takes host memory for one transfer at a time.
+const UNDER_WAY: usize = 256;
+
+/// What is asked for, of whole blocks.
+pub enum Operation {
+    /// So many bytes.
+    Read(usize),
+    /// These bytes.
+    Write(Vec<u8>),
+    /// What was written is to be durable.
+    Flush,
+    /// So many bytes are not needed any more.
+    Trim(u64),
+    /// So many bytes are to read as zeros.
+    Zero {
+        /// How many.
+        bytes: u64,
+        /// They need not take space.
+        may_deallocate: bool,
+    },
+}
+
+/// What was asked for and has ended.
+pub struct Done {
+    /// Whose number it is.
+    pub tag: u64,
+    /// The bytes that were read, none of all else; or what the driver says.
+    pub result: Result<Vec<u8>, IoError>,
+}
+
+struct Order {
+    tag: u64,
+    offset: u64,
+    operation: Operation,
+    durable: bool,
+    tell: Sender<Done>,
+}
+
+/// What a drive is.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Its blocks.
+    pub geometry: Geometry,
+    /// What is left where it was trimmed.
+    pub deallocated: Deallocated,
+}
+
+/// One who asks. What it began is told to it alone.
+#[derive(Clone)]
+pub struct Client {
+    orders: Sender<Order>,
+    tell: Sender<Done>,
+}
+
+impl Client {
+    /// Begins an operation at this offset, in bytes. Its end is told by its number; a `durable` one is so
+    /// then.
+    ///
+    /// # Errors
+    /// The drive has ended.
+    pub fn begin(
+        &self,
+        tag: u64,
+        offset: u64,
+        operation: Operation,
+        durable: bool,
+    ) -> Result<(), RunError> {
+        let tell = self.tell.clone();
+        self.orders
+            .send(Order { tag, offset, operation, durable, tell })
+            .map_err(|_| RunError("the drive has ended".into()))
+    }
+
+    /// Tells of an end where the drive need not be asked.
+    pub fn end(&self, tag: u64, result: Result<Vec<u8>, IoError>) {
+        // Whoever has stopped listening does not want to know.
+        let _ = self.tell.send(Done { tag, result });
+    }
+}
+
+/// A drive with a thread of its own. It ends when this and all who ask are dropped.
+pub struct Disk {
+    orders: Option<Sender<Order>>,
+    shape: Shape,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Disk {
+    /// A drive in memory of so many bytes, by the interface of this name.
+    ///
+    /// # Errors
+    /// There is no such interface, or the drive does not start.
+    pub fn start(interface: &str, bytes: u64) -> Result<Disk, RunError> {
+        let capacity = format!("{bytes} B");
+        let sets = [("medium.capacity", capacity.as_str()), ("host.memory", "128 MiB")];
+        let plan = Plan::open("live", &sets).map_err(RunError::of)?;
+        Disk::of_plan(interfaces::by_name(interface).map_err(RunError)?, &plan)
+    }
+
+    /// The drive of a plan, live.
+    ///
+    /// # Errors
+    /// It does not start, or its medium keeps only stamps.
+    pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
+        let (orders, taken) = channel();
+        let (ready, is_ready) = sync_channel(1);
+        let plan = served(row, plan)?;
+        let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
+            let ready_too = ready.clone();
+            if let Err(error) = run(row, &plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {
+                let _ = ready.send(Err(error));
+            }
+        });
+        let thread = Some(thread.map_err(RunError::of)?);
+        let shape = is_ready.recv().map_err(RunError::of)??;
+        Ok(Disk { orders: Some(orders), shape, thread })
+    }
+
+    /// What it is.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// One more who asks, and where the ends of what it begins are told.
+    pub fn client(&self) -> (Client, Receiver<Done>) {
+        let (tell, done) = channel();
+        let orders = self.orders.clone().expect("until it is dropped");
+        (Client { orders, tell }, done)
+    }
+
+    /// Whether nothing will end any more.
+    pub fn is_gone(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    row: &'static Row,
+    plan: &Plan,
+    orders: Receiver<Order>,
+    ready: impl FnOnce(Shape),
+) -> Result<(), RunError> {
+    let shared = world::shared(row, plan)?;
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let mut kept = Kept::new(plan)?;
+    kept.keep_journal(plan)?;
+    let device = Device::start(row, shared.device(&rt), kept, Clock::Wall, plan)?;
+    let host = shared.host(&rt);
+    let ended = rt.block_on(async {
+        let driver = row.connect(vec![host], plan).await.map_err(RunError::of)?;
+        let disk = driver.disk(0);
+        ready(Shape { geometry: disk.geometry(), deallocated: disk.deallocated() });
+        let places = Rc::new(Pool::new([(); UNDER_WAY]));
+        while let Some(order) = next(&rt, &orders).await {
+            places.take(&rt).await;
+            let (disk, places, spawner) = (driver.disk(0), places.clone(), rt.clone());
+            rt.spawn(async move {
+                let Order { tag, offset, operation, durable, tell } = order;
+                let result = perform(&disk, offset, operation, durable).await;
+                places.give(&spawner, ());
+                let _ = tell.send(Done { tag, result });
+            });
+        }
+        for _ in 0..UNDER_WAY {
+            places.take(&rt).await;
+        }
+        driver.stop().await.map_err(RunError)
+    });
+    device.switch_off().save(plan)?;
+    ended
+}
+
+/// The next order; none when nobody will give one any more.
+async fn next(rt: &Rt, orders: &Receiver<Order>) -> Option<Order> {
+    let mut looks = 0_u32;
+    poll_fn(|cx| match orders.try_recv() {
+        Ok(order) => {
+            rt.progress();
+            Poll::Ready(Some(order))
+        }
+        Err(TryRecvError::Disconnected) => Poll::Ready(None),
+        Err(TryRecvError::Empty) => {
+            looks = looks.saturating_add(1);
+            rt.poll_again(cx, looks > 4096);
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+async fn perform(
+    disk: &impl BlockDevice,
+    offset: u64,
+    operation: Operation,
+    durable: bool,
+) -> Result<Vec<u8>, IoError> {
+    let block_bytes = u64::from(disk.geometry().block_bytes);
+    let lba = Lba(offset / block_bytes);
+    let mut read = Vec::new();
+    match operation {
+        Operation::Flush => return disk.flush().await.map(|()| read),
+        Operation::Read(bytes) => {
+            read.resize(bytes, 0);
+            for (lba, part) in parts(disk, lba, &mut read) {
+                let (buffer, result) = disk.read(lba, buffer(disk, lba, part.len())?).await;
+                result?;
+                buffer.copy_out(0, part);
+            }
+            return Ok(read);
+        }
+        // A write has its own way of being durable.
+        Operation::Write(mut bytes) => {
+            for (lba, part) in parts(disk, lba, &mut bytes) {
+                let from = buffer(disk, lba, part.len())?;
+                from.copy_in(0, part);
+                disk.write(lba, from, durable).await.1?;
+            }
+            return Ok(read);
+        }
+        Operation::Trim(bytes) => deallocate(disk, lba, bytes / block_bytes).await?,
+        Operation::Zero { bytes, may_deallocate: true }
+            if disk.deallocated() == Deallocated::Zeros =>
+        {
+            deallocate(disk, lba, bytes / block_bytes).await?;
+        }
+        Operation::Zero { bytes, .. } => {
+            let most = u64::from(disk.geometry().transfer_bytes_max);
+            let mut at = 0;
+            while at < bytes {
+                let (lba, part) = (Lba(lba.0 + at / block_bytes), most.min(bytes - at));
+                let zeros = buffer(disk, lba, part as usize)?;
+                zeros.copy_in(0, &vec![0; part as usize]);
+                disk.write(lba, zeros, false).await.1?;
+                at += part;
+            }
+        }
+    }
+    if durable {
+        disk.flush().await?;
+    }
+    Ok(read)
+}
+
+async fn deallocate(disk: &impl BlockDevice, lba: Lba, blocks: u64) -> Result<(), IoError> {
+    let mut done = 0;
+    while done < blocks {
+        let now = (blocks - done).min(u64::from(u32::MAX));
+        disk.deallocate(Lba(lba.0 + done), now as u32).await?;
+        done += now;
+    }
+    Ok(())
+}
+
+fn buffer(disk: &impl BlockDevice, lba: Lba, bytes: usize) -> Result<host::Buffer, IoError> {
+    disk.buffer(bytes).map_err(|_| IoError::of(Kind::OutOfMemory, Some(lba)))
+}
+
+/// The parts of some bytes that one transfer can move, and where each goes.
+fn parts<'a>(
+    disk: &impl BlockDevice,
+    lba: Lba,
+    bytes: &'a mut [u8],
+) -> impl Iterator<Item = (Lba, &'a mut [u8])> {
+    let geometry = disk.geometry();
+    let blocks = u64::from(geometry.transfer_bytes_max / geometry.block_bytes);
+    let parts = bytes.chunks_mut(geometry.transfer_bytes_max as usize);
+    (0..).map(move |part| Lba(lba.0 + part * blocks)).zip(parts)
+}

@@ -1,0 +1,157 @@
+//! What the tests of worlds share: plans, work, and what a clean run is.
+#![allow(missing_docs, reason = "what tests share is read where it is used")]
+
+pub mod flushed;
+pub mod mailbox;
+pub mod system;
+
+use std::path::{Path, PathBuf};
+
+use bus::sim::{SimBus, SimHost};
+use plan::Plan;
+use runtime::{Log, Rt, Span};
+use workload::pattern::OpKind;
+use workload::stats::Shares;
+use workload::trace::Mapping;
+use world::device::{Clock, Device, Kept};
+use world::engine::Ran;
+use world::interfaces::{Interface, NVME, Row};
+use world::work::Work;
+use world::{Options, Outcome};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// A built-in plan with these values set.
+pub fn plan(name: &str, sets: &[(&str, &str)]) -> Plan {
+    Plan::open(name, sets).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The text of a job file as work.
+pub fn work(text: &str) -> Work {
+    Work::parse(Path::new("test.fio"), text, Mapping::default())
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs NVMe in virtual time; the run must be clean.
+pub fn simulate(plan: &Plan, work: &Work) -> Outcome {
+    simulate_with(plan, work, Options::default())
+}
+
+/// As [`simulate`], with options.
+pub fn simulate_with(plan: &Plan, work: &Work, options: Options) -> Outcome {
+    simulate_by(NVME, plan, work, options)
+}
+
+/// As [`simulate_with`], by this interface.
+pub fn simulate_by(row: &'static Row, plan: &Plan, work: &Work, options: Options) -> Outcome {
+    let outcome = world::simulate(row, plan, work, options);
+    clean(outcome.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Nothing went wrong, and something was done.
+pub fn clean(outcome: Outcome) -> Outcome {
+    for (job, ran) in &outcome.jobs {
+        assert_eq!(ran.errors(), 0, "{}: {:#?}", job.name, ran.messages);
+        assert!(operations(ran) > 0, "{} did nothing", job.name);
+    }
+    outcome
+}
+
+/// The only job's results.
+pub fn only(outcome: &Outcome) -> &Ran {
+    assert_eq!(outcome.jobs.len(), 1, "one job");
+    &outcome.jobs[0].1
+}
+
+/// Operations that came to a good end.
+pub fn operations(ran: &Ran) -> u64 {
+    OpKind::ALL.iter().map(|kind| ran.seen.of(*kind).total.count()).sum()
+}
+
+/// The mean breakdown of a kind.
+pub fn shares(ran: &Ran, kind: OpKind) -> Shares {
+    ran.seen.breakdowns[&kind].mean()
+}
+
+/// The mean latency of a kind, which must be a whole number of picoseconds: all were alike.
+pub fn whole_ps(ran: &Ran, kind: OpKind) -> Span {
+    let total = shares(ran, kind).total_ps;
+    assert!(total.fract() == 0.0, "operations differ: {total} ps in the mean");
+    Span(total as u64)
+}
+
+/// A simulated device with a connected driver, for a test that speaks to it without an engine.
+pub fn in_sim<I: Interface, T>(
+    plan: &Plan,
+    log: Log,
+    body: impl AsyncFnOnce(Rt, I::Driver<SimHost>, SimHost) -> T,
+) -> T {
+    let rt = Rt::simulated(None, log);
+    let spec = bus::sim::SimSpec { register_bytes: I::register_bytes(plan), ..plan.sim_spec() };
+    let bus = SimBus::new(&rt, spec);
+    let kept = Kept::new(plan).expect("a medium in memory");
+    let device = Device::start(I::ROW, bus.device(), kept, Clock::Virtual, plan);
+    device.expect("a plan with timing");
+    let result = rt.block_on(async {
+        let driver = I::connect(vec![bus.host(0)], plan).await.expect("the device is there");
+        body(rt.clone(), driver, bus.host(0)).await
+    });
+    rt.drop_tasks();
+    result
+}
+
+/// A folder of a test's own, gone when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder. Short, as a socket's path has to be.
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("doorbell-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder for temporary files");
+        Folder(path)
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The folder itself.
+    pub fn at(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file in it with this text.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("a temporary file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command has said and how it ended.
+pub struct Said {
+    /// Its exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// Waits for the end of a command and takes what it says.
+pub fn said(command: &mut std::process::Command) -> Said {
+    let output = command.output().expect("the command can be run");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}

@@ -1,0 +1,66 @@
+//! A second host interface, small enough to be read at a sitting: a mailbox.
+//!
+//! The host leaves a request of 32 bytes at a fixed place in its memory and rings one register. The
+//! device fetches the request, moves data between medium and buffer, and publishes one status word,
+//! which the host polls. No queue, no list of pages, no interrupt.
+//!
+//! It consists of what every interface consists of: what is on the wire, the device's end, the host's
+//! end, and a row that joins them.
+
+pub mod device;
+pub mod host;
+pub mod wire;
+
+use std::rc::Rc;
+
+use ::device::faults::Faults;
+use ::host::InitError;
+use bus::{DevicePort, HostPort};
+use plan::Plan;
+use world::interfaces::Interface;
+use world::medium::Store;
+
+/// The row of the mailbox.
+pub struct Mailbox;
+
+impl Interface for Mailbox {
+    const NAME: &'static str = "mailbox";
+    const SUMMARY: &'static str = "A mailbox: one request at a time";
+    const STAGES: &'static [&'static str] = &[
+        "arrival wait",
+        "benchmark",
+        "system call",
+        "block driver",
+        "mailbox wait",
+        "core wait",
+        "submit",
+        "ring",
+        "fetch request",
+        "device processor wait",
+        "parse",
+        "host read",
+        "media wait",
+        "media",
+        "link wait",
+        "data transfer",
+        "post completion",
+        "answer",
+        "poll",
+        "interrupt",
+        "context switch",
+        "complete",
+    ];
+    type Driver<P: HostPort> = host::Driver<P>;
+
+    fn register_bytes(_: &Plan) -> u32 {
+        wire::REGISTER_BYTES
+    }
+
+    fn start<P: DevicePort>(port: P, store: Store, _: &Plan, _: &Rc<Faults>) {
+        device::start(port, store);
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, _: &Plan) -> Result<host::Driver<P>, InitError> {
+        host::Driver::connect(ports).await
+    }
+}

@@ -1,0 +1,145 @@
+//! Descriptor blocks, one ring for all who use it.
+
+use std::rc::Rc;
+
+use bus::{DevicePort, HostPort};
+use device::block as front;
+use device::faults::Faults;
+use host::{InitError, block as driver};
+
+use super::stages::{ASKED, joined};
+use super::{Driver, Interface};
+use crate::medium::Store;
+use plan::{BlockSizing, MediumKind, Plan};
+
+/// Descriptor blocks: one ring, exchanged block by block.
+pub struct Block;
+
+/// The driver of descriptor blocks, and the ports of those who use it.
+pub struct BlockDriver<P: HostPort> {
+    driver: driver::Driver<P>,
+    ports: Vec<P>,
+}
+
+impl Interface for Block {
+    const NAME: &'static str = "block";
+    const SUMMARY: &'static str = "Descriptor blocks of a size that follows the load";
+    const STAGES: &'static [&'static str] = joined!(
+        ASKED,
+        &[
+            "slot wait",
+            "core wait",
+            "submit",
+            "block wait",
+            "announce",
+            "doorbell",
+            "device processor wait",
+            "take block",
+            "fetch",
+            "parse",
+            "media wait",
+            "media",
+            "engine wait",
+            "dma start",
+            "host read",
+            "link wait",
+            "data transfer",
+            "post completion",
+            "block rest",
+            "return",
+            "give back",
+            "completion",
+            "poll",
+            "interrupt",
+            "order wait",
+            "complete",
+            "context switch",
+        ],
+    );
+    type Driver<P: HostPort> = BlockDriver<P>;
+
+    fn check(plan: &Plan) -> Result<(), String> {
+        plan.must_not_nap(Block::NAME)?;
+        plan.must_not_guard(Block::NAME)?;
+        plan.need::<plan::Block>(Block::NAME).map(drop)
+    }
+
+    fn register_bytes(_: &Plan) -> u32 {
+        wire::block::registers::BLOCK_BYTES.next_multiple_of(4096)
+    }
+
+    /// One by place in the ring, and one by request.
+    fn journey_queues(_: u32) -> u32 {
+        2
+    }
+
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, _: &Rc<Faults>) {
+        front::Front::start(port, store, block_options(plan));
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<BlockDriver<P>, InitError> {
+        let options = driver::Options {
+            depth: plan.host.queue_depth,
+            completion: plan.host.completion.by(0),
+            sizing: match plan.checked::<plan::Block>().sizing {
+                BlockSizing::Fixed(size, linger) => driver::Sizing::fixed(size, linger),
+                BlockSizing::Adaptive => driver::Sizing::adaptive(),
+                BlockSizing::Gathering => driver::Sizing::gathering(),
+            },
+            timeout: plan.host.timeout,
+            retries: plan.host.retries,
+        };
+        let driver = driver::Driver::start(&ports[0], options).await?;
+        Ok(BlockDriver { driver, ports })
+    }
+}
+
+impl<P: HostPort> BlockDriver<P> {
+    /// What it has done so far.
+    pub fn counters(&self) -> driver::Counters {
+        self.driver.counters()
+    }
+}
+
+impl<P: HostPort> Driver<P> for BlockDriver<P> {
+    type Disk = driver::Disk<P>;
+
+    /// All callers share the ring; each has its own core.
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.driver.disk(&self.ports[number % self.ports.len()])
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.driver.reset().await.map_err(|error| error.to_string())
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.driver.stop().await.map_err(|error| error.to_string())
+    }
+}
+
+/// What a plan says of the device of descriptor blocks.
+///
+/// # Panics
+/// If the plan has no table `[block]`.
+pub fn block_options(plan: &Plan) -> front::Options {
+    let (block, timing) = (plan.checked::<plan::Block>(), plan.medium.timing.as_ref());
+    let ns = |span: runtime::Span| u32::try_from(span.as_ns()).unwrap_or(u32::MAX);
+    let first = timing.map_or(0, |timing| ns(timing.first_byte));
+    front::Options {
+        entries_log2: block.ring.ilog2() as u8,
+        block_max: block.largest as u8,
+        group: block.group as u8,
+        second_engine: block.second_engine,
+        ahead: block.ahead as u8,
+        channels: timing.map_or(0, |timing| timing.channels.min(255) as u8),
+        technology: match plan.medium.kind {
+            MediumKind::Dram => 1,
+            MediumKind::Pcm => 2,
+            MediumKind::Flash => 3,
+            MediumKind::Disks => 4,
+        },
+        read_ns: first,
+        write_ns: timing.map_or(0, |t| first.saturating_mul(t.write_factor.min(1 << 16) as u32)),
+    }
+}

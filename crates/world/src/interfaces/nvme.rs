@@ -1,0 +1,194 @@
+//! NVM Express, and what the interfaces that stand on it take from a plan.
+
+use std::rc::Rc;
+
+use bus::vfio_user::Function;
+use bus::{DevicePort, HostPort, Masks};
+use device::faults::Faults;
+use device::nvme as front;
+use host::InitError;
+use host::nvme as driver;
+use runtime::Span;
+use wire::nvme::admin::Priority;
+use wire::nvme::features::{Arbitration, InterruptCoalescing};
+
+use super::array::Array;
+use super::interface::{Driver, Interface};
+use super::row::Row;
+use super::shared::Shared;
+use super::stages::{ASKED, COMMAND, joined};
+use crate::function;
+use crate::medium::{Footing, Store};
+use plan::{Doorbell, Plan};
+
+/// NVM Express: queues in host memory, doorbells, completion entries.
+pub struct Nvme;
+
+/// The NVMe driver and its queues.
+pub struct NvmeDriver<P: HostPort> {
+    controller: driver::Controller<P>,
+    pub(super) queues: Vec<Rc<driver::Queue<P>>>,
+    /// The depth that the plan asks for.
+    depth: u32,
+}
+
+impl Interface for Nvme {
+    const NAME: &'static str = "nvme";
+    const SUMMARY: &'static str = "NVM Express";
+    const FUNCTION: Option<fn(&Plan) -> Function> = Some(served_function);
+    const ARRAY: Option<&'static Row> = Some(Array::<Nvme>::ROW);
+    const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
+    const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
+    const MASKS: Option<Masks> = Some(function::MASKS);
+    type Driver<P: HostPort> = NvmeDriver<P>;
+
+    fn register_bytes(plan: &Plan) -> u32 {
+        options(plan).register_bytes()
+    }
+
+    const FAULTS: bool = true;
+
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        let medium = Rc::new(Footing::Plain(store));
+        front::Controller::start_with(port, medium, options(plan), faults.clone());
+    }
+
+    fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
+        Some(Shared::new(store, plan, devices))
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<NvmeDriver<P>, InitError> {
+        let wanted = controller_options(plan, ports.len() as u16);
+        let controller = driver::Controller::start(ports[0].clone(), wanted).await?;
+        let mut queues = Vec::new();
+        for (number, port) in ports.into_iter().enumerate() {
+            let queue = queue_options(plan, number as u16);
+            queues.push(controller.queue_on(&port, queue).await?);
+        }
+        Ok(NvmeDriver { controller, queues, depth: plan.host.queue_depth })
+    }
+}
+
+/// The PCI function of the plan's NVMe controller.
+pub(super) fn served_function(plan: &Plan) -> Function {
+    function::nvme(plan, Nvme::register_bytes(plan))
+}
+
+impl<P: HostPort> NvmeDriver<P> {
+    /// The driver itself.
+    pub fn controller(&self) -> &driver::Controller<P> {
+        &self.controller
+    }
+}
+
+impl<P: HostPort> Driver<P> for NvmeDriver<P> {
+    type Disk = Rc<driver::Queue<P>>;
+
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.queues[number % self.queues.len()].clone()
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.controller.reset().await.map_err(|error| error.to_string())
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.controller.shutdown().await.map_err(|error| error.to_string())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let all = self.queues.iter().map(|queue| queue.counters());
+        let (written, saved) = all.fold((0, 0), |(written, saved), of| {
+            (written + of.sq_doorbells + of.cq_doorbells, saved + of.saved_doorbells)
+        });
+        let shadows = saved > 0;
+        let told = || format!("shadow doorbells: {written} writes of doorbells, {saved} saved");
+        let mut notes: Vec<_> = shadows.then(told).into_iter().collect();
+        notes.extend(
+            self.queues.first().and_then(|queue| clamped(self.depth, queue.depth().into())),
+        );
+        notes
+    }
+}
+
+/// What is said where a controller's queues are not as deep as the plan's.
+pub fn clamped(asked: u32, found: u32) -> Option<String> {
+    let note = || {
+        format!(
+            "host.queue_depth: {asked} was asked for, the controller's queues of {} entries hold {found} \
+             (CAP.MQES)",
+            found + 1
+        )
+    };
+    (found < asked).then(note)
+}
+
+pub(super) fn options(plan: &Plan) -> front::Options {
+    let device = &plan.device;
+    front::Options {
+        pci_vendors: (function::VENDOR, function::VENDOR),
+        slots: device.command_slots as u16,
+        fetchers: device.fetchers as u16,
+        fetch_max: device.fetch_max,
+        io_queues: device.queues as u16,
+        queue_entries_max: device.queue_entries,
+        transfer_bytes_max: device.mdts_bytes as u32,
+        arbitration_burst: device.arbitration_burst,
+        controllers: 1,
+        namespaces: plan.device.namespaces as u16,
+        protection: plan.device.protection,
+        urgent_burst_max: plan.arbitration.as_ref().and_then(|by| by.urgent_most),
+        relaxed_ordering: plan.relaxed_ordering,
+        power_states: plan.power.as_ref().map_or_else(Vec::new, |power| power.states.clone()),
+    }
+}
+
+/// What a plan says of the controller that a driver of so many queues brings up.
+pub fn controller_options(plan: &Plan, queues: u16) -> driver::Options {
+    driver::Options {
+        queues,
+        timeout: plan.host.timeout,
+        retries: plan.host.retries,
+        arbitration: arbitration(plan),
+        coalescing: plan.host.coalescing.map(coalescing),
+        shadow_doorbells: plan.host.shadow_doorbells,
+        sgl: plan.host.sgl,
+        protect: match plan.host.guard {
+            None => driver::Protect::Device,
+            Some(_) => driver::Protect::Host { application: 0 },
+        },
+        power_saving: plan.power.as_ref().and_then(|power| power.saving),
+        admin_completion: plan.host.completion.by(0),
+        ..driver::Options::default()
+    }
+}
+
+/// What a plan says of the queue of this number, from 0 on.
+pub fn queue_options(plan: &Plan, number: u16) -> driver::QueueOptions {
+    driver::QueueOptions {
+        depth: plan.host.queue_depth as u16,
+        // Vector 0 is the admin queue's.
+        completion: plan.host.completion.by(number + 1),
+        doorbell: match plan.host.doorbell {
+            Doorbell::Each => driver::Doorbell::Each,
+            Doorbell::Batched => driver::Doorbell::Batched,
+        },
+        priority: plan
+            .arbitration
+            .as_ref()
+            .map_or(Priority::Medium, |by| by.class(usize::from(number))),
+    }
+}
+
+/// What the driver is to set, if completions share interrupts.
+fn coalescing((completions, at_most): (u32, Span)) -> InterruptCoalescing {
+    let time = at_most.0 / plan::COALESCING_UNIT.0;
+    InterruptCoalescing::new().with_thr((completions - 1) as u8).with_time(time as u8)
+}
+
+/// What the driver is to set, if queues are served by weight.
+fn arbitration(plan: &Plan) -> Option<Arbitration> {
+    let [high, medium, low] = plan.arbitration.as_ref()?.weights;
+    let weighted = Arbitration::weighted(high, medium, low);
+    Some(weighted.with_burst(plan.device.arbitration_burst))
+}

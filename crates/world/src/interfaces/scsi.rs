@@ -1,0 +1,117 @@
+//! NVMe behind a SCSI face: to its callers a SCSI disk, to the device the queues that a policy wants.
+
+use std::rc::Rc;
+
+use bus::vfio_user::Function;
+use bus::{DevicePort, HostPort};
+use device::faults::Faults;
+use host::InitError;
+use host::nvme as driver;
+use host::nvme::{Policy, Spread, SpreadOptions};
+use host::scsi::{AttachError, Disk, Target, Unit, of_nvme};
+use runtime::Span;
+use wire::nvme::status::Status;
+use wire::scsi::lun::Lun;
+
+use super::stages::{ASKED, COMMAND, joined};
+use super::{Driver, Interface, Nvme, controller_options, queue_options};
+use crate::medium::Store;
+use plan::Plan;
+
+/// A SCSI disk whose unit is an NVMe namespace, over queues by policy.
+pub struct Scsi;
+
+type Stack<P> = Rc<Disk<Target<Rc<Spread<P>>>>>;
+
+/// The controller, and a disk for each core.
+pub struct ScsiDriver<P: HostPort> {
+    controller: driver::Controller<P>,
+    disks: Vec<Stack<P>>,
+    queues: Rc<Spread<P>>,
+}
+
+impl<P: HostPort> ScsiDriver<P> {
+    /// How often a core has found the lock of a queue taken.
+    pub fn lock_waits(&self) -> u64 {
+        self.queues.lock_waits()
+    }
+}
+
+/// How a plan's queues are spread: a queue for each core, if it does not say.
+pub fn spread_options(plan: &Plan) -> SpreadOptions {
+    let sharing = plan.host.sharing.as_ref();
+    SpreadOptions {
+        policy: sharing.map_or(Policy::PerCore, |sharing| sharing.policy),
+        queues: plan.host.queues as u16,
+        each: queue_options(plan, 0),
+        seed: plan.run.seed,
+        transfer: sharing.map_or(Span::ZERO, |sharing| sharing.transfer),
+    }
+}
+
+impl Interface for Scsi {
+    const NAME: &'static str = "scsi";
+    const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
+    const SUMMARY: &'static str = "NVM Express behind a SCSI face";
+    const STAGES: &'static [&'static str] =
+        joined!(ASKED, &["copy", "lock wait", "lock", "lock transfer"], COMMAND);
+    const DEPTH_MAX: u32 = Nvme::DEPTH_MAX;
+    type Driver<P: HostPort> = ScsiDriver<P>;
+
+    fn register_bytes(plan: &Plan) -> u32 {
+        Nvme::register_bytes(plan)
+    }
+
+    const FAULTS: bool = true;
+
+    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+        Nvme::start(port, store, plan, faults);
+    }
+
+    async fn connect<P: HostPort>(ports: Vec<P>, plan: &Plan) -> Result<ScsiDriver<P>, InitError> {
+        let spread = spread_options(plan);
+        let queues = spread.shape(ports.len() as u16).queues;
+        let options = controller_options(plan, queues);
+        let controller = driver::Controller::start(ports[0].clone(), options).await?;
+        let identity = controller.identity();
+        let identity = of_nvme(&identity.controller, &identity.namespace);
+        let mut disks = Vec::new();
+        let spread = Spread::over(&controller, &ports, &spread).await?;
+        for queues in spread.iter().cloned() {
+            let target = Rc::new(Target::new(vec![Unit::new(queues, identity)]));
+            let disk = Disk::attach(target, Lun::of(0)).await.map_err(unattached)?;
+            disks.push(Rc::new(disk));
+        }
+        Ok(ScsiDriver { controller, disks, queues: spread[0].clone() })
+    }
+}
+
+/// Why our own unit could not be attached, in the words of bring-up.
+fn unattached(error: AttachError) -> InitError {
+    match error {
+        AttachError::Memory(error) => InitError::Memory(error),
+        AttachError::Unsupported { what, found, expected } => {
+            InitError::Unsupported { what, found, expected }
+        }
+        AttachError::Refused { command, .. } => {
+            InitError::Refused { step: command, status: Status::INTERNAL_ERROR }
+        }
+        _ => InitError::Closed,
+    }
+}
+
+impl<P: HostPort> Driver<P> for ScsiDriver<P> {
+    type Disk = Stack<P>;
+
+    fn disk(&self, number: usize) -> Self::Disk {
+        self.disks[number % self.disks.len()].clone()
+    }
+
+    async fn reset(&self) -> Result<(), String> {
+        self.controller.reset().await.map_err(|error| error.to_string())
+    }
+
+    async fn stop(&self) -> Result<(), String> {
+        self.controller.shutdown().await.map_err(|error| error.to_string())
+    }
+}

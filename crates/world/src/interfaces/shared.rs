@@ -1,0 +1,36 @@
+//! An SSD with several NVMe controllers, each for a host of its own.
+
+use std::rc::Rc;
+
+use bus::DevicePort;
+use device::faults::Faults;
+use device::nvme::{Controller, Options, Subsystem};
+
+use super::nvme::options;
+use crate::medium::{Footing, Store};
+use plan::Plan;
+
+/// What its controllers have in common.
+pub struct Shared {
+    subsystem: Subsystem<Footing>,
+    options: Options,
+}
+
+impl Shared {
+    /// Of so many controllers at most, none of which is there yet.
+    pub(super) fn new(store: Store, plan: &Plan, controllers: u16) -> Shared {
+        let options = Options { controllers, ..options(plan) };
+        let subsystem = Subsystem::new(Rc::new(Footing::Plain(store)), &options);
+        Shared { subsystem, options }
+    }
+
+    /// Starts the controller of this number, from 1 on.
+    pub fn start<P: DevicePort>(
+        &self,
+        number: u16,
+        port: P,
+    ) -> Rc<Controller<P, Footing, Rc<Faults>>> {
+        let faults = Faults::start(port.rt(), &[], 0);
+        self.subsystem.start_controller(number, port, self.options.clone(), faults)
+    }
+}

@@ -1,0 +1,258 @@
+//! Time series: what a run gives and what it costs its host, interval by interval.
+//!
+//! What ends is counted where it ends, into windows ([`workload::stats::Windows`]); what is, is looked at
+//! when a window closes: flash software, host memory and cores. After the instrument of Myoungsoo Jung and
+//! Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU", section 3, who had Iometer record
+//! all of these over time.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use ftl::Counters;
+use runtime::{Rt, Span, Time};
+use serde_json::{Value, json};
+use workload::pattern::OpKind;
+use workload::stats::{Counts, Windows};
+
+/// A run, interval by interval.
+#[derive(Clone, Debug, Default)]
+pub struct TimeSeries {
+    /// The length of an interval.
+    pub interval: Span,
+    /// Each, in order; the last is a whole one too.
+    pub points: Vec<Point>,
+}
+
+/// One interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// Its end, from when the first jobs began.
+    pub at: Span,
+    /// Reads that ended in it.
+    pub reads: Counts,
+    /// Writes that ended in it.
+    pub writes: Counts,
+    /// Units that the host wrote and units that flash software programmed, where that tells.
+    pub units: Option<(u64, u64)>,
+    /// Host memory at its end, bytes: what of the memory that the device can reach is handed out (queues,
+    /// callers' buffers), and what flash software on the host takes (its map, tables, write buffer and
+    /// pages).
+    pub memory_bytes: u64,
+    /// What of all cores' time was taken, in thousandths. None live: nobody counts it there.
+    pub cores_per_mille: Option<u64>,
+}
+
+impl Point {
+    /// Units programmed for each that the host wrote, in thousandths. None: it wrote none.
+    pub fn amplification_per_mille(&self) -> Option<u64> {
+        let (host, programmed) = self.units?;
+        (programmed * 1000).checked_div(host)
+    }
+
+    /// Reads and writes together.
+    pub fn both(&self) -> Counts {
+        Counts {
+            ops: self.reads.ops + self.writes.ops,
+            bytes: self.reads.bytes + self.writes.bytes,
+            took: self.reads.took + self.writes.took,
+            longest: self.reads.longest.max(self.writes.longest),
+        }
+    }
+}
+
+/// What is there to be looked at when an interval ends.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// The flash software's counters, wherever it runs.
+    pub software: Option<Counters>,
+    /// Host memory, bytes.
+    pub memory_bytes: u64,
+    /// How long each core has been busy so far.
+    pub cores: Option<Vec<Span>>,
+}
+
+/// Takes a series down.
+pub struct Recorder {
+    interval: Span,
+    begun: Cell<Option<Time>>,
+    reads: RefCell<Windows>,
+    writes: RefCell<Windows>,
+    looks: RefCell<Vec<Look>>,
+}
+
+impl Recorder {
+    /// One of intervals of this length.
+    pub fn new(interval: Span) -> Recorder {
+        Recorder {
+            interval,
+            begun: Cell::new(None),
+            reads: RefCell::new(Windows::of(interval)),
+            writes: RefCell::new(Windows::of(interval)),
+            looks: RefCell::default(),
+        }
+    }
+
+    /// A read or a write has ended.
+    pub fn note(&self, kind: OpKind, now: Time, bytes: u32, took: Span) {
+        let Some(begun) = self.begun.get() else { return };
+        let windows = match kind {
+            OpKind::Read => &self.reads,
+            OpKind::Write => &self.writes,
+            OpKind::Flush | OpKind::Trim => return,
+        };
+        windows.borrow_mut().count(now.since(begun), bytes, took);
+    }
+
+    /// Looks at the beginning and at each interval's end, for ever.
+    pub async fn watch(&self, rt: &Rt, look: impl Fn() -> Look) {
+        let begun = rt.now();
+        self.begun.set(Some(begun));
+        self.looks.borrow_mut().push(look());
+        for next in 1.. {
+            rt.sleep_until(begun + self.interval * next).await;
+            self.looks.borrow_mut().push(look());
+        }
+    }
+
+    /// What was taken down: whole intervals.
+    pub fn series(&self) -> TimeSeries {
+        let (reads, writes) = (self.reads.borrow(), self.writes.borrow());
+        let of = |windows: &Windows, at: usize| windows.counts().get(at).copied();
+        let looks = self.looks.borrow();
+        let points = looks.windows(2).zip(0..).map(|(pair, at)| Point {
+            at: self.interval * (at as u64 + 1),
+            reads: of(&reads, at).unwrap_or_default(),
+            writes: of(&writes, at).unwrap_or_default(),
+            units: pair[0].software.zip(pair[1].software).map(|(before, after)| {
+                let programmed = |of: &Counters| {
+                    of.programmed_units + of.copied_units + of.meta_units + of.padding_units
+                };
+                (after.host_units - before.host_units, programmed(&after) - programmed(&before))
+            }),
+            memory_bytes: pair[1].memory_bytes,
+            cores_per_mille: busy(&pair[0], &pair[1], self.interval),
+        });
+        TimeSeries { interval: self.interval, points: points.collect() }
+    }
+}
+
+/// What of all cores' time was taken between two looks, in thousandths.
+fn busy(before: &Look, after: &Look, interval: Span) -> Option<u64> {
+    let sum =
+        |look: &Look| look.cores.as_ref().map(|cores| cores.iter().map(|one| one.0).sum::<u64>());
+    let all = interval.0 * after.cores.as_ref()?.len() as u64;
+    // A core is busy from the moment that work is given to it: the last may reach past the end.
+    Some(((sum(after)? - sum(before)?) * 1000 / all.max(1)).min(1000))
+}
+
+impl TimeSeries {
+    /// As JSON: times in nanoseconds, counts as they are.
+    pub fn to_json(&self) -> Value {
+        let kind = |of: &Counts| {
+            json!({
+                "ops": of.ops,
+                "bytes": of.bytes,
+                "mean_ns": (of.took / of.ops.max(1)).as_ns(),
+                "max_ns": of.longest.as_ns(),
+            })
+        };
+        let points = self.points.iter().map(|point| {
+            json!({
+                "at_ns": point.at.as_ns(),
+                "read": kind(&point.reads),
+                "write": kind(&point.writes),
+                "host_units": point.units.map(|(host, _)| host),
+                "programmed_units": point.units.map(|(_, programmed)| programmed),
+                "host_memory_bytes": point.memory_bytes,
+                "host_cores_per_mille": point.cores_per_mille,
+            })
+        });
+        json!({ "interval_ns": self.interval.as_ns(), "points": points.collect::<Vec<_>>() })
+    }
+}
+
+/// A table, a line an interval: what nobody could tell is a dash.
+impl fmt::Display for TimeSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>10} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10} {:>7} {:>9} {:>6}",
+            "ms",
+            "read/s",
+            "mean us",
+            "max us",
+            "write/s",
+            "mean us",
+            "max us",
+            "w.amp.",
+            "host KiB",
+            "cpu %"
+        )?;
+        let number = |value: Option<f64>, digits| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        for point in &self.points {
+            write!(f, "{:>10}", number(Some(point.at.as_us_f64() / 1e3), 3))?;
+            for of in [&point.reads, &point.writes] {
+                let some = (of.ops > 0).then_some(());
+                let rate = of.ops as f64 / self.interval.as_s_f64();
+                let mean = some.map(|()| of.took.as_us_f64() / of.ops as f64);
+                let longest = some.map(|()| of.longest.as_us_f64());
+                let cells = (number(Some(rate), 0), number(mean, 2), number(longest, 2));
+                write!(f, " {:>9} {:>10} {:>10}", cells.0, cells.1, cells.2)?;
+            }
+            let thousandths = |value: Option<u64>| value.map(|value| value as f64 / 1e3);
+            let amplification = number(thousandths(point.amplification_per_mille()), 3);
+            let cores = number(point.cores_per_mille.map(|value| value as f64 / 10.0), 1);
+            writeln!(f, " {amplification:>7} {:>9} {cores:>6}", point.memory_bytes / 1024)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::Log;
+
+    /// Intervals of 10 ms, of which each has what ended in it, and what changed in it.
+    #[test]
+    fn what_ends_and_what_is_are_of_one_interval() {
+        let rt = Rt::simulated(None, Log::Off);
+        let (recorder, steps) = (Recorder::new(Span::ms(10)), Cell::new(0_u64));
+        let look = || {
+            let step = steps.replace(steps.get() + 1);
+            let counters = Counters {
+                host_units: 10 * step,
+                programmed_units: 30 * step,
+                ..Counters::default()
+            };
+            Look {
+                software: Some(counters),
+                memory_bytes: 100 + step,
+                cores: Some(vec![Span::ms(5 * step), Span::ZERO]),
+            }
+        };
+        rt.block_on(async {
+            let work = async {
+                rt.sleep(Span::ms(12)).await;
+                recorder.note(OpKind::Write, rt.now(), 512, Span::us(4));
+                recorder.note(OpKind::Flush, rt.now(), 0, Span::us(4));
+                rt.sleep(Span::ms(13)).await;
+            };
+            runtime::race(work, recorder.watch(&rt, look)).await;
+        });
+        let series = recorder.series();
+        assert_eq!(series.points.len(), 2, "whole intervals only");
+        let [first, second] = series.points[..] else { panic!("two") };
+        assert_eq!((first.both().ops, second.writes.ops, second.writes.took), (0, 1, Span::us(4)));
+        assert_eq!((first.memory_bytes, second.memory_bytes), (101, 102));
+        assert_eq!(second.amplification_per_mille(), Some(3000));
+        assert_eq!(second.cores_per_mille, Some(250), "half of one core of two");
+        let text = series.to_string();
+        assert!(
+            text.lines().nth(2).is_some_and(|line| line.trim().starts_with("20.000")),
+            "{text}"
+        );
+    }
+}

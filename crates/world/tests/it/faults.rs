@@ -1,0 +1,350 @@
+//! Faults of a plan, in virtual time: each kind reaches exactly the commands that it names, the driver
+//! recovers as ARCHITECTURE.md, "Recovery", says, and the same seed gives the same log.
+
+use plan::Plan;
+use runtime::{Entry, Log, Span, Time};
+use testing::{operations, plan, work};
+use workload::pattern::OpKind;
+use world::interfaces::{DCX, Interface, NVME, Nvme, Row};
+use world::{self, Options, Outcome};
+
+/// One after the other, each block once, in order.
+const READS: &str = "[reads]\nrw=read\nbs=4k\nsize=64k\n";
+const WRITES: &str = "[writes]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\ndo_verify=1\n";
+const MANY: &str = "[many]\nrw=randread\nbs=4k\nsize=2m\niodepth=8\nnumber_ios=400\n";
+
+/// Plan dc-express, quick to build, with these faults, and others of its values.
+fn faulty(faults: &str, sets: &[(&str, &str)]) -> Plan {
+    let small = [
+        ("host.memory", "16 MiB"),
+        ("device.mdts", "64 KiB"),
+        ("host.timeout", "1 ms"),
+        ("faults", faults),
+    ];
+    plan("dc-express", &[&small[..], sets].concat())
+}
+
+/// What came of it, and the whole log.
+struct Seen {
+    outcome: Outcome,
+    log: Vec<Entry>,
+}
+
+fn run_by(row: &'static Row, plan: &Plan, job: &str) -> Seen {
+    let log = Log::kept();
+    let options = Options { log: log.clone(), ..Options::default() };
+    let outcome = world::simulate(row, plan, &work(job), options);
+    Seen { outcome: outcome.unwrap_or_else(|error| panic!("{error}")), log: log.entries() }
+}
+
+fn run(faults: &str, job: &str) -> Seen {
+    run_by(NVME, &faulty(faults, &[]), job)
+}
+
+impl Seen {
+    fn struck(&self) -> u64 {
+        let [(_, struck)] = &self.outcome.faults[..] else { panic!("one fault") };
+        *struck
+    }
+
+    fn count(&self, who: &str, what: &str) -> usize {
+        self.log.iter().filter(|entry| entry.who == who && entry.what == what).count()
+    }
+
+    fn errors(&self) -> u64 {
+        self.outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum()
+    }
+
+    fn messages(&self) -> Vec<&str> {
+        let all = self.outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
+        all.map(String::as_str).collect()
+    }
+
+    fn operations(&self) -> u64 {
+        self.outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum()
+    }
+
+    /// The longest latency and the shortest, ns.
+    fn latencies(&self, kind: OpKind) -> (u64, u64) {
+        let total = &self.outcome.jobs[0].1.seen.of(kind).total;
+        (total.max_ns(), total.min_ns())
+    }
+
+    /// When the only fault struck for the first time.
+    fn first(&self) -> Time {
+        self.log.iter().find(|entry| entry.who == "fault").expect("a fault").at
+    }
+}
+
+#[test]
+fn a_plan_without_faults_runs_as_ever() {
+    let plain = run_by(NVME, &faulty("[]", &[]), READS);
+    let never = run(r#"[{ name = "x", what = "drop", nth = 1000 }]"#, READS);
+    assert!(plain.outcome.faults.is_empty() && never.struck() == 0);
+    assert_eq!(plain.outcome.timed_events, never.outcome.timed_events);
+    assert_eq!(plain.log, never.log);
+}
+
+#[test]
+fn a_delay_holds_up_the_command_that_it_names_and_no_other() {
+    let seen = run(
+        r#"[{ name = "x", what = "delay", span = "50 us", first_lba = 40, last_lba = 40 }]"#,
+        READS,
+    );
+    let plain = run("[]", READS);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    let (usual, shortest) = plain.latencies(OpKind::Read);
+    assert_eq!(seen.latencies(OpKind::Read), (usual + 50_000, shortest), "all but one as ever");
+    let shares = testing::shares(&seen.outcome.jobs[0].1, OpKind::Read);
+    let stage = Nvme::STAGES.iter().position(|stage| *stage == "fault").expect("a stage");
+    let mean = Span::us(50).0 as f64 / 16.0;
+    assert_eq!((shares.stages_ps[stage], shares.unexplained_ps), (mean, 0.0), "and it says so");
+}
+
+#[test]
+fn commands_are_named_by_opcode_queue_time_and_count() {
+    let reads = |faults: &str| run(faults, MANY).struck();
+    assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = "read" }]"#), 400);
+    assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = 2 }]"#), 400);
+    assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = "write" }]"#), 0);
+    assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", queue = 2 }]"#), 0);
+    assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", every = 50 }]"#), 8);
+    assert_eq!(
+        reads(r#"[{ name = "x", what = "delay", span = "1 ns", every = 50, times = 3 }]"#),
+        3
+    );
+    let identify = r#"[{ name = "x", what = "delay", span = "1 ns", queue = 0, command = 6 }]"#;
+    assert!(reads(identify) > 1, "the driver asks what the device is");
+    let window =
+        r#"[{ name = "x", what = "delay", span = "1 ns", from = "100 us", until = "110 us" }]"#;
+    let seen = run(window, MANY);
+    let times = seen.log.iter().filter(|entry| entry.who == "fault").map(|entry| entry.at.0);
+    let (from, until) = (Span::us(100).0, Span::us(110).0);
+    let times: Vec<_> = times.collect();
+    assert!(!times.is_empty() && times.iter().all(|at| (from..until).contains(at)), "{times:?}");
+}
+
+#[test]
+fn a_command_that_hangs_is_aborted_and_done_again() {
+    let seen = run(r#"[{ name = "x", what = "hang", nth = 5 }]"#, READS);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 0));
+}
+
+#[test]
+fn a_command_that_is_lost_costs_a_reset() {
+    let seen = run(r#"[{ name = "x", what = "drop", nth = 5 }]"#, READS);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 1));
+    let (longest, _) = seen.latencies(OpKind::Read);
+    assert!(Span::ns(longest) > Span::ms(2), "two time-outs of 1 ms, then the reset: {longest} ns");
+}
+
+#[test]
+fn a_completion_waits_for_those_that_came_later() {
+    let fault = r#"[{ name = "x", what = "reorder", behind = 3, span = "1 ms", nth = 100 }]"#;
+    let seen = run(fault, MANY);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400));
+    let struck = seen.log.iter().position(|entry| entry.who == "fault").expect("a fault");
+    let cid = seen.log[struck].b & 0xffff;
+    let completed = |entry: &&Entry| entry.what == "completed" && entry.a == 1;
+    let order: Vec<u64> =
+        seen.log[struck..].iter().filter(completed).map(|entry| entry.b).collect();
+    let place = order.iter().position(|other| *other == cid).expect("it completes");
+    assert!(place >= 3, "{place} completions went before it");
+    // Alone in its queue, it waits as long as it may.
+    let fault = r#"[{ name = "x", what = "reorder", behind = 1, span = "70 us", nth = 3 }]"#;
+    let (seen, plain) = (run(fault, READS), run("[]", READS));
+    let (usual, shortest) = plain.latencies(OpKind::Read);
+    assert_eq!(seen.latencies(OpKind::Read), (usual + 70_000, shortest));
+}
+
+#[test]
+fn a_status_reaches_its_caller() {
+    let fault = r#"[{ name = "x", what = "status", status = "Write Fault", command = "write",
+        first_lba = 8, last_lba = 8, dnr = true }]"#;
+    let seen = run(fault, "[writes]\nrw=write\nbs=4k\nsize=64k\n");
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 1, 15));
+    let said = seen.messages().concat();
+    assert!(said.contains("Write Fault") && said.contains("LBA 8"), "{said}");
+    let numbers = r#"[{ name = "x", what = "status", status = { sct = 7, sc = 0xc1 }, nth = 2,
+        dnr = true }]"#;
+    let said = run(numbers, READS).messages().concat();
+    assert!(said.contains("0x47c1") || said.contains("0x67c1"), "{said}");
+}
+
+#[test]
+fn spoiled_data_are_found_out_where_they_are_spoiled() {
+    // Written rightly, read wrongly once: the read that looks after the writes.
+    let read = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 1 }]"#;
+    let seen = run(read, WRITES);
+    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    // Written wrongly: found when it is read.
+    let write =
+        r#"[{ name = "x", what = "corrupt-data", command = 1, first_lba = 16, last_lba = 16 }]"#;
+    let seen = run(write, WRITES);
+    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    // On the medium, after the write.
+    let medium = r#"[{ name = "x", what = "corrupt-medium", command = "write", nth = 7 }]"#;
+    let seen = run(medium, WRITES);
+    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    // Of a block that is written again before anybody looks nothing is left.
+    let twice = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=write\nbs=4k\n\
+        size=64k\nverify=crc32c\ndo_verify=1\n";
+    let seen = run(medium, twice);
+    assert_eq!((seen.struck(), seen.errors()), (1, 0), "{:?}", seen.messages());
+}
+
+#[test]
+fn a_stuck_medium_goes_on_when_its_time_is_over() {
+    let fault = r#"[{ name = "x", what = "stuck-medium", span = "300 us", at = "60 us" }]"#;
+    let seen = run(fault, MANY);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400));
+    assert_eq!(seen.first(), Time::ZERO + Span::us(60));
+    let (longest, _) = seen.latencies(OpKind::Read);
+    assert!(Span::ns(longest) > Span::us(290), "{longest} ns");
+}
+
+#[test]
+fn a_medium_that_is_stuck_for_ever_is_given_up_and_nobody_hangs() {
+    let seen = run(r#"[{ name = "x", what = "stuck-medium", nth = 5, command = "read" }]"#, READS);
+    assert_eq!(seen.struck(), 1);
+    assert!(seen.errors() > 0 && seen.operations() == 4, "{:?}", seen.messages());
+}
+
+#[test]
+fn a_lost_interrupt_is_found_by_the_watchdog() {
+    let fault = r#"[{ name = "x", what = "lost-interrupt", nth = 4 }]"#;
+    let plan = faulty(fault, &[("host.completion", "interrupt")]);
+    let seen = run_by(NVME, &plan, READS);
+    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!(seen.count("host", "lost-interrupt"), 1);
+    assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (0, 0));
+}
+
+#[test]
+fn a_dead_link_ends_every_wait() {
+    for fault in [
+        r#"[{ name = "x", what = "link-down", at = "100 us" }]"#,
+        r#"[{ name = "x", what = "link-down", nth = 100 }]"#,
+    ] {
+        let seen = run(fault, MANY);
+        assert_eq!((seen.struck(), seen.count("bus", "link-down")), (1, 1), "{fault}");
+        assert_eq!(seen.count("host", "gone"), 1, "{fault}");
+        assert!(seen.errors() > 0 && seen.operations() < 400, "{fault}");
+        assert!(seen.messages().iter().any(|said| said.contains("gone")), "{:?}", seen.messages());
+    }
+}
+
+#[test]
+fn a_controller_that_stops_is_reset() {
+    for fault in [
+        r#"[{ name = "x", what = "fatal", at = "100 us" }]"#,
+        r#"[{ name = "x", what = "fatal", nth = 100 }]"#,
+    ] {
+        let seen = run(fault, MANY);
+        assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400), "{fault}");
+        assert_eq!(seen.count("host", "controller-failed"), 1, "{fault}");
+        assert_eq!(seen.count("host", "reset"), 1, "{fault}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
+    let faults = r#"[{ name = "a", what = "delay", span = "3 us", one_in = 20 },
+        { name = "b", what = "reorder", behind = 2, span = "10 us", one_in = 30 },
+        { name = "c", what = "hang", one_in = 150 }]"#;
+    let with = |seed| run_by(NVME, &faulty(faults, &[("run.seed", seed)]), MANY).log;
+    assert_eq!(with("1"), with("1"));
+    let struck = |log: Vec<Entry>| -> Vec<(Time, u64)> {
+        log.iter().filter(|entry| entry.who == "fault").map(|e| (e.at, e.a)).collect()
+    };
+    assert_ne!(struck(with("1")), struck(with("2")));
+}
+
+#[test]
+fn dc_express_is_struck_too() {
+    let by_dcx = |faults: &str, sets: &[(&str, &str)]| run_by(DCX, &faulty(faults, sets), READS);
+    let plain = by_dcx("[]", &[]);
+    let usual = plain.latencies(OpKind::Read).1;
+    let delayed = by_dcx(r#"[{ name = "x", what = "delay", span = "50 us", nth = 6 }]"#, &[]);
+    assert_eq!((delayed.struck(), delayed.errors(), delayed.operations()), (1, 0, 16));
+    assert!(delayed.latencies(OpKind::Read).0 >= usual + 50_000);
+    let failed = by_dcx(
+        r#"[{ name = "x", what = "status", status = "Unrecovered Read Error", first_lba = 8,
+            last_lba = 8 }]"#,
+        &[],
+    );
+    assert!(failed.struck() > 0 && failed.errors() == 1, "{:?}", failed.messages());
+    let lost = by_dcx(r#"[{ name = "x", what = "drop", nth = 6 }]"#, &[]);
+    assert_eq!((lost.struck(), lost.errors(), lost.operations()), (1, 0, 16), "tried again");
+    let dead = by_dcx(r#"[{ name = "x", what = "link-down", nth = 6 }]"#, &[]);
+    assert!(dead.struck() == 1 && dead.errors() > 0, "{:?}", dead.messages());
+}
+
+#[test]
+fn live_devices_are_struck_too() {
+    let faults = r#"[{ name = "late", what = "delay", span = "20 us", every = 100 },
+        { name = "lost", what = "drop", nth = 150 },
+        { name = "stopped", what = "fatal", nth = 300 }]"#;
+    let sets = [("faults", faults), ("medium.capacity", "16 MiB"), ("host.timeout", "20 ms")];
+    let plan = plan(
+        "live",
+        &[&sets[..], &[("host.memory", "16 MiB"), ("host.queue_depth", "32")]].concat(),
+    );
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let outcome = run(NVME, &plan, &work(MANY), Options::default());
+        let outcome = testing::clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+        assert_eq!(operations(testing::only(&outcome)), 400);
+        let struck: Vec<u64> = outcome.faults.iter().map(|(_, struck)| *struck).collect();
+        assert!(struck[0] >= 4 && struck[1..] == [1, 1], "{:?}", outcome.faults);
+    }
+}
+
+/// Reads of a small drive of flash, each block once.
+const OF_FLASH: &str = "[reads]\nrw=randread\nbs=4k\nsize=1m\niodepth=4\n";
+
+fn ill_die(faults: &str) -> Plan {
+    plan("small-flash", &[("medium.flash.start", "filled"), ("faults", faults)])
+}
+
+#[test]
+fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
+    let well = run_by(NVME, &ill_die("[]"), OF_FLASH);
+    let (usual, shortest) = well.latencies(OpKind::Read);
+    let fault = r#"[{ name = "x", what = "slow-die", die = 1, percent = 2000, at = "0 us" }]"#;
+    let slow = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let (longest, least) = slow.latencies(OpKind::Read);
+    assert!(longest > 4 * usual && least <= shortest, "{longest} of {usual}, {least}");
+    assert_eq!((slow.struck(), slow.errors()), (1, 0));
+    let fault = r#"[{ name = "x", what = "stuck-die", die = 0, span = "7 ms", nth = 9 }]"#;
+    let stuck = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let (longest, _) = stuck.latencies(OpKind::Read);
+    assert!((7_000_000..8_000_000).contains(&longest), "{longest}");
+    assert_eq!(stuck.errors(), 0);
+}
+
+#[test]
+fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
+    let fault = r#"[{ name = "x", what = "unreadable-die", die = 1, at = "0 us" }]"#;
+    let simulated = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let live = world::live_in_threads(NVME, &ill_die(fault), &work(OF_FLASH), Options::default());
+    let live = live.unwrap_or_else(|error| panic!("{error}"));
+    let failed = |outcome: &Outcome| outcome.jobs[0].1.errors();
+    assert_eq!(failed(&simulated.outcome), failed(&live));
+    // 256 reads, of what was written in order over two dies.
+    assert!((64..=192).contains(&failed(&live)), "{}", failed(&live));
+}
+
+#[test]
+fn a_die_that_is_not_there_is_refused() {
+    let refused = |plan: Plan| {
+        let ran = world::simulate(NVME, &plan, &work(OF_FLASH), Options::default());
+        ran.err().expect("a refusal").to_string()
+    };
+    let fault = r#"[{ name = "x", what = "stuck-die", die = 2 }]"#;
+    let said = refused(ill_die(fault));
+    assert!(said.ends_with("faults.0.die: found 2, expected 0 to 1"), "{said}");
+    let said = refused(faulty(fault, &[]));
+    assert!(said.ends_with("expected a medium of flash: others have no dies"), "{said}");
+}

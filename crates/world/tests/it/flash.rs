@@ -1,0 +1,213 @@
+//! Flash behind the interfaces that run on it and in both worlds: contents verified with the collector at
+//! work, what is taken back, states kept in a file, used drives.
+
+use bus::HostPort;
+use bus::sim::SimHost;
+use plan::Plan;
+use runtime::Log;
+use testing::{Folder, clean, in_sim, only, plan, shares, simulate_by, work};
+use wire::nvme::registers::{self, Cap};
+use workload::pattern::OpKind;
+use world::device::Kept;
+use world::interfaces::{DCX, FASTPATH, Interface, NVME, Nvme};
+use world::{self, Options, Outcome};
+
+/// Every length, over the whole drive, some of it again and again.
+const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
+    io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+/// The same, in lengths that FastPath has a block size for.
+const BLOCKS_OF_4K: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=100%\n\
+    io_size=7m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
+
+fn flash(sets: &[(&str, &str)]) -> Plan {
+    plan("small-flash", sets)
+}
+
+fn software(outcome: &Outcome) -> ftl::Stats {
+    outcome.flash.expect("a device of flash").software.expect("its software tells")
+}
+
+fn verified(outcome: &Outcome) {
+    assert!(only(outcome).blocks_verified > 2_000, "{}", only(outcome).blocks_verified);
+}
+
+#[test]
+fn flash_keeps_what_it_is_given_while_its_collector_works() {
+    for sets in [
+        &[("medium.flash.start", "filled")][..],
+        &[("medium.keep", "stamps"), ("medium.flash.start", "filled")],
+        &[
+            ("medium.flash.cache", "through"),
+            ("medium.flash.streams", "mixed"),
+            ("medium.flash.start", "filled"),
+        ],
+        &[
+            ("medium.flash.cache", "protected"),
+            ("medium.flash.collector", "cost-benefit"),
+            ("medium.flash.start", "filled"),
+        ],
+    ] {
+        let outcome = simulate_by(NVME, &flash(sets), &work(MIXED), Options::default());
+        verified(&outcome);
+        let seen = software(&outcome);
+        assert!(seen.counters.collected > 0, "{sets:?}: {seen:?}");
+        assert!(seen.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
+        let outcome = simulate_by(DCX, &flash(sets), &work(MIXED), Options::default());
+        verified(&outcome);
+        let outcome = simulate_by(FASTPATH, &flash(sets), &work(BLOCKS_OF_4K), Options::default());
+        verified(&outcome);
+    }
+}
+
+/// Two jobs over the same blocks: one writes and reads, one takes back what may just have been written.
+const TRIMMED: &str = "[global]\nsize=50%\nio_size=1m\niodepth=4\nverify=crc32c\n\
+    [mixed]\nrw=randrw\nbssplit=512/20:4k/60:16k/20\nnorandommap=1\nfsync=16\n\
+    [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nnorandommap=1\n\
+    [again]\nrw=randtrimwrite\nbs=8k\n";
+
+#[test]
+fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
+    for sets in [
+        &[("medium.flash.start", "filled")][..],
+        &[("medium.keep", "stamps"), ("medium.flash.cache", "protected")],
+    ] {
+        for outcome in [
+            simulate_by(NVME, &flash(sets), &work(TRIMMED), Options::default()),
+            simulate_by(DCX, &flash(sets), &work(TRIMMED), Options::default()),
+        ] {
+            let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
+            assert!(verified > 500, "{sets:?}: {verified} blocks");
+            assert!(outcome.jobs[1].1.seen.trim.total.count() > 40);
+        }
+    }
+    let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
+    let live = world::live_in_threads(NVME, &plan, &work(TRIMMED), Options::default());
+    clean(live.unwrap_or_else(|error| panic!("{error}")));
+}
+
+#[test]
+fn a_drive_that_is_taken_back_whole_is_empty() {
+    let plan = flash(&[("medium.flash.start", "steady")]);
+    let trim = work("[trim]\nrw=trim\nbs=4k\niodepth=2\n");
+    let outcome = simulate_by(NVME, &plan, &trim, Options::default());
+    let units = plan.medium.flash.as_ref().expect("flash").software.units;
+    assert_eq!(only(&outcome).seen.trim.bytes, u64::from(units) * 4096);
+    assert_eq!(software(&outcome).mapped_units, 0);
+}
+
+/// FastPath's requests have no such command: that is said, once, and nothing else is done.
+#[test]
+fn an_interface_without_the_command_says_so() {
+    let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
+    let outcome = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
+    let outcome = outcome.expect("a run");
+    let said = "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
+    assert_eq!(only(&outcome).messages, [said]);
+    assert!(only(&outcome).errors() <= 4);
+}
+
+#[test]
+fn live_flash_keeps_what_it_is_given() {
+    let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
+    for run in [world::live_in_one_thread, world::live_in_threads] {
+        let outcome = run(NVME, &plan, &work(MIXED), Options::default());
+        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+        verified(&outcome);
+        assert!(software(&outcome).counters.collected > 0);
+    }
+}
+
+#[test]
+fn every_wait_for_flash_has_a_name() {
+    let plan = flash(&[("medium.flash.start", "filled")]);
+    let outcome = simulate_by(NVME, &plan, &work(MIXED), Options::default());
+    let stage = |kind, name: &str| {
+        let place = Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
+        shares(only(&outcome), kind).stages_ps[place]
+    };
+    for name in ["die wait", "die", "channel"] {
+        assert!(stage(OpKind::Read, name) > 0.0, "{name}");
+    }
+    assert!(stage(OpKind::Write, "buffer wait") > 0.0);
+    assert!(stage(OpKind::Flush, "flush") > 0.0);
+    for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
+        assert_eq!(shares(only(&outcome), kind).unexplained_ps, 0.0, "{kind:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log_of_flash() {
+    let log = |seed: &str| {
+        let plan = flash(&[("run.seed", seed), ("medium.flash.errors", "profile")]);
+        let log = Log::kept();
+        let options = Options { log: log.clone(), ..Options::default() };
+        simulate_by(NVME, &plan, &work(MIXED), options);
+        log.entries()
+    };
+    assert_eq!(log("1"), log("1"));
+    assert_ne!(log("1"), log("2"));
+}
+
+/// Written by one run, read by the next: the second finds the first's stamps, of the same seed.
+#[test]
+fn a_drives_state_is_kept_in_a_file() {
+    let folder = Folder::new("flash");
+    let path = folder.path("drive").display().to_string();
+    let plan = flash(&[("medium.flash.state", &path)]);
+    let write = "[write]\nrw=write\nbs=64k\nsize=2m\n";
+    simulate_by(NVME, &plan, &work(write), Options::default());
+    let filled =
+        simulate_by(NVME, &plan, &work("[read]\nrw=read\nbs=64k\nsize=2m\n"), Options::default());
+    let seen = software(&filled);
+    assert_eq!(seen.mapped_units, 512, "2 MiB of units");
+    assert!(filled.flash.expect("a device of flash").chips.senses > 0);
+    let other = flash(&[("medium.flash.state", &path), ("run.seed", "2")]);
+    let said = Kept::new(&other).err().expect("other chips").to_string();
+    assert_eq!(
+        said,
+        format!("{path}: found other chips, expected those of the plan, its seed included")
+    );
+    let stamps = flash(&[("medium.flash.state", &path), ("medium.keep", "stamps")]);
+    let said = Kept::new(&stamps).err().expect("kept otherwise").to_string();
+    assert!(said.ends_with("to run with this state: --set medium.keep=everything"), "{said}");
+}
+
+#[test]
+fn a_used_drive_is_full_and_a_steady_one_has_little_room() {
+    let seen = |start: &str| {
+        let plan = flash(&[("medium.flash.start", start), ("medium.keep", "stamps")]);
+        let read = "[read]\nrw=randread\nbs=4k\nsize=1m\n";
+        software(&simulate_by(NVME, &plan, &work(read), Options::default()))
+    };
+    let (fresh, filled, steady) = (seen("fresh"), seen("filled"), seen("steady"));
+    let units = u64::from(flash(&[]).medium.flash.expect("flash").software.units);
+    assert_eq!((fresh.mapped_units, fresh.erases), (0, 0));
+    assert_eq!((filled.mapped_units, steady.mapped_units), (units, units));
+    assert!(
+        steady.left_units < filled.left_units,
+        "{} and {}",
+        filled.left_units,
+        steady.left_units
+    );
+}
+
+/// A controller's CAP.TO, in seconds.
+fn ready_timeout_s(sets: &[(&str, &str)], name: &str) -> f64 {
+    let plan = plan(name, sets);
+    let register = async |_, _, host: SimHost| host.read32(registers::CAP).await;
+    let low = in_sim::<Nvme, _>(&plan, Log::Off, register);
+    f64::from(Cap::from_bits(low.into()).timeout_ms()) / 1000.0
+}
+
+/// A mount that finds no checkpoint reads the spare bytes of every page: a host waits for that.
+#[test]
+fn cap_to_is_as_long_as_a_mount_of_the_whole_drive_takes() {
+    assert_eq!(ready_timeout_s(&[], "small-flash"), 10.0, "the least that is said");
+    // 480 superblocks of 384 word lines, of which the three pages are sensed in 78, 117 and 78 us.
+    let scan = 480.0 * 384.0 * 273e-6;
+    let said = ready_timeout_s(&[], "tlc");
+    assert!(said > scan && said < 1.6 * scan, "{said} s, to read the spare bytes takes {scan} s");
+    let larger = ready_timeout_s(&[("medium.flash.blocks", "4096")], "tlc");
+    assert_eq!(larger, 127.5, "the most that eight bits can say");
+}

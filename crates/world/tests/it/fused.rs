@@ -1,0 +1,209 @@
+//! A comparison and a write as one, by the driver: nobody comes in between, no queue is too full, and what a
+//! reset leaves open is said.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bus::sim::{SimBus, SimHost};
+use host::nvme::{Controller, Issuer, Options, Queue, QueueOptions, Shared};
+use host::{BlockDevice, Buffer, Kind};
+use plan::Plan;
+use runtime::{Dice, Log, Rt, Signal, Span};
+use testing::plan;
+use wire::Lba;
+use world::device::{Clock, Device, Kept};
+use world::interfaces::{Interface, NVME, Nvme};
+
+type Disk = Rc<Queue<SimHost>>;
+
+fn machine(depth: &str) -> Plan {
+    let sets = [
+        ("medium.keep", "everything"),
+        ("medium.capacity", "16 MiB"),
+        ("host.cores", "4"),
+        ("host.queue_depth", depth),
+        ("host.sharing.policy", "single"),
+        ("host.sharing.lock", "40 ns"),
+        ("host.sharing.transfer", "100 ns"),
+    ];
+    plan("gen4", &sets)
+}
+
+/// A block that holds this number.
+fn block_of(disk: &Disk, number: u64) -> Buffer {
+    let buffer = disk.buffer(disk.geometry().block_bytes as usize).expect("host memory");
+    buffer.zero();
+    buffer.copy_in(0, &number.to_le_bytes());
+    buffer
+}
+
+async fn number(disk: &Disk, lba: Lba) -> u64 {
+    let (buffer, read) = disk.read(lba, block_of(disk, 0)).await;
+    read.expect("a read");
+    let mut bytes = [0; 8];
+    buffer.copy_out(0, &mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// What several tasks have done that count in one block.
+#[derive(Default)]
+struct Counted {
+    /// Times that somebody was told that he has written, or has lost, or that nobody knows.
+    written: Cell<u64>,
+    differed: Cell<u64>,
+    unknown: Cell<u64>,
+    tasks: Cell<u64>,
+    done: Signal,
+}
+
+/// Counts in this block so many times, each time from what was read to one more.
+async fn count(rt: Rt, disk: Disk, lba: Lba, times: u64, counted: Rc<Counted>) {
+    let more = |of: &Cell<u64>| of.set(of.get() + 1);
+    for _ in 0..times {
+        let seen = number(&disk, lba).await;
+        let (with, from) = (block_of(&disk, seen), block_of(&disk, seen + 1));
+        let (_, done) = disk.compare_and_write(lba, with, from, false).await;
+        match done {
+            Ok(true) => more(&counted.written),
+            Ok(false) => more(&counted.differed),
+            Err(error) => {
+                assert_eq!(error.kind, Kind::Reset, "{error}");
+                more(&counted.unknown);
+            }
+        }
+    }
+    more(&counted.tasks);
+    counted.done.notify(&rt);
+}
+
+/// Tasks that count in one block, each by one of these disks in turn, while the controller is reset so often.
+async fn contend(
+    (rt, controller): (&Rt, &Controller<SimHost>),
+    disks: &[Disk],
+    resets: u64,
+    seed: u64,
+) -> Rc<Counted> {
+    const TASKS: u64 = 8;
+    let (counted, lba) = (Rc::new(Counted::default()), Lba(5));
+    disks[0].write(lba, block_of(&disks[0], 0), false).await.1.expect("a write");
+    for task in 0..TASKS {
+        let disk = disks[task as usize % disks.len()].clone();
+        rt.spawn(count(rt.clone(), disk, lba, 40, counted.clone()));
+    }
+    let mut dice = Dice::new(seed);
+    for _ in 0..resets {
+        rt.sleep(Span::ns(1_000 + dice.below(60_000))).await;
+        controller.reset().await.expect("a reset");
+    }
+    loop {
+        let version = counted.done.version();
+        if counted.tasks.get() == TASKS {
+            break;
+        }
+        counted.done.changed(rt, version).await;
+    }
+    let last = number(&disks[0], lba).await;
+    let (written, unknown) = (counted.written.get(), counted.unknown.get());
+    assert!((written..=written + unknown).contains(&last), "{written} and {unknown}, found {last}");
+    for disk in disks {
+        assert_eq!(disk.slots_free(), usize::from(disk.depth()));
+    }
+    counted
+}
+
+/// A device of this plan with a started controller.
+fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller<SimHost>)) {
+    let rt = Rt::simulated(None, Log::Off);
+    let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
+    let bus = SimBus::new(&rt, spec);
+    let kept = Kept::new(plan).expect("a medium in memory");
+    Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
+    rt.block_on(async {
+        let options = Options { queues: 2, ..Options::default() };
+        let controller = Controller::start(bus.host(0), options).await.expect("a controller");
+        body(&rt, &bus, &controller).await;
+    });
+    rt.drop_tasks();
+}
+
+/// Queues of two commands, for tasks of which each wants both slots, and of more; two queues at once.
+#[test]
+fn whoever_counts_by_pairs_loses_no_count() {
+    for depth in [2, 3, 16] {
+        with_controller(&machine("16"), async |rt, _, controller| {
+            let options = QueueOptions { depth, ..QueueOptions::default() };
+            let disks = [
+                controller.queue(options).await.expect("a queue"),
+                controller.queue(options).await.expect("a queue"),
+            ];
+            let counted = contend((rt, controller), &disks, 0, 0).await;
+            assert!(counted.written.get() >= 20 && counted.differed.get() >= 20);
+            assert_eq!(counted.unknown.get(), 0);
+        });
+    }
+}
+
+/// A pair that a reset came between is not sent again: done twice it would be told as not done.
+#[test]
+fn what_a_reset_leaves_open_is_said() {
+    let mut unknown = 0;
+    for seed in 0..6 {
+        with_controller(&machine("16"), async |rt, _, controller| {
+            let options = QueueOptions { depth: 4, ..QueueOptions::default() };
+            let disks = [controller.queue(options).await.expect("a queue")];
+            unknown += contend((rt, controller), &disks, 12, seed).await.unknown.get();
+        });
+    }
+    assert!(unknown > 10, "{unknown}");
+}
+
+/// Cores that share a queue of two commands: whoever waits for a second slot keeps nobody from ending.
+#[test]
+fn cores_that_share_a_queue_count_by_pairs() {
+    for (depth, resets) in [(2, 0), (3, 0), (2, 6), (5, 6)] {
+        with_controller(&machine("16"), async |rt, bus, controller| {
+            let options = QueueOptions { depth, ..QueueOptions::default() };
+            let queue = controller.queue(options).await.expect("a queue");
+            let shared = Shared::new(Dice::new(7), Span::ns(100));
+            let handle = |core: u16| {
+                let port = bus.host(core.into());
+                queue.shared_by(&port, &shared, &Issuer::new(core), core == 0)
+            };
+            let disks: Vec<Disk> = (0..4).map(handle).collect();
+            let counted = contend((rt, controller), &disks, resets, u64::from(depth)).await;
+            assert!(counted.written.get() > 40, "{}", counted.written.get());
+        });
+    }
+}
+
+/// Dropped at any moment, a pair leaves its slots and its turn to others.
+#[test]
+fn a_pair_that_is_dropped_keeps_nothing() {
+    with_controller(&machine("16"), async |rt, _, controller| {
+        let options = QueueOptions { depth: 2, ..QueueOptions::default() };
+        let disk = controller.queue(options).await.expect("a queue");
+        disk.write(Lba(5), block_of(&disk, 0), false).await.1.expect("a write");
+        for moment in 0..400 {
+            let pair =
+                disk.compare_and_write(Lba(5), block_of(&disk, 0), block_of(&disk, 0), false);
+            let read = disk.read(Lba(6), block_of(&disk, 0));
+            let both = async { runtime::race(std::pin::pin!(pair), std::pin::pin!(read)).await };
+            let late = rt.sleep(Span::ns(moment * 25));
+            let _ = runtime::race(std::pin::pin!(both), std::pin::pin!(late)).await;
+        }
+        let (with, from) = (block_of(&disk, 0), block_of(&disk, 1));
+        assert_eq!(disk.compare_and_write(Lba(5), with, from, true).await.1, Ok(true));
+        assert_eq!((number(&disk, Lba(5)).await, disk.slots_free()), (1, 2));
+    });
+}
+
+#[test]
+fn a_queue_of_one_command_has_no_room_for_a_pair() {
+    with_controller(&machine("16"), async |_, _, controller| {
+        let options = QueueOptions { depth: 1, ..QueueOptions::default() };
+        let disk = controller.queue(options).await.expect("a queue");
+        let (with, from) = (block_of(&disk, 0), block_of(&disk, 1));
+        let error = disk.compare_and_write(Lba(5), with, from, false).await.1.expect_err("refused");
+        assert_eq!((error.kind, disk.counters().submissions), (Kind::Unsupported, 0));
+    });
+}

@@ -1,0 +1,110 @@
+//! Latency and rate in virtual time, kept as text and compared to the last digit: whoever changes the
+//! model sees what it changes.
+//!
+//! `DOORBELL_BLESS=1 cargo test -p doorbell-world --test it golden` writes the tables anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use testing::{only, plan, shares, simulate_by, work};
+use workload::pattern::OpKind;
+use world::Options;
+use world::interfaces::{BLOCK, DCX, NVME, Row};
+
+const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Commands of a run, so many for each place of its depth, and some more.
+const EACH: u32 = 4;
+const MORE: u32 = 60;
+
+/// Links, by the settings that make them of dc-express and of gen4: a medium of PCM that is a part of the
+/// latency, and one of DRAM that next to disappears.
+const LINKS: [(&str, &Row, &str, &str, &str); 9] = [
+    ("gen1-x1", NVME, "dc-express", "gen1", "1"),
+    ("gen2-x4", NVME, "dc-express", "gen2", "4"),
+    ("gen3-x4", NVME, "gen4", "gen3", "4"),
+    ("gen4-x4", NVME, "gen4", "gen4", "4"),
+    ("gen5-x4", NVME, "gen4", "gen5", "4"),
+    ("dcx-gen2-x4", DCX, "dc-express", "gen2", "4"),
+    ("dcx-gen4-x4", DCX, "dc-express", "gen4", "4"),
+    ("block-gen2-x4", BLOCK, "descriptor-blocks", "gen2", "4"),
+    ("block-gen4-x4", BLOCK, "gen4", "gen4", "4"),
+];
+
+/// One line: mean, median and 99th percentile, and the rate, all in whole numbers.
+fn line(row: &'static Row, plan: &plan::Plan, kind: OpKind, bytes: u32, depth: u32) -> String {
+    let (rw, count) = match kind {
+        OpKind::Read => ("randread", EACH * depth + MORE),
+        _ => ("randwrite", EACH * depth + MORE),
+    };
+    let job = format!(
+        "[{rw}]\nrw={rw}\nbs={bytes}\nsize=64m\niodepth={depth}\nnumber_ios={count}\nnorandommap=1\n"
+    );
+    let outcome = simulate_by(row, plan, &work(&job), Options::default());
+    let ran = only(&outcome);
+    let latencies = &ran.seen.of(kind).total;
+    assert_eq!(latencies.count(), u64::from(count));
+    // Sums of whole picoseconds below 2^53: exact until here.
+    let sum = (shares(ran, kind).total_ps * f64::from(count)).round() as u128;
+    let mean = sum / u128::from(count);
+    let (p50, p99) = (latencies.percentile_ns(50_000), latencies.percentile_ns(99_000));
+    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(ran.measured.0);
+    let (whole, rest) = (mean / 1000, mean % 1000);
+    format!("{rw:<10} {bytes:>5} {depth:>5} {whole:>9}.{rest:03} {p50:>9} {p99:>9} {iops:>9}")
+}
+
+fn table(row: &'static Row, name: &str, base: &str, generation: &str, lanes: &str) -> String {
+    let mut table = format!(
+        "# {name}: the plan {base}, its link {generation} x{lanes}, blocks of 512 B. Latency in ns.\n\
+         {:<10} {:>5} {:>5} {:>13} {:>9} {:>9} {:>9}\n",
+        "rw", "bytes", "depth", "mean", "p50", "p99", "IOPS",
+    );
+    let sets = [
+        ("link.generation", generation),
+        ("link.lanes", lanes),
+        ("medium.block", "512 B"),
+        ("host.queue_depth", "128"),
+        // No more than these need: every run clears its memory.
+        ("host.memory", "4 MiB"),
+        ("device.mdts", "16 KiB"),
+        ("host.queues", "1"),
+    ];
+    let plan = plan(base, &sets);
+    for kind in [OpKind::Read, OpKind::Write] {
+        for bytes in [512, 4096] {
+            for depth in DEPTHS {
+                writeln!(table, "{}", line(row, &plan, kind, bytes, depth)).expect("a string");
+            }
+        }
+    }
+    table
+}
+
+#[test]
+fn latency_and_rate_are_what_they_were() {
+    let bless = std::env::var_os("DOORBELL_BLESS").is_some();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut changed = String::new();
+    for (name, row, base, generation, lanes) in LINKS {
+        let (path, found) =
+            (folder.join(format!("{name}.txt")), table(row, name, base, generation, lanes));
+        if bless {
+            std::fs::write(&path, &found).expect("the tables' folder can be written");
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        if kept != found {
+            writeln!(changed, "{name}:").expect("a string");
+            let mut old = kept.lines();
+            for new in found.lines() {
+                let old = old.next().unwrap_or("(nothing)");
+                if old != new {
+                    writeln!(changed, "  was {old}\n  is  {new}").expect("a string");
+                }
+            }
+        }
+    }
+    assert!(
+        changed.is_empty(),
+        "latencies have changed; if they should have, write them anew with \
+         DOORBELL_BLESS=1 cargo test -p doorbell-world --test it golden\n{changed}"
+    );
+}

@@ -1,0 +1,111 @@
+//! Another host interface goes in without a change to anything that is there: three modules and a row.
+
+use host::BlockDevice;
+use plan::Plan;
+use runtime::{Log, Span};
+use testing::mailbox::Mailbox;
+use testing::{clean, in_sim, only, plan, shares, work};
+use wire::Lba;
+use workload::pattern::OpKind;
+use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::{self, Options, Outcome};
+
+/// Writes, reads and flushes at once, of lengths up to more than one command moves, over a region
+/// small enough that blocks are met again; everything that comes back is checked.
+const VERIFIED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:256k/5\niodepth=16\n\
+    size=4m\nio_size=16m\nnorandommap=1\nfsync=32\nverify=crc32c\nverify_fatal=1\n";
+
+fn verified(outcome: Result<Outcome, world::RunError>) -> Outcome {
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    let ran = only(&outcome);
+    assert!(ran.blocks_verified > 1000, "only {} blocks verified", ran.blocks_verified);
+    assert!(ran.seen.flush.total.count() > 3, "the job flushes");
+    outcome
+}
+
+#[test]
+fn a_mailbox_in_virtual_time_keeps_what_it_is_given() {
+    for (name, sets) in [
+        ("dc-express", &[][..]),
+        ("gen4", &[("link.relaxed_ordering", "true"), ("host.queues", "1")][..]),
+    ] {
+        let plan = plan(name, sets);
+        let work = work(VERIFIED);
+        verified(world::simulate(Mailbox::ROW, &plan, &work, Options::default()));
+        verified(world::simulate(NVME, &plan, &work, Options::default()));
+    }
+}
+
+#[test]
+fn a_mailbox_live_keeps_what_it_is_given() {
+    let plan = plan("live", &[("medium.capacity", "64 MiB")]);
+    let work = work(VERIFIED);
+    verified(world::live_in_threads(Mailbox::ROW, &plan, &work, Options::default()));
+    verified(world::live_in_threads(NVME, &plan, &work, Options::default()));
+}
+
+#[test]
+fn ready_tasks_in_any_order_are_right_for_a_mailbox_too() {
+    let plan = plan("dc-express", &[]);
+    for seed in 0..4 {
+        let options = Options { shuffle: Some(seed), ..Options::default() };
+        verified(world::simulate(Mailbox::ROW, &plan, &work(VERIFIED), options));
+    }
+}
+
+#[test]
+fn what_a_mailbox_refuses_reaches_its_caller_with_its_block() {
+    let plan = plan("dc-express", &[]);
+    in_sim::<Mailbox, _>(&plan, Log::Off, async |_, driver, _| {
+        let disk = driver.disk(0);
+        let past = Lba(disk.geometry().blocks - 1);
+        let (_, result) = disk.read(past, disk.buffer(1024).unwrap()).await;
+        let error = result.expect_err("the second block is past the end");
+        assert_eq!(error.to_string(), "LBA 1310719: the medium failed");
+        let (_, result) = disk.write(Lba(7), disk.buffer(256 << 10).unwrap(), false).await;
+        let error = result.expect_err("longer than a request may be");
+        assert_eq!(error.to_string(), "LBA 7: refused");
+    });
+}
+
+/// The mean of each stage of 4 KiB reads at depth 1; they must add up to the whole.
+fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
+    let reads = "[read]\nrw=randread\nbs=4k\niodepth=1\nsize=16m\nnumber_ios=400\n";
+    let outcome = world::simulate(row, plan, &work(reads), Options::default());
+    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
+    let shares = shares(only(&outcome), OpKind::Read);
+    assert_eq!(shares.unexplained_ps, 0.0, "{}: every moment has a name", row.name);
+    let spans = shares.stages_ps.iter().map(|ps| Span(ps.round() as u64));
+    let mut parts: Vec<_> = row.stages.iter().copied().zip(spans).collect();
+    parts.push(("total", Span(shares.total_ps.round() as u64)));
+    parts
+}
+
+/// The mailbox saves the completion's larger entry and the second doorbell, and nothing of what a
+/// doorbell, a fetch and a transfer take.
+#[test]
+fn a_mailbox_beside_nvme() {
+    let plan = plan("dc-express", &[]);
+    let (nvme, mailbox) = (stages(NVME, &plan), stages(Mailbox::ROW, &plan));
+    let mut names: Vec<_> = mailbox.iter().map(|(name, _)| *name).collect();
+    for (index, (name, _)) in nvme.iter().enumerate() {
+        if !names.contains(name) {
+            names.insert(index.min(names.len() - 1), name);
+        }
+    }
+    let of = |parts: &[(&str, Span)], name| {
+        parts.iter().find(|(part, _)| *part == name).map_or(Span::ZERO, |(_, span)| *span)
+    };
+    println!("4 KiB reads at depth 1, {}, in microseconds", plan.name);
+    println!("{:<24} {:>8} {:>8}", "", Nvme::NAME, Mailbox::NAME);
+    for name in names {
+        let (a, b) = (of(&nvme, name), of(&mailbox, name));
+        if a > Span::ZERO || b > Span::ZERO {
+            println!("{name:<24} {:>8.3} {:>8.3}", a.as_us_f64(), b.as_us_f64());
+        }
+    }
+    for same in ["data transfer", "media", "parse", "submit", "complete", "post completion"] {
+        assert_eq!(of(&nvme, same), of(&mailbox, same), "{same}");
+    }
+    assert!(of(&mailbox, "total") < of(&nvme, "total"), "a shorter request, a shorter answer");
+}

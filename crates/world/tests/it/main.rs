@@ -1,0 +1,21 @@
+//! What a world does, in virtual time and live.
+
+mod commands;
+mod determinism;
+mod dropped_futures;
+mod faults;
+mod flash;
+mod fused;
+mod golden;
+mod hop_budget;
+mod host_threads;
+mod hot_removal;
+mod laws;
+mod mailbox;
+mod namespaces;
+mod nvme_data;
+mod polling;
+mod protection;
+mod shadows;
+mod timing;
+mod trace;

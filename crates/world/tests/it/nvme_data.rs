@@ -1,0 +1,103 @@
+//! How NVMe's data are described and protected, from the driver to the controller, in both worlds.
+
+use plan::Plan;
+use testing::{clean, only, operations, plan, shares, simulate_with, whole_ps, work};
+use workload::OpKind;
+use world::interfaces::{Interface, NVME, Nvme, Row};
+use world::work::Work;
+use world::{self, Options};
+
+const VERIFIED: &str =
+    "[mixed]\nrw=randrw\nbsrange=4k-64k\niodepth=8\nsize=4m\nnumber_ios=200\nverify=meta\n";
+
+#[test]
+fn data_go_where_lists_say() {
+    for sgl in ["long", "always"] {
+        let of = |name| plan(name, &[("host.sgl", sgl), ("medium.capacity", "16 MiB")]);
+        let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
+        assert!(operations(only(&outcome)) > 50);
+        for run in [world::live_in_one_thread, world::live_in_threads] {
+            let options = Options { resets: 1, ..Options::default() };
+            let outcome =
+                clean(run(NVME, &of("live"), &work(VERIFIED), options).expect("a live run"));
+            assert!(operations(only(&outcome)) > 50);
+        }
+    }
+}
+
+fn protected(name: &str, kind: &str, faults: &str) -> Plan {
+    let sets = [
+        ("device.protection", kind),
+        ("medium.keep", "everything"),
+        ("medium.capacity", "16 MiB"),
+        ("faults", faults),
+    ];
+    plan(name, &sets)
+}
+
+#[test]
+fn protected_blocks_are_read_as_they_were_written() {
+    for kind in ["1", "2", "3"] {
+        let of = |name| protected(name, kind, "[]");
+        let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
+        assert!(operations(only(&outcome)) > 50);
+        let live = world::live_in_threads(NVME, &of("live"), &work(VERIFIED), Options::default());
+        assert!(operations(only(&clean(live.expect("a live run")))) > 50);
+    }
+}
+
+/// A bit that turns over on the medium: nobody gets the data, and whoever asked is told which block and why.
+#[test]
+fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
+    let fault = r#"[{ name = "x", what = "corrupt-medium", command = "read", first_lba = 8,
+        last_lba = 8 }]"#;
+    let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
+    let said = |outcome: world::Outcome| {
+        let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
+        let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
+        (errors, said.concat())
+    };
+    type Run = fn(&'static Row, &Plan, &Work, Options) -> Result<world::Outcome, world::RunError>;
+    let come = |run: Run, plan: &Plan| {
+        let outcome = run(NVME, plan, &work(job), Options::default());
+        said(outcome.unwrap_or_else(|error| panic!("{error}")))
+    };
+    let runs: [(&str, Run); 3] = [
+        ("gen4", world::simulate),
+        ("live", world::live_in_one_thread),
+        ("live", world::live_in_threads),
+    ];
+    for kind in ["1", "2", "3"] {
+        for (name, run) in runs {
+            let (errors, said) = come(run, &protected(name, kind, fault));
+            assert_eq!(errors, 1, "{said}");
+            let told = said.contains("End-to-end Guard Check Error") && said.contains("LBA 8");
+            assert!(told, "{said}");
+        }
+    }
+    // Without protection nobody is told.
+    let plain = plan("gen4", &[("medium.keep", "everything"), ("faults", fault)]);
+    assert_eq!(come(world::simulate, &plain).0, 0);
+}
+
+/// The list that PRPs need for more than two pages is a read of host memory: a list of one descriptor lies in
+/// the command, and saves just that.
+#[test]
+fn a_descriptor_saves_the_fetch_of_a_list() {
+    let job = "[one]\nrw=read\nbs=16k\nsize=1m\nnumber_ios=16\n";
+    let run = |sgl| {
+        let plan = plan("gen4", &[("host.sgl", sgl)]);
+        let outcome = clean(simulate_with(&plan, &work(job), Options::default()));
+        let ran = only(&outcome);
+        let stages = Nvme::STAGES.iter().zip(shares(ran, OpKind::Read).stages_ps);
+        // The request's way to host memory, and the list's way back.
+        let fetch = stages.filter(|(stage, _)| ["host read", "prp list"].contains(stage));
+        (whole_ps(ran, OpKind::Read).0, fetch.map(|(_, ps)| ps as u64).sum::<u64>())
+    };
+    let ((never, list), (long, none)) = (run("never"), run("long"));
+    assert!(list > 0 && none == 0, "{list} {none}");
+    // Give or take a turn of the loop that polls.
+    let turn = plan("gen4", &[]).host.poll.0;
+    assert!(turn > 0 && (never - long).abs_diff(list) <= turn, "{never} {long} {list} {turn}");
+    assert_eq!(run("always"), (long, none));
+}

@@ -1,0 +1,137 @@
+//! Hybrid polling: verified in both worlds and under resets, idle where there is nothing to do; and the table
+//! of `docs/polling.md`, which is what simulated hosts do. `DOORBELL_BLESS=1` writes it anew.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use plan::Plan;
+use runtime::Span;
+use testing::{clean, only, operations, plan, root, simulate, simulate_with, work};
+use workload::pattern::OpKind;
+use world::interfaces::{BLOCK, DCX, HOST_FLASH, NVME, Row};
+use world::{self, Options, Outcome};
+
+const VERIFIED: &str =
+    "[mixed]\nrw=randrw\nbs=4k\niodepth=32\nsize=8m\nnumber_ios=300\nverify=meta\n";
+
+fn hybrid(name: &str, more: &[(&str, &str)]) -> Plan {
+    plan(name, &[&[("host.completion", "hybrid")], more].concat())
+}
+
+/// Work and polling of the host's first core.
+fn core(outcome: &Outcome) -> (Span, Span) {
+    let busy = outcome.busy.as_ref().expect("simulated");
+    (busy.cores[0], busy.polling[0])
+}
+
+#[test]
+fn what_is_read_is_what_was_written_whatever_the_order_of_tasks() {
+    for seed in 0..8 {
+        let depth = [1, 2, 5, 64][seed as usize % 4].to_string();
+        let plan = hybrid("gen4", &[("medium.capacity", "16 MiB"), ("host.queue_depth", &depth)]);
+        let job = VERIFIED.replace("number_ios=300", "number_ios=100");
+        let options = Options { shuffle: Some(seed), ..Options::default() };
+        let outcome = clean(simulate_with(&plan, &work(&job), options));
+        assert!(operations(only(&outcome)) >= 100);
+    }
+}
+
+#[test]
+fn live_and_under_resets() {
+    let plan = hybrid("live", &[("medium.capacity", "16 MiB")]);
+    let job = VERIFIED.replace("number_ios=300", "number_ios=2000");
+    let options = Options { resets: 3, ..Options::default() };
+    let outcome = world::live_in_threads(NVME, &plan, &work(&job), options).expect("a run");
+    assert_eq!(outcome.resets, 3);
+    assert!(operations(only(&clean(outcome))) >= 2000);
+}
+
+/// Two hundred reads in a tenth of a second: whoever polls takes all of it.
+#[test]
+fn with_nothing_in_flight_a_core_is_idle() {
+    let job = "[light]\nrw=randread\nbs=4k\niodepth=1\nsize=8m\nrate_iops=2000\nnumber_ios=200\n";
+    let (work, elapsed) = (work(job), Span::ms(99));
+    let polled = core(&simulate(&plan("gen4", &[]), &work));
+    assert!(polled.0 + polled.1 > elapsed, "{polled:?}");
+    let napped = core(&simulate(&hybrid("gen4", &[]), &work));
+    assert!(napped.0 + napped.1 < elapsed / 100, "{napped:?}");
+    let interrupted = core(&simulate(&plan("gen4", &[("host.completion", "interrupt")]), &work));
+    assert_eq!(interrupted.1, Span::ZERO);
+}
+
+#[test]
+fn who_has_other_queues_says_that_it_does_not_nap() {
+    fn said(row: &'static Row, name: &str) -> String {
+        let plan = hybrid(name, &[]);
+        let run = world::simulate(row, &plan, &work(VERIFIED), Options::default());
+        run.err().expect("refused").to_string()
+    }
+    let expected = |interface| {
+        format!(
+            "interface {interface}: host.completion: found \"hybrid\", expected \"polled\" or \
+             \"interrupt\": only drivers on NVMe's queues sleep before they look"
+        )
+    };
+    assert!(said(DCX, "dc-express").ends_with(&expected("dcx")));
+    assert!(said(BLOCK, "descriptor-blocks").ends_with(&expected("block")));
+    assert!(said(HOST_FLASH, "small-flash").ends_with(&expected("host-flash")));
+}
+
+/// Plans, and what their media are.
+const MEDIA: [(&str, &str); 3] =
+    [("gen4", "DRAM"), ("dc-express", "PCM"), ("small-flash", "flash")];
+/// What is written first, so that all that is read is on the flash.
+const FILL: &str = "[fill]\nrw=write\nbs=128k\niodepth=8\nsize=2m\nfsync=16\n";
+const LOADS: [(&str, &str); 3] = [
+    ("one at a time", "iodepth=1\nnumber_ios=200\n"),
+    ("32 at once", "iodepth=32\nnumber_ios=4000\n"),
+    ("2,000 a second", "iodepth=32\nrate_process=poisson\nrate_iops=2000\nnumber_ios=100\n"),
+];
+
+/// One line: percentiles, rate, and what a read takes of the core, in work and in polling.
+fn line(plan: &Plan, filled: (Span, Span), load: &str) -> String {
+    let reads = format!(
+        "{FILL}[reads]\nstonewall\nrw=randread\nbs=4k\nsize=2m\nio_size=64m\nnorandommap=1\n{load}"
+    );
+    let outcome = simulate(plan, &work(&reads));
+    let ran = &outcome.jobs[1].1;
+    let latencies = &ran.seen.of(OpKind::Read).total;
+    let (count, all) = (latencies.count(), core(&outcome));
+    let us = |ns: u64| format!("{}.{:02}", ns / 1000, ns % 1000 / 10);
+    let each = |all: Span, before: Span| us((all.0 - before.0) / count / 1000);
+    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(ran.measured.0);
+    let (work, polling) = (each(all.0, filled.0), each(all.1, filled.1));
+    let (p50, p99) = (latencies.percentile_ns(50_000), latencies.percentile_ns(99_000));
+    format!("{} | {} | {iops} | {work} | {polling} |", us(p50), us(p99))
+}
+
+#[test]
+fn the_table_is_what_simulated_hosts_do() {
+    let mut table = String::from(
+        "| medium | reads of 4 KiB | completions | p50, us | p99, us | reads a second | \
+         core's work, us a read | its polling, us a read |\n|---|---|---|---:|---:|---:|---:|---:|\n",
+    );
+    for (name, medium) in MEDIA {
+        let hosts = ["polled", "hybrid", "interrupt"].map(|completion| {
+            let plan = plan(name, &[("host.completion", completion), ("host.cores", "1")]);
+            let filled = core(&simulate(&plan, &work(FILL)));
+            (completion, plan, filled)
+        });
+        for (words, load) in LOADS {
+            for (completion, plan, filled) in &hosts {
+                let line = line(plan, *filled, load);
+                writeln!(table, "| {medium} (`{name}`) | {words} | {completion} | {line}").unwrap();
+            }
+        }
+    }
+    let path = root().join("docs/polling.md");
+    let page = fs::read_to_string(&path).expect("the page");
+    let (open, close) = ("<!-- table: simulated -->\n", "<!-- end of table -->");
+    let (before, rest) = page.split_once(open).expect("the table's mark");
+    let (found, after) = rest.split_once(close).expect("the table's end");
+    if std::env::var_os("DOORBELL_BLESS").is_some() {
+        fs::write(&path, format!("{before}{open}{table}{close}{after}")).expect("written");
+    } else {
+        assert_eq!(found, table, "DOORBELL_BLESS=1 writes docs/polling.md anew");
+    }
+}

@@ -1,0 +1,293 @@
+//! Protection information that the host makes and checks, from the driver to the controller, in both worlds:
+//! what turns over on the way is found, and the block is named.
+
+use bus::sim::{SimBus, SimHost};
+use host::nvme::{Controller, Options, Protect, Queue, QueueOptions};
+use host::{BlockDevice, InitError, IoError, Kind};
+use plan::Plan;
+use runtime::{Dice, Log, Rt, Span};
+use testing::{clean, in_sim, only, operations, plan, shares, simulate_with, work};
+use wire::Lba;
+use wire::nvme::pi::Tag;
+use wire::nvme::status::Status;
+use workload::OpKind;
+use world;
+use world::device::{Clock, Device, Kept};
+use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
+use world::work::Work;
+
+/// A namespace of 16 MiB with this type of protection, and this `faults`; `by` says who makes it.
+fn protected(name: &str, kind: &str, by: &str, faults: &str) -> Plan {
+    let mut sets = vec![
+        ("device.protection", kind),
+        ("host.protection", by),
+        ("medium.keep", "everything"),
+        ("medium.capacity", "16 MiB"),
+        ("faults", faults),
+    ];
+    if by == "host" {
+        sets.push(("host.guard", "250 ns"));
+    }
+    plan(name, &sets)
+}
+
+const VERIFIED: &str =
+    "[mixed]\nrw=randrw\nbsrange=4k-64k\niodepth=8\nsize=4m\nnumber_ios=200\nverify=meta\n";
+
+/// Both worlds, all types, resets under the work: what the host guards is read as it was written.
+#[test]
+fn what_the_host_guards_is_read_as_it_was_written() {
+    for kind in ["1", "2", "3"] {
+        let of = |name| protected(name, kind, "host", "[]");
+        let options = |resets| world::Options { resets, ..world::Options::default() };
+        for resets in [0, 2] {
+            let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), options(resets)));
+            assert!(operations(only(&outcome)) > 50);
+        }
+        for run in [world::live_in_one_thread, world::live_in_threads] {
+            let outcome = run(NVME, &of("live"), &work(VERIFIED), options(1));
+            assert!(operations(only(&clean(outcome.expect("a live run")))) > 50);
+        }
+    }
+}
+
+const BLOCKS: usize = 64;
+
+/// What a script of chance met: how often the host found a block to differ, and the controller.
+#[derive(Debug, Default)]
+struct Met {
+    by_host: Vec<(Tag, bool)>,
+    by_controller: Vec<Status>,
+}
+
+/// Writes and reads of chance beside a model, under this fault. Whatever is read is what was written, or is
+/// told to be corrupted, by a block of those that were asked for; with resets in between.
+fn script(kind: &str, by: &str, fault: &str, judge: bool) -> (Met, u32) {
+    let faults = format!(r#"[{{ name = "x", {fault}, one_in = 4 }}]"#);
+    in_sim::<Nvme, _>(&protected("gen4", kind, by, &faults), Log::Off, async |_, driver, _| {
+        let (disk, mut dice, mut met, mut wrong) =
+            (driver.disk(0), Dice::new(3), Met::default(), 0);
+        let block = disk.geometry().block_bytes as usize;
+        let mut model = vec![vec![0_u8; block]; BLOCKS];
+        // Of blocks that were never written nothing is compared.
+        for lba in 0..BLOCKS as u64 {
+            let mut zeros = disk.buffer(block).expect("host memory");
+            zeros.copy_in(0, &vec![0; block]);
+            let mut written = Err(IoError::of(Kind::Closed, None));
+            while written.is_err() {
+                (zeros, written) = disk.write(Lba(lba), zeros, false).await;
+            }
+        }
+        for number in 0..400 {
+            if number % 100 == 99 {
+                driver.controller().reset().await.expect("a reset");
+            }
+            let first = dice.below(BLOCKS as u64) as usize;
+            let blocks = 1 + dice.below((BLOCKS - first).min(9) as u64) as usize;
+            let buffer = disk.buffer(blocks * block).expect("host memory");
+            let lba = Lba(first as u64);
+            let error = if dice.below(2) == 0 {
+                let data: Vec<u8> = (0..blocks * block).map(|_| dice.below(256) as u8).collect();
+                buffer.copy_in(0, &data);
+                let written = disk.write(lba, buffer, false).await.1;
+                if written.is_ok() {
+                    let blocks = data.chunks(block).map(<[u8]>::to_vec);
+                    model.splice(first..first + blocks.len(), blocks);
+                }
+                written.err()
+            } else {
+                let (buffer, read) = disk.read(lba, buffer).await;
+                let mut seen = vec![0; blocks * block];
+                buffer.copy_out(0, &mut seen);
+                if read.is_ok() && seen != model[first..first + blocks].concat() {
+                    assert!(!judge, "{blocks} blocks from {first}");
+                    wrong += 1;
+                }
+                read.err()
+            };
+            let Some(error) = error else { continue };
+            assert_eq!(error.kind, Kind::Corrupted, "{error}");
+            let named = error.lba.expect("a block").0 as usize;
+            assert!((first..first + blocks).contains(&named), "{error}");
+            match (error.mismatch, error.status) {
+                (Some(of), None) => {
+                    assert_ne!(of.found, of.expected);
+                    met.by_host.push((of.tag, named > first));
+                }
+                (None, Some(status)) => met.by_controller.push(status.kind()),
+                other => panic!("{other:?}"),
+            }
+        }
+        (met, wrong)
+    })
+}
+
+/// A bit of the data on its way: to the host, the host finds it; to the device, the controller.
+#[test]
+fn a_bit_of_the_data_is_found_at_either_end() {
+    for kind in ["1", "2", "3"] {
+        let (met, _) = script(kind, "host", r#"what = "corrupt-data", command = "read""#, true);
+        assert!(met.by_host.len() > 20 && met.by_controller.is_empty(), "{met:?}");
+        assert!(met.by_host.iter().all(|(tag, _)| *tag == Tag::Guard), "{met:?}");
+        assert!(met.by_host.iter().any(|(_, behind)| *behind), "not always the first: {met:?}");
+        let (met, _) = script(kind, "host", r#"what = "corrupt-data", command = "write""#, true);
+        assert!(met.by_controller.len() > 20 && met.by_host.is_empty(), "{met:?}");
+        let guard = |status: &Status| *status == Status::GUARD_CHECK_ERROR;
+        assert!(met.by_controller.iter().all(guard), "{met:?}");
+        // Where the controller alone makes and checks, both are read as if nothing were wrong with them.
+        for command in ["read", "write"] {
+            let fault = format!(r#"what = "corrupt-data", command = "{command}""#);
+            let (met, wrong) = script(kind, "device", &fault, false);
+            assert!(wrong > 20 && met.by_host.is_empty() && met.by_controller.is_empty());
+        }
+    }
+}
+
+/// A bit of a guard, of an application tag, of a reference tag on its way: the same.
+#[test]
+fn a_bit_of_a_tag_is_found_at_either_end() {
+    for kind in ["1", "2"] {
+        let (met, _) = script(kind, "host", r#"what = "corrupt-metadata", command = "read""#, true);
+        assert!(met.by_controller.is_empty(), "{met:?}");
+        for tag in [Tag::Guard, Tag::Application, Tag::Reference] {
+            assert!(met.by_host.iter().any(|(found, _)| *found == tag), "{tag}: {met:?}");
+        }
+        let (met, _) =
+            script(kind, "host", r#"what = "corrupt-metadata", command = "write""#, true);
+        assert!(met.by_host.is_empty(), "{met:?}");
+        let statuses = [
+            Status::GUARD_CHECK_ERROR,
+            Status::APPLICATION_TAG_CHECK_ERROR,
+            Status::REFERENCE_TAG_CHECK_ERROR,
+        ];
+        for status in statuses {
+            assert!(met.by_controller.contains(&status), "{status}: {met:?}");
+        }
+    }
+}
+
+/// Through a job that verifies: the run names each block, and the job itself reads nothing wrong.
+#[test]
+fn a_job_is_told_which_block_and_why() {
+    let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", first_lba = 8,
+        last_lba = 8 }]"#;
+    let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
+    type Run =
+        fn(&'static Row, &Plan, &Work, world::Options) -> Result<world::Outcome, world::RunError>;
+    let runs: [(&str, Run); 3] = [
+        ("gen4", world::simulate),
+        ("live", world::live_in_one_thread),
+        ("live", world::live_in_threads),
+    ];
+    for (name, run) in runs {
+        let plan = protected(name, "1", "host", fault);
+        let outcome = run(NVME, &plan, &work(job), world::Options::default());
+        let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
+        let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
+        let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
+        let said = said.concat();
+        assert_eq!(errors, 1, "{said}");
+        // The read is of eight blocks; the one that differs is named.
+        assert!(
+            (8..16).any(|lba| said.contains(&format!("LBA {lba}: corrupted: guard 0x"))),
+            "{said}"
+        );
+        assert!(said.contains(", expected 0x"), "{said}");
+    }
+}
+
+/// What the plan says it costs, for each 512 bytes, and a transfer of eight bytes a block beside the data.
+#[test]
+fn guards_cost_what_the_plan_says() {
+    let run = |by| {
+        let job = work("[one]\nrw=read\nbs=4k\nsize=64k\nnumber_ios=16\n");
+        let plan = protected("gen4", "1", by, "[]");
+        let outcome = clean(simulate_with(&plan, &job, world::Options::default()));
+        let stages = Nvme::STAGES.iter().zip(shares(only(&outcome), OpKind::Read).stages_ps);
+        let guard: f64 = stages.filter(|(stage, _)| **stage == "guard").map(|(_, ps)| ps).sum();
+        (guard, outcome)
+    };
+    assert_eq!(run("host").0, 8.0 * Span::ns(250).0 as f64);
+    assert_eq!(run("device").0, 0.0);
+}
+
+/// A device of this plan, and its port.
+fn device(plan: &Plan) -> (Rt, SimHost) {
+    let rt = Rt::simulated(None, Log::Off);
+    let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
+    let bus = SimBus::new(&rt, spec);
+    let kept = Kept::new(plan).expect("a medium in memory");
+    Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
+    (rt, bus.host(0))
+}
+
+async fn read(queue: &Queue<SimHost>, lba: u64) -> Result<(), IoError> {
+    let block = queue.geometry().block_bytes as usize;
+    queue.read(Lba(lba), queue.buffer(block).expect("host memory")).await.1
+}
+
+/// The application tag is on the medium: who expects another is told, and who takes none in reads as ever.
+#[test]
+fn the_application_tag_is_the_hosts() {
+    let (rt, port) = device(&protected("gen4", "1", "host", "[]"));
+    rt.block_on(async {
+        let started = async |protect| {
+            let options = Options { protect, ..Options::default() };
+            let controller = Controller::start(port.clone(), options).await.expect("a controller");
+            let queue = controller.queue(QueueOptions::default()).await.expect("a queue");
+            (controller, queue)
+        };
+        let (controller, queue) = started(Protect::Host { application: 0x1234 }).await;
+        let block = queue.geometry().block_bytes as usize;
+        let with = queue.buffer(2 * block).expect("host memory");
+        let (with, written) = queue.write(Lba(7), with, false).await;
+        written.expect("a write");
+        read(&queue, 8).await.expect("its own tag");
+        read(&queue, 9).await.expect("a block that was never written");
+        queue.write_zeroes(Lba(20), 4, false).await.expect("zeros, with its tag");
+        read(&queue, 23).await.expect("its own tag");
+        queue.verify(Lba(7), 2).await.expect("its own tag");
+        let (with, equal) = queue.compare(Lba(7), with).await;
+        assert!(equal.expect("a compare, with what protects the data"));
+        with.copy_in(block, &[1]);
+        assert!(!queue.compare(Lba(7), with).await.1.expect("a compare"));
+        let deadline = rt.now() + Span::ms(1);
+        let buffer = queue.buffer(block).expect("host memory");
+        let (buffer, done) = queue.write_before(Lba(40), buffer, false, deadline).await;
+        done.expect("a write in time");
+        queue.read_before(Lba(40), buffer, deadline).await.1.expect("a read in time");
+        controller.shutdown().await.expect("the end");
+
+        let (controller, queue) = started(Protect::Host { application: 0x1235 }).await;
+        for lba in [7, 8, 23, 40] {
+            let error = read(&queue, lba).await.expect_err("another's");
+            let status = error.status.expect("from the controller").kind();
+            assert_eq!(status, Status::APPLICATION_TAG_CHECK_ERROR);
+            assert_eq!((error.kind, error.lba), (Kind::Corrupted, Some(Lba(lba))));
+        }
+        controller.shutdown().await.expect("the end");
+        let (_controller, queue) = started(Protect::Device).await;
+        for lba in [7, 8, 23, 40] {
+            read(&queue, lba).await.expect("the controller compares no such tag");
+        }
+    });
+    rt.drop_tasks();
+}
+
+#[test]
+fn what_cannot_be_guarded_is_refused() {
+    let of = |kind| protected("gen4", kind, "device", "[]");
+    for (plan, application, what) in
+        [(of("0"), 0, "DPS"), (of("1"), u16::MAX, "the application tag")]
+    {
+        let (rt, port) = device(&plan);
+        let protect = Protect::Host { application };
+        let started =
+            rt.block_on(Controller::start(port, Options { protect, ..Options::default() }));
+        match started.err() {
+            Some(InitError::Unsupported { what: found, .. }) => assert_eq!(found, what),
+            other => panic!("{other:?}"),
+        }
+        rt.drop_tasks();
+    }
+}
