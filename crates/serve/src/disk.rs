@@ -1,7 +1,7 @@
 //! A drive in a thread, by any interface: for programs that ask from outside and wait for themselves.
 //!
 //! Device and driver share one thread; what is asked for goes to it over a channel, and comes back over
-//! another, one for each who asks. Bytes are copied on the way: for speed there is FastPath in memory (libfnvme).
+//! another, one for each who asks. Bytes are copied on the way: for speed there is libfnvme.
 
 use std::future::poll_fn;
 use std::rc::Rc;

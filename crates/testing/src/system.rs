@@ -82,7 +82,7 @@ pub fn seal_length(file: &File) {
     assert_eq!(sealed, 0, "a memory file can be sealed");
 }
 
-/// Gives a page of a file back to the kernel, and takes all that it has: whoever touches that page is signalled.
+/// Gives a page of a file back to the kernel, and takes all that it has: a touch of that page is signalled.
 /// The pages are the kernel's again when what this gives is dropped. None: they are too many to be taken.
 pub fn take_away(file: &File, page: u64) -> Option<File> {
     let free = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -110,8 +110,8 @@ pub fn take_away(file: &File, page: u64) -> Option<File> {
 /// Sends bytes with a file beside them, and takes the file that comes with the answer.
 pub fn exchange(socket: &UnixStream, bytes: &[u8], file: &File) -> File {
     let (mut control, mut back) = ([0_u64; 8], [0_u8; 64]);
-    // SAFETY: all-zero is a valid header; its buffers are ours and as long as it says; a descriptor that comes is
-    // new and ours.
+    // SAFETY: all-zero is a valid header; its buffers are ours and as long as it says
+    // a descriptor that comes is new and ours.
     unsafe {
         let room = libc::CMSG_SPACE(4) as usize;
         let mut part = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };

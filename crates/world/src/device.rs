@@ -2,6 +2,8 @@
 //! faults and without: a plan without any costs a few branches on the way of a command, which always go the
 //! same way.
 
+mod seen;
+
 use std::path::Path;
 use std::rc::Rc;
 
@@ -9,17 +11,18 @@ use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
 use ::device::faults::{Faults, Hook, What};
 use ::device::flash::{self, Chips, Remains};
-use ftl::{Asleep, Cache, Options, Pages, Stats};
+use ftl::{Asleep, Cache, Options, Pages};
 use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
 use media::{Banked, Contents, Disks, Faulty, Media};
-use runtime::{Rt, Span};
+use runtime::Rt;
 
 use crate::RunError;
 use crate::interfaces::{Front, Place, Row, Shared};
 use crate::medium::Medium;
 use crate::precondition;
 use plan::{Flash, MediumPace, Plan, Start};
+pub use seen::FlashSeen;
 
 /// Which clock a device runs by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,17 +63,6 @@ pub struct Device {
     ground: Ground,
     faults: Option<Rc<Faults>>,
     rt: Rt,
-}
-
-/// What flash and its software have done.
-#[derive(Clone, Copy, Debug)]
-pub struct FlashSeen {
-    /// The software, wherever it runs; none: nobody has told.
-    pub software: Option<Stats>,
-    /// The chips.
-    pub chips: flash::Counts,
-    /// Bytes of memory that the chips take.
-    pub memory_bytes: u64,
 }
 
 /// What the interface and the plan ask of each other is there.
@@ -448,76 +440,6 @@ impl Device {
                 Kept::flash(chips.cut(), Vec::new())
             }
         }
-    }
-}
-
-impl FlashSeen {
-    /// Of two controllers together.
-    pub fn and(self, other: FlashSeen) -> FlashSeen {
-        FlashSeen {
-            software: self.software.zip(other.software).map(|(one, two)| one.and(two)),
-            chips: self.chips.and(other.chips),
-            memory_bytes: self.memory_bytes + other.memory_bytes,
-        }
-    }
-
-    fn of(chips: &Chips, software: Option<Stats>) -> FlashSeen {
-        let memory_bytes = chips.with_nand(|nand| nand.allocated_bytes());
-        FlashSeen { software, chips: chips.counts(), memory_bytes }
-    }
-
-    /// In words, a line each.
-    pub fn lines(&self, elapsed: Span) -> Vec<String> {
-        let chips = &self.chips;
-        let mut lines = Vec::new();
-        let Some(software) = &self.software else {
-            lines.push(format!(
-                "flash: pages sensed {} times, {} again; {} programmed, {} failures",
-                chips.senses, chips.retries, chips.programs, chips.failures
-            ));
-            return lines;
-        };
-        let counters = &software.counters;
-        if let Some(amplification) = counters.write_amplification_per_mille() {
-            let collector = counters.collector_share_per_mille().unwrap_or(0);
-            lines.push(format!(
-                "flash: write amplification {}.{:03}: of {} units programmed {}.{} % by the collector",
-                amplification / 1000,
-                amplification % 1000,
-                counters.programmed_units
-                    + counters.copied_units
-                    + counters.meta_units
-                    + counters.padding_units,
-                collector / 10,
-                collector % 10,
-            ));
-        }
-        if let (true, Some(map)) = (counters.map_reads > 0, counters.map_amplification_per_mille())
-        {
-            lines.push(format!(
-                "flash: of it the map {}.{:03}: {} parts of it written, {} read",
-                map / 1000,
-                map % 1000,
-                counters.map_units,
-                counters.map_reads,
-            ));
-        }
-        lines.push(format!(
-            "flash: {} of {} units hold data, {} can be written before anything is collected",
-            software.mapped_units, software.good_units, software.left_units
-        ));
-        lines.push(format!(
-            "flash: superblocks erased {} to {} times, {} erased and {} collected in {elapsed}",
-            software.erases_least, software.erases_most, counters.erased, counters.collected
-        ));
-        lines.push(format!(
-            "flash: pages sensed {} times, {} again; {} programmed, {} failures, {} blocks retired",
-            chips.senses, chips.retries, chips.programs, chips.failures, counters.retired
-        ));
-        let bytes = self.memory_bytes + software.memory_bytes;
-        let per_tb = u128::from(bytes) * 1_000_000 / u128::from(software.capacity_bytes);
-        lines.push(format!("flash: simulated in {bytes} bytes of memory, {per_tb} MB for each TB"));
-        lines
     }
 }
 

@@ -1,6 +1,6 @@
 //! The interfaces that there are: for each, which device front end answers which driver.
 //!
-//! An [`Interface`] is written with its own types, and compiled for each port of the buses; what runs a world,
+//! An [`Interface`] has types of its own, and is compiled for each port of the buses; what runs a world,
 //! serves a drive or reads a command line sees its [`Row`]. To add one, write its modules in `wire`, `device`
 //! and `host`, and its row here, or [`add`] it from outside.
 

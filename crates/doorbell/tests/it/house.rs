@@ -21,13 +21,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
     ("ftl", &["runtime"]),
-    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
+    ("device", &["wire", "runtime", "bus", "media", "ftl"]),
     ("host", &["wire", "runtime", "bus", "ftl"]),
     ("workload", &["runtime"]),
     ("conformance", &["wire", "runtime", "bus"]),
     ("rtl", &["wire", "runtime", "bus", "host"]),
+    ("functions", &["host"]),
+    ("plan", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "functions"]),
     (
-        "machine",
+        "world",
         &[
             "wire",
             "runtime",
@@ -38,15 +40,67 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "host",
             "workload",
             "rtl",
-            "conformance",
+            "functions",
+            "plan",
         ],
     ),
-    ("fnvme", &["machine"]),
-    ("fio-engine", &["fnvme", "machine"]),
+    ("serve", &["wire", "runtime", "bus", "media", "device", "host", "plan", "world"]),
+    ("qemu", &["wire", "runtime", "bus", "device", "host", "world"]),
+    (
+        "campaign",
+        &[
+            "wire",
+            "runtime",
+            "bus",
+            "media",
+            "device",
+            "host",
+            "workload",
+            "conformance",
+            "plan",
+            "world",
+            "qemu",
+        ],
+    ),
+    (
+        "papers",
+        &[
+            "wire", "runtime", "bus", "media", "device", "host", "workload", "plan", "world",
+            "campaign",
+        ],
+    ),
+    ("fnvme", &["wire", "runtime", "bus", "device", "host", "functions", "plan", "world", "serve"]),
+    ("fio-engine", &["serve", "fnvme"]),
+    (
+        "testing",
+        &["wire", "runtime", "bus", "media", "device", "host", "workload", "plan", "world"],
+    ),
+    (
+        "doorbell",
+        &[
+            "runtime",
+            "media",
+            "device",
+            "host",
+            "workload",
+            "conformance",
+            "plan",
+            "world",
+            "serve",
+            "qemu",
+            "campaign",
+            "papers",
+        ],
+    ),
 ];
 
-/// What tests use beside: the block in hardware, in the loop with our drive.
-const TESTS_MAY_USE: &[(&str, &[&str])] = &[("rtl", &["device", "ftl", "media"])];
+/// What tests use beside: the block in hardware in the loop with our drive, and what tests share.
+const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("rtl", &["media", "ftl", "device"]),
+    ("world", &["testing"]),
+    ("campaign", &["ftl", "testing"]),
+    ("doorbell", &["wire", "bus", "fnvme", "testing"]),
+];
 
 /// The only files that may hold `unsafe`.
 const UNSAFE_IN: &[&str] = &[
@@ -58,6 +112,7 @@ const UNSAFE_IN: &[&str] = &[
     "crates/rtl/src/verilated.rs",
     "crates/fnvme/src/c.rs",
     "crates/fio-engine/src/engine.rs",
+    "crates/testing/src/system.rs",
 ];
 
 /// The same of what is not of the workspace: programs that have no operating system.
@@ -158,7 +213,7 @@ fn edges(manifest: &str, sections: &[&str]) -> BTreeSet<String> {
             for (key, value) in used.into_iter().flatten() {
                 let package = value.get("package").and_then(|name| name.as_str()).unwrap_or(key);
                 found.insert(match package.strip_prefix("doorbell") {
-                    Some("") => "machine".to_owned(),
+                    Some("") => "doorbell".to_owned(),
                     Some(room) => room.trim_start_matches('-').to_owned(),
                     None => package.to_owned(),
                 });

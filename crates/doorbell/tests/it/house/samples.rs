@@ -214,6 +214,6 @@ fn edges_are_found_by_package_and_for_every_target() {
     }
     let manifest =
         "[dependencies]\ndoorbell = \"1\"\nserde = \"1\"\n[dev-dependencies]\nbus = \"1\"";
-    assert_eq!(edges(manifest, all), BTreeSet::from(["machine".to_owned()]));
+    assert_eq!(edges(manifest, all), BTreeSet::from(["doorbell".to_owned()]));
     assert_eq!(edges(manifest, &["dev-dependencies"]), BTreeSet::from(["bus".to_owned()]));
 }

@@ -1,0 +1,86 @@
+//! What flash and its software have done.
+
+use ::device::flash::{self, Chips};
+use ftl::Stats;
+use runtime::Span;
+
+/// What flash and its software have done.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashSeen {
+    /// The software, wherever it runs; none: nobody has told.
+    pub software: Option<Stats>,
+    /// The chips.
+    pub chips: flash::Counts,
+    /// Bytes of memory that the chips take.
+    pub memory_bytes: u64,
+}
+
+impl FlashSeen {
+    /// Of two controllers together.
+    pub fn and(self, other: FlashSeen) -> FlashSeen {
+        FlashSeen {
+            software: self.software.zip(other.software).map(|(one, two)| one.and(two)),
+            chips: self.chips.and(other.chips),
+            memory_bytes: self.memory_bytes + other.memory_bytes,
+        }
+    }
+
+    pub(super) fn of(chips: &Chips, software: Option<Stats>) -> FlashSeen {
+        let memory_bytes = chips.with_nand(|nand| nand.allocated_bytes());
+        FlashSeen { software, chips: chips.counts(), memory_bytes }
+    }
+
+    /// In words, a line each.
+    pub fn lines(&self, elapsed: Span) -> Vec<String> {
+        let chips = &self.chips;
+        let mut lines = Vec::new();
+        let Some(software) = &self.software else {
+            lines.push(format!(
+                "flash: pages sensed {} times, {} again; {} programmed, {} failures",
+                chips.senses, chips.retries, chips.programs, chips.failures
+            ));
+            return lines;
+        };
+        let counters = &software.counters;
+        if let Some(amplification) = counters.write_amplification_per_mille() {
+            let collector = counters.collector_share_per_mille().unwrap_or(0);
+            lines.push(format!(
+                "flash: write amplification {}.{:03}: of {} units programmed {}.{} % by the collector",
+                amplification / 1000,
+                amplification % 1000,
+                counters.programmed_units
+                    + counters.copied_units
+                    + counters.meta_units
+                    + counters.padding_units,
+                collector / 10,
+                collector % 10,
+            ));
+        }
+        if let (true, Some(map)) = (counters.map_reads > 0, counters.map_amplification_per_mille())
+        {
+            lines.push(format!(
+                "flash: of it the map {}.{:03}: {} parts of it written, {} read",
+                map / 1000,
+                map % 1000,
+                counters.map_units,
+                counters.map_reads,
+            ));
+        }
+        lines.push(format!(
+            "flash: {} of {} units hold data, {} can be written before anything is collected",
+            software.mapped_units, software.good_units, software.left_units
+        ));
+        lines.push(format!(
+            "flash: superblocks erased {} to {} times, {} erased and {} collected in {elapsed}",
+            software.erases_least, software.erases_most, counters.erased, counters.collected
+        ));
+        lines.push(format!(
+            "flash: pages sensed {} times, {} again; {} programmed, {} failures, {} blocks retired",
+            chips.senses, chips.retries, chips.programs, chips.failures, counters.retired
+        ));
+        let bytes = self.memory_bytes + software.memory_bytes;
+        let per_tb = u128::from(bytes) * 1_000_000 / u128::from(software.capacity_bytes);
+        lines.push(format!("flash: simulated in {bytes} bytes of memory, {per_tb} MB for each TB"));
+        lines
+    }
+}
