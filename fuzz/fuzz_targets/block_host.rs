@@ -8,8 +8,8 @@ use wire::block::descriptor::Descriptor;
 use wire::block::registers::{BLOCK, BLOCK_BYTES, CONTROL, RING, STATUS};
 use zerocopy::FromBytes;
 
-use crate::block::{World, options};
-use crate::nvme::choice::{Bytes, Choice};
+use crate::raw::block::{World, options};
+use crate::raw::nvme::choice::{Bytes, Choice};
 
 /// One input.
 pub fn run(data: &[u8]) {

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::fake::{Answer, Traits};
 use crate::common::{World, pattern};
-use crate::nvme::choice::{Bytes, Choice};
+use crate::raw::nvme::choice::{Bytes, Choice};
 
 const BYTES: usize = 32 << 10;
 

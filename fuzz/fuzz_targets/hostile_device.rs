@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 use crate::common::fake::{Answer, Traits};
 use crate::common::{BLOCK, Crowd, World, pattern};
-use crate::nvme::choice::{Bytes, Choice};
+use crate::raw::nvme::choice::{Bytes, Choice};
 
 async fn read(queue: Rc<Queue<SimHost>>, lba: u64) {
     let buffer = queue.buffer(BLOCK).expect("memory for a block");

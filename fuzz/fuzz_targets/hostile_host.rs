@@ -1,8 +1,8 @@
 //! A hostile host whose decisions are the fuzzer's bytes: the interpreter of the controller's own tests.
 
-use crate::nvme::choice::Bytes;
-use crate::nvme::script::{Script, touches_guarded};
-use crate::nvme::world::{Setup, World};
+use crate::raw::nvme::choice::Bytes;
+use crate::raw::nvme::script::{Script, touches_guarded};
+use crate::raw::nvme::world::{Setup, World};
 
 /// One input.
 pub fn run(data: &[u8]) {

@@ -12,7 +12,7 @@ use wire::scsi::sense::Key;
 use wire::scsi::status::Status;
 use wire::{BusAddr, Lba};
 
-use crate::nvme::choice::{Bytes, Choice};
+use crate::raw::nvme::choice::{Bytes, Choice};
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;

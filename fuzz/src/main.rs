@@ -7,16 +7,9 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 
 // The worlds of the crates' own tests.
-#[path = "../../crates/device/tests/block/raw.rs"]
-#[allow(dead_code)]
-mod block;
-#[path = "../../crates/host/tests/common/mod.rs"]
+#[path = "../../crates/host/tests/it/common/mod.rs"]
 mod common;
-#[path = "../../crates/device/tests/nvme/raw/mod.rs"]
-#[allow(dead_code)]
-mod nvme;
-#[path = "../../crates/device/tests/dcx/raw/mod.rs"]
-#[allow(dead_code)]
+#[path = "../../crates/device/tests/it/raw/mod.rs"]
 mod raw;
 
 #[path = "../fuzz_targets/mod.rs"]

@@ -1,5 +1,8 @@
 //! The image on real file systems: it outlives its process, has one user, and survives trouble.
 
+// A program of its own, as it starts processes: until they run what they were started for, those hold every
+// lock of this one, and a test beside could find its image in use.
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::Scratch;

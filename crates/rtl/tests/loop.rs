@@ -4,14 +4,14 @@
 //! The host of these tests has no driver: it makes one pair of queues by hand, and gives it to the
 //! block.
 
-#[path = "../../device/tests/nvme/raw/mod.rs"]
+#[path = "../../device/tests/it/raw/mod.rs"]
 mod raw;
 
 use std::rc::Rc;
 
 use bus::sim::SimHost;
 use media::MediaError;
-use raw::world::{Setup as Bench, World};
+use raw::nvme::world::{Setup as Bench, World};
 use rtl::{Engine, Setup, Timing, Verilated};
 use runtime::{Dice, Span};
 use wire::fastpath::registers::{Counter, Handle};
@@ -32,7 +32,7 @@ struct Loop {
     buffer: BusAddr,
 }
 
-fn setup(pair: &raw::Pair) -> Setup {
+fn setup(pair: &raw::nvme::Pair) -> Setup {
     Setup {
         submission_queue: pair.sq.at,
         completion_queue: pair.cq.at,
@@ -106,7 +106,7 @@ fn what_is_written_is_on_the_medium_and_is_read_again() {
     in_the_loop(async |l: Rc<Loop>| {
         for (seed, block_size) in (1..).zip([512, 1024, 2048, 4096, 8192]) {
             let (size, offset) = (6 * block_size, 65_536 * seed);
-            let data = raw::pattern(seed, size as usize);
+            let data = raw::nvme::pattern(seed, size as usize);
             l.fill(8192, &data);
             let written = l.perform(Direction::Write, offset, size, block_size, 8192).await;
             assert_eq!((written.status(), written.completed.get()), (Status::Good, 6));
@@ -156,7 +156,7 @@ async fn one_caller(l: &Loop, caller: u64, dice: &mut Dice) {
         let offset = (dice.next_u64() % 64) * 1024;
         let place = offset as usize..offset as usize + size as usize;
         if dice.next_u64().is_multiple_of(2) {
-            let data = raw::pattern(dice.next_u64(), size as usize);
+            let data = raw::nvme::pattern(dice.next_u64(), size as usize);
             l.fill(buffer, &data);
             let written = l.perform(Direction::Write, area + offset, size, block, buffer).await;
             assert_eq!(written.status(), Status::Good);
@@ -309,7 +309,7 @@ fn queues_that_the_driver_lends() {
         let timing = Timing { write: 8, read: 14 };
         let engine = Engine::start(host, Verilated::new(), &setup, timing).await.unwrap();
         engine.set_handle(FP_ID, &handle(buffer, GENERATION)).await.unwrap();
-        let data = raw::pattern(5, 65_536);
+        let data = raw::nvme::pattern(5, 65_536);
         world.raw.memory.write(buffer, &data).unwrap();
         let write = Transfer {
             direction: Direction::Write,

@@ -110,7 +110,7 @@ pub fn take_away(file: &File, page: u64) -> Option<File> {
 /// Sends bytes with a file beside them, and takes the file that comes with the answer.
 pub fn exchange(socket: &UnixStream, bytes: &[u8], file: &File) -> File {
     let (mut control, mut back) = ([0_u64; 8], [0_u8; 64]);
-    // SAFETY: all-zero is a valid header; its buffers are ours and as long as it says
+    // SAFETY: all-zero is a valid header; its buffers are ours and as long as it says;
     // a descriptor that comes is new and ours.
     unsafe {
         let room = libc::CMSG_SPACE(4) as usize;

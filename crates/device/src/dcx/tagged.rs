@@ -7,7 +7,7 @@
 //!    new reads with it, and has no readers left;
 //! 3. writes of the same blocks follow one another, so that what one replaces is what it has read.
 //!
-//! `tests/dcx/model.rs` explores every order of these steps.
+//! `tests/it/dcx/model.rs` explores every order of these steps.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -15,7 +15,7 @@
 //!
 //! The driver stores a descriptor and then its last word, with release, which makes it the device's; then
 //! the register, which announces it. The device stores what it returns and then the last word of the group,
-//! with release; the driver loads that word with acquire. `tests/block_order.rs` lets loom try every order
+//! with release; the driver loads that word with acquire. `tests/it/block_order.rs` lets loom try every order
 //! that the language allows. A descriptor that is not as its owner left it is a protocol error: it is
 //! counted, and the ring is reset.
 

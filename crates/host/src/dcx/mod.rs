@@ -17,7 +17,7 @@
 //! The driver stores the tag, then the command, whose last word it stores with release. The device loads
 //! that word with acquire before it writes any data, so no tag is stored over data. It stores the last
 //! word of each packet with release, after the rest of the packet; the driver loads it with acquire, so
-//! whoever finds another word there than the tag sees the packet. `tests/dcx_order.rs` lets loom try every
+//! whoever finds another word there than the tag sees the packet. `tests/it/dcx_order.rs` lets loom try every
 //! order that the language allows.
 //!
 //! # What a time-out does not prove

@@ -1,0 +1,159 @@
+//! What the device does with blocks that make sense.
+
+use device::block::Options;
+use runtime::Span;
+use wire::block::descriptor::{Command, Descriptor, Operation, PAGE_BYTES, Status};
+use wire::block::registers::{ID, LIMITS, Limits, MAGIC};
+
+use bus::HostPort;
+
+use crate::raw::block::{ENTRIES, World, options};
+
+#[test]
+fn the_registers_say_what_it_is() {
+    World::run(options(), async |world| {
+        assert_eq!(world.host.read32(ID).await, MAGIC);
+        let limits = Limits::from_bits(world.host.read32(LIMITS).await);
+        assert_eq!((limits.entries_log2(), limits.block_max(), limits.group()), (4, 4, 4));
+        let status = world.enable(0).await;
+        assert!(status.ready() && status.violation() == 0);
+        assert!(!world.disable().await.ready());
+    });
+}
+
+/// Blocks of all sizes, round and round the ring and past the end of counting.
+#[test]
+fn blocks_go_round_the_ring() {
+    for group in [1, 2, 3, 4] {
+        for ahead in [0, 2, 4] {
+            World::run(Options { group, ahead, ..options() }, async |world| {
+                let mut first = u32::MAX - 20;
+                world.enable(first).await;
+                for (turn, size) in (1..).zip([1, 4, 3, 2, 4, 4, 1, 3, 3, 4, 2]) {
+                    world.store_reads(first, size);
+                    world.announce(first, size as u16, turn);
+                    for count in (0..size).map(|n| first.wrapping_add(n)) {
+                        let back = world.back(count).await;
+                        let page = 8 * u64::from(count % 64);
+                        let asked = world.command(count, Operation::Read, page, PAGE_BYTES);
+                        assert_eq!(back.answers(count, &asked), Some(Status::DONE));
+                        world.store(count, &Descriptor::default());
+                    }
+                    first = first.wrapping_add(size);
+                    world.rt.sleep(Span::us(2)).await;
+                }
+                assert_eq!(world.violation().await, None);
+                let counts = world.front.counts();
+                assert_eq!((counts.blocks, counts.commands), (11, 31));
+            });
+        }
+    }
+}
+
+/// A whole block comes back at once; each descriptor by itself, as soon as it has ended.
+#[test]
+fn descriptors_come_back_in_their_groups() {
+    for (group, returns) in [(1, 4), (2, 2), (3, 2), (4, 1)] {
+        for second_engine in [false, true] {
+            World::run(Options { group, second_engine, ..options() }, async |world| {
+                world.enable(0).await;
+                world.store_reads(0, 4);
+                world.announce(0, 4, 1);
+                let mut seen = Vec::new();
+                while seen.last() != Some(&4) {
+                    let back = (0..4).filter(|count| world.is_back(*count)).count();
+                    if seen.last() != Some(&back) {
+                        seen.push(back);
+                    }
+                    world.rt.sleep(Span::ns(10)).await;
+                }
+                assert_eq!(seen.len() as u64, returns + 1, "{group}: {seen:?}");
+                assert_eq!(world.front.counts().returns, returns);
+            });
+        }
+    }
+}
+
+/// An error is that of its own descriptor, and a padded transfer moves what counts.
+#[test]
+fn errors_and_data_are_those_of_their_descriptors() {
+    World::run(options(), async |world| {
+        world.enable(0).await;
+        world.medium.bad.set(Some(40));
+        world.pages.copy_in(0, &[7; 4096]);
+        let commands = [
+            world.command(0, Operation::Write { fua: true }, 3, 512),
+            world.command(1, Operation::Read, 40, 512),
+            world.command(2, Operation::Read, 1023, 1024),
+            Command { at: wire::BusAddr(0x10), ..world.command(3, Operation::Read, 0, 512) },
+        ];
+        for (count, command) in (0..).zip(&commands) {
+            world.store(count, &Descriptor::command(count, command));
+        }
+        world.announce(0, 4, 1);
+        let wanted = [Status::DONE, Status::UNREADABLE, Status::OUT_OF_RANGE, Status::BAD_ADDRESS];
+        for (count, (command, status)) in (0..).zip(commands.iter().zip(wanted)) {
+            assert_eq!(world.back(count).await.answers(count, command), Some(status), "{count}");
+        }
+        let flush = world.command(4, Operation::Flush, 0, 0);
+        let read = world.command(5, Operation::Read, 2, 1536);
+        world.store(4, &Descriptor::command(4, &flush));
+        world.store(5, &Descriptor::command(5, &read));
+        world.announce(4, 2, 2);
+        world.back(5).await;
+        let mut page = [1; 1536];
+        world.pages.copy_out(5 * 4096, &mut page);
+        // One block was written, and its neighbours were not.
+        assert!(page[..512].iter().chain(&page[1024..]).all(|byte| *byte == 0));
+        assert!(page[512..1024].iter().all(|byte| *byte == 7));
+    });
+}
+
+/// What was stored behind a block is started before it is announced, and returned only after that.
+#[test]
+fn commands_are_taken_ahead() {
+    World::run(Options { ahead: 3, ..options() }, async |world| {
+        world.enable(0).await;
+        world.store_reads(0, 5);
+        world.announce(0, 2, 1);
+        world.back(1).await;
+        world.rt.sleep(Span::us(50)).await;
+        assert!(!world.is_back(2) && world.front.counts().ahead == 3);
+        let begun = world.rt.now();
+        world.announce(2, 3, 2);
+        world.back(4).await;
+        // No medium, no data: they have ended long ago.
+        let quick = world.rt.now().since(begun);
+        assert!(quick < Span::us(1), "{quick}");
+        assert_eq!(world.front.counts().commands, 5);
+    });
+}
+
+/// Disabled in the midst of anything, it says so when nothing more can land.
+#[test]
+fn after_a_stop_nothing_lands() {
+    for at in (0..60).map(|n| Span::ns(100 * n)) {
+        World::run(Options { group: 1, ahead: 2, ..options() }, async |world| {
+            world.enable(0).await;
+            world.store_reads(0, 6);
+            world.announce(0, 4, 1);
+            world.rt.sleep(at).await;
+            world.disable().await;
+            world.ring.copy_in(0, &[0xee; 8 * 32]);
+            world.pages.copy_in(0, &[0xee; (ENTRIES * 4096) as usize]);
+            world.rt.sleep(Span::us(50)).await;
+            let mut seen = vec![0; (ENTRIES * 4096) as usize];
+            world.pages.copy_out(0, &mut seen);
+            assert!(seen.iter().all(|byte| *byte == 0xee), "stopped at {at}");
+            let mut ring = [0; 8 * 32];
+            world.ring.copy_out(0, &mut ring);
+            assert!(ring.iter().all(|byte| *byte == 0xee), "stopped at {at}");
+            // And it works again.
+            world.ring.zero();
+            world.enable(3).await;
+            world.store_reads(3, 2);
+            world.announce(3, 2, 1);
+            world.back(4).await;
+        });
+    }
+}

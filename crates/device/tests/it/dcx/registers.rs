@@ -1,0 +1,132 @@
+//! The register block: what it says, and what it makes of registers that make no sense.
+
+use bus::HostPort;
+use wire::BusAddr;
+use wire::dcx::command::Command;
+use wire::dcx::registers::{Control, GRAIN, ID, LIMITS, Limits, MAGIC, Shape, Status};
+use wire::dcx::report::Code;
+
+use crate::raw::dcx::Ring;
+use crate::raw::dcx::world::{Setup, World, on_a_bench};
+
+#[test]
+fn the_block_says_what_the_device_offers() {
+    for grain in [None, Some(128), Some(512)] {
+        let setup = Setup { grain, ..Setup::default() };
+        setup.run(async |w: World| {
+            let block = w.setup.options.block;
+            assert_eq!(w.raw.reg(block + ID).await, MAGIC);
+            assert_eq!(w.raw.reg(block + GRAIN).await, grain.unwrap_or(0));
+            let limits = Limits::from_bits(w.raw.reg(block + LIMITS).await);
+            let expected = Limits::new()
+                .with_queues(4)
+                .with_entries_log2(8)
+                .with_transfer_log2(16)
+                .with_block_log2(9);
+            assert_eq!(limits, expected);
+        });
+    }
+}
+
+/// A queue that must fail, and must work when its registers make sense.
+async fn fails(w: &World, what: &str, ring: &Ring, shape: Option<u32>) {
+    let mut bad = *ring;
+    w.raw.describe(&bad);
+    if let Some(shape) = shape {
+        w.raw.host.write32(bad.group.shape, shape);
+    }
+    w.raw.host.write32(bad.group.control, Control::new().with_enable(true).into_bits());
+    w.raw.until_status(&bad, what, |status| status.fault()).await;
+    let status = Status::from_bits(w.raw.reg(bad.group.status).await);
+    assert_eq!(status, Status::new().with_ready(true).with_fault(true), "{what}");
+    // A command for it is nobody's.
+    if w.raw.memory.holds(bad.commands, 64) && bad.commands.0.is_multiple_of(4) {
+        w.raw.push(&mut bad, 0, Command::Fence);
+    }
+    w.raw.disable(&bad).await;
+    let mut good = w.raw.up(ring.number, 16, Some(128)).await;
+    assert!(w.raw.read_now(&mut good, 3, 8, 4096).await == w.medium.peek(3, 4096), "{what}");
+    w.raw.disable(&good).await;
+}
+
+#[test]
+fn registers_that_make_no_sense_fault_the_queue_alone() {
+    on_a_bench(async |w: World| {
+        let mut other = w.raw.up(2, 16, None).await;
+        let ring = w.raw.ring(1, 16, Some(128));
+        let here = w.raw.place(0, 4096);
+        let end = w.raw.memory.base().0 + w.raw.memory.bytes() as u64;
+        let outside = [0, 0x1000, end, end + (1 << 30), !0 << 6, !0 << 30];
+        type Put = fn(&mut Ring, BusAddr);
+        let rings: [(&str, Put); 2] = [
+            ("a command ring", |ring, at| ring.commands = at),
+            ("a notice", |ring, at| ring.notice = at),
+        ];
+        for (what, put) in rings {
+            for at in outside.into_iter().chain([ring.commands.0 + 32, ring.commands.0 + 4]) {
+                let mut bad = ring;
+                put(&mut bad, BusAddr(at));
+                fails(&w, &format!("{what} at {at:#x}"), &bad, None).await;
+                w.raw.free_from(here);
+            }
+        }
+        for (entries_log2, packet_log2) in [(0, 7), (9, 7), (255, 7), (4, 1), (4, 6), (4, 13)] {
+            let shape = Shape::new().with_entries_log2(entries_log2).with_packet_log2(packet_log2);
+            fails(&w, &format!("{shape:?}"), &ring, Some(shape.into_bits())).await;
+            w.raw.free_from(here);
+        }
+        assert!(w.raw.read_now(&mut other, 1, 1, 512).await == w.medium.peek(1, 512));
+    });
+}
+
+/// Where reports cannot go shows with the first.
+#[test]
+fn a_report_ring_that_is_not_there_faults_with_the_first_report() {
+    on_a_bench(async |w: World| {
+        let end = w.raw.memory.base().0 + w.raw.memory.bytes() as u64;
+        let mut ring = w.raw.ring(0, 16, None);
+        ring.reports = BusAddr(end);
+        w.raw.enable(&mut ring, Control::new()).await;
+        assert!(w.raw.read_now(&mut ring, 1, 1, 512).await == w.medium.peek(1, 512));
+        w.raw.push(&mut ring, 0, Command::Fence);
+        w.raw.until_status(&ring, "a fence", |status| status.fault()).await;
+        w.raw.disable(&ring).await;
+        let mut ring = w.raw.up(0, 16, None).await;
+        w.raw.fence(&mut ring).await;
+    });
+}
+
+/// Writes that a host has no business to make change nothing that matters.
+#[test]
+fn read_only_registers_and_spurious_rings_change_nothing() {
+    on_a_bench(async |w: World| {
+        let mut ring = w.raw.up(0, 16, None).await;
+        for value in [1, 7, u32::MAX, 0] {
+            w.raw.host.write32(ring.group.doorbell, value);
+            assert!(w.raw.read_now(&mut ring, 1, 1, 512).await == w.medium.peek(1, 512));
+        }
+        // The same CONTROL with other bits; the queue stays as it was enabled.
+        let control = Control::new().with_enable(true).with_may_sleep(true).with_signals(true);
+        w.raw.host.write32(ring.group.control, control.into_bits());
+        w.raw.fence(&mut ring).await;
+        assert_eq!(w.witness.lives.get(), 1);
+    });
+}
+
+#[test]
+fn a_queue_may_be_enabled_again_and_again() {
+    on_a_bench(async |w: World| {
+        let mut ring = w.raw.ring(3, 2, Some(128));
+        for round in 0..50u64 {
+            w.raw.enable(&mut ring, Control::new()).await;
+            for _ in 0..round % 5 {
+                assert!(
+                    w.raw.read_now(&mut ring, round, 1, 512).await == w.medium.peek(round, 512)
+                );
+            }
+            w.raw.fence(&mut ring).await;
+            w.raw.disable(&ring).await;
+        }
+        assert_eq!((w.witness.lives.get(), w.witness.reported(Code::DONE)), (50, 50));
+    });
+}

@@ -1,0 +1,168 @@
+//! What chips cost. Small in the suite, where only the work is checked; by request large and timed:
+//! `cargo test --release -p doorbell-device --test it flash_speed -- --ignored --nocapture`
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use device::flash::{Chips, Options};
+use ftl::{Blocks, Erase, Header, Page, Pages, Part, Row, Seen, Source, Tag, Unit};
+use media::contents::Keep;
+use media::nand::{Geometry, Nand, Profile, Spec, Timing};
+use runtime::{Dice, Log, Rt};
+
+fn chips(rt: &Rt, blocks: u32, word_lines: u32, timed: bool) -> Rc<Chips> {
+    let Profile { geometry, errors, timing, .. } = Profile::tlc();
+    let errors = media::nand::Errors { factory_bad: 0, program_fails: [0; 2], ..errors };
+    let geometry = Geometry { blocks, word_lines, ..geometry };
+    let spec = Spec { geometry, keep: Keep::Stamps, block_bytes: 4096, errors, seed: 3 };
+    let timing: Option<Timing> = timed.then_some(timing);
+    let options = Options { timing, protected_buffer: false, held_up: false };
+    Rc::new(Chips::new(rt, Nand::new(spec).unwrap(), options).unwrap())
+}
+
+/// Every die writes its blocks in turn: half of each row from slots, half copied from the row before, as
+/// a collector would that moves as much as the host writes; a block that is needed again is erased. Units
+/// written.
+fn write(rt: &Rt, chips: &Rc<Chips>, rounds: u32) -> u64 {
+    let shape = chips.shape();
+    let row_units = shape.row_units(0b1111);
+    chips.slots(shape.dies * row_units);
+    for die in 0..shape.dies {
+        let chips = chips.clone();
+        rt.spawn(async move {
+            let mut units = Vec::with_capacity(row_units as usize);
+            for round in 0..rounds {
+                let blocks = Blocks { die, block: round % shape.blocks, planes: 0b1111 };
+                chips.erase(&mut [Erase { blocks, failed: 0 }]).await;
+                for page in (0..shape.pages).step_by(shape.group as usize) {
+                    let row = Row { blocks, page };
+                    let first = die * row_units;
+                    units.clear();
+                    for at in 0..row_units {
+                        let slot = first + at;
+                        let copy = (at % 2 == 1 && page > 0).then(|| place(row, at, shape.group));
+                        let from = match copy {
+                            Some(place) => Source::Flash(place),
+                            None => {
+                                let tag = Tag { logical: at, order: page.into() };
+                                let stamp = u64::from(page) << 32 | u64::from(slot);
+                                let mut block = [0; 4096];
+                                block[..8].copy_from_slice(&stamp.to_le_bytes());
+                                chips.stage(slot, tag, 0, &block);
+                                Source::Slot(slot)
+                            }
+                        };
+                        units.push(Unit { logical: slot ^ page << 8, from });
+                    }
+                    let header = Header { sequence: page.into(), erases: round };
+                    chips.program(row, header, &units).await.unwrap();
+                }
+            }
+        });
+    }
+    rt.block_on(rt.sleep(runtime::Span::s(1000)));
+    u64::from(shape.dies * rounds * shape.pages / shape.group * row_units)
+}
+
+/// A unit of the row before.
+fn place(row: Row, at: u32, group: u32) -> ftl::Place {
+    let page =
+        Page { die: row.blocks.die, plane: 0, block: row.blocks.block, page: row.page - group };
+    ftl::Place { page, unit: at % 4 }
+}
+
+/// Reads single units all over, 64 at a time; how many were good.
+fn read(rt: &Rt, chips: &Rc<Chips>, count: u32) -> u64 {
+    let shape = chips.shape();
+    let good = Rc::new(std::cell::Cell::new(0));
+    for task in 0..64 {
+        let (chips, good) = (chips.clone(), good.clone());
+        let mut dice = Dice::for_part(task, "reads");
+        rt.spawn(async move {
+            for _ in 0..count / 64 {
+                let mut below = |n: u32| dice.below(n.into()) as u32;
+                let page = Page {
+                    die: below(shape.dies),
+                    plane: below(shape.planes),
+                    block: below(shape.blocks),
+                    page: below(shape.pages),
+                };
+                let mut parts = [Part { page, units: 1 << below(4), seen: Seen::Unreadable }];
+                chips.read(&mut parts).await;
+                good.set(good.get() + u64::from(matches!(parts[0].seen, Seen::Good { .. })));
+            }
+        });
+    }
+    rt.block_on(rt.sleep(runtime::Span::s(1000)));
+    good.get()
+}
+
+#[test]
+fn rows_are_written_and_read() {
+    let rt = Rt::simulated(None, Log::Off);
+    let chips = chips(&rt, 1, 8, true);
+    assert_eq!(write(&rt, &chips, 1), 16 * 4 * 24 * 4);
+    assert_eq!(read(&rt, &chips, 640), 640);
+}
+
+#[test]
+#[ignore = "a measurement, to be made in release and by itself"]
+fn nanoseconds_a_unit() {
+    let each = |begun: Instant, count: u64| begun.elapsed().as_nanos() as f64 / count as f64;
+    for timed in [false, true] {
+        let rt = Rt::simulated(None, Log::Off);
+        let chips = chips(&rt, 4, 384, timed);
+        let begun = Instant::now();
+        let units = write(&rt, &chips, 12);
+        let world = if timed { "in time" } else { "without time" };
+        println!("{world}: {:.0} ns a unit written, {units} of them", each(begun, units));
+        let begun = Instant::now();
+        let good = read(&rt, &chips, 1 << 20);
+        println!("{world}: {:.0} ns a unit read, {good} good", each(begun, 1 << 20));
+    }
+}
+
+/// Seconds that this process has had of a processor.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+#[test]
+#[ignore = "a measurement, to be made in release and by itself"]
+fn random_writes_of_the_translation_layer_on_chips() {
+    let blocks: Vec<u32> =
+        std::env::var("BLOCKS").map_or(vec![16, 64, 256], |b| vec![b.parse().unwrap()]);
+    for blocks in blocks {
+        let rt = Rt::simulated(None, Log::Off);
+        let chips = chips(&rt, blocks, 96, true);
+        let options = ftl::Options {
+            block_bytes: 4096,
+            units: ftl::Options::units_for(&chips.shape(), 70, 2, 0),
+            ..ftl::Options::new(&chips.shape())
+        };
+        rt.block_on(async {
+            let layer = ftl::Ftl::mount(&rt, chips.clone(), &options).await.unwrap();
+            layer.precondition(u64::from(options.units) / 2, 1).await.unwrap();
+            let mut dice = Dice::for_part(1, "writes");
+            let mut data = [0; 4096];
+            let (before, begun) = (layer.stats().counters, cpu_seconds());
+            let writes = 2_000_000;
+            for _ in 0..writes {
+                data[..8].copy_from_slice(&dice.next_u64().to_le_bytes());
+                layer.write(dice.below(layer.blocks()), &data).await.unwrap();
+            }
+            let copied = layer.stats().counters.copied_units - before.copied_units;
+            let memory = chips.with_nand(|nand| nand.allocated_bytes());
+            println!(
+                "{} GiB: {:.0} writes per CPU second, {:.2} copies for each, {:.1} bytes a block",
+                (layer.blocks() * 4096) >> 30,
+                f64::from(writes) / (cpu_seconds() - begun),
+                copied as f64 / f64::from(writes),
+                memory as f64 / layer.blocks() as f64,
+            );
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Asynchronous Event Request: NVMe base 2.0, 5.2.
+
+use wire::nvme::admin;
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::io;
+use wire::nvme::log::lid;
+use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
+use wire::nvme::status::Status;
+use wire::{CommandId, QueueId};
+
+use crate::raw::nvme::world::{World, on_a_bench};
+use crate::raw::nvme::{NS, SILENCE, Settings};
+
+const SQ1: u32 = sq_tail_doorbell(QueueId(1), 0);
+const CQ1: u32 = cq_head_doorbell(QueueId(1), 0);
+
+/// Submits an Asynchronous Event Request.
+fn request(w: &mut World) -> CommandId {
+    let sqe = admin::async_event_request(w.raw.cid());
+    w.raw.submit_admin(&sqe);
+    sqe.id()
+}
+
+/// The event that comes, if one does.
+async fn event(w: &mut World) -> Option<(CommandId, AsyncEvent)> {
+    let cqe = w.raw.next_admin(SILENCE).await?;
+    assert_eq!(cqe.status(), Status::SUCCESS);
+    Some((cqe.id(), AsyncEvent::from_bits(cqe.dw0.get())))
+}
+
+async fn read_error_log(w: &mut World, retain: bool) {
+    let at = w.raw.place(64, 4096);
+    let data = w.raw.data(at, 64);
+    let mut sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, data);
+    if retain {
+        sqe.cdw10 = (sqe.cdw10.get() | 1 << 15).into();
+    }
+    w.raw.admin_ok(&sqe).await;
+}
+
+/// 5.2: held for as long as nothing happens; AERL is a limit; a reset forgets them.
+#[test]
+fn requests_are_held_up_to_the_limit_and_not_answered() {
+    on_a_bench(async |mut w: World| {
+        for _ in 0..2 {
+            w.raw.enable(Settings::default()).await;
+            for _ in 0..4 {
+                request(&mut w);
+            }
+            assert_eq!(event(&mut w).await, None, "four are held");
+            let fifth = admin::async_event_request(w.raw.cid());
+            let cqe = w.raw.admin(&fifth).await;
+            assert_eq!(cqe.status(), Status::AER_LIMIT_EXCEEDED.with_dnr());
+            // They occupy nothing that other commands need.
+            for _ in 0..40 {
+                w.raw.ask_for_queues().await;
+            }
+            w.raw.disable().await;
+        }
+    });
+}
+
+/// 5.2.1: a doorbell value outside its queue is told once; and again, after the log page was read.
+#[test]
+fn a_doorbell_value_of_no_sense_is_told_once() {
+    on_a_bench(async |mut w: World| {
+        w.raw.up().await;
+        let first = request(&mut w);
+        let second = request(&mut w);
+        w.raw.set(SQ1, 64);
+        let wanted = Some((first, AsyncEvent::INVALID_DOORBELL_VALUE));
+        assert_eq!(event(&mut w).await, wanted);
+        for value in [64, 65, 0, 1 << 16, u32::MAX, 64] {
+            w.raw.set(SQ1, value);
+            assert_eq!(event(&mut w).await, None, "value {value}: masked until the page is read");
+        }
+        read_error_log(&mut w, true).await;
+        w.raw.set(SQ1, 77);
+        assert_eq!(event(&mut w).await, None, "RAE keeps it masked");
+        read_error_log(&mut w, false).await;
+        w.raw.set(SQ1, 78);
+        let wanted = Some((second, AsyncEvent::INVALID_DOORBELL_VALUE));
+        assert_eq!(event(&mut w).await, wanted);
+    });
+}
+
+/// What happened while nobody asked is told to the first who does.
+#[test]
+fn an_event_waits_for_a_request() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        w.raw.set(SQ1, 0xffff);
+        assert_eq!(event(&mut w).await, None);
+        let asked = request(&mut w);
+        let wanted = Some((asked, AsyncEvent::INVALID_DOORBELL_VALUE));
+        assert_eq!(event(&mut w).await, wanted);
+        // The queue takes no harm.
+        let sqe = io::flush(w.raw.cid(), NS);
+        assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
+    });
+}
+
+/// A head outside its completion queue is told as well, when the controller needs to know the head.
+#[test]
+fn a_head_of_no_sense_is_told_once() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        w.raw.ask_for_queues().await;
+        let mut cq = w.raw.create_cq(1, 4).await;
+        let mut sq = w.raw.create_sq(1, 64, 1).await;
+        for bad in [4, 4, 5, 1 << 16, u32::MAX] {
+            let asked = request(&mut w);
+            // Three fill the queue; the fourth needs room, and the head is looked at.
+            for _ in 0..4 {
+                w.raw.submit(&mut sq, &io::flush(w.raw.cid(), NS));
+            }
+            w.rt.sleep(SILENCE).await;
+            w.raw.set(CQ1, bad);
+            let wanted = Some((asked, AsyncEvent::INVALID_DOORBELL_VALUE));
+            assert_eq!(event(&mut w).await, wanted, "head {bad}");
+            request(&mut w);
+            w.raw.set(SQ1, 64);
+            w.raw.ring(&sq);
+            assert_eq!(event(&mut w).await, None, "masked until the page is read");
+            read_error_log(&mut w, false).await;
+            for _ in 0..4 {
+                assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
+            }
+            w.raw.disable().await;
+            w.raw.enable(Settings::default()).await;
+            w.raw.ask_for_queues().await;
+            cq = w.raw.create_cq(1, 4).await;
+            sq = w.raw.create_sq(1, 64, 1).await;
+        }
+    });
+}
+
+/// The admin completion queue is full when something happens: told when there is room.
+#[test]
+fn an_event_waits_for_room_in_the_admin_queue() {
+    on_a_bench(async |mut w: World| {
+        let aqa = Settings::default().aqa.with_acqs(1);
+        w.raw.enable(Settings { aqa, ..Settings::default() }).await;
+        w.raw.ask_for_queues().await;
+        w.raw.create_pair(1, 16).await;
+        let asked = request(&mut w);
+        w.rt.sleep(SILENCE).await;
+        // One completion fills a queue of two entries.
+        let sqe = admin::get_feature(w.raw.cid(), 1);
+        w.raw.submit_admin(&sqe);
+        w.raw.peek(&w.raw.admin.cq).await;
+        w.raw.set(SQ1, 1000);
+        w.rt.sleep(SILENCE).await;
+        assert_eq!(w.raw.next_admin(SILENCE).await.map(|cqe| cqe.id()), Some(sqe.id()));
+        let wanted = Some((asked, AsyncEvent::INVALID_DOORBELL_VALUE));
+        assert_eq!(event(&mut w).await, wanted);
+    });
+}
+
+/// A bad doorbell of one queue does not keep another's commands waiting.
+#[test]
+fn a_bad_doorbell_holds_up_nobody_else() {
+    let options = device::nvme::Options { slots: 1, fetchers: 1, ..Default::default() };
+    let setup = crate::raw::nvme::world::Setup { options, ..Default::default() };
+    setup.run(async |mut w: World| {
+        let mut one = w.raw.up().await;
+        w.raw.create_pair(2, 16).await;
+        w.medium.close();
+        w.raw.submit(&mut one.sq, &io::flush(w.raw.cid(), NS));
+        w.rt.sleep(SILENCE).await;
+        // The only slot is taken: both doorbells wait when it is free again, the bad one's turn first.
+        w.raw.set(sq_tail_doorbell(QueueId(2), 0), 4711);
+        w.raw.submit(&mut one.sq, &io::flush(w.raw.cid(), NS));
+        w.rt.sleep(SILENCE).await;
+        w.medium.open();
+        // No doorbell is rung from here on.
+        for _ in 0..2 {
+            let come = w.raw.within(SILENCE, w.raw.peek(&one.cq)).await;
+            assert_eq!(come.map(|cqe| cqe.status()), Some(Status::SUCCESS));
+            w.raw.take(&mut one.cq);
+        }
+    });
+}

@@ -1,0 +1,210 @@
+//! Identify: NVMe base 2.0, 5.17.
+
+use wire::nvme::admin::{self, Command, Identify, Request};
+use wire::nvme::identify::{
+    IdDescriptors, IdentifyController, IdentifyNamespace, NamespaceList, ascii_text, cns, csi,
+    oacs, oncs, vwc,
+};
+use wire::nvme::log::sanicap;
+use wire::nvme::registers::VERSION_1_4;
+use wire::nvme::status::Status;
+use wire::{BusAddr, Nsid};
+use zerocopy::FromBytes;
+
+use crate::raw::nvme::world::{Setup, World, on_a_bench};
+use crate::raw::nvme::{NS, Settings};
+
+/// What the 4096 bytes that are asked for hold, or why there are none.
+async fn identify(w: &mut World, nsid: Nsid, ask: Identify) -> Result<Vec<u8>, Status> {
+    let at = w.raw.place(4096, 4096);
+    w.raw.memory.write(at, &[0xa5; 4096]).unwrap();
+    let (cid, data) = (w.raw.cid(), w.raw.data(at, 4096));
+    let sqe = Request { cid, nsid, data, command: Command::Identify(ask) }.to_sqe();
+    let cqe = w.raw.admin(&sqe).await;
+    let answer = w.raw.bytes(at, 4096);
+    if !cqe.status().is_ok() {
+        assert!(answer.iter().all(|byte| *byte == 0xa5), "data with {}", cqe.status());
+    }
+    cqe.status().ok().map(|()| answer)
+}
+
+async fn by_cns(w: &mut World, nsid: Nsid, cns: u8) -> Result<Vec<u8>, Status> {
+    identify(w, nsid, Identify { cns, ..Identify::default() }).await
+}
+
+/// 5.17.2.1.
+#[test]
+fn the_controller() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        let bytes = by_cns(&mut w, Nsid::NONE, cns::CONTROLLER).await.unwrap();
+        let c = IdentifyController::read_from_bytes(&bytes).unwrap();
+        let mpsmin = 4096;
+        let most = u64::from(w.setup.options.transfer_bytes_max);
+        assert_eq!(c.transfer_bytes_max(mpsmin), Some(most));
+        assert_eq!((c.ver.get(), c.cntrltype, c.nn.get()), (VERSION_1_4, 1, 16));
+        assert_eq!((c.sqes, c.cqes), (0x66, 0x44), "64 and 16 bytes, no more, no less");
+        assert_eq!((u32::from(c.acl), u32::from(c.aerl)), (3, 3));
+        let optional = oncs::COMPARE
+            | oncs::WRITE_UNCORRECTABLE
+            | oncs::DATASET_MANAGEMENT
+            | oncs::WRITE_ZEROES
+            | oncs::RESERVATIONS
+            | oncs::VERIFY
+            | oncs::COPY;
+        assert_eq!(c.oncs.get(), optional | oncs::FEATURE_SELECT);
+        let managed =
+            oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT | oacs::SELF_TEST | oacs::DOORBELL_BUFFER;
+        assert_eq!((c.oacs.get(), c.fuses.get()), (managed, 1));
+        // At any byte, with bit buckets, and longer than the data.
+        assert_eq!(c.sgls.get(), 0x5_0001);
+        assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
+        assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));
+        let sanitize = sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS;
+        assert_eq!(c.sanicap.get(), sanitize);
+        assert_eq!(c.vwc, vwc::PRESENT | vwc::BROADCAST_FLUSH);
+        for text in [&c.sn[..], &c.mn[..], &c.fr[..]] {
+            assert!(!ascii_text(text).unwrap_or_default().is_empty());
+        }
+        assert!(c.subnqn.starts_with(b"nqn.2014-08.org.nvmexpress:uuid:"));
+        assert!(c.subnqn.contains(&0), "it ends with a zero");
+    });
+}
+
+/// NVM command set 1.0, 4.1.5.1.
+#[test]
+fn the_namespace_has_the_mediums_geometry() {
+    for (blocks, block_bytes) in [(1 << 20, 512), (77, 4096)] {
+        let setup = Setup { blocks, block_bytes, ..Setup::default() };
+        setup.run(async |mut w: World| {
+            w.raw.enable(Settings::default()).await;
+            let bytes = by_cns(&mut w, NS, cns::NAMESPACE).await.unwrap();
+            let n = IdentifyNamespace::read_from_bytes(&bytes).unwrap();
+            assert_eq!((n.nsze.get(), n.ncap.get(), n.nuse.get()), (blocks, blocks, blocks));
+            assert_eq!(u32::from(n.lbaf[0].ds), block_bytes.ilog2());
+            // Blocks of 4096 bytes are offered where the medium's are smaller.
+            let formats = if block_bytes == 512 { 2 } else { 1 };
+            assert_eq!((n.nlbaf, n.flbas, n.dps), (formats - 1, 0, 0), "no protection");
+            let lengths: Vec<u8> = n.lbaf.iter().map(|format| format.ds).collect();
+            let wanted = [block_bytes.ilog2() as u8, 12];
+            assert_eq!(lengths[..usize::from(formats)], wanted[..usize::from(formats)]);
+            assert!(lengths[usize::from(formats)..].iter().all(|ds| *ds == 0));
+            let allocated = by_cns(&mut w, NS, cns::ALLOCATED_NAMESPACE).await.unwrap();
+            assert_eq!(allocated, bytes);
+            let common = by_cns(&mut w, Nsid::BROADCAST, cns::NAMESPACE).await.unwrap();
+            let common = IdentifyNamespace::read_from_bytes(&common).unwrap();
+            assert_eq!((common.nsze.get(), common.lbaf[0]), (0, n.lbaf[0]));
+        });
+    }
+}
+
+/// 5.17.2.2, 5.17.2.3, 5.17.2.9: lists hold the numbers above the given one.
+#[test]
+fn lists_and_descriptors() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        for list in
+            [cns::ACTIVE_NAMESPACES, cns::ALLOCATED_NAMESPACES, cns::COMMAND_SET_ACTIVE_NAMESPACES]
+        {
+            for (after, wanted) in [(0, vec![NS]), (1, vec![]), (0xffff_fffd, vec![])] {
+                let bytes = by_cns(&mut w, Nsid(after), list).await.unwrap();
+                let got = NamespaceList::read_from_bytes(&bytes).unwrap();
+                assert_eq!(got.iter().collect::<Vec<_>>(), wanted, "CNS {list:#x} after {after}");
+            }
+            for after in [0xffff_fffe, 0xffff_ffff] {
+                let refused = by_cns(&mut w, Nsid(after), list).await.unwrap_err();
+                assert_eq!(refused, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            }
+        }
+        let bytes = by_cns(&mut w, NS, cns::NAMESPACE_DESCRIPTORS).await.unwrap();
+        let names = IdDescriptors::parse(bytes[..].try_into().unwrap()).unwrap();
+        assert_eq!(names.csi, Some(csi::NVM));
+        assert!(names.eui64.is_some_and(|eui64| eui64 != [0; 8]));
+    });
+}
+
+/// 5.17.1: every CNS is either answered or refused as an invalid field; no namespace, no answer.
+#[test]
+fn every_other_structure_is_refused() {
+    let answered = [
+        cns::NAMESPACE,
+        cns::CONTROLLER,
+        cns::ACTIVE_NAMESPACES,
+        cns::NAMESPACE_DESCRIPTORS,
+        cns::COMMAND_SET_NAMESPACE,
+        cns::COMMAND_SET_CONTROLLER,
+        cns::COMMAND_SET_ACTIVE_NAMESPACES,
+        cns::ALLOCATED_NAMESPACES,
+        cns::ALLOCATED_NAMESPACE,
+        cns::CONTROLLERS_OF_NAMESPACE,
+        cns::CONTROLLERS,
+    ];
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        for number in 0..=u8::MAX {
+            match by_cns(&mut w, NS, number).await {
+                Ok(_) => assert!(answered.contains(&number), "CNS {number:#x}"),
+                Err(status) => {
+                    assert_eq!(status, Status::INVALID_FIELD.with_dnr(), "CNS {number:#x}");
+                    assert!(!answered.contains(&number), "CNS {number:#x}");
+                }
+            }
+        }
+        for number in [
+            cns::NAMESPACE,
+            cns::NAMESPACE_DESCRIPTORS,
+            cns::COMMAND_SET_NAMESPACE,
+            cns::ALLOCATED_NAMESPACE,
+        ] {
+            for nsid in [0, 17, 0xffff_fffe] {
+                let refused = by_cns(&mut w, Nsid(nsid), number).await.unwrap_err();
+                assert_eq!(refused, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            }
+            // Where no namespace is, there is one of zeros, or none that has names.
+            let inactive = by_cns(&mut w, Nsid(2), number).await;
+            match number {
+                cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
+                    assert!(inactive.unwrap().iter().all(|byte| *byte == 0));
+                }
+                _ => assert_eq!(inactive.unwrap_err(), Status::INVALID_FIELD.with_dnr()),
+            }
+        }
+        let zoned = Identify { cns: cns::COMMAND_SET_CONTROLLER, csi: 2, ..Identify::default() };
+        let refused = identify(&mut w, Nsid::NONE, zoned).await.unwrap_err();
+        assert_eq!(refused, Status::INVALID_FIELD.with_dnr());
+    });
+}
+
+/// 5.17: the data pointer may begin within a page, and is judged as any other.
+#[test]
+fn the_answer_goes_where_the_prps_say() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        let whole = by_cns(&mut w, NS, cns::CONTROLLER).await.unwrap();
+        let buffer = w.raw.place(3 * 4096, 4096);
+        for offset in [4, 8, 2048, 4092] {
+            w.raw.memory.write(buffer, &[0x5a; 3 * 4096]).unwrap();
+            let at = BusAddr(buffer.0 + offset);
+            let data = w.raw.data(at, 4096);
+            let sqe = admin::identify(w.raw.cid(), Nsid::NONE, cns::CONTROLLER, data);
+            w.raw.admin_ok(&sqe).await;
+            assert_eq!(w.raw.bytes(at, 4096), whole, "offset {offset}");
+            let around = w.raw.bytes(buffer, 3 * 4096);
+            let (before, after) = (offset as usize, offset as usize + 4096);
+            assert!(around[..before].iter().chain(&around[after..]).all(|byte| *byte == 0x5a));
+        }
+        for (prp1, prp2, wanted) in [
+            (buffer.0 + 2, 0, Status::INVALID_PRP_OFFSET.with_dnr()),
+            (buffer.0 + 4, buffer.0 + 4096 + 8, Status::INVALID_PRP_OFFSET.with_dnr()),
+            (0x10, 0x2000, Status::DATA_TRANSFER_ERROR),
+            (buffer.0 + 4, u64::MAX - 4095, Status::DATA_TRANSFER_ERROR),
+        ] {
+            let (prp1, prp2) = (BusAddr(prp1), BusAddr(prp2));
+            let data = wire::nvme::entry::DataPointer::Prp { prp1, prp2 };
+            let sqe = admin::identify(w.raw.cid(), Nsid::NONE, cns::CONTROLLER, data);
+            assert_eq!(w.raw.admin(&sqe).await.status().kind(), wanted.kind(), "{data:?}");
+        }
+        let csts = w.raw.csts().await;
+        assert!(csts.rdy() && !csts.cfs(), "a bad buffer is its command's error alone: {csts:?}");
+    });
+}

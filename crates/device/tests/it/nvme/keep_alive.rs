@@ -1,0 +1,141 @@
+//! Keep Alive and Host Behavior Support: NVMe base 2.0, 3.9, 5.18, 5.27.1.12 and 5.27.1.18.
+
+use runtime::Span;
+use wire::Nsid;
+use wire::nvme::admin::{self, Command, Request, Select, SetFeatures};
+use wire::nvme::features::{HostBehavior, fid};
+use wire::nvme::log::{ErrorInformation, lid};
+use wire::nvme::registers::{CC, Cc, Csts};
+use wire::nvme::status::Status;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::raw::nvme::Settings;
+use crate::raw::nvme::world::{World, on_a_bench};
+
+async fn set_timer(w: &mut World, ms: u32) {
+    let sqe = admin::set_feature(w.raw.cid(), fid::KEEP_ALIVE_TIMER, ms);
+    w.raw.admin_ok(&sqe).await;
+}
+
+async fn timer(w: &mut World) -> u32 {
+    let sqe = admin::get_feature(w.raw.cid(), fid::KEEP_ALIVE_TIMER);
+    w.raw.admin_ok(&sqe).await
+}
+
+async fn keep_alive(w: &mut World) {
+    let sqe = admin::keep_alive(w.raw.cid());
+    w.raw.admin_ok(&sqe).await;
+}
+
+/// Not yet stopped after this long, and stopped 2 ms later.
+async fn expires_after(w: &World, ms: u64) {
+    w.raw.rt.sleep(Span::ms(ms - 1)).await;
+    assert!(!w.raw.csts().await.cfs(), "{} ms after the host was last heard", ms - 1);
+    w.raw.rt.sleep(Span::ms(2)).await;
+    assert!(w.raw.csts().await.cfs(), "{} ms after the host was last heard", ms + 1);
+}
+
+#[test]
+fn a_host_that_is_silent_for_longer_than_its_timeout_stops_the_controller() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        // 1 ms too long for three units of 100 ms.
+        set_timer(&mut w, 301).await;
+        assert_eq!(timer(&mut w).await, 400);
+        set_timer(&mut w, 400).await;
+        expires_after(&w, 400).await;
+        w.raw.disable().await;
+        assert_eq!(w.raw.csts().await, Csts::new());
+        w.raw.enable(Settings::default()).await;
+        assert_eq!(timer(&mut w).await, 0, "a reset stops it");
+        let at = w.raw.place(64, 4096);
+        let sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, w.raw.data(at, 64));
+        w.raw.admin_ok(&sqe).await;
+        let entry = ErrorInformation::read_from_bytes(&w.raw.bytes(at, 64)).unwrap();
+        assert_eq!(entry.status_and_phase.get() >> 1, Status::KEEP_ALIVE_EXPIRED.bits());
+        assert_eq!((entry.sqid.get(), entry.cid.get()), (0xffff, 0xffff));
+        w.raw.rt.sleep(Span::s(10)).await;
+        assert!(!w.raw.csts().await.cfs());
+    });
+}
+
+#[test]
+fn keep_alive_and_a_new_timeout_begin_the_timer_anew() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        keep_alive(&mut w).await;
+        set_timer(&mut w, 200).await;
+        for _ in 0..10 {
+            w.raw.rt.sleep(Span::ms(190)).await;
+            keep_alive(&mut w).await;
+        }
+        set_timer(&mut w, u32::MAX).await;
+        assert_eq!(timer(&mut w).await, u32::MAX, "the longest that there is");
+        w.raw.rt.sleep(Span::s(1000)).await;
+        set_timer(&mut w, 100).await;
+        w.raw.rt.sleep(Span::ms(50)).await;
+        // Other commands do not count: TBKAS of CTRATT says so.
+        timer(&mut w).await;
+        expires_after(&w, 50).await;
+    });
+}
+
+#[test]
+fn no_timer_runs_once_it_is_stopped_or_the_controller_shuts_down() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        set_timer(&mut w, 100).await;
+        set_timer(&mut w, 0).await;
+        w.raw.rt.sleep(Span::s(1)).await;
+        assert!(!w.raw.csts().await.cfs());
+        set_timer(&mut w, 100).await;
+        let cc = w.raw.reg(CC).await;
+        w.raw.set(CC, Cc::from_bits(cc).with_shn(1).into_bits());
+        w.raw.until_csts("shut down", |csts| csts.shst() == Csts::SHST_COMPLETE).await;
+        w.raw.rt.sleep(Span::s(1)).await;
+        assert!(!w.raw.csts().await.cfs());
+    });
+}
+
+#[test]
+fn what_the_host_makes_use_of_is_kept_until_the_next_reset() {
+    on_a_bench(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        let (from, to) = (w.raw.place(512, 4096), w.raw.place(512, 4096));
+        let fid = fid::HOST_BEHAVIOR;
+        let mut said = HostBehavior::NONE;
+        for (bytes, ends) in [
+            ([1, 0, 0], Status::SUCCESS),
+            ([2, 0, 0], Status::INVALID_FIELD.with_dnr()),
+            ([0, 2, 0], Status::INVALID_FIELD.with_dnr()),
+            // ELBAS of CTRATT is zero.
+            ([0, 0, 1], Status::INVALID_FIELD.with_dnr()),
+            ([0, 1, 0], Status::SUCCESS),
+        ] {
+            let [acre, etdas, lbafee] = bytes;
+            let wanted = HostBehavior { acre, etdas, lbafee, reserved: [0xff; 509] };
+            w.raw.memory.write(from, wanted.as_bytes()).unwrap();
+            let command = Command::SetFeatures(SetFeatures { fid, ..SetFeatures::default() });
+            let (cid, data) = (w.raw.cid(), w.raw.data(from, 512));
+            let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
+            assert_eq!(w.raw.admin(&sqe).await.status(), ends, "{bytes:?}");
+            if ends.is_ok() {
+                said = wanted.known();
+            }
+            for (select, found) in [(Select::Current, said), (Select::Default, HostBehavior::NONE)]
+            {
+                let command = Command::GetFeatures { fid, select, cdw11: 0 };
+                let (cid, data) = (w.raw.cid(), w.raw.data(to, 512));
+                let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
+                w.raw.admin_ok(&sqe).await;
+                assert_eq!(w.raw.bytes(to, 512), found.as_bytes(), "{select:?} after {bytes:?}");
+            }
+        }
+        w.raw.disable().await;
+        w.raw.enable(Settings::default()).await;
+        let command = Command::GetFeatures { fid, select: Select::Current, cdw11: 0 };
+        let (cid, data) = (w.raw.cid(), w.raw.data(to, 512));
+        w.raw.admin_ok(&Request { cid, nsid: Nsid::NONE, data, command }.to_sqe()).await;
+        assert_eq!(w.raw.bytes(to, 512), [0; 512]);
+    });
+}

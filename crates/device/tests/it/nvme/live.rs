@@ -1,0 +1,214 @@
+//! The hostile host in the live world: one thread is the controller, one runs a hostile script, and a
+//! third writes over queues, lists and doorbells while both run.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use bus::live::{LiveHost, Shared};
+use device::nvme::Options;
+use runtime::{Dice, Log, Rt, STD_CLOCK, Span};
+use wire::BusAddr;
+use wire::nvme::registers::{CAP, CC, DOORBELLS};
+
+use crate::nvme::hostile::Watchdog;
+use crate::raw::nvme::script::Script;
+use crate::raw::nvme::world::{Setup, device};
+use crate::raw::nvme::{Raw, Settings};
+
+/// Steps of the script in a round.
+const STEPS: u64 = 200;
+
+/// Rounds after which a run that has not seen enough has failed.
+const ROUNDS_MAX: u64 = 100_000;
+
+/// What the controller's thread has seen.
+#[derive(Default, Debug)]
+struct Counts {
+    transfers: AtomicU64,
+    refused: AtomicU64,
+    completions: AtomicU64,
+    lives: AtomicU64,
+}
+
+/// Tells the other threads to stop, however its own ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn controller(shared: &Shared, setup: &Setup, stop: &AtomicBool, counts: &Counts) {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let (medium, witness) = device(shared.device(&rt), setup);
+    medium.span.set(Span::ZERO);
+    let publish = || {
+        counts.transfers.store(witness.transfers.get(), Ordering::Release);
+        counts.refused.store(witness.refused.get(), Ordering::Release);
+        counts.completions.store(witness.completions.borrow().values().sum(), Ordering::Release);
+        counts.lives.store(witness.lives.get(), Ordering::Release);
+    };
+    rt.block_on(async {
+        while !stop.load(Ordering::Acquire) {
+            rt.sleep(Span::ms(1)).await;
+            publish();
+        }
+    });
+    rt.drop_tasks();
+    publish();
+}
+
+/// Lets the host thread hold the scribbler up while it behaves.
+#[derive(Default)]
+struct Gate {
+    closed: AtomicBool,
+    stands: AtomicBool,
+}
+
+impl Gate {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        while !self.stands.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+
+    fn open(&self) {
+        self.closed.store(false, Ordering::Release);
+    }
+
+    /// Where the scribbler passes.
+    fn pass(&self, stop: &AtomicBool) {
+        while self.closed.load(Ordering::Acquire) && !stop.load(Ordering::Acquire) {
+            self.stands.store(true, Ordering::Release);
+            thread::yield_now();
+        }
+        self.stands.store(false, Ordering::Release);
+    }
+}
+
+/// Writes over whatever there is, as fast as it can.
+fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &AtomicBool) {
+    let mut dice = Dice::for_part(seed, "scribbler");
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let raw = Raw::<LiveHost>::new(shared.host(&rt));
+    let (base, bytes) = (raw.memory.base().0, raw.memory.bytes() as u64);
+    while !stop.load(Ordering::Acquire) {
+        gate.pass(stop);
+        match dice.below(1 << 14) {
+            0 => raw.set(CC, Settings::default().cc.with_en(dice.chance(7, 8)).into_bits()),
+            1 => raw.set(dice.below(0x40) as u32 & !3, dice.next_u64() as u32),
+            2..1024 => {
+                let doorbells = 2 * (u64::from(options.io_queues) + 2);
+                raw.set(DOORBELLS + 4 * dice.below(doorbells) as u32, dice.below(40) as u32);
+            }
+            _ => {
+                // Pages of sense, so that lists and entries turn into others, not only into noise.
+                let page = base + dice.below(bytes / 4096 + 4) * 4096;
+                let word = if dice.chance(1, 2) { dice.next_u64() } else { page };
+                let at = BusAddr(base + 8 * dice.below(bytes / 8));
+                raw.memory.write(at, &word.to_le_bytes()).expect("inside");
+            }
+        }
+    }
+}
+
+/// Rounds of hostility, each of which ends with a proper reset while the scribbler stands still. Goes on
+/// while it is told to.
+fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn(u64) -> bool) {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let mut raw = Raw::new(shared.host(&rt));
+    let watchdog = Watchdog::start(seed, ROUNDS_MAX);
+    let mut script = Script::new(&mut raw, Dice::for_part(seed, "live"), setup.block_bytes);
+    rt.block_on(async {
+        for round in (0..ROUNDS_MAX).take_while(|&round| goes_on(round)) {
+            gate.close();
+            // Whom a command has overwritten is checked where it is written.
+            script.recover(|| true, true).await;
+            gate.open();
+            for step in 0..STEPS {
+                script.step().await;
+                if step % 16 == 0 {
+                    rt.sleep(Span::us(20)).await;
+                }
+            }
+            watchdog.steps.store(round, Ordering::Relaxed);
+        }
+        gate.close();
+        script.recover(|| true, true).await;
+    });
+}
+
+/// Runs until `enough` of the rounds that have been and of what the controller has seen.
+fn run(seed: u64, enough: impl Fn(u64, &Counts) -> bool) -> Counts {
+    let options = Options { slots: 32, io_queues: 5, queue_entries_max: 256, ..Options::default() };
+    let setup =
+        Setup { options, memory_bytes: 2 << 20, logged: false, label: None, ..Setup::default() };
+    let window = setup.options.register_bytes();
+    let shared = Shared::between_threads(setup.memory_bytes, setup.memory_base, window)
+        .expect("memory for two threads");
+    let (stop, gate, counts) = (AtomicBool::new(false), Gate::default(), Counts::default());
+    thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        scope.spawn(|| controller(&shared, &setup, &stop, &counts));
+        scope.spawn(|| scribble(&shared, &setup.options, seed, &gate, &stop));
+        host(&shared, &setup, seed, &gate, |round| !enough(round, &counts));
+        drop(stopping);
+    });
+    counts
+}
+
+/// How much happens in a round is the scheduler's affair, so the rounds go on until enough has.
+#[test]
+fn a_hostile_host_and_a_scribbler_live() {
+    let seen = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+    let enough = |round: u64, counts: &Counts| {
+        round >= 24
+            && seen(&counts.lives) > 24
+            && seen(&counts.transfers) > 1000
+            && seen(&counts.completions) > 500
+            && seen(&counts.refused) > 0
+    };
+    let counts = run(1, enough);
+    assert!(enough(u64::MAX, &counts), "{counts:?} after {ROUNDS_MAX} rounds");
+}
+
+/// CC written again while the controller does what its last value says: whoever looks first, the watcher or
+/// who carries it out, the newest value counts.
+#[test]
+fn a_host_that_thinks_again_while_it_enables_is_heard() {
+    let setup = Setup { memory_bytes: 2 << 20, logged: false, ..Setup::default() };
+    let window = setup.options.register_bytes();
+    let shared = Shared::between_threads(setup.memory_bytes, setup.memory_base, window)
+        .expect("memory for two threads");
+    let (stop, counts) = (AtomicBool::new(false), Counts::default());
+    thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        scope.spawn(|| controller(&shared, &setup, &stop, &counts));
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let mut raw = Raw::new(shared.host(&rt));
+        let queues = Some((raw.place(4096, 4096), raw.place(4096, 4096)));
+        let settings = || Settings { queues, ..Settings::default() };
+        rt.block_on(async {
+            // Where the controller's thread has not come up yet nothing is ready.
+            raw.until_csts("coming up", |_| shared.load(CAP) != 0).await;
+            for round in 0..1_000 {
+                raw.start(settings());
+                (0..round % 100 * 8).for_each(|_| std::hint::spin_loop());
+                raw.disable().await;
+                raw.enable(settings()).await;
+                raw.disable().await;
+            }
+        });
+        drop(stopping);
+    });
+}
+
+#[test]
+#[ignore = "as long as DOORBELL_OPS says, in rounds"]
+fn a_hostile_host_and_a_scribbler_live_for_long() {
+    let seed = crate::nvme::hostile::from_environment("DOORBELL_SEED", 1);
+    let rounds = crate::nvme::hostile::from_environment("DOORBELL_OPS", 2_000);
+    eprintln!("{:?}", run(seed, |round, _| round >= rounds));
+}

@@ -1,0 +1,224 @@
+//! Power states: NVMe base 2.0, 8.15, 5.27.1.2 and 5.27.1.9.
+
+use device::nvme::{Options, PowerState};
+use runtime::Span;
+use wire::nvme::admin::{self, Command, Request, Select, SetFeatures};
+use wire::nvme::entry::DataPointer;
+use wire::nvme::features::{ApstTable, fid};
+use wire::nvme::identify::{self, IdentifyController, cns};
+use wire::nvme::io;
+use wire::nvme::status::Status;
+use wire::{BusAddr, Lba, Nsid};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::raw::nvme::world::{Setup, World, on_a_bench};
+use crate::raw::nvme::{NS, Pair, Settings};
+
+const fn state(milliwatts: u32, idle: bool, enter: Span, leave: Span) -> PowerState {
+    PowerState { milliwatts, idle, enter, leave }
+}
+
+/// Two in which commands are processed, two in which they are not.
+fn states() -> Setup {
+    let power_states = vec![
+        state(8_000, false, Span::ZERO, Span::ZERO),
+        state(4_000, false, Span::us(20), Span::us(30)),
+        state(50, true, Span::us(500), Span::us(700)),
+        state(3, true, Span::ms(2), Span::ms(9)),
+    ];
+    Setup { options: Options { power_states, ..Options::default() }, ..Setup::default() }
+}
+
+async fn set(w: &mut World, ps: u32) -> Status {
+    let sqe = admin::set_feature(w.raw.cid(), fid::POWER_MANAGEMENT, ps);
+    w.raw.admin(&sqe).await.status().kind()
+}
+
+async fn now(w: &mut World) -> u32 {
+    let sqe = admin::get_feature(w.raw.cid(), fid::POWER_MANAGEMENT);
+    w.raw.admin_ok(&sqe).await
+}
+
+/// What a read takes.
+async fn read(w: &World, pair: &mut Pair, data: DataPointer) -> Span {
+    let begin = w.raw.rt.now();
+    let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);
+    assert_eq!(w.raw.run(pair, &sqe).await.status(), Status::SUCCESS);
+    w.raw.rt.now().since(begin)
+}
+
+async fn follow(w: &mut World, at: BusAddr, table: &ApstTable) -> Status {
+    w.raw.memory.write(at, table.as_bytes()).unwrap();
+    let set = SetFeatures { fid: fid::AUTONOMOUS_POWER, cdw11: 1, ..SetFeatures::default() };
+    let (cid, data) = (w.raw.cid(), w.raw.data(at, 256));
+    let command = Command::SetFeatures(set);
+    let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
+    w.raw.admin(&sqe).await.status().kind()
+}
+
+/// 5.17.2.1.
+#[test]
+fn the_descriptors() {
+    states().run(async |mut w: World| {
+        w.raw.enable(Settings::default()).await;
+        let at = w.raw.place(4096, 4096);
+        let sqe = admin::identify(w.raw.cid(), Nsid::NONE, cns::CONTROLLER, w.raw.data(at, 4096));
+        w.raw.admin_ok(&sqe).await;
+        let c = IdentifyController::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap();
+        assert_eq!((c.npss, c.apsta), (3, 1));
+        let said = |ps: &identify::PowerState| {
+            (ps.mp.get(), ps.flags, ps.enlat.get(), ps.exlat.get(), ps.rrt)
+        };
+        let said: Vec<_> = c.psd[..5].iter().map(said).collect();
+        // 50 mW are 5 units of 10 mW; 3 mW are 30 of 0.1 mW.
+        let expected = [
+            (800, 0, 0, 0, 0),
+            (400, 0, 20, 30, 0),
+            (5, 2, 500, 700, 0),
+            (30, 3, 2_000, 9_000, 0),
+            (0, 0, 0, 0, 0),
+        ];
+        assert_eq!(said, expected);
+    });
+}
+
+/// Set Features returns when the state has been entered; the first read behind it wakes the controller,
+/// which is then in the last state that it worked in.
+#[test]
+fn whoever_finds_it_asleep_waits_until_it_is_awake() {
+    states().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        let data = w.raw.data(at, 512);
+        let usual = read(&w, &mut pair, data).await;
+        assert_eq!(set(&mut w, 4).await, Status::INVALID_FIELD);
+        let begin = w.raw.rt.now();
+        assert_eq!(set(&mut w, 1).await, Status::SUCCESS);
+        let took = w.raw.rt.now().since(begin);
+        assert!((Span::us(20)..Span::us(30)).contains(&took), "{took}");
+        assert_eq!(read(&w, &mut pair, data).await, usual, "as fast as in any state");
+        assert_eq!(set(&mut w, 3).await, Status::SUCCESS);
+        assert_eq!(now(&mut w).await, 3, "admin commands do not wake it");
+        // 9 ms to leave it, 20 us to enter the state before.
+        let (expected, found) =
+            (Span(Span::us(9_020).0 + usual.0), read(&w, &mut pair, data).await);
+        assert_eq!(found, expected);
+        assert_eq!(now(&mut w).await, 1);
+        assert_eq!(read(&w, &mut pair, data).await, usual);
+    });
+}
+
+/// Whoever comes while a state is being entered waits for the rest of that too; all that come meanwhile wait
+/// for the same moment.
+#[test]
+fn a_state_that_is_being_entered_is_entered_first() {
+    states().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        let data = w.raw.data(at, 512);
+        let usual = read(&w, &mut pair, data).await;
+        let begin = w.raw.rt.now();
+        w.raw.submit_admin(&admin::set_feature(w.raw.cid(), fid::POWER_MANAGEMENT, 3));
+        w.raw.rt.sleep(Span::ms(1)).await;
+        for _ in 0..5 {
+            let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);
+            w.raw.submit(&mut pair.sq, &sqe);
+        }
+        for _ in 0..5 {
+            assert_eq!(w.raw.next(&mut pair.cq).await.status(), Status::SUCCESS);
+        }
+        let took = w.raw.rt.now().since(begin);
+        let least = Span::ms(11);
+        assert!(took >= least && took <= Span(least.0 + 8 * usual.0), "{took}, {usual}");
+    });
+}
+
+/// From state to state as the table says, each time after as long without work; a command in between
+/// begins the wait anew.
+#[test]
+fn it_goes_to_sleep_by_itself() {
+    states().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(8192, 4096);
+        let data = w.raw.data(BusAddr(at.0 + 4096), 512);
+        let mut table = ApstTable::stays();
+        table.go(0, 2, 10);
+        table.go(2, 3, 40);
+        assert_eq!(follow(&mut w, at, &table).await, Status::SUCCESS);
+        for _ in 0..5 {
+            w.raw.rt.sleep(Span::ms(9)).await;
+            assert!(read(&w, &mut pair, data).await < Span::us(100), "it was awake");
+        }
+        w.raw.rt.sleep(Span::ms(12)).await;
+        assert_eq!(now(&mut w).await, 2);
+        w.raw.rt.sleep(Span::ms(30)).await;
+        assert_eq!(now(&mut w).await, 2);
+        w.raw.rt.sleep(Span::ms(12)).await;
+        assert_eq!(now(&mut w).await, 3);
+        assert!(read(&w, &mut pair, data).await > Span::ms(9));
+        assert_eq!(now(&mut w).await, 0);
+        // A reset forgets the table.
+        w.raw.disable().await;
+        w.raw.up().await;
+        w.raw.rt.sleep(Span::ms(100)).await;
+        assert_eq!(now(&mut w).await, 0);
+    });
+}
+
+/// A table reads back; one that names a state in which commands are processed, or none, is refused, and
+/// so is any where there is nowhere to go.
+#[test]
+fn tables_that_are_kept_and_tables_that_are_not() {
+    states().run(async |mut w: World| {
+        w.raw.up().await;
+        let at = w.raw.place(8192, 4096);
+        let mut table = ApstTable::stays();
+        table.go(1, 3, 1000);
+        assert_eq!(follow(&mut w, at, &table).await, Status::SUCCESS);
+        let (to, cid) = (BusAddr(at.0 + 4096), w.raw.cid());
+        let command =
+            Command::GetFeatures { fid: fid::AUTONOMOUS_POWER, select: Select::Current, cdw11: 0 };
+        let data = w.raw.data(to, 256);
+        let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
+        assert_eq!(w.raw.admin_ok(&sqe).await, 1);
+        assert_eq!(w.raw.bytes(to, 256), table.as_bytes());
+        for wrong in [0, 1, 4, 31] {
+            let mut table = ApstTable::stays();
+            table.go(0, wrong, 1);
+            assert_eq!(follow(&mut w, at, &table).await, Status::INVALID_FIELD, "{wrong}");
+        }
+    });
+    on_a_bench(async |mut w: World| {
+        w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        assert_eq!(follow(&mut w, at, &ApstTable::stays()).await, Status::INVALID_FIELD);
+        assert_eq!(set(&mut w, 1).await, Status::INVALID_FIELD);
+        assert_eq!(set(&mut w, 0).await, Status::SUCCESS);
+    });
+}
+
+/// An abort, and a reset, while commands wait for it to wake.
+#[test]
+fn waiting_can_be_cut_short() {
+    states().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        let data = w.raw.data(at, 512);
+        assert_eq!(set(&mut w, 3).await, Status::SUCCESS);
+        let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);
+        w.raw.submit(&mut pair.sq, &sqe);
+        w.raw.rt.sleep(Span::us(50)).await;
+        let abort = admin::abort(w.raw.cid(), pair.sq.qid, sqe.id());
+        assert_eq!(w.raw.admin_ok(&abort).await, 0, "it was aborted");
+        let status = w.raw.next(&mut pair.cq).await.status().kind();
+        assert_eq!(status, Status::ABORT_REQUESTED);
+        assert!(read(&w, &mut pair, data).await > Span::ms(8), "it still wakes");
+        assert_eq!(set(&mut w, 3).await, Status::SUCCESS);
+        let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);
+        w.raw.submit(&mut pair.sq, &sqe);
+        w.raw.rt.sleep(Span::us(50)).await;
+        w.raw.disable().await;
+        let mut pair = w.raw.up().await;
+        assert!(read(&w, &mut pair, data).await < Span::us(100));
+    });
+}

@@ -1,0 +1,235 @@
+//! Registers: NVMe base 2.0, 3.1.3, 3.5 and 3.6.
+
+use wire::nvme::admin;
+use wire::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, INTMC, INTMS, VERSION_1_4, VS,
+};
+use wire::nvme::status::Status;
+use wire::{BusAddr, Nsid};
+
+use crate::raw::nvme::world::{World, on_a_bench};
+use crate::raw::nvme::{SILENCE, Settings, pattern};
+
+/// 3.1.3.1 and 3.1.3.2.
+#[test]
+fn capabilities_say_what_the_controller_is() {
+    on_a_bench(async |w: World| {
+        let cap = w.raw.cap().await;
+        assert_eq!(cap.queue_entries_max(), w.setup.options.queue_entries_max);
+        assert!(cap.cqr(), "queues are contiguous");
+        assert_eq!((cap.ams(), cap.dstrd(), cap.nssrs()), (Cap::AMS_WEIGHTED, 0, false));
+        assert_eq!(cap.css(), Cap::CSS_NVM);
+        assert_eq!((cap.mpsmin(), cap.mpsmax()), (0, 4));
+        assert!(cap.timeout_ms() > 0);
+        assert_eq!(w.raw.reg(VS).await, VERSION_1_4);
+        assert_eq!(w.raw.csts().await, Csts::new());
+    });
+}
+
+/// 3.1.3.1, 3.1.3.2, 3.1.3.6: the type of these registers is RO.
+#[test]
+fn what_is_written_into_read_only_registers_has_no_effect() {
+    on_a_bench(async |mut w: World| {
+        let cap = w.raw.reg64(CAP).await;
+        for lap in 0..2 {
+            w.raw.set64(CAP, 0x0102_0304_0506_0708);
+            w.raw.set(VS, u32::MAX);
+            w.raw.set(CSTS, u32::MAX);
+            let csts = Csts::new().with_rdy(lap == 1);
+            assert_eq!(w.raw.csts().await, csts);
+            assert_eq!((w.raw.reg64(CAP).await, w.raw.reg(VS).await), (cap, VERSION_1_4));
+            if lap == 0 {
+                w.raw.enable(Settings::default()).await;
+            }
+        }
+        w.raw.disable().await;
+    });
+}
+
+/// 3.1.3.3, 3.1.3.4: of writes that come one behind the other each counts, and a reset clears the mask.
+#[test]
+fn interrupt_masks_are_set_and_cleared_bit_by_bit() {
+    on_a_bench(async |mut w: World| {
+        for (register, value) in [(INTMS, 1), (INTMS, 1 << 31), (INTMS, 6), (INTMC, 2), (INTMC, 0)]
+        {
+            w.raw.set(register, value);
+        }
+        assert_eq!((w.raw.reg(INTMS).await, w.raw.reg(INTMC).await), (0x8000_0005, 0x8000_0005));
+        w.raw.up().await;
+        w.raw.disable().await;
+        assert_eq!((w.raw.reg(INTMS).await, w.raw.reg(INTMC).await), (0, 0));
+    });
+}
+
+/// 3.5.1: EN, then RDY; both ways, again and again, with queues anew each time.
+#[test]
+fn ready_follows_enable_both_ways() {
+    on_a_bench(async |mut w: World| {
+        for lap in 0..50 {
+            let before = w.raw.csts().await;
+            assert_eq!(before, Csts::new(), "lap {lap}");
+            let mut io = w.raw.up().await;
+            let flush = wire::nvme::io::flush(w.raw.cid(), Nsid(1));
+            assert_eq!(w.raw.run(&mut io, &flush).await.status(), Status::SUCCESS);
+            w.raw.disable().await;
+            w.raw.forget_places();
+        }
+        assert_eq!(w.medium.flushes.get(), 50);
+    });
+}
+
+/// 3.1.3.8 to 3.1.3.10.
+#[test]
+fn admin_queue_registers_read_back_and_count_when_enabling() {
+    on_a_bench(async |mut w: World| {
+        let aqa = Aqa::new().with_asqs(6).with_acqs(9);
+        w.raw.enable(Settings { aqa, ..Settings::default() }).await;
+        let (asq, acq) = (w.raw.admin.sq.at.0, w.raw.admin.cq.at.0);
+        assert_eq!(w.raw.reg(AQA).await, aqa.into_bits());
+        assert_eq!((w.raw.reg64(ASQ).await, w.raw.reg64(ACQ).await), (asq, acq));
+        // While it is enabled they may be written and mean nothing.
+        w.raw.set(AQA, 0);
+        w.raw.set64(ASQ, 0xdead_0000);
+        w.raw.set64(ACQ, 0xbeef_0000);
+        assert_eq!(w.raw.reg64(ACQ).await, 0xbeef_0000);
+        for _ in 0..30 {
+            w.raw.ask_for_queues().await;
+        }
+        assert_eq!(w.raw.csts().await, Csts::new().with_rdy(true));
+    });
+}
+
+/// 3.1.3.5, 3.1.3.8: what the controller does not support, or what cannot be, is fatal; a reset heals.
+#[test]
+fn enabling_with_settings_of_no_sense_is_fatal_until_the_next_reset() {
+    on_a_bench(async |mut w: World| {
+        let good = Settings::default();
+        let (sq, cq) = (w.raw.place(1 << 16, 1 << 16), w.raw.place(1 << 16, 1 << 16));
+        let at = |sq, cq| Settings { queues: Some((BusAddr(sq), BusAddr(cq))), ..good };
+        let bad = [
+            ("CSS of all sets", Settings { cc: good.cc.with_css(6), ..good }),
+            ("CSS of no set", Settings { cc: good.cc.with_css(7), ..good }),
+            ("AMS reserved", Settings { cc: good.cc.with_ams(2), ..good }),
+            ("AMS of the vendor", Settings { cc: good.cc.with_ams(7), ..good }),
+            ("MPS above MPSMAX", Settings { cc: good.cc.with_mps(5), ..at(sq.0, cq.0) }),
+            ("MPS far above", Settings { cc: good.cc.with_mps(15), ..at(sq.0, cq.0) }),
+            ("ASQ of one entry", Settings { aqa: good.aqa.with_asqs(0), ..good }),
+            ("ACQ of one entry", Settings { aqa: good.aqa.with_acqs(0), ..good }),
+            ("ASQ within a page", at(sq.0 + 64, cq.0)),
+            ("ACQ within a page", at(sq.0, cq.0 + 8)),
+            ("ASQ past the end of the address space", at(0u64.wrapping_sub(4096), cq.0)),
+        ];
+        for (what, mut settings) in bad {
+            if what.starts_with("ASQ past") {
+                settings.aqa = Aqa::new().with_asqs(64).with_acqs(31);
+            }
+            w.raw.start(settings);
+            let csts = w.raw.until_csts(what, |csts| csts.cfs() || csts.rdy()).await;
+            assert_eq!(csts, Csts::new().with_cfs(true), "{what}");
+            w.raw.disable().await;
+            assert_eq!(w.raw.csts().await, Csts::new(), "{what}");
+        }
+        // Aligned for a page of 4 KiB is not aligned for one of 64 KiB.
+        let large = Settings { cc: good.cc.with_mps(4), ..at(sq.0, cq.0) };
+        w.raw.enable(large).await;
+        w.raw.disable().await;
+        w.raw.start(Settings { cc: good.cc.with_mps(4), ..at(sq.0 + 4096, cq.0) });
+        w.raw.until_csts("64 KiB pages", |csts| csts.cfs() && !csts.rdy()).await;
+        w.raw.disable().await;
+        w.raw.enable(good).await;
+        w.raw.ask_for_queues().await;
+    });
+}
+
+/// 3.1.3.5: I/O queues need entry sizes, and the only ones are 64 and 16 bytes (5.4, 5.5).
+#[test]
+fn without_entry_sizes_there_are_no_queues() {
+    on_a_bench(async |mut w: World| {
+        for (iosqes, iocqes) in [(0, 0), (6, 5), (7, 4), (6, 0)] {
+            let cc = Cc::new().with_iosqes(iosqes).with_iocqes(iocqes);
+            w.raw.enable(Settings { cc, ..Settings::default() }).await;
+            w.raw.ask_for_queues().await;
+            let at = w.raw.place(4096, 4096);
+            let cq = admin::create_cq(w.raw.cid(), at, crate::raw::nvme::cq_of(1, 16));
+            let cqe = w.raw.admin(&cq).await;
+            let wanted = if iocqes == 4 {
+                let sq = admin::create_sq(w.raw.cid(), at, crate::raw::nvme::sq_of(1, 16, 1));
+                assert_eq!(cqe.status(), Status::SUCCESS);
+                w.raw.admin(&sq).await
+            } else {
+                cqe
+            };
+            assert_eq!(wanted.status(), Status::INVALID_QUEUE_SIZE.with_dnr(), "{cc:?}");
+            w.raw.disable().await;
+        }
+    });
+}
+
+/// 3.6.1, 3.6.2: either notice makes durable what was written, and says so; a reset begins anew.
+#[test]
+fn shutdown_makes_data_durable_and_says_so() {
+    for shn in [Cc::SHN_NORMAL, Cc::SHN_ABRUPT] {
+        on_a_bench(async |mut w: World| {
+            let mut io = w.raw.up().await;
+            let at = w.raw.place(4096, 4096);
+            w.raw.memory.write(at, &pattern(1, 512)).unwrap();
+            let data = w.raw.data(at, 512);
+            let write = wire::nvme::io::write(w.raw.cid(), Nsid(1), wire::Lba(5), 1, false, data);
+            assert_eq!(w.raw.run(&mut io, &write).await.status(), Status::SUCCESS);
+            assert_eq!(w.medium.flushes.get(), 0);
+
+            w.medium.close();
+            let cc = Settings::default().cc.with_en(true).with_shn(shn);
+            w.raw.set(CC, cc.into_bits());
+            w.rt.sleep(SILENCE).await;
+            let csts = w.raw.csts().await;
+            assert_eq!(csts.shst(), Csts::SHST_OCCURRING, "while the medium flushes");
+            w.raw.set(CSTS, 0);
+            assert_eq!(w.raw.csts().await, csts, "read-only, then as ever");
+            w.medium.open();
+            let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
+            let csts = w.raw.until_csts("shutting down", done).await;
+            assert!(!csts.cfs());
+            assert_eq!(w.medium.flushes.get(), 1);
+
+            w.raw.disable().await;
+            assert_eq!(w.raw.csts().await, Csts::new(), "a reset clears SHST");
+            let mut io = w.raw.up().await;
+            let data = w.raw.data(at, 512);
+            let read = wire::nvme::io::read(w.raw.cid(), Nsid(1), wire::Lba(5), 1, false, data);
+            w.raw.memory.zero(at, 512).unwrap();
+            assert_eq!(w.raw.run(&mut io, &read).await.status(), Status::SUCCESS);
+            assert_eq!(w.raw.bytes(at, 512), pattern(1, 512));
+        });
+    }
+}
+
+/// 3.6.1: a host may shut down a controller that it never enabled.
+#[test]
+fn a_disabled_controller_shuts_down_too() {
+    on_a_bench(async |mut w: World| {
+        w.raw.set(CC, Cc::new().with_shn(Cc::SHN_NORMAL).into_bits());
+        let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
+        let csts = w.raw.until_csts("shutting down", done).await;
+        assert!(!csts.rdy() && !csts.cfs());
+        w.raw.enable(Settings::default()).await;
+        assert_eq!(w.raw.csts().await, Csts::new().with_rdy(true));
+    });
+}
+
+/// NVMe over PCIe 1.0, 3.1.2: before there is a queue its doorbell says nothing.
+#[test]
+fn doorbells_of_a_disabled_controller_say_nothing() {
+    on_a_bench(async |mut w: World| {
+        for register in (0x1000..0x1088).step_by(4) {
+            w.raw.set(register, 3);
+        }
+        w.rt.sleep(SILENCE).await;
+        let before = w.raw.everything();
+        w.rt.sleep(SILENCE).await;
+        assert_eq!(w.raw.everything(), before);
+        w.raw.enable(Settings::default()).await;
+        assert_eq!(w.raw.next_within(&mut w.raw.admin.cq.clone(), SILENCE).await, None);
+        w.raw.ask_for_queues().await;
+    });
+}

@@ -1,0 +1,183 @@
+//! What controllers of one subsystem have in common, beside reservations: NVMe base 2.0, 2.4.1 and 3.2.
+
+use runtime::Span;
+use wire::nvme::admin::{self, Identify, Sanitize, SanitizeAction};
+use wire::nvme::entry::Sqe;
+use wire::nvme::event::AsyncEvent;
+use wire::nvme::identify::{IdentifyController, IdentifyNamespace, cns};
+use wire::nvme::io;
+use wire::nvme::opcode;
+use wire::nvme::status::Status;
+use wire::{BusAddr, Lba, Nsid};
+use zerocopy::FromBytes;
+
+use crate::raw::nvme::several::{Party, Several, with_hosts};
+use crate::raw::nvme::world::Setup;
+use crate::raw::nvme::{NS, PATIENCE, SILENCE};
+
+const OK: Status = Status::SUCCESS;
+
+fn small() -> Setup {
+    Setup { blocks: 4096, ..Setup::default() }
+}
+
+async fn identify(party: &mut Party, nsid: Nsid, cns: u8) -> Vec<u8> {
+    let data = party.raw.data(party.at, 4096);
+    let sqe = admin::identify(party.raw.cid(), nsid, cns, data);
+    party.raw.admin_ok(&sqe).await;
+    party.raw.bytes(party.at, 4096)
+}
+
+/// A list of controllers as Identify gives it.
+fn list(page: &[u8]) -> Vec<u16> {
+    let words = page.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+    let words: Vec<u16> = words.collect();
+    words[1..=usize::from(words[0])].to_vec()
+}
+
+/// CMIC, CNTLID, NMIC, and the lists of controllers.
+#[test]
+fn each_has_a_number_and_knows_of_the_others() {
+    with_hosts(3, small(), async |mut w: Several| {
+        for (number, party) in (1..).zip(&mut w.hosts) {
+            let page = identify(party, Nsid::NONE, cns::CONTROLLER).await;
+            let c = IdentifyController::read_from_bytes(&page).unwrap();
+            assert_eq!((c.cntlid.get(), c.cmic), (number, 3));
+            let page = identify(party, NS, cns::NAMESPACE).await;
+            assert_eq!(IdentifyNamespace::read_from_bytes(&page).unwrap().nmic, 1);
+            let page = identify(party, NS, cns::CONTROLLERS_OF_NAMESPACE).await;
+            assert_eq!(list(&page), [1, 2, 3]);
+        }
+        let data = w.hosts[0].raw.data(w.hosts[0].at, 4096);
+        let ask = Identify { cns: cns::CONTROLLERS, cntid: 2, ..Identify::default() };
+        let command = admin::Command::Identify(ask);
+        let cid = w.hosts[0].raw.cid();
+        let sqe = admin::Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
+        w.hosts[0].raw.admin_ok(&sqe).await;
+        assert_eq!(list(&w.hosts[0].raw.bytes(w.hosts[0].at, 4096)), [2, 3]);
+        w.controllers[1].stop();
+        let page = identify(&mut w.hosts[0], Nsid::NONE, cns::CONTROLLERS).await;
+        assert_eq!(list(&page), [1, 3], "one has been stopped");
+    });
+}
+
+/// Attaches or detaches the namespace for these controllers.
+async fn attach(party: &mut Party, detach: bool, controllers: &[u16]) -> Status {
+    let count = controllers.len() as u16;
+    let words: Vec<u8> =
+        std::iter::once(&count).chain(controllers).flat_map(|word| word.to_le_bytes()).collect();
+    party.raw.memory.write(party.at, &words).unwrap();
+    let (prp1, _) = party.raw.data(party.at, 4096).prps().expect("PRPs");
+    let sqe = Sqe {
+        opcode: opcode::admin::NAMESPACE_ATTACHMENT,
+        cdw10: u32::from(detach).into(),
+        prp1: prp1.0.into(),
+        ..io::flush(party.raw.cid(), NS)
+    };
+    party.raw.admin(&sqe).await.status().kind()
+}
+
+async fn read(party: &mut Party) -> Status {
+    let data = party.raw.data(party.at, 512);
+    let sqe = io::read(party.raw.cid(), NS, Lba(1), 1, false, data);
+    party.io(&sqe).await.kind()
+}
+
+/// 5.22: one controller may detach a namespace from another, whose commands end, and from no third.
+#[test]
+fn namespaces_are_attached_to_some() {
+    with_hosts(3, small(), async |mut w: Several| {
+        w.medium.close();
+        for party in &mut w.hosts[1..] {
+            let data = party.raw.data(party.at, 512);
+            let sqe = io::read(party.raw.cid(), NS, Lba(1), 1, false, data);
+            party.begin(&sqe);
+        }
+        while w.medium.waiting.get() < 2 {
+            w.rt.sleep(Span::us(1)).await;
+        }
+        assert_eq!(attach(&mut w.hosts[0], true, &[2]).await, OK);
+        let (_, status) = w.hosts[1].next(PATIENCE).await.expect("an end");
+        assert_eq!(status.kind(), Status::ABORT_REQUESTED);
+        assert_eq!(w.hosts[2].next(SILENCE).await, None);
+        w.medium.open();
+        assert_eq!(w.hosts[2].next(PATIENCE).await.expect("an end").1, OK);
+        assert_eq!(read(&mut w.hosts[1]).await, Status::INVALID_FIELD);
+        assert_eq!(read(&mut w.hosts[0]).await, OK);
+        let party = &mut w.hosts[0];
+        assert_eq!(attach(party, true, &[2]).await, Status::NAMESPACE_NOT_ATTACHED);
+        assert_eq!(attach(party, false, &[2, 3]).await, Status::NAMESPACE_ALREADY_ATTACHED);
+        for wrong in [&[][..], &[4], &[2, 2], &[3, 2], &[0]] {
+            let status = attach(party, false, wrong).await;
+            assert_eq!(status, Status::CONTROLLER_LIST_INVALID, "{wrong:?}");
+        }
+        assert_eq!(attach(party, false, &[2]).await, OK);
+        assert_eq!(read(&mut w.hosts[1]).await, OK);
+    });
+}
+
+/// NVMe base 2.0, 3.4.2: nobody's write comes between a Compare and its Write, not by another controller
+/// either: of hosts that count the same number up at the same time one does.
+#[test]
+fn a_compare_and_write_is_one_to_all() {
+    for seed in 0..4 {
+        let setup = Setup { shuffle: Some(seed), ..small() };
+        with_hosts(3, setup, async |mut w: Several| {
+            w.medium.span.set(Span::us(3));
+            for now in 0..15 {
+                for party in &mut w.hosts {
+                    begin_exchange(party, now, now + 1);
+                }
+                let mut won = 0;
+                for party in &mut w.hosts {
+                    let (_, compared) = party.next(PATIENCE).await.expect("the compare's end");
+                    let (_, written) = party.next(PATIENCE).await.expect("the write's end");
+                    assert_eq!(compared.is_ok(), written.is_ok());
+                    won += u32::from(written.is_ok());
+                }
+                assert_eq!(won, 1, "seed {seed}: all of them found {now}");
+                assert_eq!(w.medium.peek(7, 512)[..8], (now + 1).to_le_bytes());
+            }
+        });
+    }
+}
+
+fn begin_exchange(party: &mut Party, old: u64, new: u64) {
+    let (from, to) = (party.at, BusAddr(party.at.0 + 4096));
+    for (at, word) in [(from, old), (to, new)] {
+        let mut block = [0; 512];
+        block[..8].copy_from_slice(&word.to_le_bytes());
+        party.raw.memory.write(at, &block).unwrap();
+    }
+    let first = io::compare(party.raw.cid(), NS, Lba(7), 1, party.raw.data(from, 512));
+    let second = io::write(party.raw.cid(), NS, Lba(7), 1, false, party.raw.data(to, 512));
+    let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags.with_fuse(fuse), ..*sqe };
+    let mut sq = party.pair.sq;
+    party.raw.store(&mut sq, &fused(&first, 1));
+    party.raw.submit(&mut sq, &fused(&second, 2));
+    party.pair.sq = sq;
+}
+
+/// 5.24: a Sanitize shuts out all hosts, goes on when the controller that began it is stopped, and all are
+/// told of its end.
+#[test]
+fn a_sanitize_is_the_subsystems() {
+    with_hosts(3, small(), async |mut w: Several| {
+        for party in &mut w.hosts[1..] {
+            let sqe = admin::async_event_request(party.raw.cid());
+            party.raw.submit_admin(&sqe);
+        }
+        w.medium.close();
+        let what = Sanitize { action: SanitizeAction::BlockErase, ..Sanitize::default() };
+        let sqe = admin::sanitize(w.hosts[0].raw.cid(), what);
+        w.hosts[0].raw.admin_ok(&sqe).await;
+        assert_eq!(read(&mut w.hosts[1]).await, Status::SANITIZE_IN_PROGRESS);
+        w.controllers[0].stop();
+        w.medium.open();
+        for party in &mut w.hosts[1..] {
+            let cqe = party.raw.next_admin(PATIENCE).await.expect("its end");
+            assert_eq!(AsyncEvent::from_bits(cqe.dw0.get()), AsyncEvent::SANITIZED);
+            assert_eq!(read(party).await, OK);
+        }
+    });
+}

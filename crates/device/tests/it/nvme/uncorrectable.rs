@@ -1,0 +1,180 @@
+//! Write Uncorrectable: NVM command set 1.0, 3.2.7.
+
+use media::Media;
+use wire::nvme::admin::{self, FormatNvm};
+use wire::nvme::io;
+use wire::nvme::ranges::{CopyRange, DsmRange};
+use wire::nvme::status::Status;
+use wire::{BusAddr, Lba};
+use zerocopy::IntoBytes;
+
+use crate::raw::nvme::world::{Setup, World, on_a_bench};
+use crate::raw::nvme::{NS, Pair, Settings, pattern};
+
+const LOST: Status = Status::UNRECOVERED_READ_ERROR;
+
+async fn mark(w: &World, pair: &mut Pair, lba: u64, blocks: u32) -> Status {
+    let sqe = io::write_uncorrectable(w.raw.cid(), NS, Lba(lba), blocks);
+    w.raw.run(pair, &sqe).await.status()
+}
+
+/// How a read of these blocks ends.
+async fn read(w: &World, pair: &mut Pair, at: BusAddr, lba: u64, blocks: u32) -> Status {
+    let data = w.raw.data(at, u64::from(blocks) * 512);
+    let sqe = io::read(w.raw.cid(), NS, Lba(lba), blocks, false, data);
+    w.raw.run(pair, &sqe).await.status().kind()
+}
+
+/// Whatever reads them fails, and the blocks beside can be read.
+#[test]
+fn nothing_reads_them() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(64 << 10, 4096);
+        assert_eq!(mark(&w, &mut pair, 125, 8).await, Status::SUCCESS);
+        for lba in 120..140 {
+            let wanted = if (125..133).contains(&lba) { LOST } else { Status::SUCCESS };
+            assert_eq!(read(&w, &mut pair, at, lba, 1).await, wanted, "block {lba}");
+        }
+        assert_eq!(read(&w, &mut pair, at, 0, 128).await, LOST, "with others");
+        let data = w.raw.data(at, 512);
+        for (sqe, what) in [
+            (io::compare(w.raw.cid(), NS, Lba(132), 1, data), "compare"),
+            (io::verify(w.raw.cid(), NS, Lba(100), 200), "verify"),
+        ] {
+            assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), LOST, "{what}");
+        }
+        w.raw.memory.write(at, CopyRange::new(Lba(130), 4).as_bytes()).unwrap();
+        let sqe = io::copy(w.raw.cid(), NS, Lba(1000), 1, w.raw.data(at, 32));
+        assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), LOST, "copy");
+        assert!(w.medium.written.borrow().is_empty(), "and nothing was written");
+    });
+}
+
+/// Each way of writing a block makes that block readable, and no other.
+#[test]
+fn what_is_written_can_be_read() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(64 << 10, 4096);
+        assert_eq!(mark(&w, &mut pair, 250, 12).await, Status::SUCCESS);
+        w.raw.memory.write(at, &pattern(3, 512)).unwrap();
+        let sqe = io::write(w.raw.cid(), NS, Lba(251), 1, false, w.raw.data(at, 512));
+        w.raw.run(&mut pair, &sqe).await;
+        let sqe = io::write_zeroes(w.raw.cid(), NS, Lba(253), 1, false, false);
+        w.raw.run(&mut pair, &sqe).await;
+        let sqe = io::write_zeroes(w.raw.cid(), NS, Lba(255), 1, false, true);
+        w.raw.run(&mut pair, &sqe).await;
+        w.raw.memory.write(at, DsmRange::new(Lba(257), 1).as_bytes()).unwrap();
+        let sqe = io::dataset_management(w.raw.cid(), NS, 1, true, w.raw.data(at, 16));
+        w.raw.run(&mut pair, &sqe).await;
+        w.raw.memory.write(at, CopyRange::new(Lba(0), 1).as_bytes()).unwrap();
+        let sqe = io::copy(w.raw.cid(), NS, Lba(259), 1, w.raw.data(at, 32));
+        w.raw.run(&mut pair, &sqe).await;
+        for lba in 250..262 {
+            let wanted = if lba % 2 == 0 { LOST } else { Status::SUCCESS };
+            let wanted = if lba == 261 { LOST } else { wanted };
+            assert_eq!(read(&w, &mut pair, at, lba, 1).await, wanted, "block {lba}");
+        }
+        let sqe = admin::format_nvm(w.raw.cid(), NS, FormatNvm::default());
+        w.raw.admin_ok(&sqe).await;
+        assert_eq!(read(&w, &mut pair, at, 250, 12).await, Status::SUCCESS, "formatted");
+    });
+}
+
+/// WUSL, the namespace's end, and as many places as can be noted.
+#[test]
+fn limits() {
+    on_a_bench(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let end = 1 << 20;
+        for (lba, blocks, wanted) in [
+            (0, 128, Status::SUCCESS),
+            (0, 129, Status::INVALID_FIELD.with_dnr()),
+            (end - 1, 1, Status::SUCCESS),
+            (end - 1, 2, Status::LBA_OUT_OF_RANGE.with_dnr()),
+            (u64::MAX, 1, Status::LBA_OUT_OF_RANGE.with_dnr()),
+        ] {
+            assert_eq!(mark(&w, &mut pair, lba, blocks).await, wanted, "{blocks} from {lba}");
+        }
+        let mut noted = 0;
+        while mark(&w, &mut pair, 1000 + 128 * noted, 1).await == Status::SUCCESS {
+            noted += 1;
+        }
+        assert_eq!(noted, 144 - 2, "two windows had marks before");
+        assert_eq!(mark(&w, &mut pair, 90_000, 1).await, Status::CAPACITY_EXCEEDED);
+        let at = w.raw.place(4096, 4096);
+        let sqe = io::write(w.raw.cid(), NS, Lba(1000), 1, false, w.raw.data(at, 512));
+        w.raw.run(&mut pair, &sqe).await;
+        assert_eq!(mark(&w, &mut pair, 90_000, 1).await, Status::CAPACITY_EXCEEDED, "not durable");
+        w.raw.run(&mut pair, &io::flush(w.raw.cid(), NS)).await;
+        assert_eq!(mark(&w, &mut pair, 90_000, 1).await, Status::SUCCESS);
+    });
+}
+
+/// They outlast resets and the controller; that a block was written does not, until it is flushed.
+#[test]
+fn marks_are_durable() {
+    let setup = Setup::default();
+    let marked = setup.clone().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        assert_eq!(mark(&w, &mut pair, 10, 3).await, Status::SUCCESS);
+        w.raw.disable().await;
+        w.raw.forget_places();
+        w.raw.enable(Settings::default()).await;
+        let mut pair = w.raw.create_pair(1, 64).await;
+        let at = w.raw.place(4096, 4096).max(at);
+        assert_eq!(read(&w, &mut pair, at, 12, 1).await, LOST, "after a reset");
+        let write = |lba| io::write(w.raw.cid(), NS, Lba(lba), 1, false, w.raw.data(at, 512));
+        w.raw.run(&mut pair, &write(10)).await;
+        w.raw.run(&mut pair, &io::flush(w.raw.cid(), NS)).await;
+        w.raw.run(&mut pair, &write(11)).await;
+        assert_eq!(read(&w, &mut pair, at, 11, 1).await, Status::SUCCESS);
+        w.medium.label()
+    });
+    Setup { label: marked, ..setup }.run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        let ends = [Status::SUCCESS, LOST, LOST, Status::SUCCESS];
+        for (lba, wanted) in (10..).zip(ends) {
+            assert_eq!(read(&w, &mut pair, at, lba, 1).await, wanted, "block {lba}");
+        }
+    });
+}
+
+/// A write that comes while a flush is under way is not made durable by it.
+#[test]
+fn a_flush_speaks_for_what_was_written_before_it() {
+    let setup = Setup::default();
+    let label = setup.clone().run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        mark(&w, &mut pair, 10, 2).await;
+        let write = |lba| io::write(w.raw.cid(), NS, Lba(lba), 1, false, w.raw.data(at, 512));
+        w.raw.run(&mut pair, &write(10)).await;
+        w.medium.span.set(runtime::Span::us(50));
+        w.raw.submit(&mut pair.sq, &io::flush(w.raw.cid(), NS));
+        w.rt.sleep(runtime::Span::us(20)).await;
+        w.medium.span.set(runtime::Span::us(1));
+        w.raw.submit(&mut pair.sq, &write(11));
+        let (first, second) = (w.raw.next(&mut pair.cq).await, w.raw.next(&mut pair.cq).await);
+        assert!(first.id().0 > second.id().0, "the write ended before the flush");
+        w.medium.label()
+    });
+    Setup { label, ..setup }.run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        let at = w.raw.place(4096, 4096);
+        assert_eq!(read(&w, &mut pair, at, 10, 1).await, Status::SUCCESS);
+        assert_eq!(read(&w, &mut pair, at, 11, 1).await, LOST);
+    });
+}
+
+/// Where nothing is kept beside the blocks there is no such command.
+#[test]
+fn a_medium_without_a_label_has_no_marks() {
+    Setup { label: None, ..Setup::default() }.run(async |mut w: World| {
+        let mut pair = w.raw.up().await;
+        assert_eq!(mark(&w, &mut pair, 0, 1).await, Status::INVALID_OPCODE.with_dnr());
+    });
+}

@@ -1,0 +1,178 @@
+//! A bench: a raw host, a front end and an NVMe controller over a bench medium, in virtual time.
+
+use std::rc::Rc;
+
+use bus::DevicePort;
+use bus::link::{Credits, HeldUp, LinkSpec};
+use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
+use device::dcx::{Front, Options, Tagged};
+use device::nvme::{self, Controller};
+use runtime::{Dice, Log, Rt, Span};
+use wire::BusAddr;
+use wire::pcie::Generation;
+
+use super::Raw;
+use super::watch::{Watched, Witness};
+use crate::raw::nvme::bench::Bench;
+
+/// Where the host of the front end begins to use memory; what is below is the NVMe host's.
+pub const DCX_FROM: u64 = 1 << 20;
+
+/// What a bench is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub options: Options,
+    pub blocks: u64,
+    pub block_bytes: u32,
+    pub memory_bytes: usize,
+    /// The link's maximum payload.
+    pub mps: u32,
+    /// From a fetch to its answer, beside the link.
+    pub host_read: Span,
+    /// What parsing a command takes, and posting its report.
+    pub parse: Span,
+    pub post: Span,
+    /// The granule of the device's tag.
+    pub grain: Option<u32>,
+    /// What the blocks hold when the front end starts.
+    pub contents: Vec<u8>,
+    /// Picks ready tasks at random, by this seed.
+    pub shuffle: Option<u64>,
+    pub credits: Option<Credits>,
+    pub held_up: Option<HeldUp>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            options: Options {
+                block: nvme::Options::default().register_bytes(),
+                queues: 4,
+                entries_log2: 8,
+                slots: 32,
+                fetch_max: 8,
+                anticipate: true,
+                sleep_after: 8,
+                transfer_bytes_max: 64 << 10,
+                relaxed_ordering: false,
+                journeys_from: 2,
+            },
+            blocks: 4096,
+            block_bytes: 512,
+            memory_bytes: 4 << 20,
+            mps: 128,
+            host_read: Span::ns(250),
+            parse: Span::ns(40),
+            post: Span::ns(20),
+            grain: None,
+            contents: super::pattern(1, 64 << 10),
+            shuffle: None,
+            credits: None,
+            held_up: None,
+        }
+    }
+}
+
+impl Setup {
+    /// One whose data may be overtaken by data, and are, where a packet is held up.
+    pub fn disordered() -> Setup {
+        let mut setup = Setup::default();
+        setup.options.relaxed_ordering = true;
+        setup.held_up = Some(HeldUp { one_in: 3, span: Span::us(20) });
+        setup
+    }
+
+    pub fn spec(&self) -> SimSpec {
+        let cost = |name, span| NamedCost { name, span };
+        SimSpec {
+            link: LinkSpec {
+                generation: Generation::Gen3,
+                lanes: 4,
+                mps: self.mps,
+                mrrs: 512,
+                rcb: 64,
+                completion_bytes: 256,
+                ecrc: false,
+                latency: Span::ns(150),
+                host_read: self.host_read,
+                device_read: Span::ns(50),
+                tlps_per_dllp: 4,
+                credits: self.credits,
+                held_up: self.held_up,
+                coherent: false,
+            },
+            memory_base: BusAddr(0x1_0000_0000),
+            memory_bytes: self.memory_bytes,
+            register_bytes: (self.options.block + self.options.block_bytes())
+                .next_multiple_of(4096),
+            masks: None,
+            relaxed_ordering: self.options.relaxed_ordering,
+            cores: 1,
+            poll: Span::ns(20),
+            interrupt: Span::us(1),
+            host_costs: Vec::new(),
+            device_costs: vec![cost("parse", self.parse), cost("post completion", self.post)],
+            device_processors: 0,
+            device_copy: None,
+            seed: 1,
+        }
+    }
+
+    /// Runs a test on a bench made so.
+    pub fn run<T>(self, test: impl AsyncFnOnce(World) -> T) -> T {
+        let rt = Rt::simulated(None, Log::Off);
+        if let Some(seed) = self.shuffle {
+            rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+        }
+        let bus = SimBus::new(&rt, self.spec());
+        let Device { medium, tagged, front, witness } = device(bus.device(), &self);
+        let raw = Raw::new(bus.host(0), self.options.block, DCX_FROM);
+        let nvme = crate::raw::nvme::Raw::new(bus.host(0));
+        let setup = self;
+        let world = World { rt: rt.clone(), medium, tagged, front, witness, raw, nvme, setup };
+        let result = rt.block_on(test(world));
+        rt.drop_tasks();
+        result
+    }
+}
+
+/// A device on its bench.
+pub struct Device<P> {
+    pub medium: Rc<Bench>,
+    pub tagged: Rc<Tagged<Bench>>,
+    pub front: Rc<Front<Watched<P>, Bench>>,
+    pub witness: Rc<Witness>,
+}
+
+/// Starts a watched front end on a port, and a controller beside it.
+pub fn device<P: DevicePort>(port: P, setup: &Setup) -> Device<P> {
+    let rt = port.rt().clone();
+    let medium = Rc::new(Bench::new(&rt, setup.blocks, setup.block_bytes));
+    medium.poke(0, &setup.contents);
+    let tagged = Rc::new(match setup.grain {
+        Some(grain) => Tagged::new(&rt, medium.clone(), grain).expect("it can be read"),
+        None => Tagged::without_tags(&rt, medium.clone()),
+    });
+    Controller::start(port.clone(), tagged.clone(), nvme::Options::default());
+    let witness = Rc::new(Witness::new(&setup.options));
+    let watched = Watched { port, witness: witness.clone() };
+    let front = Front::start(watched, tagged.clone(), setup.options.clone());
+    Device { medium, tagged, front, witness }
+}
+
+/// A bench.
+pub struct World {
+    pub rt: Rt,
+    pub medium: Rc<Bench>,
+    pub tagged: Rc<Tagged<Bench>>,
+    pub front: Rc<Front<Watched<bus::sim::SimDevice>, Bench>>,
+    pub witness: Rc<Witness>,
+    pub raw: Raw<SimHost>,
+    pub nvme: crate::raw::nvme::Raw<SimHost>,
+    pub setup: Setup,
+}
+
+/// Runs a test on a bench like most.
+pub fn on_a_bench<T>(test: impl AsyncFnOnce(World) -> T) -> T {
+    Setup::default().run(test)
+}

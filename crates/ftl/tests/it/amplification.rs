@@ -1,0 +1,143 @@
+//! Write amplification against a closed form, and preconditioning the short way against the long way.
+
+use crate::common::lean::Lean;
+use ftl::{Ftl, Options, Shape};
+use runtime::{Dice, Log, Rt};
+
+/// One row is one unit, so that nothing is padded and next to nothing merged in the buffer.
+fn shape(blocks: u32, pages: u32) -> Shape {
+    Shape { dies: 1, planes: 1, blocks, pages, group: 1, units: 1, unit_bytes: 4096, reach: 0 }
+}
+
+fn options(shape: &Shape, units: u32, seed: u64) -> Options {
+    Options {
+        block_bytes: 4096,
+        units,
+        slots: 2,
+        separate_streams: false,
+        checkpoint_rows: None,
+        wear_spread: u32::MAX,
+        seed,
+        ..Options::new(shape)
+    }
+}
+
+fn heavy(few: u32, many: u32) -> u32 {
+    if std::env::var_os("DOORBELL_HEAVY").is_some() { many } else { few }
+}
+
+async fn write_at_random(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) {
+    let data = [0; 4096];
+    for _ in 0..writes {
+        ftl.write(dice.below(ftl.blocks()), &data).await.unwrap();
+    }
+}
+
+/// Units programmed for each written, in this many writes.
+async fn amplification(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) -> f64 {
+    let before = ftl.stats().counters;
+    write_at_random(ftl, dice, writes).await;
+    let now = ftl.stats().counters;
+    let programmed = now.programmed_units - before.programmed_units;
+    let copied = now.copied_units - before.copied_units;
+    (programmed + copied) as f64 / programmed as f64
+}
+
+/// The principal branch of Lambert's W, between -1/e and 0, by Newton's method.
+fn lambert_w(x: f64) -> f64 {
+    let mut w = -0.5_f64;
+    for _ in 0..200 {
+        let e = w.exp();
+        w -= (w * e - x) / (e * (w + 1.0)).max(1e-12);
+        w = w.max(-1.0 + 1e-12);
+    }
+    w
+}
+
+/// Greedy collection under uniform random writes: Desnoyers, "Analytic Models of SSD Write Performance"
+/// (ACM Transactions on Storage 2014), with its term for the pages of a block. `alpha`: physical units for
+/// each logical one.
+fn desnoyers(alpha: f64, pages: f64) -> f64 {
+    let b = (1.0 + 1.0 / (2.0 * pages)) * alpha;
+    let x0 = 0.5 - pages / alpha * lambert_w(-b * (-b).exp());
+    pages / (pages - (x0 - 1.0))
+}
+
+#[test]
+fn greedy_collection_amplifies_as_the_closed_form_says() {
+    let shape = shape(heavy(200, 2000), heavy(16, 128));
+    for spare in [7, 15, 28] {
+        let all = u64::from(shape.blocks - 2) * u64::from(shape.pages);
+        // What is left for the collector to work with holds no data, and is no part of the model.
+        let held = u64::from(2 * shape.pages + shape.pages / 2 + 2);
+        let units = ((all - held) * 100 / (100 + spare)) as u32;
+        let rt = Rt::simulated(None, Log::Off);
+        let mut dice = Dice::for_part(spare, "writes");
+        let (measured, alpha) = rt.block_on(async {
+            let ftl = Ftl::mount(&rt, Lean::new(shape), &options(&shape, units, 1)).await.unwrap();
+            let (warm_up, watched) = (heavy(2, 8) * units, heavy(2, 4) * units);
+            ftl.precondition(warm_up.into(), spare).await.unwrap();
+            let measured = amplification(&ftl, &mut dice, watched.into()).await;
+            let stats = ftl.stats();
+            (measured, (stats.good_units - stats.left_units) as f64 / f64::from(units))
+        });
+        let expected = desnoyers(alpha, f64::from(shape.pages));
+        println!("{spare} %: alpha {alpha:.4}, measured {measured:.4}, closed form {expected:.4}");
+        assert!((measured / expected - 1.0).abs() < 0.05, "{measured} instead of {expected}");
+    }
+}
+
+/// Filled superblocks by their valid share, summed over some moments of a run, and its amplification.
+async fn watch(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) -> (f64, [f64; 11]) {
+    let mut shares = [0.0; 11];
+    let mut sum = 0.0;
+    const LOOKS: u64 = 16;
+    for _ in 0..LOOKS {
+        sum += amplification(ftl, dice, writes / LOOKS).await;
+        let histogram = ftl.histogram();
+        let all: u32 = histogram.iter().sum();
+        for (share, count) in shares.iter_mut().zip(histogram) {
+            *share += f64::from(count) / f64::from(all) / LOOKS as f64;
+        }
+    }
+    (sum / LOOKS as f64, shares)
+}
+
+#[test]
+fn the_short_way_to_a_used_drive_leads_where_the_long_way_does() {
+    let shape = shape(heavy(160, 800), heavy(16, 64));
+    let units = (u64::from(shape.blocks * shape.pages) * 80 / 100) as u32;
+    let (mut long_sum, mut short_sum) = ([0.0; 11], [0.0; 11]);
+    let seeds = heavy(2, 5);
+    for seed in 0..u64::from(seeds) {
+        let run = |short: bool| {
+            let rt = Rt::simulated(None, Log::Off);
+            let mut dice = Dice::for_part(seed, if short { "short" } else { "long" });
+            rt.block_on(async {
+                let options = options(&shape, units, seed);
+                let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
+                if short {
+                    ftl.precondition(u64::from(units) / 2, seed).await.unwrap();
+                } else {
+                    for block in 0..ftl.blocks() {
+                        ftl.write(block, &[0; 4096]).await.unwrap();
+                    }
+                    write_at_random(&ftl, &mut dice, 6 * u64::from(units)).await;
+                }
+                watch(&ftl, &mut dice, 4 * u64::from(units)).await
+            })
+        };
+        let ((long, long_shares), (short, short_shares)) = (run(false), run(true));
+        println!(
+            "seed {seed}: write amplification {long:.4} the long way, {short:.4} the short way"
+        );
+        assert!((short / long - 1.0).abs() < 0.02, "{short} instead of {long}");
+        for at in 0..11 {
+            let (long, short) = (long_shares[at], short_shares[at]);
+            assert!((long - short).abs() < 0.02, "{at} tenths valid: {short} instead of {long}");
+            long_sum[at] += long / f64::from(seeds);
+            short_sum[at] += short / f64::from(seeds);
+        }
+    }
+    println!("long  {long_sum:.3?}\nshort {short_sum:.3?}");
+}

@@ -1,0 +1,353 @@
+//! Power fails at any moment: what a flush has promised is there, all else is old or new, and nothing is a
+//! mixture.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::common::oracle::{Oracle, part};
+use crate::common::{Fake, Medium, SMALL, TINY};
+use ftl::policy::Lead;
+use ftl::{Cache, Ftl, Mistakes, NotCollected, Options, Shape, space};
+use runtime::{Dice, Either, Log, Rt, Span, Time, race};
+
+const CLIENTS: u32 = 3;
+
+/// A drive and what is known of it, between two lives.
+#[derive(Clone)]
+struct Drive {
+    medium: Medium,
+    oracle: Oracle,
+    options: Options,
+    seed: u64,
+    /// Somebody outside leads the collector.
+    led: bool,
+}
+
+impl Drive {
+    fn new(shape: Shape, options: Options, seed: u64) -> Drive {
+        let medium = Medium::new(shape, seed);
+        medium.borrow_mut().protected = options.cache == Cache::Protected;
+        let medium = medium.borrow().clone();
+        Drive { medium, oracle: Oracle::new(options.units), options, seed, led: false }
+    }
+
+    /// One life, until the power fails or every client has done so many things. Returns when anything
+    /// began or ended.
+    fn live(&mut self, things: u32, life: u64, cut: Option<Time>) -> Result<Vec<Time>, String> {
+        let rt = Rt::simulated(None, Log::Off);
+        rt.shuffle_ready_tasks(Dice::for_part(self.seed ^ life, "tasks"));
+        self.medium.moments.clear();
+        let medium = Rc::new(RefCell::new(self.medium.clone()));
+        let oracle = Rc::new(RefCell::new(self.oracle.clone()));
+        let work = async {
+            let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &self.options)
+                .await
+                .map_err(|error| format!("mount: {error}"))?;
+            settle(&ftl, &oracle).await?;
+            if self.led {
+                rt.spawn(lead(rt.clone(), ftl.clone(), self.seed ^ life));
+            }
+            let left = Rc::new(RefCell::new(CLIENTS));
+            for client in 0..CLIENTS {
+                let seed = self.seed ^ life << 8 ^ u64::from(client) << 56;
+                let one = Client { ftl: ftl.clone(), oracle: oracle.clone(), client, seed };
+                let (left, ended) = (left.clone(), things);
+                rt.spawn(async move {
+                    one.run(ended).await;
+                    *left.borrow_mut() -= 1;
+                });
+            }
+            while *left.borrow() > 0 {
+                rt.sleep(Span::us(100)).await;
+                if rt.now() > Time::ZERO + Span::us(100_000_000) {
+                    return Err(format!("stuck: {:?}", ftl.stats()));
+                }
+            }
+            Ok(())
+        };
+        let done = match cut {
+            None => rt.block_on(work),
+            Some(cut) => match rt.block_on(race(work, rt.sleep_until(cut))) {
+                Either::First(done) => done,
+                Either::Second(()) => Ok(()),
+            },
+        };
+        rt.drop_tasks();
+        self.medium = medium.borrow().clone();
+        self.oracle = oracle.borrow().clone();
+        done.map(|()| self.medium.moments.clone())
+    }
+}
+
+/// Leads the collector as nobody should: names good superblocks and bad ones, old and new, as fast as it
+/// likes, turns away from what it has named, and falls silent.
+async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
+    let mut dice = Dice::for_part(seed, "lead");
+    loop {
+        let below = dice.below(4 * u64::from(ftl.superblock_units()));
+        ftl.lead(if dice.chance(1, 8) { Lead::Own } else { Lead::Named(below) });
+        let superblock = dice.below(u64::from(ftl.superblocks()) + 1) as u32;
+        let erases = match ftl.candidate(superblock) {
+            Some(one) if dice.chance(7, 8) => one.erases,
+            _ => dice.below(4) as u32,
+        };
+        let rows = dice.below(5) as u32;
+        let patience = rt.sleep(Span::us(dice.below(9_000)));
+        match race(ftl.collect(superblock, erases, rows), patience).await {
+            Either::First(Err(NotCollected::Number { superblocks })) => {
+                assert_eq!(superblocks, superblock, "the others are there");
+            }
+            Either::First(_) | Either::Second(()) => {}
+        }
+        rt.sleep(Span::us(dice.below(2_000))).await;
+    }
+}
+
+/// The oracle is not borrowed while time passes.
+async fn settle(ftl: &Ftl<Fake>, oracle: &Rc<RefCell<Oracle>>) -> Result<(), String> {
+    let mut known = oracle.borrow().clone();
+    let done = known.settle(ftl).await;
+    *oracle.borrow_mut() = known;
+    done
+}
+
+struct Client {
+    ftl: Ftl<Fake>,
+    oracle: Rc<RefCell<Oracle>>,
+    client: u32,
+    seed: u64,
+}
+
+impl Client {
+    async fn run(&self, things: u32) {
+        let mut dice = Dice::for_part(self.seed, "client");
+        for _ in 0..things {
+            let units = self.oracle.borrow().units() / CLIENTS;
+            // Half of it goes to few units, so that versions follow each other closely.
+            let few = if dice.chance(1, 2) { 3 } else { units };
+            let unit = dice.below(few.into()) as u32 * CLIENTS + self.client;
+            let (first, blocks) = part(&mut dice);
+            let at = u64::from(unit) * 2 + first as u64;
+            match dice.below(20) {
+                0 | 1 => {
+                    let promise = self.oracle.borrow().flush();
+                    self.ftl.flush().await.unwrap();
+                    self.oracle.borrow_mut().flushed(&promise);
+                }
+                2 | 3 => {
+                    self.oracle.borrow_mut().trim(unit, first, blocks);
+                    self.ftl.trim(at, blocks as u32).await.unwrap();
+                    self.done(unit);
+                }
+                4 => {
+                    let known = self.oracle.borrow().clone();
+                    known.check(&self.ftl, unit).await.unwrap();
+                }
+                5 if dice.chance(1, 6) => self.ftl.checkpoint().await.unwrap(),
+                _ => {
+                    let data = self.oracle.borrow_mut().write(unit, first, blocks);
+                    self.ftl.write(at, &data).await.unwrap();
+                    self.done(unit);
+                }
+            }
+        }
+    }
+
+    fn done(&self, unit: u32) {
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.done(unit);
+        if self.ftl_promises() {
+            oracle.all_promised();
+        }
+    }
+
+    fn ftl_promises(&self) -> bool {
+        self.ftl.pages().medium.borrow().protected
+    }
+}
+
+/// Lives of random length on one drive, each ended by a power cut. `Err`: what was lost.
+fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
+    let shape = if options.map_cache.is_some() { CACHED } else { SMALL };
+    run(Drive::new(shape, options.clone(), seed), cuts, faults)
+}
+
+fn run(mut drive: Drive, cuts: u64, faults: u64) -> Result<(), String> {
+    let (options, seed) = (drive.options.clone(), drive.seed);
+    drive.medium.program_fails = faults;
+    drive.medium.erase_fails = faults;
+    let mut dice = Dice::for_part(seed, "cuts");
+    for life in 0..cuts {
+        // Where parts of the map are written, one cut often follows another before a checkpoint has ended.
+        let short = options.map_cache.is_some() && dice.chance(1, 2);
+        let longest = if short { 6_000 } else { 60_000 };
+        let cut = Time::ZERO + Span::us(dice.below(longest)) + Span(1);
+        let done = drive.live(u32::MAX, life, Some(cut));
+        done.map_err(|what| format!("seed {seed}, life {life}, after {cut}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn heavy(few: u64, many: u64) -> u64 {
+    if std::env::var_os("DOORBELL_HEAVY").is_some() { many } else { few }
+}
+
+fn options(cache: Cache) -> Options {
+    let of = Options::new(&SMALL);
+    Options { cache, checkpoint_rows: Some(150), slots: 48, ..of }
+}
+
+#[test]
+fn nothing_flushed_is_lost_in_random_lives() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+            campaign(options(cache), seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_flushed_is_lost_whatever_somebody_outside_names() {
+    for seed in 0..heavy(1, 40) {
+        for (cache, faults) in [(Cache::Volatile, 0), (Cache::Protected, 300), (Cache::Through, 0)]
+        {
+            let options = if faults > 0 { spacious(cache) } else { options(cache) };
+            let drive = Drive { led: true, ..Drive::new(SMALL, options, 400 + seed) };
+            run(drive, heavy(25, 100), faults).unwrap();
+        }
+        let options = with_cached_map(Cache::Volatile);
+        let drive = Drive { led: true, ..Drive::new(CACHED, options, 500 + seed) };
+        run(drive, heavy(25, 100), 0).unwrap();
+    }
+}
+
+/// More superblocks, for parts of the map.
+const CACHED: Shape = Shape { blocks: 24, ..SMALL };
+
+/// As small a cache of the map as can be: one part, and 64 changes.
+fn with_cached_map(cache: Cache) -> Options {
+    let of = Options::new(&CACHED);
+    let units = Options::units_for(&space::without_map(&CACHED), 70, 2, 0);
+    let map_cache = Some(space::least_map_cache(&CACHED));
+    Options { cache, units, map_cache, checkpoint_rows: Some(400), slots: 48, ..of }
+}
+
+#[test]
+fn nothing_flushed_is_lost_where_the_map_is_cached() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+            campaign(with_cached_map(cache), 200 + seed, heavy(25, 100), 0).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_flushed_is_lost_where_the_map_is_cached_and_programs_fail() {
+    for seed in 0..heavy(1, 40) {
+        for cache in [Cache::Volatile, Cache::Protected] {
+            let options = with_cached_map(cache);
+            let options = Options { units: options.units / 2, ..options };
+            campaign(options, 300 + seed, heavy(25, 100), 300).unwrap();
+        }
+    }
+}
+
+/// Room for blocks that go bad.
+fn spacious(cache: Cache) -> Options {
+    let options = options(cache);
+    Options { units: options.units / 2, ..options }
+}
+
+/// The power fails at every moment at which anything began or ended.
+#[test]
+fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
+    for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
+        let shape = if heavy(0, 1) == 1 { SMALL } else { TINY };
+        let options =
+            Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
+        let mut drive = Drive::new(shape, options, 11);
+        // So much that the collector and a checkpoint have work when the short script begins.
+        drive.live(400, 0, None).unwrap();
+        let mut moments = drive.clone().live(heavy(3, 40) as u32, 1, None).unwrap();
+        moments.dedup();
+        assert!(moments.len() > 40, "{} moments", moments.len());
+        for moment in moments {
+            let mut cut = drive.clone();
+            cut.live(u32::MAX, 1, Some(moment + Span(1))).unwrap();
+            let done = cut.live(3, 2, None);
+            done.unwrap_or_else(|what| panic!("{cache:?}, cut after {moment}: {what}"));
+        }
+    }
+}
+
+/// What a cut has left open is filled up on all dies at the same time: on many dies a mount takes no longer.
+#[test]
+fn a_mount_after_a_cut_pads_all_dies_at_once() {
+    let shape = Shape { dies: 16, planes: 1, pages: 16, group: 1, ..SMALL };
+    let options = Options { checkpoint_rows: None, ..Options::new(&shape) };
+    let mut drive = Drive::new(shape, options, 1);
+    drive.live(u32::MAX, 0, Some(Time::ZERO + Span::us(40_000))).unwrap();
+    let rt = Rt::simulated(None, Log::Off);
+    let medium = Rc::new(RefCell::new(drive.medium.clone()));
+    let programs = medium.borrow().programs;
+    let mounted = rt.block_on(Ftl::mount(&rt, Fake::new(&rt, &medium), &drive.options));
+    assert!(mounted.is_ok());
+    let (padded, took) = (medium.borrow().programs - programs, rt.now());
+    // Each of them takes 600 us.
+    assert!(padded >= 16, "{padded} rows of padding");
+    assert!(took < Time::ZERO + Span::us(padded * 600), "{padded} rows, {took}");
+    rt.drop_tasks();
+}
+
+/// The campaign, with a mistake made on purpose: it must find something.
+fn is_found(mistakes: Mistakes, cache: Cache) {
+    let found = (0..40).any(|seed| {
+        let options = Options { mistakes, ..options(cache) };
+        campaign(options, seed, 25, 0).is_err()
+    });
+    assert!(found, "{mistakes:?} goes unseen");
+}
+
+#[test]
+fn parts_of_the_map_that_are_erased_before_there_is_a_root_are_found() {
+    let mistakes = Mistakes { parts_are_released_early: true, ..Mistakes::default() };
+    let found = (0..40).any(|seed| {
+        let options = Options { mistakes, ..with_cached_map(Cache::Volatile) };
+        campaign(options, seed, 25, 0).is_err()
+    });
+    assert!(found, "goes unseen");
+}
+
+#[test]
+fn a_dropped_barrier_is_found() {
+    let mistakes = Mistakes { flush_returns_at_once: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+}
+
+#[test]
+fn a_journal_that_forgets_trims_is_found() {
+    let mistakes = Mistakes { trims_are_not_noted: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+    is_found(mistakes, Cache::Protected);
+}
+
+#[test]
+fn a_journal_replayed_out_of_order_is_found() {
+    let mistakes = Mistakes { replay_out_of_order: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+}
+
+#[test]
+fn a_checkpoint_that_forgets_what_is_on_its_way_is_found() {
+    let mistakes = Mistakes { checkpoint_forgets_flying_rows: true, ..Mistakes::default() };
+    is_found(mistakes, Cache::Volatile);
+}

@@ -1,0 +1,211 @@
+//! Every future is dropped at every await. What the device may still write stays out of use, and
+//! comes back when it can't.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::common::fake::{Aborts, Answer, Traits};
+use crate::common::{BLOCK, World, pattern, poll_times};
+use bus::sim::SimHost;
+use bus::{Buffer, HostPort};
+use host::BlockDevice;
+use host::nvme::{Completion, Doorbell, Options, Queue, QueueOptions};
+use runtime::Span;
+use wire::{BusAddr, Lba};
+
+/// A length that nothing else in these tests has, so that its places are known.
+const BYTES: usize = 64 << 10;
+
+type Q = Rc<Queue<SimHost>>;
+type Operation = fn(Q, Buffer) -> Pin<Box<dyn Future<Output = ()>>>;
+
+const OPERATIONS: [(&str, Operation); 3] = [
+    ("read", |queue, buffer| {
+        Box::pin(async move {
+            queue.read(Lba(8), buffer).await.1.unwrap();
+        })
+    }),
+    ("write", |queue, buffer| {
+        Box::pin(async move {
+            queue.write(Lba(8), buffer, false).await.1.unwrap();
+        })
+    }),
+    ("flush", |queue, buffer| {
+        Box::pin(async move {
+            queue.flush().await.unwrap();
+            drop(buffer);
+        })
+    }),
+];
+
+fn all_ways() -> impl Iterator<Item = QueueOptions> {
+    let completions = [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }];
+    completions.into_iter().flat_map(|completion| {
+        [Doorbell::Each, Doorbell::Batched].into_iter().map(move |doorbell| QueueOptions {
+            depth: 2,
+            completion,
+            doorbell,
+            ..QueueOptions::default()
+        })
+    })
+}
+
+/// Memory of somebody else, at whatever places are free now.
+struct Canaries(Vec<Buffer>);
+
+impl Canaries {
+    const COUNT: usize = 40;
+
+    fn new(world: &World) -> Canaries {
+        let new = |_| world.host.arena().buffer(BYTES).unwrap();
+        let buffers: Vec<_> = (0..Canaries::COUNT).map(new).collect();
+        buffers.iter().for_each(|buffer| buffer.copy_in(0, &vec![0xee; BYTES]));
+        Canaries(buffers)
+    }
+
+    fn hold(&self, place: BusAddr) -> bool {
+        self.0.iter().any(|buffer| buffer.at() == place)
+    }
+
+    #[track_caller]
+    fn assert_alive(&self) {
+        for buffer in &self.0 {
+            let mut seen = vec![0; BYTES];
+            buffer.copy_out(0, &mut seen);
+            assert!(seen.iter().all(|byte| *byte == 0xee), "somebody wrote here");
+        }
+    }
+}
+
+/// One operation, polled so many times and then dropped. Gives whether it had ended by then.
+async fn drop_after(world: &World, queue: &Q, (name, run): (&str, Operation), times: u32) -> bool {
+    let buffer = queue.buffer(BYTES).unwrap();
+    let place = buffer.at();
+    let before = queue.counters();
+    let ended = poll_times(run(queue.clone(), buffer), times).await.is_some();
+    let counters = queue.counters();
+    let submitted = counters.submissions - before.submissions;
+    let in_flight = submitted - (counters.completions - before.completions);
+    assert_eq!(queue.slots_free() as u64, 2 - in_flight, "{name} after {times} polls");
+
+    // What was freed last is given first: the canaries get the buffer's place, unless it is taken.
+    let canaries = Canaries::new(world);
+    let taken = in_flight == 1 && name != "flush";
+    assert_eq!(canaries.hold(place), !taken, "{name} after {times} polls");
+    world.rt.sleep(Span::ms(2)).await;
+    canaries.assert_alive();
+    assert_eq!(queue.slots_free(), 2, "{name} after {times} polls and the completion");
+    // Beside the canaries' places there is but this one.
+    assert!(canaries.hold(place) || queue.buffer(BYTES).unwrap().at() == place);
+    ended
+}
+
+#[test]
+fn dropping_at_every_await_is_safe() {
+    for options in all_ways() {
+        for operation in OPERATIONS {
+            let io = |_, _: &_| Answer::After(Span::us(100));
+            let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
+            world.rt.block_on(async {
+                let (_controller, queue) = world.queue(Options::default(), options).await;
+                let mut times = 0;
+                while !drop_after(&world, &queue, operation, times).await {
+                    times += 1;
+                    assert!(times < 100, "{} never ends", operation.0);
+                }
+                // Submit, completion, complete; and the switch, if there was an interrupt.
+                let least = match options.completion {
+                    Completion::Polled | Completion::Hybrid => 3,
+                    Completion::Interrupt { .. } => 4,
+                };
+                assert!(times >= least, "{}: only {times} awaits", operation.0);
+                let (buffer, read) = queue.read(Lba(3), queue.buffer(BLOCK).unwrap()).await;
+                read.unwrap();
+                let mut seen = vec![0; BLOCK];
+                buffer.copy_out(0, &mut seen);
+                assert_eq!(seen, pattern(3));
+                assert_eq!(queue.counters().protocol_errors, 0);
+            });
+        }
+    }
+}
+
+#[test]
+fn dropping_while_waiting_for_a_slot_gives_the_turn_on() {
+    let io = |_, _: &_| Answer::After(Span::us(100));
+    let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
+    world.rt.block_on(async {
+        let single = QueueOptions { depth: 1, ..QueueOptions::default() };
+        let (_controller, queue) = world.queue(Options::default(), single).await;
+        for times in 1..4 {
+            let first = queue.clone();
+            world.rt.spawn(async move {
+                first.read(Lba(0), first.buffer(BLOCK).unwrap()).await.1.unwrap();
+            });
+            world.rt.sleep(Span::us(10)).await;
+            let buffer = queue.buffer(BLOCK).unwrap();
+            poll_times(queue.read(Lba(1), buffer), times).await;
+            let begin = world.rt.now();
+            queue.read(Lba(2), queue.buffer(BLOCK).unwrap()).await.1.unwrap();
+            assert!(world.rt.now().since(begin) < Span::us(400));
+            assert_eq!(queue.slots_free(), 1);
+        }
+    });
+}
+
+/// The command is never answered, its owner is gone, and only a reset frees the slot and the
+/// buffer.
+#[test]
+fn a_reset_returns_what_an_orphan_had() {
+    let io = |n, _: &_| if n == 0 { Answer::Never } else { Answer::After(Span::us(10)) };
+    let traits = Traits { io: Box::new(io), aborts: Aborts::Fail, ..Traits::default() };
+    let world = World::new(traits);
+    world.rt.block_on(async {
+        let single = QueueOptions { depth: 1, ..QueueOptions::default() };
+        let (controller, queue) = world.queue(Options::default(), single).await;
+        let buffer = queue.buffer(BYTES).unwrap();
+        let place = buffer.at();
+        poll_times(queue.read(Lba(0), buffer), 2).await;
+        world.rt.sleep(Span::s(4)).await;
+        assert_eq!((queue.slots_free(), controller.resets()), (0, 0));
+        let canaries = Canaries::new(&world);
+        assert!(!canaries.hold(place));
+        world.rt.sleep(Span::s(10)).await;
+        assert_eq!((queue.slots_free(), controller.resets()), (1, 1));
+        assert_eq!(queue.buffer(BYTES).unwrap().at(), place);
+    });
+}
+
+/// A read is dropped at every await of a life with a reset in it.
+#[test]
+fn dropping_through_a_reset_is_safe() {
+    let mut times = 0;
+    loop {
+        let io = |n, _: &_| if n == 0 { Answer::Never } else { Answer::After(Span::us(100)) };
+        let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
+        let ended = world.rt.block_on(async {
+            let single = QueueOptions { depth: 1, ..QueueOptions::default() };
+            let (controller, queue) = world.queue(Options::default(), single).await;
+            let controller = Rc::new(controller);
+            let (rt, resetter) = (world.rt.clone(), controller.clone());
+            world.rt.spawn(async move {
+                rt.sleep(Span::us(300)).await;
+                resetter.reset().await.unwrap();
+            });
+            let buffer = queue.buffer(BYTES).unwrap();
+            let ended = poll_times(queue.read(Lba(0), buffer), times).await.is_some();
+            let canaries = Canaries::new(&world);
+            world.rt.sleep(Span::ms(200)).await;
+            canaries.assert_alive();
+            assert_eq!((queue.slots_free(), controller.resets()), (1, 1));
+            queue.read(Lba(2), queue.buffer(BLOCK).unwrap()).await.1.unwrap();
+            ended
+        });
+        if ended {
+            break;
+        }
+        times += 1;
+    }
+    assert!(times >= 5, "only {times} awaits");
+}

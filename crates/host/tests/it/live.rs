@@ -1,0 +1,190 @@
+//! The same driver on real memory, with the controller in another thread.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::common::fake::{Answer, Fake, Traits};
+use crate::common::{BLOCK, pattern};
+use bus::HostPort;
+use bus::live::Shared;
+use host::BlockDevice;
+use host::nvme::{Completion, Controller, Doorbell, Options, QueueOptions};
+use runtime::{Log, Rt, STD_CLOCK, Span};
+use wire::{BusAddr, Lba};
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Each test has threads that spin: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs a controller in a thread of its own for as long as `f` takes.
+fn beside_a_controller(f: impl FnOnce(&Rt, &Shared)) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = Shared::between_threads(16 << 20, BusAddr(0x1_0000_0000), 0x2000).unwrap();
+    let (there, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // The other thread ends with this one, even if it panics.
+        let _stop = SetOnDrop(&stop);
+        scope.spawn(|| {
+            let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+            let io = |n: u64, _: &_| Answer::After(Span::us(n * 7 % 50));
+            let traits = Traits { io: Box::new(io), queues: 6, ..Traits::default() };
+            let _fake = Fake::start(shared.device(&rt), traits);
+            there.store(true, Ordering::Release);
+            rt.block_on(async {
+                while !stop.load(Ordering::Relaxed) {
+                    rt.sleep(Span::ms(1)).await;
+                }
+            });
+            rt.drop_tasks();
+        });
+        while !there.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        f(&rt, &shared);
+        rt.drop_tasks();
+    });
+}
+
+#[test]
+fn blocks_cross_threads_in_every_way() {
+    beside_a_controller(|rt, shared| {
+        rt.block_on(async {
+            let host = shared.host(rt);
+            let options = Options { queues: 6, ..Options::default() };
+            let controller = Controller::start(host, options).await.unwrap();
+            let completions =
+                [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }];
+            for completion in completions {
+                for doorbell in [Doorbell::Each, Doorbell::Batched] {
+                    let depth = 8;
+                    let options =
+                        QueueOptions { depth, completion, doorbell, ..QueueOptions::default() };
+                    let queue = controller.queue(options).await.unwrap();
+                    let left = Rc::new(Cell::new(500));
+                    let wrong = Rc::new(RefCell::new(Vec::new()));
+                    for lba in 0..500_u64 {
+                        let (queue, left, wrong) = (queue.clone(), left.clone(), wrong.clone());
+                        rt.spawn(async move {
+                            let buffer = queue.buffer(BLOCK).unwrap();
+                            let (buffer, read) = queue.read(Lba(lba), buffer).await;
+                            let mut seen = vec![0; BLOCK];
+                            buffer.copy_out(0, &mut seen);
+                            if read.is_err() || seen != pattern(lba) {
+                                wrong.borrow_mut().push((lba, read));
+                            }
+                            left.set(left.get() - 1);
+                        });
+                    }
+                    while left.get() > 0 {
+                        rt.sleep(Span::us(100)).await;
+                    }
+                    assert_eq!(*wrong.borrow(), []);
+                    assert_eq!(queue.slots_free(), 8);
+                    assert_eq!(queue.counters().protocol_errors, 0);
+                }
+            }
+            controller.reset().await.unwrap();
+            controller.shutdown().await.unwrap();
+        });
+    });
+}
+
+/// Waits for what another thread sends, while this one's world goes on.
+async fn receive<T>(rt: &Rt, from: &std::sync::mpsc::Receiver<T>) -> T {
+    loop {
+        match from.try_recv() {
+            Ok(sent) => return sent,
+            Err(std::sync::mpsc::TryRecvError::Empty) => rt.sleep(Span::us(100)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A queue is made and used in another thread than its controller's, given back, and made again.
+#[test]
+fn another_thread_has_a_queue_of_its_own() {
+    use std::sync::mpsc::channel;
+    beside_a_controller(|rt, shared| {
+        let (to_there, from_here) = channel::<Option<host::nvme::Grant>>();
+        let (to_here, from_there) = channel::<host::nvme::Rings>();
+        let (done, created) = channel::<()>();
+        let (read, has_read) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                let port = shared.host(&rt);
+                // The lower half is the other arena's.
+                let _lower = port.arena().buffer(8 << 20).unwrap();
+                rt.block_on(async {
+                    while let Some(grant) = receive(&rt, &from_here).await {
+                        let granted = grant.accept(&port).unwrap();
+                        to_here.send(granted.rings()).unwrap();
+                        receive(&rt, &created).await;
+                        let queue = granted.open();
+                        for lba in 0..50_u64 {
+                            let buffer = queue.buffer(BLOCK).unwrap();
+                            let (buffer, result) = queue.read(Lba(lba), buffer).await;
+                            let mut seen = vec![0; BLOCK];
+                            buffer.copy_out(0, &mut seen);
+                            assert_eq!((result, seen), (Ok(()), pattern(lba)));
+                        }
+                        read.send(()).unwrap();
+                        receive(&rt, &created).await;
+                        granted.give_back();
+                        let (_, after) = queue.read(Lba(0), queue.buffer(BLOCK).unwrap()).await;
+                        assert_eq!(after.unwrap_err().kind, host::Kind::Closed);
+                    }
+                });
+                rt.drop_tasks();
+            });
+            rt.block_on(async {
+                let options = Options { queues: 2, ..Options::default() };
+                let controller = Controller::start(shared.host(rt), options).await.unwrap();
+                for completion in
+                    [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 3 }]
+                {
+                    let options = QueueOptions { depth: 8, completion, ..QueueOptions::default() };
+                    let grant = controller.grant(options).await.unwrap();
+                    to_there.send(Some(grant)).unwrap();
+                    let rings = receive(rt, &from_there).await;
+                    controller.create_granted(&rings).await.unwrap();
+                    done.send(()).unwrap();
+                    receive(rt, &has_read).await;
+                    controller.delete_granted(&rings).await.unwrap();
+                    done.send(()).unwrap();
+                }
+                to_there.send(None).unwrap();
+                controller.shutdown().await.unwrap();
+            });
+        });
+    });
+}
+
+/// A queue whose controller never heard of it: commands end within twice the time-out, and its memory is
+/// gone for good.
+#[test]
+fn a_granted_queue_that_nobody_serves_is_given_up() {
+    beside_a_controller(|rt, shared| {
+        rt.block_on(async {
+            let options = Options { timeout: Span::ms(20), ..Options::default() };
+            let controller = Controller::start(shared.host(rt), options).await.unwrap();
+            let grant = controller.grant(QueueOptions { depth: 4, ..QueueOptions::default() });
+            let granted = grant.await.unwrap().accept(&shared.host(rt)).unwrap();
+            let _ = granted.rings();
+            let queue = granted.open();
+            let (_, result) = queue.read(Lba(0), queue.buffer(BLOCK).unwrap()).await;
+            assert_eq!(result.unwrap_err().kind, host::Kind::Gone);
+            assert_eq!((queue.counters().timeouts, queue.slots_free()), (1, 4));
+        });
+    });
+}

@@ -1,0 +1,21 @@
+//! The host from outside, in one program: the drivers against scripted devices that can misbehave, and what
+//! stands on them.
+
+mod array;
+mod block;
+mod block_order;
+mod bringup;
+mod common;
+mod dcx;
+mod dcx_order;
+mod deadlines;
+mod drops;
+mod fastpath;
+mod hostile;
+mod io;
+mod live;
+mod pci;
+mod recovery;
+mod scsi;
+mod threads;
+mod threads_order;

@@ -1,0 +1,110 @@
+//! Every call on the files of an image and its label fails in turn: what a flush or a new label has returned
+//! for is there after a power cut, and the image can always be opened again.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::Scratch;
+use media::contents::{Backing, Contents, Error, Keep, Spec};
+use media::files::{Fault, Faults, Files};
+
+const CAPACITY: u64 = 32 << 10;
+
+fn open(path: &Path, faults: &Arc<Faults>) -> Result<Contents, Error> {
+    let backing = Backing::File(path.into());
+    let (keep, block_bytes) = (Keep::Everything, 4096);
+    let spec = Spec { capacity_bytes: CAPACITY, block_bytes, keep, backing };
+    Contents::with_files(spec, &Files::failing(faults.clone()))
+}
+
+/// Blocks and label, by the number of the write that each must at least have seen.
+#[derive(Default)]
+struct Kept {
+    blocks: [u8; 8],
+    label: u8,
+}
+
+/// Writes, flushes and labels until it fails or is done; each number once.
+fn work(contents: &mut Contents, kept: &mut Kept, numbers: std::ops::Range<u8>) {
+    let mut written = [0; 8];
+    for number in numbers {
+        let block = usize::from(number % 8);
+        if contents.write(block as u64 * 4096, &[number; 4096]).is_ok() {
+            written[block] = number;
+        }
+        if number % 3 == 0 && contents.flush().is_ok() {
+            for (kept, written) in kept.blocks.iter_mut().zip(written) {
+                *kept = written.max(*kept);
+            }
+        }
+        if number % 4 == 0 && contents.set_label(&[number]).is_ok() {
+            kept.label = number;
+        }
+    }
+}
+
+fn check(contents: &mut Contents, kept: &Kept, case: &str) {
+    for (block, least) in (0..).zip(kept.blocks) {
+        let mut bytes = [0; 4096];
+        contents.read_into(block * 4096, &mut bytes).unwrap();
+        // A write that failed may have left some of its bytes: new ones, never older than what was flushed.
+        let found = bytes.iter().min().copied().unwrap_or(0);
+        assert!(found >= least, "{case}: block {block} holds {found}, expected at least {least}");
+    }
+    let label = contents.label().first().copied().unwrap_or(0);
+    assert!(label >= kept.label, "{case}: label {label}, expected at least {}", kept.label);
+}
+
+fn fail_at(call: u64, count: u64, fault: Fault) -> bool {
+    let case = format!("call {call}, {count} calls, {fault:?}");
+    let scratch = Scratch::new("contents-faults");
+    let path = scratch.join("disk.img");
+    // The label of an image that was there before.
+    std::fs::write(scratch.join("disk.img.label"), [255]).unwrap();
+    let faults = Arc::new(Faults::new());
+    faults.follow();
+    faults.fail(call, count, fault);
+    let mut kept = Kept::default();
+    if let Ok(mut contents) = open(&path, &faults) {
+        work(&mut contents, &mut kept, 1..25);
+    }
+    let fired = faults.fired() > 0;
+    faults.heal();
+    faults.power_cut().unwrap();
+    let mut contents = open(&path, &faults).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_ne!(contents.label(), [255], "{case}: an earlier image's label");
+    check(&mut contents, &kept, &case);
+    work(&mut contents, &mut kept, 25..49);
+    assert!(kept.label == 48 && kept.blocks.iter().all(|number| *number > 40), "{case}");
+    drop(contents);
+    faults.power_cut().unwrap();
+    check(&mut open(&path, &faults).unwrap(), &kept, &case);
+    fired
+}
+
+#[test]
+fn every_failing_call_leaves_what_was_flushed_and_labelled() {
+    let cases = [
+        (1, Fault::Error(28)),
+        (u64::MAX, Fault::Error(28)),
+        (1, Fault::Short(5)),
+        (2, Fault::Error(12)),
+    ];
+    for (count, fault) in cases {
+        let calls = (0..).take_while(|call| fail_at(*call, count, fault)).count();
+        assert!(calls > 40, "{fault:?}: {calls}");
+    }
+}
+
+#[test]
+fn an_image_and_its_label_are_their_owners_alone() {
+    let scratch = Scratch::new("contents-mode");
+    let path = scratch.join("disk.img");
+    let mut contents = open(&path, &Arc::new(Faults::new())).unwrap();
+    contents.set_label(b"label").unwrap();
+    for name in ["disk.img", "disk.img.label"] {
+        let mode = std::fs::metadata(scratch.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}

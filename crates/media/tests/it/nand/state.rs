@@ -1,0 +1,231 @@
+//! Saved, loaded and forked, and files that are not what they were.
+
+use std::fs;
+use std::path::Path;
+
+use media::contents::Keep;
+use media::nand::{Error, Errors, Nand, Sense, Spec};
+use proptest::prelude::*;
+
+use super::{at, page_bytes, program, read, remembered, spec};
+use crate::common::Scratch;
+
+/// What to do to some flash.
+#[derive(Clone, Debug)]
+enum Op {
+    Program(u32, u8),
+    KeepWhole(u32, u8),
+    Erase(u32),
+    TearErase(u32, u32),
+    TearProgram(u32, u32),
+    Wear(u32),
+    Age(u32),
+    MarkBad(u32),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let block = 0..6_u32;
+    prop_oneof![
+        12 => (block.clone(), any::<u8>()).prop_map(|(block, version)| Op::Program(block, version)),
+        2 => (block.clone(), any::<u8>()).prop_map(|(block, value)| Op::KeepWhole(block, value)),
+        2 => block.clone().prop_map(Op::Erase),
+        1 => (block.clone(), 0..70_000_u32).prop_map(|(block, done)| Op::TearErase(block, done)),
+        1 => (block.clone(), 0..70_000_u32).prop_map(|(block, done)| Op::TearProgram(block, done)),
+        1 => block.clone().prop_map(Op::Wear),
+        1 => (0..100_000_u32).prop_map(Op::Age),
+        1 => block.prop_map(Op::MarkBad),
+    ]
+}
+
+/// Does it, and says what was refused.
+fn act(nand: &mut Nand, op: &Op) -> Option<String> {
+    let last = |nand: &Nand, block| nand.next_page(block).unwrap_or(12).checked_sub(1);
+    let done = match *op {
+        Op::Program(block, version) => {
+            let page = nand.next_page(block).unwrap_or(0);
+            program(nand, at(block, page), version)
+        }
+        Op::KeepWhole(block, value) => match last(nand, block) {
+            Some(page) => nand.keep_whole(at(block, page), 1, &[value; 4096]),
+            None => Ok(()),
+        },
+        Op::Erase(block) => nand.erase(block),
+        Op::TearErase(block, done) => nand.tear_erase(block, done),
+        Op::TearProgram(block, done) => match last(nand, block) {
+            Some(page) => nand.tear_program(at(block, page), done),
+            None => Ok(()),
+        },
+        Op::Wear(block) => {
+            nand.wear_out(block, 100);
+            Ok(())
+        }
+        Op::Age(seconds) => {
+            nand.age_to(nand.age_s() + seconds);
+            Ok(())
+        }
+        Op::MarkBad(block) => {
+            nand.mark_bad(block);
+            Ok(())
+        }
+    };
+    done.err().map(|error| error.to_string())
+}
+
+/// All that can be seen of it.
+fn seen(nand: &mut Nand) -> Vec<(Sense, Vec<u8>, [u8; 20], String)> {
+    let mut all = Vec::new();
+    for block in 0..8 {
+        let wear =
+            format!("{:?} {:?} {}", nand.wear(block), nand.next_page(block), nand.is_bad(block));
+        for page in 0..12 {
+            let (sense, bytes, spare) = read(nand, at(block, page));
+            all.push((sense, bytes, spare, wear.clone()));
+        }
+    }
+    all
+}
+
+fn noisy(keep: Keep) -> Spec {
+    let errors = Errors {
+        rated_cycles: 300,
+        fresh: 100_000_000,
+        worn: 1_000_000_000,
+        aged: 2_000_000_000,
+        codeword_bytes: 1024,
+        corrects: 40,
+        program_fails: [5_000_000, 20_000_000],
+        erase_fails: [5_000_000, 20_000_000],
+        ..Errors::none()
+    };
+    Spec { errors, ..spec(keep) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_saved_is_loaded_and_goes_on_as_if_nothing_had_happened(
+        before in proptest::collection::vec(op(), 0..120),
+        after in proptest::collection::vec(op(), 0..60),
+        stamps in any::<bool>(),
+    ) {
+        let keep = if stamps { Keep::Stamps } else { Keep::Everything };
+        let scratch = Scratch::new("nand-state");
+        let path = scratch.join("drive.nand");
+        let mut nand = Nand::new(noisy(keep)).unwrap();
+        for op in &before {
+            act(&mut nand, op);
+        }
+        nand.save(&path, b"beside it").unwrap();
+        let mut fork = nand.fork();
+        let (mut loaded, beside) = Nand::load_from(&path).unwrap();
+        prop_assert_eq!(&beside[..], b"beside it");
+        prop_assert_eq!(loaded.spec(), nand.spec());
+        // Before anything has been asked for, saved again over the file that it still reads from.
+        loaded.save(&path, b"").unwrap();
+        let (mut again, _) = Nand::load_from(&path).unwrap();
+        for op in &after {
+            let said = act(&mut nand, op);
+            prop_assert_eq!(&said, &act(&mut loaded, op), "{:?}", op);
+            prop_assert_eq!(&said, &act(&mut again, op), "{:?}", op);
+        }
+        let expected = seen(&mut nand);
+        prop_assert_eq!(seen(&mut loaded), expected.clone());
+        prop_assert_eq!(seen(&mut again), expected);
+        let (mut first, _) = Nand::load_from(&path).unwrap();
+        prop_assert_eq!(seen(&mut fork), seen(&mut first), "neither has seen what came after");
+    }
+}
+
+fn filled(path: &Path) -> u64 {
+    let mut nand = Nand::new(spec(Keep::Stamps)).unwrap();
+    for page in 0..12 {
+        program(&mut nand, at(0, page), 1).unwrap();
+    }
+    program(&mut nand, at(1, 0), 1).unwrap();
+    nand.keep_whole(at(1, 0), 0, &[3; 4096]).unwrap();
+    nand.save(path, b"beside").unwrap();
+    fs::metadata(path).unwrap().len()
+}
+
+/// What is said of the file when it is loaded and all of it read.
+fn said(path: &Path) -> Option<Error> {
+    let (mut nand, _) = match Nand::load_from(path) {
+        Ok(loaded) => loaded,
+        Err(error) => return Some(error),
+    };
+    (0..2).find_map(|block| nand.sense(at(block, 0), 1, 0).err())
+}
+
+#[test]
+fn every_changed_byte_is_found_and_the_part_is_named() {
+    let scratch = Scratch::new("nand-damage");
+    let path = scratch.join("drive.nand");
+    let length = filled(&path);
+    assert!(said(&path).is_none());
+    let good = fs::read(&path).unwrap();
+    let mut fields = Vec::new();
+    // Every byte of the header, and of the rest those that lie as far apart as a prime.
+    for place in (0..128).chain((128..length).step_by(37)) {
+        let mut bytes = good.clone();
+        bytes[place as usize] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        match said(&path) {
+            Some(Error::State { field, path: named, .. }) if named == path => fields.push(field),
+            other => panic!("byte {place}: {other:?}"),
+        }
+    }
+    fields.dedup();
+    for field in ["magic", "version", "header", "meta", "rows"] {
+        assert!(fields.contains(&field), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_file_cut_short_anywhere_is_refused() {
+    let scratch = Scratch::new("nand-short");
+    let path = scratch.join("drive.nand");
+    let length = filled(&path);
+    let good = fs::read(&path).unwrap();
+    for short in (0..length).step_by(61).chain([length - 1]) {
+        fs::write(&path, &good[..short as usize]).unwrap();
+        let error = Nand::load_from(&path).unwrap_err();
+        assert!(matches!(error, Error::State { .. }), "{short} bytes: {error}");
+    }
+    fs::write(&path, &good[..63]).unwrap();
+    let error = Nand::load_from(&path).unwrap_err().to_string();
+    assert_eq!(error, format!("{}: header: 63 bytes, expected at least 64", path.display()));
+    let mut later = good;
+    later[8] = 3;
+    fs::write(&path, &later).unwrap();
+    let error = Nand::load_from(&path).unwrap_err().to_string();
+    assert_eq!(error, format!("{}: version: 3, expected 1 to 2", path.display()));
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_file_as_it_was() {
+    let scratch = Scratch::new("nand-keep");
+    let path = scratch.join("no/such/folder.nand");
+    let mut nand = Nand::new(spec(Keep::Stamps)).unwrap();
+    assert!(matches!(nand.save(&path, b""), Err(Error::Io { .. })));
+    assert!(matches!(Nand::load_from(&path), Err(Error::Io { .. })));
+    let path = scratch.join("drive.nand");
+    filled(&path);
+    let before = fs::read(&path).unwrap();
+    fs::create_dir(scratch.join("drive.nand.new")).unwrap();
+    assert!(matches!(nand.save(&path, b""), Err(Error::Io { .. })));
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn only_what_is_asked_for_is_read_from_the_file() {
+    let scratch = Scratch::new("nand-lazy");
+    let path = scratch.join("drive.nand");
+    filled(&path);
+    let (mut nand, _) = Nand::load_from(&path).unwrap();
+    let empty = nand.allocated_bytes();
+    assert_eq!(read(&mut nand, at(0, 5)).1, remembered(Keep::Stamps, page_bytes(at(0, 5), 1)));
+    assert!(nand.allocated_bytes() > empty);
+    // The file may go: whoever has it open still reads from it.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(read(&mut nand, at(1, 0)).0, Sense::Good { errors: 0 });
+}

@@ -1,0 +1,4 @@
+//! The runtime from outside, in one program.
+
+mod executor;
+mod resources;

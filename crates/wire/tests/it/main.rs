@@ -1,0 +1,6 @@
+//! Bytes and their meaning, in one program.
+
+mod commands;
+mod fastpath;
+mod prp;
+mod scsi;
