@@ -1,49 +1,17 @@
-//! The table of cases, and how they are run one after the other.
+//! All cases, and how they are run one after the other.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use crate::bench::Bench;
-use crate::reach::{Later, Reach};
+use crate::case::{Case, Section};
+use crate::cases;
+use crate::reach::Reach;
 use crate::verdict::{Stop, Verdict};
-
-/// What a case does to the data of a controller that others use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Harm {
-    /// Nothing.
-    None,
-    /// It writes blocks, or takes them back.
-    Writes,
-    /// It erases or reshapes namespaces.
-    Erases,
-}
-
-/// One case.
-pub struct Case {
-    /// Its name, which names no other.
-    pub name: &'static str,
-    /// What the specification asks, in a line.
-    pub about: &'static str,
-    /// What it does to data.
-    pub harm: Harm,
-    pub(crate) run: for<'a> fn(&'a mut Bench) -> Later<'a, Verdict>,
-}
-
-/// The cases of one section.
-pub struct Section {
-    /// Of which specification.
-    pub of: &'static str,
-    /// The section's number.
-    pub number: &'static str,
-    /// What it is about.
-    pub title: &'static str,
-    /// Its cases.
-    pub cases: &'static [Case],
-}
 
 /// All cases, in the order of the specifications' sections.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    let mut all: Vec<&Section> = crate::cases::ALL.iter().flat_map(|part| part.iter()).collect();
+    let mut all: Vec<&Section> = cases::ALL.iter().flat_map(|part| part.iter()).collect();
     let numbers = |section: &Section| -> Vec<u32> {
         section.number.split('.').map(|number| number.parse().expect("a number")).collect()
     };
@@ -193,17 +161,3 @@ async fn one(reach: &Rc<dyn Reach>, case: &Case) -> (Verdict, bool) {
     }
     (verdict, false)
 }
-
-/// A table of cases: what each does to data, its name, and what the specification asks.
-macro_rules! cases {
-    ($($harm:ident $name:ident $about:literal;)+) => {
-        &[$($crate::suite::Case {
-            name: stringify!($name),
-            about: $about,
-            harm: $crate::suite::Harm::$harm,
-            run: |bench| Box::pin($name(bench)),
-        }),+]
-    };
-}
-
-pub(crate) use cases;

@@ -7,7 +7,7 @@ use wire::nvme::io;
 use wire::nvme::status::Status;
 
 use crate::bench::{Bench, Pair, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

@@ -9,7 +9,7 @@ use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
 
 use crate::bench::Bench;
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

@@ -10,7 +10,7 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Lba, QueueId};
 
 use crate::bench::Bench;
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

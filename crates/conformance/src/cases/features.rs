@@ -12,7 +12,7 @@ use wire::nvme::io;
 use wire::nvme::status::Status;
 
 use crate::bench::{Bench, Pair, Settings, cq_of};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

@@ -7,7 +7,7 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
 
 use crate::bench::{Bench, Pair, noise, words};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[

@@ -8,7 +8,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
 use crate::bench::Bench;
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

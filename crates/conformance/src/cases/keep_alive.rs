@@ -9,7 +9,7 @@ use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use crate::bench::{Bench, Settings};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

@@ -10,7 +10,7 @@ use wire::{Lba, Nsid};
 use zerocopy::FromBytes;
 
 use crate::bench::{Bench, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

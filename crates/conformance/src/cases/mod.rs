@@ -22,7 +22,7 @@ mod self_tests;
 mod sgls;
 mod shadows;
 
-use crate::suite::Section;
+use crate::case::Section;
 
 /// File by file.
 pub(crate) const ALL: &[&[Section]] = &[

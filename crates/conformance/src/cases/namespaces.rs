@@ -10,7 +10,7 @@ use wire::nvme::status::Status;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::bench::{Bench, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

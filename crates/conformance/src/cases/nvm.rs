@@ -7,7 +7,7 @@ use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
 
 use crate::bench::{Bench, Pair, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 const SET: &str = "NVM command set 1.0";

@@ -11,7 +11,7 @@ use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use crate::bench::Bench;
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

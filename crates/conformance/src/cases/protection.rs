@@ -9,7 +9,7 @@ use wire::{BusAddr, Lba};
 use zerocopy::IntoBytes;
 
 use crate::bench::{Bench, Pair, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

@@ -10,7 +10,7 @@ use wire::nvme::status::Status;
 use wire::{CommandId, Lba, Nsid, QueueId};
 
 use crate::bench::{Bench, Pair, cq_of, noise, sq_of};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

@@ -9,7 +9,7 @@ use wire::{Lba, Nsid};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::bench::{Bench, Pair, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 const SET: &str = "NVM command set 1.0";

@@ -9,7 +9,7 @@ use wire::nvme::registers::{
 };
 
 use crate::bench::{Bench, LOOK, PATIENCE, Settings, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

@@ -8,7 +8,7 @@ use wire::nvme::registers::{ACQ, AQA, ASQ, CC, cq_head_doorbell, sq_tail_doorbel
 use wire::{Lba, Nsid, QueueId};
 
 use crate::bench::{Bench, Settings, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

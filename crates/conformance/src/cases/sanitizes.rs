@@ -9,7 +9,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
 use crate::bench::{Bench, noise};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

@@ -9,7 +9,7 @@ use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
 use crate::bench::Bench;
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";

@@ -7,7 +7,7 @@ use wire::nvme::status::Status;
 use wire::nvme::{admin, io};
 
 use crate::bench::{Bench, Pair, Settings};
-use crate::suite::{Section, cases};
+use crate::case::{Section, cases};
 use crate::verdict::{Stop, Verdict, hold, needs};
 
 pub(super) const SECTIONS: &[Section] = &[Section {

@@ -16,7 +16,7 @@ use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use crate::bench::Bench;
-use crate::suite::{Case, Harm, Section};
+use crate::case::{Case, Harm, Section};
 use crate::verdict::{Verdict, hold, needs};
 
 use hosts::{
