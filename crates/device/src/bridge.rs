@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use media::{Erasure, Extent, Head, Media, MediaError};
+use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
 use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others};
 
 /// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link;
@@ -304,42 +304,16 @@ impl<M: Media> Media for Bridge<M> {
     }
 
     /// The first controller keeps it.
-    fn overwrites(&self) -> bool {
-        self.controllers.iter().all(|one| one.medium.overwrites())
+    fn labels(&self) -> Option<&dyn Labels> {
+        self.controllers[0].medium.labels()
     }
 
-    /// As long as the slowest.
-    fn erasure(&self) -> Option<Erasure> {
-        let mut all = Erasure::default();
-        for controller in &self.controllers {
-            all.time = all.time.max(controller.medium.erasure()?.time);
+    /// As the first can, and the others like it.
+    fn purge(&self) -> Purge<'_> {
+        match self.controllers[0].medium.purge() {
+            Purge::Whole(_) => Purge::Whole(self),
+            other => other,
         }
-        Some(all)
-    }
-
-    /// All of them at once; as they do not differ, one says how far they have come.
-    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
-        self.convert().await;
-        let progress = RefCell::new(progress);
-        let erase = async |number: usize| {
-            let mut tell = |done, of| {
-                if number == 0 {
-                    (*progress.borrow_mut())(done, of);
-                }
-            };
-            self.controllers[number].medium.erase_all(&mut tell).await
-        };
-        together((0..self.controllers.len()).map(erase)).await?;
-        self.convert().await;
-        Ok(())
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        self.controllers[0].medium.label()
-    }
-
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        self.controllers[0].medium.set_label(label)
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
@@ -347,6 +321,38 @@ impl<M: Media> Media for Bridge<M> {
         together(self.controllers.iter().map(|controller| controller.medium.flush())).await?;
         self.convert().await;
         Ok(())
+    }
+}
+
+impl<M: Media> Bridge<M> {
+    fn each_whole(&self) -> impl Iterator<Item = Option<&dyn Erase>> {
+        self.controllers.iter().map(|one| one.medium.purge().whole())
+    }
+}
+
+impl<M: Media> Erase for Bridge<M> {
+    /// As long as the slowest.
+    fn erase_time(&self) -> Option<Span> {
+        self.each_whole().filter_map(|whole| whole?.erase_time()).max()
+    }
+
+    /// All of them at once; as they do not differ, one says how far they have come.
+    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+        Box::pin(async move {
+            self.convert().await;
+            let progress = RefCell::new(progress);
+            let erase = async |(number, whole): (usize, Option<&dyn Erase>)| {
+                let mut tell = |done, of| {
+                    if number == 0 {
+                        (*progress.borrow_mut())(done, of);
+                    }
+                };
+                whole.ok_or(MediaError::WriteFault)?.erase(&mut tell).await
+            };
+            together(self.each_whole().enumerate().map(erase)).await?;
+            self.convert().await;
+            Ok(())
+        })
     }
 }
 

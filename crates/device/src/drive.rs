@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ftl::{Asleep, Error, Ftl, MountError, Options, Pages};
 use media::contents::{Keep, LABEL_BYTES_MAX};
-use media::{Erasure, Extent, Head, Media, MediaError};
+use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
 use runtime::{Rt, Signal, Span, Stage, Time};
 
 /// The stages that a drive marks, beside those of its chips.
@@ -32,7 +32,7 @@ pub struct Drive<P: Pages> {
     rt: Rt,
     options: Options,
     unit_bytes: u32,
-    erasure: Erasure,
+    erase_time: Option<Span>,
     keep: Keep,
     ready_within: Span,
     /// What the mount gave.
@@ -92,7 +92,7 @@ impl<P: Pages> Drive<P> {
             rt: rt.clone(),
             options,
             unit_bytes: pages.shape().unit_bytes,
-            erasure: Erasure { time: ftl::purge_time(&**pages) },
+            erase_time: ftl::purge_time(&**pages),
             keep,
             ready_within: ftl::mount_time(&**pages),
             mounted: OnceCell::new(),
@@ -210,38 +210,48 @@ impl<P: Pages> Media for Drive<P> {
         Ok(())
     }
 
+    fn labels(&self) -> Option<&dyn Labels> {
+        Some(self)
+    }
+
     /// Pages keep what they hold until their block is erased.
-    fn overwrites(&self) -> bool {
-        false
-    }
-
-    fn erasure(&self) -> Option<Erasure> {
-        Some(self.erasure)
-    }
-
-    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
-        let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
-        software.purge(progress).await.map_err(of_flash)
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        Some(self.label.borrow().clone())
-    }
-
-    /// A few cells of the controller's own, which no power cut tears.
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        if label.len() > LABEL_BYTES_MAX {
-            return Err(MediaError::WriteFault);
-        }
-        self.pages.keep_beside(label).map_err(|why| of_flash(why.into()))?;
-        *self.label.borrow_mut() = label.to_vec();
-        Ok(())
+    fn purge(&self) -> Purge<'_> {
+        Purge::Whole(self)
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.flush().await.map_err(of_flash)?;
         self.rt.mark(self.stages.flush);
+        Ok(())
+    }
+}
+
+impl<P: Pages> Erase for Drive<P> {
+    fn erase_time(&self) -> Option<Span> {
+        self.erase_time
+    }
+
+    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+        Box::pin(async move {
+            let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
+            software.purge(progress).await.map_err(of_flash)
+        })
+    }
+}
+
+/// A few cells of the controller's own, which no power cut tears.
+impl<P: Pages> Labels for Drive<P> {
+    fn label(&self) -> Vec<u8> {
+        self.label.borrow().clone()
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        if label.len() > LABEL_BYTES_MAX {
+            return Err(MediaError::WriteFault);
+        }
+        self.pages.keep_beside(label).map_err(|why| of_flash(why.into()))?;
+        *self.label.borrow_mut() = label.to_vec();
         Ok(())
     }
 }

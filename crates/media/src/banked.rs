@@ -11,7 +11,7 @@ use core::ops::Range;
 use runtime::{Line, Rt, Span, Time, Waits};
 
 use crate::contents::{Contents, Keep, STAMP_BYTES};
-use crate::{Extent, Head, Media, MediaError, Metadata};
+use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
 
 /// The stages that this medium marks.
 pub const STAGES: &[&str] = &["media wait", "media"];
@@ -324,30 +324,38 @@ impl Media for Banked {
         self.contents.borrow().blank_from(block)
     }
 
-    fn keeps_metadata(&self) -> bool {
-        self.contents.borrow().keeps_metadata()
+    fn labels(&self) -> Option<&dyn Labels> {
+        Some(self)
     }
 
-    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
+    fn metadata(&self) -> Option<&dyn BlockMetadata> {
+        self.contents.borrow().keeps_metadata().then_some(self)
+    }
+
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.contents.borrow_mut().flush().map_err(|error| MediaError::of_write(&error))
+    }
+}
+
+/// Takes no time either: it is once in a namespace's life.
+impl Labels for Banked {
+    fn label(&self) -> Vec<u8> {
+        self.contents.borrow().label().to_vec()
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
+        self.contents.borrow_mut().set_label(label).map_err(|error| MediaError::of_write(&error))
+    }
+}
+
+impl BlockMetadata for Banked {
+    fn metadata_of(&self, block: u64) -> Result<Metadata, MediaError> {
         self.contents.borrow().metadata(block).map_err(|_| MediaError::Range)
     }
 
     fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
         let done = self.contents.borrow_mut().set_metadata(block, metadata);
         done.map_err(|_| MediaError::Range)
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        Some(self.contents.borrow().label().to_vec())
-    }
-
-    /// Takes no time either: it is once in a namespace's life.
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        self.contents.borrow_mut().set_label(label).map_err(|error| MediaError::of_write(&error))
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.contents.borrow_mut().flush().map_err(|error| MediaError::of_write(&error))
     }
 }
 

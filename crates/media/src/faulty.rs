@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use runtime::{Rt, Span, Stage, Time};
 
-use crate::{Erasure, Extent, Head, Media, MediaError, Metadata};
+use crate::{Erase, Erasing, Extent, Head, Media, MediaError, Purge};
 
 /// A bit that has turned over: of the bytes of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,25 +160,12 @@ impl<M> Faulty<M> {
     }
 }
 
-impl<M: Media> Media for Faulty<M> {
-    fn blocks(&self) -> u64 {
-        self.medium.blocks()
-    }
+impl<M: Media> crate::Layer for Faulty<M> {
+    type Beneath = M;
 
-    fn block_bytes(&self) -> u32 {
-        self.medium.block_bytes()
-    }
-
-    fn head(&self) -> Option<Head> {
-        self.medium.head()
-    }
-
-    async fn ready(&self) {
-        self.medium.ready().await;
-    }
-
-    fn ready_within(&self) -> Option<Span> {
-        self.medium.ready_within()
+    #[inline]
+    fn beneath(&self) -> &M {
+        &self.medium
     }
 
     #[inline]
@@ -205,7 +192,7 @@ impl<M: Media> Media for Faulty<M> {
         if !self.harm.has_turned() {
             return self.medium.runs(at, put);
         }
-        let flips = self.harm.of(at, self.block_bytes());
+        let flips = self.harm.of(at, self.medium.block_bytes());
         flipped(&flips, |lent| self.medium.runs(at, lent), put)
     }
 
@@ -227,45 +214,11 @@ impl<M: Media> Media for Faulty<M> {
         Ok(())
     }
 
-    fn overwrites(&self) -> bool {
-        self.medium.overwrites()
-    }
-
-    fn erasure(&self) -> Option<Erasure> {
-        self.medium.erasure()
-    }
-
-    async fn erase_all(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), MediaError> {
-        if self.harm.has_stuck() {
-            self.unstuck().await;
+    fn purge(&self) -> Purge<'_> {
+        match self.medium.purge() {
+            Purge::Whole(_) => Purge::Whole(self),
+            other => other,
         }
-        self.medium.erase_all(progress).await?;
-        self.harm.turned.borrow_mut().clear();
-        Ok(())
-    }
-
-    fn blank_from(&self, block: u64) -> u64 {
-        self.medium.blank_from(block)
-    }
-
-    fn keeps_metadata(&self) -> bool {
-        self.medium.keeps_metadata()
-    }
-
-    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
-        self.medium.metadata(block)
-    }
-
-    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
-        self.medium.set_metadata(block, metadata)
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        self.medium.label()
-    }
-
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        self.medium.set_label(label)
     }
 
     async fn flush(&self) -> Result<(), MediaError> {
@@ -273,6 +226,23 @@ impl<M: Media> Media for Faulty<M> {
             self.unstuck().await;
         }
         self.medium.flush().await
+    }
+}
+
+impl<M: Media> Erase for Faulty<M> {
+    fn erase_time(&self) -> Option<Span> {
+        self.medium.purge().whole()?.erase_time()
+    }
+
+    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
+        Box::pin(async move {
+            if self.harm.has_stuck() {
+                self.unstuck().await;
+            }
+            self.medium.purge().whole().ok_or(MediaError::WriteFault)?.erase(progress).await?;
+            self.harm.turned.borrow_mut().clear();
+            Ok(())
+        })
     }
 }
 

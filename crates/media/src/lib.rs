@@ -10,10 +10,12 @@ mod banked;
 pub mod disks;
 mod faulty;
 pub mod files;
+mod layer;
 pub mod nand;
 
 use core::fmt;
 use core::future::Future;
+use core::pin::Pin;
 
 use runtime::{Span, Time};
 
@@ -21,6 +23,10 @@ pub use banked::{Banked, Pace, STAGES, Timing};
 pub use contents::Contents;
 pub use disks::Disks;
 pub use faulty::{Faulty, Flip, Harm, flipped};
+pub use layer::Layer;
+
+#[doc(hidden)]
+pub use ::runtime;
 
 /// What is written where nothing better is known: some blocks at a time, of every size there is.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -44,13 +50,6 @@ pub struct Head {
     pub bytes: u32,
     /// Bytes of a block.
     pub of: u32,
-}
-
-/// How a medium erases all of itself at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Erasure {
-    /// What that takes, if it is known.
-    pub time: Option<Span>,
 }
 
 /// Why a medium could not do it.
@@ -87,6 +86,10 @@ impl fmt::Display for MediaError {
 impl core::error::Error for MediaError {}
 
 /// A medium, as a device uses it. Reads and writes take time; between their awaits none passes.
+///
+/// A plain medium has blocks that are read, written and flushed. What else some can do has a default that says
+/// that this one can't; what only front ends with a use for it ask for is a capability of its own: [`Labels`],
+/// [`BlockMetadata`], [`Purge`].
 pub trait Media: 'static {
     /// Its length in blocks.
     fn blocks(&self) -> u64;
@@ -94,8 +97,24 @@ pub trait Media: 'static {
     /// Bytes of a block.
     fn block_bytes(&self) -> u32;
 
+    /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
+    /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
+    fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;
+
+    /// Lends the bytes of these blocks, run by run. What no run covers reads as zeros and need not be
+    /// moved.
+    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>;
+
+    /// Writes whole blocks; returns when they are written, though not beyond a power cut.
+    fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
+
+    /// Returns when all that was written before survives a power cut.
+    fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
+
     /// What of a block is kept; none: all of it.
-    fn head(&self) -> Option<Head>;
+    fn head(&self) -> Option<Head> {
+        None
+    }
 
     /// Returns when it can be used: flash software has to find out first what lies where.
     fn ready(&self) -> impl Future<Output = ()> {
@@ -106,10 +125,6 @@ pub trait Media: 'static {
     fn ready_within(&self) -> Option<Span> {
         None
     }
-
-    /// Reaches these blocks. Returns when their first byte can leave, and says when the last can: a
-    /// transfer that begins now and ends no earlier never runs dry. Zero: it takes no time.
-    fn read(&self, at: Extent) -> impl Future<Output = Result<Time, MediaError>>;
 
     /// Whether reaching blocks takes no time now. [`read`](Media::read) would return at once then, with zero
     /// for all blocks that there are, and who goes on to [`runs`](Media::runs) need not ask it.
@@ -124,39 +139,10 @@ pub trait Media: 'static {
         self.read(at)
     }
 
-    /// Lends the bytes of these blocks, run by run. What no run covers reads as zeros and need not be
-    /// moved.
-    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>;
-
-    /// Writes whole blocks; returns when they are written, though not beyond a power cut.
-    fn write(&self, at: Extent, data: &[u8]) -> impl Future<Output = Result<(), MediaError>>;
-
     /// Takes back blocks that hold nothing of use any more: from then on they read as zeros. As with a
     /// write, not beyond a power cut. A medium that knows nothing better writes zeros.
     fn deallocate(&self, at: Extent) -> impl Future<Output = Result<(), MediaError>> {
         write_zeros(self, at)
-    }
-
-    /// Whether nothing is left anywhere of what a block held, once it is written anew or taken back.
-    /// Only then can all that it holds be sanitized by its blocks.
-    fn overwrites(&self) -> bool {
-        true
-    }
-
-    /// How all that it has can be erased at once, also what no block shows any more. None: it can't be.
-    fn erasure(&self) -> Option<Erasure> {
-        None
-    }
-
-    /// Erases all that it has: then every block is as if it had been taken back, beyond a power cut. Nobody
-    /// uses it meanwhile. After a power cut in the midst of it blocks hold anything, and it is to be called
-    /// again. `progress` is told how many steps of how many are done.
-    fn erase_all(
-        &self,
-        progress: &mut dyn FnMut(u32, u32),
-    ) -> impl Future<Output = Result<(), MediaError>> {
-        let _ = progress;
-        async { Err(MediaError::WriteFault) }
     }
 
     /// How many blocks from this one on were never written and read as zeros, as far as the medium knows
@@ -166,40 +152,73 @@ pub trait Media: 'static {
         0
     }
 
-    /// Whether it keeps metadata of [`contents::METADATA_BYTES`] bytes beside each block.
-    fn keeps_metadata(&self) -> bool {
-        false
-    }
-
-    /// The metadata of a block, which are reached with it: all ones, unless they were set since it was last
-    /// written or taken back.
-    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
-        let _ = block;
-        Err(MediaError::Unreadable)
-    }
-
-    /// Sets the metadata of a block that was just written: part of that write, for whose time it is.
-    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
-        let _ = (block, metadata);
-        Err(MediaError::WriteFault)
-    }
-
-    /// What the device keeps beside the blocks, as it was last set; nothing at first. None: this medium
-    /// keeps nothing but blocks.
-    fn label(&self) -> Option<Vec<u8>> {
+    /// What it keeps beside the blocks, if it can.
+    fn labels(&self) -> Option<&dyn Labels> {
         None
     }
 
-    /// Keeps this beside the blocks, at most [`contents::LABEL_BYTES_MAX`] bytes, in the place of what
-    /// was kept before. It survives a power cut.
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        let _ = label;
-        Err(MediaError::WriteFault)
+    /// What it keeps beside each block, if it can.
+    fn metadata(&self) -> Option<&dyn BlockMetadata> {
+        None
     }
 
-    /// Returns when all that was written before survives a power cut.
-    fn flush(&self) -> impl Future<Output = Result<(), MediaError>>;
+    /// What leaves nothing anywhere of what it has held.
+    fn purge(&self) -> Purge<'_> {
+        Purge::ByBlock
+    }
 }
+
+/// A medium that keeps a few bytes beside its blocks.
+pub trait Labels {
+    /// The bytes last set; none at first.
+    fn label(&self) -> Vec<u8>;
+
+    /// Keeps these in the place of those before, at most [`contents::LABEL_BYTES_MAX`]. They survive a power
+    /// cut.
+    fn set_label(&self, label: &[u8]) -> Result<(), MediaError>;
+}
+
+/// A medium that keeps [`contents::METADATA_BYTES`] bytes beside each block.
+pub trait BlockMetadata {
+    /// The metadata of a block, which are reached with it: all ones, unless they were set since it was last
+    /// written or taken back.
+    fn metadata_of(&self, block: u64) -> Result<Metadata, MediaError>;
+
+    /// Sets the metadata of a block that was just written: part of that write, for whose time it is.
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError>;
+}
+
+/// What leaves nothing anywhere of what a medium has held.
+#[derive(Clone, Copy)]
+pub enum Purge<'a> {
+    /// Writing a block anew, or taking it back, does for that block.
+    ByBlock,
+    /// Erasing the whole medium.
+    Whole(&'a dyn Erase),
+    /// Nothing that it can do.
+    Unsupported,
+}
+
+impl<'a> Purge<'a> {
+    /// What erases the whole medium, if that is what it takes.
+    pub fn whole(self) -> Option<&'a dyn Erase> {
+        if let Purge::Whole(whole) = self { Some(whole) } else { None }
+    }
+}
+
+/// A medium that erases the whole of itself at once.
+pub trait Erase {
+    /// How long that takes, if it is known.
+    fn erase_time(&self) -> Option<Span>;
+
+    /// Erases everything, also what no block shows any more: then every block is as if it had been taken back,
+    /// beyond a power cut. Nobody uses the medium meanwhile. After a power cut in the midst of it blocks hold
+    /// anything, and it is to be called again. `progress` is told how many steps of how many are done.
+    fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a>;
+}
+
+/// An erasure under way: once in a drive's life, so that it may be boxed.
+pub type Erasing<'a> = Pin<Box<dyn Future<Output = Result<(), MediaError>> + 'a>>;
 
 /// Takes blocks back by writing zeros.
 ///

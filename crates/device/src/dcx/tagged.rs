@@ -12,8 +12,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use media::{Extent, Head, Media, MediaError};
-use runtime::{Rt, Signal, Span, Stage, Time};
+use media::{BlockMetadata, Extent, Labels, Layer, Media, MediaError, Purge};
+use runtime::{Rt, Signal, Stage};
 
 use super::intervals::Intervals;
 
@@ -321,46 +321,25 @@ impl<M: Media> Drop for Counted<'_, M> {
     }
 }
 
-impl<M: Media> Media for Tagged<M> {
-    fn blocks(&self) -> u64 {
-        self.media.blocks()
+impl<M: Media> Layer for Tagged<M> {
+    type Beneath = M;
+
+    #[inline]
+    fn beneath(&self) -> &M {
+        &self.media
     }
 
-    /// Its own queues know nothing of namespaces whose doors are shut.
-    fn overwrites(&self) -> bool {
-        false
+    /// Namespaces, protection and sanitizing are shut out: its own queues know nothing of them.
+    fn labels(&self) -> Option<&dyn Labels> {
+        None
     }
 
-    fn block_bytes(&self) -> u32 {
-        self.media.block_bytes()
+    fn metadata(&self) -> Option<&dyn BlockMetadata> {
+        None
     }
 
-    fn head(&self) -> Option<Head> {
-        self.media.head()
-    }
-
-    async fn ready(&self) {
-        self.media.ready().await;
-    }
-
-    fn ready_within(&self) -> Option<Span> {
-        self.media.ready_within()
-    }
-
-    fn is_immediate(&self) -> bool {
-        self.media.is_immediate()
-    }
-
-    async fn read(&self, at: Extent) -> Result<Time, MediaError> {
-        self.media.read(at).await
-    }
-
-    async fn read_head(&self, at: Extent, bytes: u32) -> Result<Time, MediaError> {
-        self.media.read_head(at, bytes).await
-    }
-
-    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
-        self.media.runs(at, put)
+    fn purge(&self) -> Purge<'_> {
+        Purge::Unsupported
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
@@ -377,9 +356,5 @@ impl<M: Media> Media for Tagged<M> {
             return self.media.deallocate(at).await;
         }
         media::write_zeros(self, at).await
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.media.flush().await
     }
 }

@@ -93,7 +93,7 @@ const IO: &[Row] = &[
 impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Whether something can be kept that outlasts the controller, beside the blocks.
     pub(super) fn keeps_a_label(&self) -> bool {
-        self.media.label().is_some()
+        self.media.labels().is_some()
     }
 
     fn is_met(&self, needs: Needs) -> bool {

@@ -221,9 +221,9 @@ impl Namespaces {
     /// blocks, protected like this if it can be.
     pub fn of<M: Media>(media: &M, otherwise: u16, protection: Option<Kind>) -> Namespaces {
         let own_log2 = media.block_bytes().ilog2() as u8;
-        let label = media.label();
+        let labels = media.labels();
         // Another format must outlast the controller.
-        let large = own_log2 < LARGE_LOG2 && label.is_some();
+        let large = own_log2 < LARGE_LOG2 && labels.is_some();
         let all = Namespaces {
             places: Default::default(),
             made: Cell::new(0),
@@ -233,9 +233,9 @@ impl Namespaces {
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
             // Another format must outlast the controller, this one as well.
-            beside: media.keeps_metadata() && label.is_some(),
+            beside: media.metadata().is_some() && labels.is_some(),
         };
-        if all.recall(&label.unwrap_or_default()).is_none() {
+        if all.recall(&labels.map(|labels| labels.label()).unwrap_or_default()).is_none() {
             let kind = protection.filter(|_| all.beside);
             let metadata = kind.map(|kind| Metadata { kind: Some(kind), ..Metadata::default() });
             all.divide(otherwise.into(), metadata);
@@ -423,7 +423,7 @@ impl Namespaces {
         self.marks.store(&mut label);
         self.sanitizing.store(&mut label);
         self.store_reservations(&mut label);
-        media.set_label(&label)
+        media.labels().ok_or(MediaError::WriteFault)?.set_label(&label)
     }
 
     /// The reverse, if the label makes sense. What lies on a medium may come from anywhere.

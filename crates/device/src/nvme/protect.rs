@@ -6,7 +6,7 @@
 //! make room for them.
 
 use bus::{Carry, DevicePort, Payload, Segment};
-use media::{Extent, Media};
+use media::{BlockMetadata, Extent, Media, MediaError};
 use runtime::Time;
 use wire::Lba;
 use wire::nvme::entry::DataPointer;
@@ -212,6 +212,11 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if whole { Ok(Segment { at, bytes }) } else { Err(Status::INVALID_FIELD.with_dnr()) }
     }
 
+    /// What the medium keeps beside its blocks: a namespace has metadata only where it does.
+    fn beside(&self) -> Result<&dyn BlockMetadata, Status> {
+        self.media.metadata().ok_or_else(|| self.failed(MediaError::Unreadable))
+    }
+
     /// Blocks of the medium and their metadata, as they are now.
     pub(super) fn take_in(
         &self,
@@ -226,8 +231,9 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             data[offset as usize..][..run.len()].copy_from_slice(run);
         });
         lent.map_err(|error| self.failed(error))?;
+        let beside = self.beside()?;
         for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact_mut(pi::BYTES)) {
-            let held = self.media.metadata(at.block + (lba << ns.shift));
+            let held = beside.metadata_of(at.block + (lba << ns.shift));
             tuple.copy_from_slice(&held.map_err(|error| self.failed(error))?);
         }
         Ok(())
@@ -263,9 +269,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     ) -> Result<(), Status> {
         self.soil()?;
         self.media.write(at, data).await.map_err(|error| self.failed(error))?;
+        let beside = self.beside()?;
         for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact(pi::BYTES)) {
             let tuple = tuple.try_into().expect("eight bytes");
-            let kept = self.media.set_metadata(at.block + (lba << ns.shift), tuple);
+            let kept = beside.set_metadata(at.block + (lba << ns.shift), tuple);
             kept.map_err(|error| self.failed(error))?;
         }
         self.namespaces.marks.clear(at);

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bus::DevicePort;
-use media::{Extent, Media};
+use media::{Erase, Extent, Media, Purge};
 use runtime::{Signal, Span};
 use wire::QueueId;
 use wire::nvme::admin::{Command, Sanitize, SanitizeAction};
@@ -174,12 +174,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// SANICAP. Nothing is encrypted, so that there is no key to forget; what a page of flash holds can't be
     /// overwritten. Blocks that are not deallocated stay as the last pass has left them.
     pub(super) fn sanitizing_capabilities(&self) -> u32 {
-        if self.media.erasure().is_some() {
-            sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS
-        } else if self.media.overwrites() {
-            sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS
-        } else {
-            0
+        match self.media.purge() {
+            Purge::Whole(_) => sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS,
+            Purge::ByBlock => {
+                sanicap::BLOCK_ERASE | sanicap::OVERWRITE | sanicap::NOT_MODIFIED_AFTERWARDS
+            }
+            Purge::Unsupported => 0,
         }
     }
 
@@ -285,8 +285,8 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             let record = self.sanitizing().record.get();
             self.stand(Record { passes: pass + 1, ..record })?;
         }
-        if self.media.erasure().is_some() {
-            self.erase_at_once().await?;
+        if let Some(whole) = self.media.purge().whole() {
+            self.erase_at_once(whole).await?;
         } else if erases {
             let step = (steps - 1, steps);
             self.over_all(DEALLOCATE_BYTES, step, async |at| self.media.deallocate(at).await)
@@ -295,13 +295,12 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.flush().await.map_err(|error| self.failed(error))
     }
 
-    async fn erase_at_once(&self) -> Result<(), Status> {
+    async fn erase_at_once(&self, whole: &dyn Erase) -> Result<(), Status> {
         let mut progress = |done, of| {
             let progress = u64::from(done) * 65_536 / u64::from(of);
             self.sanitizing().progress.set(progress.min(65_535) as u16);
         };
-        let erased = self.media.erase_all(&mut progress).await;
-        erased.map_err(|error| self.failed(error))?;
+        whole.erase(&mut progress).await.map_err(|error| self.failed(error))?;
         self.namespaces.marks.clear_all();
         Ok(())
     }
@@ -345,7 +344,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     pub(super) fn sanitize_page(&self) -> SanitizeStatus {
         let mut page = self.sanitizing().page();
-        if let Some(time) = self.media.erasure().and_then(|erasure| erasure.time) {
+        if let Some(time) = self.media.purge().whole().and_then(|whole| whole.erase_time()) {
             let seconds = time.0.div_ceil(Span::s(1).0).min(u64::from(u32::MAX) - 1);
             page.times[SanitizeStatus::BLOCK_ERASE] = (seconds as u32).into();
         }

@@ -17,7 +17,7 @@ use bus::live::Shared;
 use device::block::Front;
 use host::{BlockDevice, Kind};
 use media::contents::Contents;
-use media::{Banked, Extent, Head, Media, MediaError, Pace};
+use media::{Banked, Extent, Layer, Media, MediaError, Pace};
 use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK, Span, Time};
 use wire::Lba;
@@ -124,17 +124,15 @@ impl Faulty {
     }
 }
 
-impl Media for Faulty {
-    fn blocks(&self) -> u64 {
-        self.0.blocks()
+impl Layer for Faulty {
+    type Beneath = Banked;
+
+    fn beneath(&self) -> &Banked {
+        &self.0
     }
 
-    fn block_bytes(&self) -> u32 {
-        self.0.block_bytes()
-    }
-
-    fn head(&self) -> Option<Head> {
-        self.0.head()
+    fn is_immediate(&self) -> bool {
+        false
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
@@ -142,17 +140,9 @@ impl Media for Faulty {
         self.0.read(at).await
     }
 
-    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
-        self.0.runs(at, put)
-    }
-
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         Faulty::judge(at, MediaError::WriteFault)?;
         self.0.write(at, data).await
-    }
-
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.0.flush().await
     }
 }
 

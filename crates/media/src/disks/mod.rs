@@ -19,7 +19,7 @@ use runtime::{Rt, Time, Waits};
 
 use crate::banked::{Banked, Pace};
 use crate::contents::Contents;
-use crate::{Extent, Head, Media, MediaError};
+use crate::{BlockMetadata, Extent, Media, MediaError};
 
 /// An array of disks, RAID 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,17 +114,15 @@ impl Disks {
     }
 }
 
-impl Media for Disks {
-    fn blocks(&self) -> u64 {
-        self.contents.blocks()
+impl crate::Layer for Disks {
+    type Beneath = Banked;
+
+    fn beneath(&self) -> &Banked {
+        &self.contents
     }
 
-    fn block_bytes(&self) -> u32 {
-        self.contents.block_bytes()
-    }
-
-    fn head(&self) -> Option<Head> {
-        self.contents.head()
+    fn is_immediate(&self) -> bool {
+        self.arms.is_empty()
     }
 
     /// The controller hands a command's data on when it has all of them.
@@ -134,8 +132,9 @@ impl Media for Disks {
         Ok(Time::ZERO)
     }
 
-    fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
-        self.contents.runs(at, put)
+    /// A sector's data are reached whole.
+    async fn read_head(&self, at: Extent, _: u32) -> Result<Time, MediaError> {
+        Media::read(self, at).await
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
@@ -145,22 +144,9 @@ impl Media for Disks {
         self.contents.write(at, data).await
     }
 
-    /// Takes no time: no disk knows of it.
-    async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
-        self.contents.deallocate(at).await
-    }
-
-    fn label(&self) -> Option<Vec<u8>> {
-        self.contents.label()
-    }
-
-    fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
-        self.contents.set_label(label)
-    }
-
-    /// What was written is on the platters.
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.contents.flush().await
+    /// Their sectors have no room for it.
+    fn metadata(&self) -> Option<&dyn BlockMetadata> {
+        None
     }
 }
 

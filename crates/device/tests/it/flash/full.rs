@@ -10,7 +10,7 @@ use ftl::Pages;
 use media::contents::Keep;
 use media::files::{Fault, Faults, Files};
 use media::nand::{Geometry, Nand, Spec};
-use media::{Extent, Media, MediaError};
+use media::{Extent, Labels, Media, MediaError};
 use runtime::{Log, Rt};
 
 const ENOSPC: i32 = 28;

@@ -1,6 +1,6 @@
 //! Format NVM: NVMe base 2.0, 5.14.
 
-use media::Media;
+use media::Labels;
 use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::identify::{IdentifyNamespace, cns};
 use wire::nvme::io;
@@ -145,7 +145,7 @@ fn a_format_stays() {
         w.raw.disable().await;
         w.raw.up().await;
         assert_eq!(identified(&mut w).await, n, "after a reset");
-        w.medium.label()
+        Some(w.medium.label())
     });
     let label = Setup { label, ..setup.clone() }.run(async |mut w: World| {
         w.raw.up().await;
@@ -154,7 +154,7 @@ fn a_format_stays() {
         w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, FormatNvm::default())).await;
         let n = identified(&mut w).await;
         assert_eq!((n.nsze.get(), n.flbas), (8_005, 0), "formatted back");
-        w.medium.label()
+        Some(w.medium.label())
     });
     Setup { label, ..setup }.run(async |mut w: World| {
         w.raw.up().await;

@@ -1,7 +1,7 @@
 //! Several namespaces, their management and attachment: NVMe base 2.0, 5.22 and 5.23.
 
 use device::nvme::Options;
-use media::Media;
+use media::Labels;
 use runtime::Span;
 use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::entry::Sqe;
@@ -169,7 +169,7 @@ fn the_life_of_a_namespace() {
         let sqe = attachment(&w, 1, false, &[1]);
         w.raw.admin_ok(&sqe).await;
         assert_eq!(both_lists(&mut w).await, (vec![2], vec![1, 2]));
-        w.medium.label()
+        Some(w.medium.label())
     });
     Setup { label, ..Setup::default() }.run(async |mut w: World| {
         w.raw.up().await;

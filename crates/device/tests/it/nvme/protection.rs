@@ -1,6 +1,6 @@
 //! Metadata and protection information: NVM command set 1.0, 5.2.
 
-use media::Media;
+use media::{BlockMetadata, Labels};
 use runtime::Dice;
 use wire::nvme::admin::{self, FormatNvm, Sanitize};
 use wire::nvme::entry::{DataPointer, Sqe};
@@ -195,7 +195,7 @@ fn identify_says_what_there_is_and_what_is_chosen() {
             assert_eq!(status, Status::INVALID_FORMAT.with_dnr(), "{format:?}");
         }
         // What was chosen outlasts the controller.
-        let label = w.medium.label().expect("a label");
+        let label = w.medium.label();
         let again = Setup { label: Some(label.clone()), ..setup() };
         again.run(async |mut w: World| {
             w.raw.up().await;

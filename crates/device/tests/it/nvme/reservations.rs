@@ -375,7 +375,7 @@ fn what_outlasts_a_loss_of_power() {
         assert_eq!(w.hosts[0].get(0x83, NS, 0).await, Ok(1));
         w.hosts[1].register(2).await;
         w.hosts[0].acquire(1, Kind::WriteExclusive).await;
-        media::Media::label(&*w.medium)
+        media::Labels::label(&*w.medium)
     });
     let after = |label: Vec<u8>, lasts: bool| {
         let setup = Setup { label: Some(label), ..small() };
@@ -389,10 +389,10 @@ fn what_outlasts_a_loss_of_power() {
             assert_eq!(w.hosts[1].register(2).await, OK, "the same key");
             assert_eq!(try_it(&mut w.hosts[0], "write").await, OK);
             assert_eq!(w.hosts[0].set(0x83, NS, 0).await, OK);
-            media::Media::label(&*w.medium).expect("one")
+            media::Labels::label(&*w.medium)
         })
     };
-    let label = after(label.expect("one"), true);
+    let label = after(label, true);
     after(label, false);
     // Without a place to keep them in there is none of this.
     with_hosts(1, Setup { label: None, ..small() }, async |mut w: Several| {

@@ -1,6 +1,6 @@
 //! Sanitize and its log: NVMe base 2.0, 5.24, 5.16.1.25 and 8.21.
 
-use media::{Media, MediaError};
+use media::{Labels, MediaError};
 use runtime::Span;
 use wire::nvme::admin::{self, FormatNvm, Sanitize, SanitizeAction, SelfTest};
 use wire::nvme::event::AsyncEvent;
@@ -216,7 +216,7 @@ fn neither_a_reset_nor_a_power_cut_ends_it() {
         w.raw.disable().await;
         w.raw.enable(Settings::default()).await;
         assert_eq!(log(&mut w).await.stands(), SanitizeStatus::UNDER_WAY);
-        let label = w.medium.label();
+        let label = Some(w.medium.label());
         w.medium.open();
         assert_eq!(ended(&mut w).await.stands(), SanitizeStatus::DONE);
         label
@@ -237,7 +237,7 @@ fn a_failure_outlasts_the_controller() {
         w.medium.fails.set(Some(MediaError::WriteFault));
         ask(&mut w, Sanitize::default()).await;
         ended(&mut w).await;
-        w.medium.label()
+        Some(w.medium.label())
     });
     Setup { label, ..small() }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;

@@ -1,6 +1,6 @@
 //! Write Uncorrectable: NVM command set 1.0, 3.2.7.
 
-use media::Media;
+use media::Labels;
 use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -131,7 +131,7 @@ fn marks_are_durable() {
         w.raw.run(&mut pair, &io::flush(w.raw.cid(), NS)).await;
         w.raw.run(&mut pair, &write(11)).await;
         assert_eq!(read(&w, &mut pair, at, 11, 1).await, Status::SUCCESS);
-        w.medium.label()
+        Some(w.medium.label())
     });
     Setup { label: marked, ..setup }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
@@ -160,7 +160,7 @@ fn a_flush_speaks_for_what_was_written_before_it() {
         w.raw.submit(&mut pair.sq, &write(11));
         let (first, second) = (w.raw.next(&mut pair.cq).await, w.raw.next(&mut pair.cq).await);
         assert!(first.id().0 > second.id().0, "the write ended before the flush");
-        w.medium.label()
+        Some(w.medium.label())
     });
     Setup { label, ..setup }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;

@@ -8,7 +8,7 @@ use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort};
 use device::block::{Front, Options};
 use media::contents::{Backing, Keep, Spec};
-use media::{Contents, Extent, Head, Media, MediaError};
+use media::{Contents, Extent, Media, MediaError};
 use runtime::{Log, Rt, Span, Time};
 use wire::BusAddr;
 use wire::block::descriptor::{BYTES, Command, Control as Word, Descriptor, Operation, PAGE_BYTES};
@@ -45,10 +45,6 @@ impl Media for Slow {
 
     fn block_bytes(&self) -> u32 {
         512
-    }
-
-    fn head(&self) -> Option<Head> {
-        None
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use media::contents::{Backing, Keep, Spec};
-use media::{Contents, Extent, Head, Media, MediaError, Metadata};
+use media::{BlockMetadata, Contents, Extent, Labels, Media, MediaError, Metadata};
 use runtime::{Rt, Signal, Span, Time};
 
 use super::flash::Flash;
@@ -147,10 +147,6 @@ impl Media for Bench {
         self.block_bytes
     }
 
-    fn head(&self) -> Option<Head> {
-        None
-    }
-
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.check(at)?;
         self.read.borrow_mut().push(at);
@@ -194,21 +190,24 @@ impl Media for Bench {
         done.map_err(|_| MediaError::WriteFault)
     }
 
-    fn keeps_metadata(&self) -> bool {
-        self.metadata.get()
+    fn labels(&self) -> Option<&dyn Labels> {
+        self.labelled.get().then_some(self)
     }
 
-    fn metadata(&self, block: u64) -> Result<Metadata, MediaError> {
-        self.contents.borrow().metadata(block).map_err(|_| MediaError::Range)
+    fn metadata(&self) -> Option<&dyn BlockMetadata> {
+        self.metadata.get().then_some(self)
     }
 
-    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
-        let done = self.contents.borrow_mut().set_metadata(block, metadata);
-        done.map_err(|_| MediaError::Range)
+    async fn flush(&self) -> Result<(), MediaError> {
+        self.pass().await?;
+        self.flushes.set(self.flushes.get() + 1);
+        Ok(())
     }
+}
 
-    fn label(&self) -> Option<Vec<u8>> {
-        self.labelled.get().then(|| self.contents.borrow().label().to_vec())
+impl Labels for Bench {
+    fn label(&self) -> Vec<u8> {
+        self.contents.borrow().label().to_vec()
     }
 
     fn set_label(&self, label: &[u8]) -> Result<(), MediaError> {
@@ -218,10 +217,15 @@ impl Media for Bench {
         let done = self.contents.borrow_mut().set_label(label);
         done.map_err(|_| MediaError::WriteFault)
     }
+}
 
-    async fn flush(&self) -> Result<(), MediaError> {
-        self.pass().await?;
-        self.flushes.set(self.flushes.get() + 1);
-        Ok(())
+impl BlockMetadata for Bench {
+    fn metadata_of(&self, block: u64) -> Result<Metadata, MediaError> {
+        self.contents.borrow().metadata(block).map_err(|_| MediaError::Range)
+    }
+
+    fn set_metadata(&self, block: u64, metadata: Metadata) -> Result<(), MediaError> {
+        let done = self.contents.borrow_mut().set_metadata(block, metadata);
+        done.map_err(|_| MediaError::Range)
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bus::sim::{SimBus, SimDevice, SimHost};
 use device::faults::Perfect;
 use device::nvme::{Controller, Subsystem};
-use media::Media;
+use media::Labels;
 use runtime::{Dice, Log, Rt, Span};
 use wire::Nsid;
 use wire::nvme::admin::{Command, Request, Select, SetFeatures};

@@ -6,7 +6,7 @@ use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{DevicePort, Masks};
 use device::nvme::{Controller, Options};
-use media::Media;
+use media::Labels;
 use runtime::{Dice, Log, Rt, Span};
 use wire::BusAddr;
 use wire::nvme::registers::{INTMC, INTMS};
