@@ -150,37 +150,63 @@ pub trait BlockDevice {
     }
 }
 
+/// Hands the named calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`. What
+/// `self` itself is named has methods of its own with these names.
+macro_rules! carried_out {
+    ($self:ident => $to:expr, $($call:ident),+) => {
+        $($crate::carried_out!(@$call $self, $to);)+
+    };
+    (@geometry $self:ident, $to:expr) => {
+        fn geometry(&$self) -> $crate::Geometry {
+            $to.geometry()
+        }
+    };
+    (@buffer $self:ident, $to:expr) => {
+        fn buffer(&$self, bytes: usize) -> Result<bus::Buffer, bus::OutOfMemory> {
+            $to.buffer(bytes)
+        }
+    };
+    (@read $self:ident, $to:expr) => {
+        fn read(
+            &$self,
+            lba: wire::Lba,
+            into: bus::Buffer,
+        ) -> impl Future<Output = (bus::Buffer, Result<(), $crate::IoError>)> {
+            $to.read(lba, into)
+        }
+    };
+    (@write $self:ident, $to:expr) => {
+        fn write(
+            &$self,
+            lba: wire::Lba,
+            from: bus::Buffer,
+            fua: bool,
+        ) -> impl Future<Output = (bus::Buffer, Result<(), $crate::IoError>)> {
+            $to.write(lba, from, fua)
+        }
+    };
+    (@flush $self:ident, $to:expr) => {
+        fn flush(&$self) -> impl Future<Output = Result<(), $crate::IoError>> {
+            $to.flush()
+        }
+    };
+    (@deallocated $self:ident, $to:expr) => {
+        fn deallocated(&$self) -> $crate::Deallocated {
+            $to.deallocated()
+        }
+    };
+    (@deallocate $self:ident, $to:expr) => {
+        fn deallocate(
+            &$self,
+            lba: wire::Lba,
+            blocks: u32,
+        ) -> impl Future<Output = Result<(), $crate::IoError>> {
+            $to.deallocate(lba, blocks)
+        }
+    };
+}
+use carried_out;
+
 impl<D: BlockDevice> BlockDevice for Rc<D> {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
-
-    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
-        (**self).buffer(bytes)
-    }
-
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        (**self).read(lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        (**self).write(lba, from, fua)
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        (**self).flush()
-    }
-
-    fn deallocated(&self) -> Deallocated {
-        (**self).deallocated()
-    }
-
-    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
-        (**self).deallocate(lba, blocks)
-    }
+    carried_out!(self => (**self), geometry, buffer, read, write, flush, deallocated, deallocate);
 }

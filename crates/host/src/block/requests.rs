@@ -254,20 +254,5 @@ impl<P: HostPort> BlockDevice for Disk<P> {
         self.port.arena().buffer(bytes)
     }
 
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Disk::read(self, lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Disk::write(self, lba, from, fua)
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        Disk::flush(self)
-    }
+    crate::carried_out!(self => self, read, write, flush);
 }

@@ -14,7 +14,7 @@ use super::slots::{Claim, End};
 use super::tags::Marks;
 use super::watchdog::looks_within;
 use super::{Completion, TICKS_PER_TIMEOUT};
-use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
+use crate::{BlockDevice, Geometry, IoError, Kind};
 
 /// So often a device may replace its tag under one read before that takes the ordinary path.
 const STALE_TAGS_MAX: u32 = 16;
@@ -347,29 +347,7 @@ impl<P: HostPort, W: BlockDevice> BlockDevice for Queue<P, W> {
         self.pair.port().arena().buffer(bytes)
     }
 
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Queue::read(self, lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Queue::write(self, lba, from, fua)
-    }
-
-    /// On the ordinary path: whatever was written and has ended is in the same medium.
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        self.beneath.flush()
-    }
-    fn deallocated(&self) -> Deallocated {
-        self.beneath.deallocated()
-    }
-
-    /// On the ordinary path: polled queues have no such command.
-    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
-        self.beneath.deallocate(lba, blocks)
-    }
+    crate::carried_out!(self => self, read, write);
+    // On the ordinary path: polled queues have no such commands, and what they wrote is in the same medium.
+    crate::carried_out!(self => self.beneath, flush, deallocated, deallocate);
 }

@@ -479,28 +479,9 @@ impl<P: HostPort> BlockDevice for Queue<P> {
         self.pair.port().arena().buffer(bytes)
     }
 
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Queue::read(self, lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Queue::write(self, lba, from, fua)
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        Queue::flush(self)
-    }
-
     fn deallocated(&self) -> Deallocated {
         self.deallocated
     }
 
-    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
-        Queue::deallocate(self, lba, blocks)
-    }
+    crate::carried_out!(self => self, read, write, flush, deallocate);
 }

@@ -4,14 +4,13 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::future::Future;
 
-use bus::{Buffer, HostPort, OutOfMemory};
+use bus::HostPort;
 use runtime::{Dice, Span};
-use wire::Lba;
 
 use super::policy::{Chooser, Policy, Shape};
 use super::share::{Issuer, Shared};
 use super::{Completion, Controller, Queue, QueueOptions};
-use crate::{BlockDevice, Deallocated, Geometry, InitError, IoError};
+use crate::{BlockDevice, InitError};
 
 /// The queues of one core, under a policy.
 pub struct Spread<P: HostPort> {
@@ -103,36 +102,6 @@ impl<P: HostPort> Spread<P> {
 }
 
 impl<P: HostPort> BlockDevice for Spread<P> {
-    fn geometry(&self) -> Geometry {
-        self.queues[0].geometry()
-    }
-
-    fn buffer(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
-        self.queues[0].buffer(bytes)
-    }
-
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        self.next().read(lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        self.next().write(lba, from, fua)
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        self.next().flush()
-    }
-
-    fn deallocated(&self) -> Deallocated {
-        self.queues[0].deallocated()
-    }
-
-    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
-        self.next().deallocate(lba, blocks)
-    }
+    crate::carried_out!(self => self.queues[0], geometry, buffer, deallocated);
+    crate::carried_out!(self => self.next(), read, write, flush, deallocate);
 }

@@ -258,28 +258,9 @@ impl<P: HostPort> BlockDevice for Disk<P> {
         self.shared.remote.ports[self.number].arena().buffer(bytes)
     }
 
-    fn read(&self, lba: Lba, into: Buffer) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Disk::read(self, lba, into)
-    }
-
-    fn write(
-        &self,
-        lba: Lba,
-        from: Buffer,
-        fua: bool,
-    ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        Disk::write(self, lba, from, fua)
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
-        Disk::flush(self)
-    }
-
     fn deallocated(&self) -> Deallocated {
         Deallocated::Zeros
     }
 
-    fn deallocate(&self, lba: Lba, blocks: u32) -> impl Future<Output = Result<(), IoError>> {
-        Disk::deallocate(self, lba, blocks)
-    }
+    crate::carried_out!(self => self, read, write, flush, deallocate);
 }
