@@ -1,13 +1,12 @@
 //! Faults on purpose: which commands they strike, when, and what they do to them.
 //!
-//! A front end asks its [`Hook`] about every command that it begins, if the hook [is on](Hook::is_on). It is
-//! a shared [`Faults`], which counts, draws from one stream of dice for each fault, and logs what it does:
+//! A front end asks its [`Faults`] about every command that it begins, if there are any. They are shared: they
+//! count, draw from one stream of dice for each fault, and log what they do:
 //! `fault KIND N ID`, with the fault's number from 0 in the plan's order, and the command's queue and
 //! identifier as `queue << 16 | identifier`; all ones where no command was struck.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -237,84 +236,9 @@ pub struct Effect {
     pub silent: bool,
 }
 
-/// What a front end asks about its commands.
-pub trait Hook: 'static {
-    /// Whether there is anything to ask: the same for as long as it lives.
-    fn is_on(&self) -> bool;
-
-    /// A command begins: what strikes it.
-    fn begin(&self, rt: &Rt, order: &Order) -> Effect;
-
-    /// A bit of the data of the command in this slot will turn over on their way, by this draw.
-    fn spoil(&self, slot: u16, draw: u64);
-
-    /// What was said of the data of the command in this slot. Asked once.
-    fn spoiled(&self, slot: u16) -> Option<u64>;
-
-    /// A bit of this block of the medium turns over.
-    fn harm(&self, block: u64, flip: Flip);
-
-    /// The interrupt of the command's completion is lost.
-    fn silence(&self, order: &Order);
-
-    /// Whether the interrupt for this completion is lost. Asked once.
-    fn is_silent(&self, queue: u16, cid: u16) -> bool;
-
-    /// A completion has been posted in this queue.
-    fn posted(&self, rt: &Rt, queue: u16);
-
-    /// Waits until so many completions have been posted in this queue, no longer than so long.
-    fn others(&self, rt: &Rt, queue: u16, count: u32, at_most: Span) -> impl Future<Output = ()>;
-
-    /// Whether the link is down: nothing leaves the device any more.
-    fn is_down(&self) -> bool;
-
-    /// Waits until the controller is to stop; gives the fault's number.
-    fn fatal(&self, rt: &Rt) -> impl Future<Output = u64>;
-}
-
-/// No faults.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Perfect;
-
-impl Hook for Perfect {
-    fn is_on(&self) -> bool {
-        false
-    }
-
-    fn begin(&self, _: &Rt, _: &Order) -> Effect {
-        Effect::default()
-    }
-
-    fn spoil(&self, _: u16, _: u64) {}
-
-    fn spoiled(&self, _: u16) -> Option<u64> {
-        None
-    }
-
-    fn harm(&self, _: u64, _: Flip) {}
-
-    fn silence(&self, _: &Order) {}
-
-    fn is_silent(&self, _: u16, _: u16) -> bool {
-        false
-    }
-
-    fn posted(&self, _: &Rt, _: u16) {}
-
-    async fn others(&self, _: &Rt, _: u16, _: u32, _: Span) {}
-
-    fn is_down(&self) -> bool {
-        false
-    }
-
-    async fn fatal(&self, _: &Rt) -> u64 {
-        std::future::pending().await
-    }
-}
-
 /// The faults of a plan, and how often they have struck. The device, its medium and whoever runs it hold
 /// the same ones.
+#[derive(Default)]
 pub struct Faults {
     faults: Vec<Played>,
     since: Time,
@@ -344,6 +268,11 @@ struct Played {
 }
 
 impl Faults {
+    /// No faults.
+    pub fn none() -> Rc<Faults> {
+        Rc::default()
+    }
+
     /// These faults, from now on.
     pub fn start(rt: &Rt, faults: &[Fault], seed: u64) -> Rc<Faults> {
         let played = |fault: &Fault| Played {
@@ -355,16 +284,7 @@ impl Faults {
         let played = Rc::new(Faults {
             faults: faults.iter().map(played).collect(),
             since: rt.now(),
-            harm: Rc::default(),
-            spoiled: RefCell::default(),
-            silent: RefCell::default(),
-            posted: RefCell::default(),
-            any_posted: Signal::default(),
-            down: Cell::new(false),
-            went_down: Signal::default(),
-            dies: RefCell::default(),
-            fatal: RefCell::default(),
-            is_fatal: Signal::default(),
+            ..Faults::default()
         });
         for (number, fault) in faults.iter().enumerate() {
             if let When::At(after) = fault.when {
@@ -431,14 +351,15 @@ impl Faults {
             }
         }
     }
-}
 
-impl Hook for Rc<Faults> {
-    fn is_on(&self) -> bool {
+    /// Whether there are any: without, a front end asks nothing else.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
         !self.faults.is_empty()
     }
 
-    fn begin(&self, rt: &Rt, order: &Order) -> Effect {
+    /// A command begins: what strikes it.
+    pub(crate) fn begin(&self, rt: &Rt, order: &Order) -> Effect {
         let (mut effect, after) = (Effect::default(), rt.now().since(self.since));
         if self.down.get() {
             effect.fate = Fate::Hangs;
@@ -458,32 +379,39 @@ impl Hook for Rc<Faults> {
         effect
     }
 
-    fn spoil(&self, slot: u16, draw: u64) {
+    /// A bit of the data of the command in this slot will turn over on their way, by this draw.
+    pub(crate) fn spoil(&self, slot: u16, draw: u64) {
         self.spoiled.borrow_mut().insert(slot, draw);
     }
 
-    fn spoiled(&self, slot: u16) -> Option<u64> {
+    /// What was said of the data of the command in this slot. Asked once.
+    pub(crate) fn spoiled(&self, slot: u16) -> Option<u64> {
         self.spoiled.borrow_mut().remove(&slot)
     }
 
-    fn harm(&self, block: u64, flip: Flip) {
+    /// A bit of this block of the medium turns over.
+    pub(crate) fn harm(&self, block: u64, flip: Flip) {
         self.harm.turn(block, flip);
     }
 
-    fn silence(&self, order: &Order) {
+    /// The interrupt of the command's completion is lost.
+    pub(crate) fn silence(&self, order: &Order) {
         self.silent.borrow_mut().insert((order.queue, order.cid));
     }
 
-    fn is_silent(&self, queue: u16, cid: u16) -> bool {
+    /// Whether the interrupt for this completion is lost. Asked once.
+    pub(crate) fn is_silent(&self, queue: u16, cid: u16) -> bool {
         self.silent.borrow_mut().remove(&(queue, cid))
     }
 
-    fn posted(&self, rt: &Rt, queue: u16) {
+    /// A completion has been posted in this queue.
+    pub(crate) fn posted(&self, rt: &Rt, queue: u16) {
         *self.posted.borrow_mut().entry(queue).or_default() += 1;
         self.any_posted.notify(rt);
     }
 
-    async fn others(&self, rt: &Rt, queue: u16, count: u32, at_most: Span) {
+    /// Waits until so many completions have been posted in this queue, no longer than so long.
+    pub(crate) async fn others(&self, rt: &Rt, queue: u16, count: u32, at_most: Span) {
         let so_far = || self.posted.borrow().get(&queue).copied().unwrap_or(0);
         let enough = so_far() + u64::from(count);
         let come = async {
@@ -494,11 +422,13 @@ impl Hook for Rc<Faults> {
         runtime::race(come, rt.sleep(at_most)).await;
     }
 
-    fn is_down(&self) -> bool {
+    /// Whether the link is down: nothing leaves the device any more.
+    pub fn is_down(&self) -> bool {
         self.down.get()
     }
 
-    async fn fatal(&self, rt: &Rt) -> u64 {
+    /// Waits until the controller is to stop; gives the fault's number.
+    pub(crate) async fn fatal(&self, rt: &Rt) -> u64 {
         loop {
             let next = self.fatal.borrow_mut().pop();
             match next {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
-use ::device::faults::{Faults, Hook, What};
+use ::device::faults::{Faults, What};
 use ::device::flash::{self, Chips, Remains};
 use ftl::{Asleep, Cache, Options, Pages};
 use media::contents::Keep;
@@ -381,7 +381,7 @@ impl Device {
 
     /// Whether its link has gone down.
     pub fn is_down(&self) -> bool {
-        self.faults.as_ref().is_some_and(Hook::is_down)
+        self.faults.as_ref().is_some_and(|faults| faults.is_down())
     }
 
     /// Waits until its link goes down: for ever, where nothing takes it down.

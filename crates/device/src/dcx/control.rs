@@ -8,9 +8,8 @@ use wire::dcx::registers::{Control, GRAIN, ID, LIMITS, Limits, MAGIC, Status};
 
 use super::Front;
 use super::queue::Queue;
-use crate::faults::Hook;
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     /// Sets the registers that the host can only read.
     pub(super) fn publish_read_only(&self) {
         let limits = Limits::new()

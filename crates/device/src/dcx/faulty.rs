@@ -14,7 +14,7 @@ use wire::nvme::status::Status;
 use super::Front;
 use super::io::UnderWay;
 use super::queue::Queue;
-use crate::faults::{Effect, Fate, Hook, Order};
+use crate::faults::{Effect, Fate, Order};
 
 /// The code that says most nearly what a status does: there are fewer of them.
 fn code_of(status: Status, reads: bool) -> Code {
@@ -27,7 +27,7 @@ fn code_of(status: Status, reads: bool) -> Code {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     fn order(&self, queue: &Queue, request: &Request) -> Option<(Order, Access)> {
         let (opcode, access) = match request.command {
             Command::Read { access, .. } => (io::READ, access),
@@ -49,9 +49,9 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         let (order, access) = self.order(queue, request)?;
         let slot = &self.slots[usize::from(number)];
         // What struck a command that was cut is not for the next in its slot.
-        self.hook.spoiled(SLOTS_FROM + number);
+        self.faults.spoiled(SLOTS_FROM + number);
         slot.after.take();
-        let effect = self.hook.begin(&self.rt, &order);
+        let effect = self.faults.begin(&self.rt, &order);
         if effect == Effect::default() {
             return None;
         }
@@ -66,16 +66,16 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             Fate::Fails(status) => return Some(Err(code_of(status, order.is_read()))),
             Fate::Hangs => pending().await,
             Fate::IsLost => {
-                self.hook.silence(&order);
+                self.faults.silence(&order);
                 return Some(Ok(None));
             }
         }
         held.into_iter().for_each(UnderWay::go_on);
         if let Some(draw) = effect.data {
-            self.hook.spoil(SLOTS_FROM + number, draw);
+            self.faults.spoil(SLOTS_FROM + number, draw);
         }
         if effect.silent {
-            self.hook.silence(&order);
+            self.faults.silence(&order);
         }
         slot.after.set(effect);
         if order.is_read() {
@@ -96,7 +96,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         self.harm_medium(number, access);
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
-            self.hook.others(&self.rt, order.queue, behind, at_most).await;
+            self.faults.others(&self.rt, order.queue, behind, at_most).await;
             self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
         }
     }
@@ -112,12 +112,12 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         }
         let flip = Flip::drawn(draw, blocks, block_bytes, self.media.head());
         let block = access.lba.0 + u64::from(flip.byte / block_bytes);
-        self.hook.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
+        self.faults.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
     }
 
     /// The bit of these data that turns over on their way: of their first `bytes` bytes.
     pub(super) fn spoiled(&self, number: u16, at: Extent, bytes: u32) -> Option<Flip> {
-        let draw = self.hook.spoiled(SLOTS_FROM + number)?;
+        let draw = self.faults.spoiled(SLOTS_FROM + number)?;
         let block_bytes = self.media.block_bytes();
         let flip = Flip::drawn(draw, at.blocks, block_bytes, self.media.head());
         Some(Flip { byte: flip.byte % bytes, ..flip })

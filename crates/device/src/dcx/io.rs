@@ -12,7 +12,6 @@ use super::Front;
 use super::queue::Queue;
 use super::slot::Job;
 use super::tagged::Tagged;
-use crate::faults::Hook;
 
 fn of_dma(error: DmaError) -> Code {
     match error {
@@ -56,14 +55,14 @@ impl<M: Media> Payload for Blocks<'_, M> {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     /// One command, from fetched to ended.
     pub(super) async fn execute(&self, number: u16, job: Job) {
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
         let struck = match request {
-            Ok(request) if self.hook.is_on() => {
+            Ok(request) if self.faults.is_on() => {
                 Box::pin(self.struck(queue, number, &request)).await
             }
             _ => None,
@@ -84,7 +83,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         };
         if let Some(code) = done.unwrap_or_else(Some) {
             self.port.spend(self.costs.post).await;
-            if self.hook.is_on() {
+            if self.faults.is_on() {
                 self.before_report(queue, number, &request).await;
             }
             self.report(queue, entry.number(), entry.slot(), code);
@@ -94,7 +93,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             // What comes next comes after the report.
             queue.drop_command(&self.rt, false);
         }
-        if self.hook.is_on() && self.hook.is_silent(queue.number + 1, entry.slot()) {
+        if self.faults.is_on() && self.faults.is_silent(queue.number + 1, entry.slot()) {
             self.rt.log("device", "no interrupt", u64::from(queue.number), entry.slot().into());
         } else if let Some(open) = queue.open.get().filter(|open| open.signals) {
             self.port.interrupt(open.vector);
@@ -149,7 +148,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         let split = timed.then(|| {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
-        let flip = if self.hook.is_on() { self.spoiled(number, at, to.bytes) } else { None };
+        let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
         let blocks = Blocks { media: &*self.media, at, bytes: to.bytes, flip };
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
@@ -209,7 +208,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
         };
         self.port.read(&[from], data, carry).await.map_err(of_dma)?;
         self.rt.mark(self.stages.transfer);
-        if self.hook.is_on()
+        if self.faults.is_on()
             && let Some(flip) = self.spoiled(number, at, from.bytes)
         {
             data[flip.byte as usize] ^= flip.bits;
@@ -293,12 +292,12 @@ impl Drop for UnderWay<'_> {
 }
 
 /// The turn to send, given back when dropped.
-struct Turn<'a, P: DevicePort, M: Media, H: Hook> {
-    front: &'a Front<P, M, H>,
+struct Turn<'a, P: DevicePort, M: Media> {
+    front: &'a Front<P, M>,
     sender: Option<super::Sender>,
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Drop for Turn<'_, P, M, H> {
+impl<P: DevicePort, M: Media> Drop for Turn<'_, P, M> {
     fn drop(&mut self) {
         if let Some(sender) = self.sender.take() {
             self.front.sender.give(&self.front.rt, sender);

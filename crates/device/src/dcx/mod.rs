@@ -31,7 +31,7 @@ use media::Media;
 use runtime::{Pool, Rt, Signal, Stage};
 use wire::dcx::registers::block_bytes;
 
-use crate::faults::{Hook, Perfect};
+use crate::faults::Faults;
 pub use intervals::Intervals;
 pub use pace::{Next, Pace};
 use queue::Queue;
@@ -77,11 +77,11 @@ pub const COSTS: &[&str] = &["parse", "post completion"];
 pub const STAGES: &[&str] = &["pickup", "dispatch", "tag wait", "link wait", "data transfer"];
 
 /// The front end. Made by [`Front::start`]; lives in its tasks.
-pub struct Front<P, M, H = Perfect> {
+pub struct Front<P, M> {
     rt: Rt,
     port: P,
     media: Rc<Tagged<M>>,
-    hook: H,
+    faults: Rc<Faults>,
     options: Options,
     queues: Vec<Queue>,
     slots: Vec<Slot>,
@@ -141,16 +141,19 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// # Panics
     /// If the options make no sense: the plan's check comes first.
     pub fn start(port: P, media: Rc<Tagged<M>>, options: Options) -> Rc<Front<P, M>> {
-        Front::start_with(port, media, options, Perfect)
+        Front::start_with(port, media, options, Faults::none())
     }
-}
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// As [`start`](Front::start), with faults.
     ///
     /// # Panics
     /// As [`start`](Front::start).
-    pub fn start_with(port: P, media: Rc<Tagged<M>>, options: Options, hook: H) -> Rc<Self> {
+    pub fn start_with(
+        port: P,
+        media: Rc<Tagged<M>>,
+        options: Options,
+        faults: Rc<Faults>,
+    ) -> Rc<Self> {
         assert!(options.queues > 0 && options.slots >= options.queues && options.fetch_max > 0);
         assert!(options.transfer_bytes_max.is_power_of_two() && options.block.is_multiple_of(4));
         let rt = port.rt().clone();
@@ -163,7 +166,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             stages: Stages {
                 pickup: rt.stage("pickup"),
                 dispatch: rt.stage("dispatch"),
-                fault: hook.is_on().then(|| rt.stage("fault")),
+                fault: faults.is_on().then(|| rt.stage("fault")),
                 turn: rt.stage("link wait"),
                 transfer: rt.stage("data transfer"),
             },
@@ -172,7 +175,7 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
             rt,
             port,
             media,
-            hook,
+            faults,
             options,
         });
         front.publish_read_only();

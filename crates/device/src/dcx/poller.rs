@@ -13,9 +13,8 @@ use super::pace::Next;
 use super::queue::{Open, Queue};
 use super::slot::Job;
 use super::{Front, count};
-use crate::faults::Hook;
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     /// The life of a queue's poller: a fetch is always under way, unless it is not yet time for one or
     /// the queue sleeps.
     pub(super) async fn poll(self: Rc<Self>, number: u16) {

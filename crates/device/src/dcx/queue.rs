@@ -14,7 +14,6 @@ use zerocopy::IntoBytes;
 
 use super::pace::Pace;
 use super::{Front, Options};
-use crate::faults::Hook;
 
 /// A queue, as its registers said when it was enabled.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +121,7 @@ impl Open {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     /// What a queue's registers say, if it makes sense.
     pub(super) fn read_registers(&self, queue: &Queue, control: Control) -> Option<Open> {
         let group = &queue.group;
@@ -155,11 +154,11 @@ impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
     /// Reports how a command ended.
     pub(super) fn report(&self, queue: &Queue, command: u32, slot: u16, code: Code) {
         let Some(open) = queue.open.get() else { return };
-        if self.hook.is_on() {
-            if self.hook.is_down() {
+        if self.faults.is_on() {
+            if self.faults.is_down() {
                 return;
             }
-            self.hook.posted(&self.rt, queue.number + 1);
+            self.faults.posted(&self.rt, queue.number + 1);
         }
         let number = queue.reported.get().wrapping_add(1);
         queue.reported.set(number);

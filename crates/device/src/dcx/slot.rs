@@ -12,7 +12,7 @@ use runtime::{Rt, TaskId};
 use wire::dcx::command::Entry;
 
 use super::Front;
-use crate::faults::{Effect, Hook};
+use crate::faults::Effect;
 use crate::lent::Lent;
 
 /// A command, copied out of host memory once.
@@ -86,7 +86,7 @@ impl Slot {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Front<P, M, H> {
+impl<P: DevicePort, M: Media> Front<P, M> {
     /// The life of a slot: one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];

@@ -21,13 +21,12 @@ use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
 use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
-use crate::faults::Hook;
 
 /// Bytes of the entries of either kind of queue.
 const SQE_BYTES: u32 = size_of::<Sqe>() as u32;
 const CQE_BYTES: u32 = size_of::<Cqe>() as u32;
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// One command of the admin queue, from parsed to done.
     pub(super) async fn admin(&self, number: u16, sqe: &Sqe) -> Outcome {
         if !self.has_admin(sqe.opcode) {

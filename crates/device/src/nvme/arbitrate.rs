@@ -13,7 +13,6 @@ use wire::nvme::registers::Cc;
 use super::fetch::ENTRY;
 use super::queue::{Burst, Sq};
 use super::{Controller, QueueKind};
-use crate::faults::Hook;
 
 /// How far the classes have come. Plain round robin has one class, [`Priority::Medium`].
 #[derive(Debug, Default)]
@@ -135,7 +134,7 @@ fn share(commands: u32, weight: u32) -> u64 {
     u64::from(commands) * SHARE / u64::from(weight)
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The next burst of a kind of queues, if any has commands waiting and there is a slot for one.
     pub(super) fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
         let room = self.pool(kind).available() as u32;

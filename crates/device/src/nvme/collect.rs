@@ -21,7 +21,6 @@ use zerocopy::IntoBytes;
 
 use super::Controller;
 use crate::collections::Collections;
-use crate::faults::Hook;
 
 /// Whose collector it is.
 #[derive(Default)]
@@ -33,7 +32,7 @@ pub(super) struct Led {
     changed: Signal,
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// From now on a host may lead this collector, which is that of the controller's medium.
     ///
     /// # Panics

@@ -7,7 +7,6 @@ use wire::nvme::log::{CommandEffects, effect};
 use wire::nvme::opcode::{admin, io};
 
 use super::Controller;
-use crate::faults::Hook;
 
 /// What there has to be for a command to be offered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +89,7 @@ const IO: &[Row] = &[
     row(io::RESERVATION_RELEASE, PLAIN, oncs::RESERVATIONS),
 ];
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Whether something can be kept that outlasts the controller, beside the blocks.
     pub(super) fn keeps_a_label(&self) -> bool {
         self.media.labels().is_some()

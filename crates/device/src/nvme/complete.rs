@@ -8,7 +8,6 @@ use wire::{BusAddr, QueueId};
 use zerocopy::IntoBytes;
 
 use super::Controller;
-use crate::faults::Hook;
 
 /// Whether a completion queue has a place.
 pub(super) enum Room {
@@ -28,7 +27,7 @@ pub(super) struct Place {
     sq_head: u16,
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Posts a completion, when its queue has room for it.
     pub(super) async fn complete(&self, qid: QueueId, cqe: Cqe) {
         self.port.spend(self.costs.post).await;
@@ -101,16 +100,16 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Posts a completion into its place, and its interrupt behind it.
     pub(super) fn post(&self, qid: QueueId, cqe: Cqe, place: Place) {
         let cqe = cqe.with_queue(qid, place.sq_head).with_phase(place.phase);
-        if self.hook.is_on() {
-            if self.hook.is_down() {
+        if self.faults.is_on() {
+            if self.faults.is_down() {
                 return;
             }
-            self.hook.posted(&self.rt, qid.0);
+            self.faults.posted(&self.rt, qid.0);
         }
         self.rt.log("device", "completed", u64::from(qid.0), u64::from(cqe.cid.get()));
         if self.port.publish(place.at, cqe.as_bytes(), false).is_err() {
             self.fail("posting a completion", place.at.0);
-        } else if self.hook.is_on() && self.hook.is_silent(qid.0, cqe.cid.get()) {
+        } else if self.faults.is_on() && self.faults.is_silent(qid.0, cqe.cid.get()) {
             self.rt.log("device", "no interrupt", u64::from(qid.0), u64::from(cqe.cid.get()));
         } else if let Some(vector) = place.vector {
             self.signal(vector, qid, cqe.status());

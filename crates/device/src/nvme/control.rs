@@ -17,12 +17,11 @@ use super::features::Features;
 use super::queue::{Cq, Sq, ends_in_address_space};
 use super::slot::Cut;
 use super::{Controller, READY_TIMEOUT};
-use crate::faults::Hook;
 
 /// CAP.MPSMAX: memory pages of up to 2^(12 + 4) bytes.
 const PAGE_LOG2_MAX: u8 = 4;
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     fn capabilities(&self) -> Cap {
         Cap::new()
             .with_mqes((self.options.queue_entries_max - 1) as u16)

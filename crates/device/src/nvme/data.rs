@@ -15,7 +15,6 @@ use zerocopy::little_endian::U64;
 
 use super::Controller;
 use super::slot::Slot;
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Entries of a PRP list that are read with one request.
@@ -102,7 +101,7 @@ fn discarded_before(discarded: &[Range<u32>], at: u32) -> u32 {
     discarded.iter().map(|range| range.end.min(at).saturating_sub(range.start)).sum()
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Where a command's data lie in host memory, into the slot's list.
     pub(super) async fn locate(
         &self,

@@ -13,7 +13,6 @@ use zerocopy::FromZeros;
 
 use super::slot::Job;
 use super::{Controller, ERROR_LOG_ENTRIES, QueueKind};
-use crate::faults::Hook;
 
 /// The newest first. Kept across resets, and gone with the device's process.
 pub(super) struct ErrorLog {
@@ -44,7 +43,7 @@ impl ErrorLog {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Notes a command that failed. Its completion says that there is more about it.
     pub(super) fn note_error(&self, job: &Job, status: Status) -> Status {
         let status = status.with_more();

@@ -11,16 +11,16 @@ use wire::Nsid;
 use super::Controller;
 use super::data::Blocks;
 use super::slot::{Job, Outcome};
-use crate::faults::{Effect, Fate, Hook, Order};
+use crate::faults::{Effect, Fate, Order};
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
     pub(super) async fn struck(&self, number: u16, job: &Job) -> Option<Outcome> {
         let order = Order::nvme(job.qid.0, &job.sqe);
         // What struck a command that was cut is not for the next in its slot.
-        self.hook.spoiled(number);
+        self.faults.spoiled(number);
         self.slots[usize::from(number)].after.take();
-        let effect = self.hook.begin(&self.rt, &order);
+        let effect = self.faults.begin(&self.rt, &order);
         if effect == Effect::default() {
             return None;
         }
@@ -36,10 +36,10 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             Fate::IsLost => return Some(Outcome::Held),
         }
         if let Some(draw) = effect.data {
-            self.hook.spoil(number, draw);
+            self.faults.spoil(number, draw);
         }
         if effect.silent {
-            self.hook.silence(&order);
+            self.faults.silence(&order);
         }
         self.slots[usize::from(number)].after.set(effect);
         if order.is_read() {
@@ -53,7 +53,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe), job);
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
-            self.hook.others(&self.rt, job.qid.0, behind, at_most).await;
+            self.faults.others(&self.rt, job.qid.0, behind, at_most).await;
             self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
         }
     }
@@ -70,20 +70,20 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         let (block_bytes, head) = (self.block_bytes, self.head);
         let flip = Flip::drawn(draw, extent.blocks, block_bytes, head);
         let block = extent.block + u64::from(flip.byte / block_bytes);
-        self.hook.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
+        self.faults.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
     }
 
     /// The bit that turns over among these blocks of a command of `of` blocks on their way, if it is
     /// one of theirs.
     fn spoiled(&self, number: u16, of: Extent, piece: Extent) -> Option<Flip> {
-        let draw = self.hook.spoiled(number)?;
+        let draw = self.faults.spoiled(number)?;
         let (block_bytes, head) = (self.block_bytes, self.head);
         let flip = Flip::drawn(draw, of.blocks, block_bytes, head);
         let before = (piece.block - of.block) as u32 * block_bytes;
         let here = flip.byte.checked_sub(before).filter(|byte| *byte < piece.blocks * block_bytes);
         if here.is_none() {
             // It is for a later piece.
-            self.hook.spoil(number, draw);
+            self.faults.spoil(number, draw);
         }
         here.map(|byte| Flip { byte, ..flip })
     }
@@ -91,13 +91,13 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Blocks on their way to the host: part of a read of the blocks `of`.
     #[inline]
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Sent<'_, M> {
-        let flip = if self.hook.is_on() { self.spoiled(number, of, at) } else { None };
+        let flip = if self.faults.is_on() { self.spoiled(number, of, at) } else { None };
         Sent { blocks: Blocks { media: &*self.media, at }, flip }
     }
 
     /// Data on their way between the controller and the host: part of those of the blocks `of`.
     pub(super) fn carried(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
-        if self.hook.is_on()
+        if self.faults.is_on()
             && let Some(flip) = self.spoiled(number, of, at)
         {
             data[flip.byte as usize] ^= flip.bits;
@@ -106,7 +106,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Metadata on their way between the controller and the host: those of all of the command's blocks.
     pub(super) fn carried_beside(&self, number: u16, metadata: &mut [u8]) {
-        if !self.hook.is_on() {
+        if !self.faults.is_on() {
             return;
         }
         let after = &self.slots[usize::from(number)].after;
@@ -119,7 +119,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// Stops the controller when a fault says so.
     pub(super) async fn stop_when_fatal(self: Rc<Self>) {
         loop {
-            let fault = self.hook.fatal(&self.rt).await;
+            let fault = self.faults.fatal(&self.rt).await;
             self.fail("a fault of the plan", fault);
         }
     }

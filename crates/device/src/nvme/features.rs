@@ -15,7 +15,6 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::data::{of_dma, of_media};
 use super::{KELVIN, VECTORS};
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// What Set Features has set. A reset brings the defaults back.
@@ -124,7 +123,7 @@ fn vector_bit(vector: u16) -> Result<u64, Status> {
     if vector < VECTORS { Ok(1 << vector) } else { Err(Status::INVALID_FIELD) }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) async fn set_feature(&self, nsid: Nsid, set: SetFeatures) -> Result<u32, Status> {
         if set.save {
             return Err(Status::FEATURE_NOT_SAVEABLE);
@@ -206,7 +205,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// What the host makes use of. No completion says when to retry a command, and there is no telemetry: of
     /// those it may say either. Formats that a host has to know of before it sees them there are none (ELBAS
     /// of CTRATT), and 5.27.1.18 has the controller refuse them.

@@ -16,7 +16,6 @@ use zerocopy::FromBytes;
 use super::fused::{ALONE, Fused};
 use super::queue::{Burst, onward};
 use super::{Controller, QueueKind};
-use crate::faults::Hook;
 
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
@@ -29,7 +28,7 @@ enum Noticed {
     Commands(Burst),
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The life of a fetcher. One at a time watches the registers; whoever has noticed something leaves
     /// the watch to the next while it waits for what it fetches.
     pub(super) async fn fetch(self: Rc<Self>) {

@@ -11,7 +11,6 @@ use super::data::of_media;
 use super::namespace::{Door, Layout, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
-use crate::faults::Hook;
 
 /// SES: no erase asked for, and an erase of user data. Erasing by forgetting a key is not offered (FNA).
 const ERASES: [u8; 2] = [0, 1];
@@ -25,7 +24,7 @@ impl Drop for Formatting<'_> {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Afterwards every block reads as zeros, whichever erase was asked for, and the blocks have the
     /// length of the format, for good. What is in flight in the meantime may come before or after; a
     /// reset in the middle leaves some blocks erased and others not, and the format as it was.

@@ -17,7 +17,6 @@ use wire::{CommandId, QueueId};
 use super::Controller;
 use super::reservations::Touch;
 use super::slot::{Cut, Job, Slot};
-use crate::faults::Hook;
 
 /// FUSE of a command that stands alone, of the first of two, and of the second.
 pub(super) const ALONE: u8 = 0;
@@ -66,7 +65,7 @@ impl Slot {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A fetched entry that is fused, or stands behind the first of a pair: gives it to a slot, together
     /// with the firsts before it that have no second, or keeps it among them. Every entry takes a slot at
     /// most, and the last first, which [`leave_firsts`](Self::leave_firsts) sees to, has left one.

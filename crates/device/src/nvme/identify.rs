@@ -19,7 +19,6 @@ use super::{
     ABORTS_MAX, COPY_RANGES_MAX, Controller, ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, NAMESPACES_MAX,
     UNCORRECTABLE_BYTES_MAX, keep_alive,
 };
-use crate::faults::Hook;
 
 /// The NVMe qualified name of the subsystem: a UUID of ours, as NVMe base 2.0, 4.5 allows.
 const SUBNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:d0078e11-0000-4000-8000-000000000001";
@@ -36,7 +35,7 @@ fn eui64(ns: Namespace) -> [u8; 8] {
     (EUI64 + u64::from(ns.serial)).to_be_bytes()
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The structure that is asked for.
     pub(super) fn identify(
         &self,

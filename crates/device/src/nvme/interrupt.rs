@@ -11,7 +11,6 @@ use wire::nvme::features::InterruptCoalescing;
 use wire::nvme::status::Status;
 
 use super::{Controller, VECTORS};
-use crate::faults::Hook;
 
 /// The unit of TIME.
 const UNIT: Span = Span::us(100);
@@ -76,7 +75,7 @@ impl Coalescing {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A completion has been posted: tells the host, or leaves it to a later one. What failed is told at
     /// once, and so is all that the admin queue says.
     #[inline]

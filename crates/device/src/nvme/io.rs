@@ -13,10 +13,9 @@ use super::data::{of_dma, of_media};
 use super::namespace::{Door, Namespace};
 use super::reservations::Touch;
 use super::{Controller, PIECE_BYTES};
-use crate::faults::Hook;
 use crate::lent::Lent;
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// One command of an I/O queue, from parsed to done, with what its completion says besides.
     pub(super) async fn io(&self, number: u16, sqe: &Sqe) -> (Status, u32) {
         // Looked at where it lies, here and below: what was just written in parts is slow to move whole.
@@ -272,7 +271,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
 
     /// Blocks in pieces: the offset in their data, and the blocks.
     #[inline]
-    pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M, H> {
+    pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M> {
         let (block_bytes, most) = (self.block_bytes, PIECE_BYTES >> self.block_bytes.ilog2());
         let mut done = 0;
         std::iter::from_fn(move || {

@@ -9,7 +9,6 @@ use runtime::{Signal, Span, Time, race};
 use wire::nvme::status::Status;
 
 use super::Controller;
-use crate::faults::Hook;
 
 /// Granularity of the timer, in units of 100 ms.
 pub(super) const KAS: u16 = 1;
@@ -30,7 +29,7 @@ impl KeepAlive {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Sets the timer, rounded up to what it can keep; 0 stops it.
     pub(super) fn set_keep_alive(&self, ms: u32) {
         let rounded = ms.checked_next_multiple_of(GRANULE_MS).unwrap_or(u32::MAX);

@@ -15,7 +15,6 @@ use super::namespace::{Door, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
 use super::slot::Cut;
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Bytes of what either command brings along.
@@ -46,7 +45,7 @@ impl Drop for Hidden<'_> {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A new namespace, which reads as zeros and is not attached; its number.
     pub(super) async fn create_namespace(
         &self,

@@ -57,7 +57,7 @@ use wire::nvme::registers::{Cc, Csts};
 use wire::nvme::status::Status;
 use wire::{CommandId, Nsid, QueueId};
 
-use crate::faults::{Hook, Perfect};
+use crate::faults::Faults;
 use arbitrate::Arbiter;
 use collect::Led;
 use errors::ErrorLog;
@@ -161,14 +161,14 @@ pub const STAGES: &[&str] =
     &["doorbell", "fetch", "dispatch", "prp list", "sgl segment", "completion queue full"];
 
 /// The controller. Made by [`Controller::start`]; lives in its tasks.
-pub struct Controller<P, M, H = Perfect> {
+pub struct Controller<P, M> {
     rt: Rt,
     port: P,
     media: Rc<M>,
     /// Of the medium: bytes of a block, and what of each is kept.
     block_bytes: u32,
     head: Option<Head>,
-    hook: H,
+    faults: Rc<Faults>,
     namespaces: Rc<Namespaces>,
     members: Rc<Members>,
     /// What the others see of this one, and its bit in a set of controllers.
@@ -283,22 +283,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// # Panics
     /// If the options make no sense: the plan's check comes first.
     pub fn start(port: P, media: Rc<M>, options: Options) -> Rc<Controller<P, M>> {
-        Controller::start_with(port, media, options, Perfect)
+        Controller::start_with(port, media, options, Faults::none())
     }
-}
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
     /// As [`start`](Controller::start), with faults.
     ///
     /// # Panics
     /// As [`start`](Controller::start).
-    pub fn start_with(port: P, media: Rc<M>, options: Options, hook: H) -> Rc<Self> {
+    pub fn start_with(port: P, media: Rc<M>, options: Options, faults: Rc<Faults>) -> Rc<Self> {
         let alone = Options { controllers: 1, ..options };
-        Subsystem::new(media, &alone).start_controller(1, port, alone, hook)
+        Subsystem::new(media, &alone).start_controller(1, port, alone, faults)
     }
 
     /// As [`Subsystem::start_controller`].
-    fn start_in(port: P, options: Options, hook: H, shared: Shared<M>) -> Rc<Self> {
+    fn start_in(port: P, options: Options, faults: Rc<Faults>, shared: Shared<M>) -> Rc<Self> {
         let Shared { media, namespaces, members, quiet, member } = shared;
         options.must_make_sense();
         let rt = port.rt().clone();
@@ -333,7 +331,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             stages: Stages {
                 doorbell: rt.stage("doorbell"),
                 fetch: rt.stage("fetch"),
-                fault: hook.is_on().then(|| rt.stage("fault")),
+                fault: faults.is_on().then(|| rt.stage("fault")),
                 power: (!options.power_states.is_empty()).then(|| rt.stage("power state")),
                 dispatch: rt.stage("dispatch"),
                 prp_list: rt.stage("prp list"),
@@ -353,7 +351,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
             head: media.head(),
             ready_timeout: Self::ready_timeout(media.ready_within()),
             media,
-            hook,
+            faults,
             options,
         });
         controller.publish_read_only();
@@ -379,7 +377,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         if self.may_idle() {
             self.spawn(self.clone().follow_transitions());
         }
-        if self.hook.is_on() {
+        if self.faults.is_on() {
             self.spawn(self.clone().stop_when_fatal());
         }
     }

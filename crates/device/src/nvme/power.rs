@@ -22,7 +22,6 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::data::of_dma;
 use super::features::CHANGEABLE;
 use super::{Controller, slot::Slot};
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Bytes of a table of transitions.
@@ -101,7 +100,7 @@ impl Power {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     fn power_states(&self) -> &[PowerState] {
         match &self.options.power_states[..] {
             [] => &[ONLY],

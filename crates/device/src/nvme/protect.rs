@@ -21,7 +21,6 @@ use super::Controller;
 use super::data::{of_dma, part_of};
 use super::interleaved::{Interleaved, take_apart};
 use super::namespace::Namespace;
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Metadata of a block that was never written, or was taken back: nothing of it is compared.
@@ -96,7 +95,7 @@ impl Guarded {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// What is to be done with the metadata of these blocks, if the namespace has any.
     pub(super) fn guarded(
         &self,

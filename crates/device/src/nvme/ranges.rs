@@ -14,7 +14,6 @@ use super::data::of_dma;
 use super::namespace::Namespace;
 use super::protect::Guarded;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
-use crate::faults::Hook;
 use crate::lent::Lent;
 
 /// Blocks as one extent, or as many of them as one has.
@@ -22,7 +21,7 @@ fn hull(block: u64, blocks: u64) -> Extent {
     Extent { block, blocks: blocks.try_into().unwrap_or(u32::MAX) }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Zeros, written as any data are, or blocks taken back if the host leaves it open (DEAC).
     pub(super) async fn write_zeroes(
         &self,

@@ -22,10 +22,9 @@ use super::namespace::{Door, Place};
 use super::reservations::{Host, Reservations, Told, Touch};
 use super::slot::Cut;
 use super::{Controller, features};
-use crate::faults::Hook;
 use crate::lent::Lent;
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Whether a door that is not open lets this host through, for this.
     #[cold]
     pub(super) fn pass(&self, place: &Place, touch: Touch) -> Result<(), Status> {

@@ -23,7 +23,6 @@ use super::namespace::Door;
 use super::self_test::Ended;
 use super::slot::Cut;
 use super::{Controller, DEALLOCATE_BYTES, PIECE_BYTES};
-use crate::faults::Hook;
 
 /// Bytes of a record in the label: how the last one stands, what it was, passes that have ended, and whether
 /// nothing was written since.
@@ -166,7 +165,7 @@ fn is_allowed(command: &Command) -> bool {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     fn sanitizing(&self) -> &Sanitizing {
         &self.namespaces.sanitizing
     }

@@ -15,7 +15,6 @@ use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Controller, PIECE_BYTES};
-use crate::faults::Hook;
 
 /// Pieces of each namespace that are read: by a short test, and by an extended one.
 const SHORT_PIECES: u64 = 16;
@@ -83,7 +82,7 @@ impl SelfTests {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Begins a test, or ends the one that runs.
     pub(super) async fn self_test(&self, nsid: Nsid, test: SelfTest) -> Result<u32, Status> {
         if test == SelfTest::Abort {

@@ -24,7 +24,6 @@ use wire::{BusAddr, QueueId};
 
 use super::Controller;
 use super::data::of_dma;
-use crate::faults::Hook;
 
 /// What is known of the shadow of one doorbell. Pure: no bus, no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +132,7 @@ impl Bell {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Whether the shadows of all doorbells fit a page, so that they can be offered.
     pub(super) fn doorbells_fit_a_page(&self) -> bool {
         8 * (u32::from(self.options.io_queues) + 1) <= 4096

@@ -18,7 +18,7 @@ use zerocopy::little_endian::U64;
 
 use super::fused::{First, Fused};
 use super::{Controller, QueueKind};
-use crate::faults::{Effect, Hook};
+use crate::faults::Effect;
 
 /// A command, copied out of host memory once.
 #[derive(Clone, Copy, Default)]
@@ -139,7 +139,7 @@ pub(super) enum Outcome {
     Held,
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// The life of a slot: one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];
@@ -159,7 +159,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
                 Err(Cut::Silently) => None,
             };
             if let Some(Outcome::Done(status, result)) = outcome {
-                if self.hook.is_on() {
+                if self.faults.is_on() {
                     let _ =
                         slot.or_cut(Box::pin(self.before_completion(number, &job)).as_mut()).await;
                 }
@@ -190,7 +190,7 @@ impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
         }
         self.port.spend(self.costs.parse).await;
         let struck =
-            if self.hook.is_on() { Box::pin(self.struck(number, job)).await } else { None };
+            if self.faults.is_on() { Box::pin(self.struck(number, job)).await } else { None };
         let outcome = match (struck, QueueKind::of(job.qid)) {
             (Some(outcome), _) => outcome,
             // Boxed, so that it does not make room for itself in the future of every read.

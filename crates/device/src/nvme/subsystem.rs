@@ -20,7 +20,7 @@ use super::namespace::Namespaces;
 use super::reservations::Host;
 use super::slot::{Cut, Slot};
 use super::{ADMIN_SLOTS, CONTROLLERS_MAX, Controller, Options};
-use crate::faults::Hook;
+use crate::faults::Faults;
 
 /// The most notifications that a controller keeps for its host; then the oldest are lost, which their
 /// numbers show.
@@ -200,13 +200,13 @@ impl<M: Media> Subsystem<M> {
     ///
     /// # Panics
     /// As [`new`](Self::new), and if there is one of this number, or there can't be.
-    pub fn start_controller<P: DevicePort, H: Hook>(
+    pub fn start_controller<P: DevicePort>(
         &self,
         id: u16,
         port: P,
         options: Options,
-        hook: H,
-    ) -> Rc<Controller<P, M, H>> {
+        faults: Rc<Faults>,
+    ) -> Rc<Controller<P, M>> {
         let member = self.members.join(id, options.slots + ADMIN_SLOTS);
         let shared = super::Shared {
             media: self.media.clone(),
@@ -215,6 +215,6 @@ impl<M: Media> Subsystem<M> {
             members: self.members.clone(),
             member,
         };
-        Controller::start_in(port, options, hook, shared)
+        Controller::start_in(port, options, faults, shared)
     }
 }

@@ -13,7 +13,6 @@ use wire::nvme::status::Status;
 
 use super::namespace::Namespace;
 use super::{Controller, UNCORRECTABLE_BYTES_MAX};
-use crate::faults::Hook;
 
 /// Blocks of the medium that are noted together: a window begins at each multiple of so many.
 const WINDOW: u64 = 128;
@@ -184,7 +183,7 @@ impl Marks {
     }
 }
 
-impl<P: DevicePort, M: Media, H: Hook> Controller<P, M, H> {
+impl<P: DevicePort, M: Media> Controller<P, M> {
     /// From now on these blocks cannot be read, until they are written. It is durable at once.
     pub(super) async fn write_uncorrectable(
         &self,

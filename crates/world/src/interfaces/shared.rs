@@ -25,12 +25,7 @@ impl Shared {
     }
 
     /// Starts the controller of this number, from 1 on.
-    pub fn start<P: DevicePort>(
-        &self,
-        number: u16,
-        port: P,
-    ) -> Rc<Controller<P, Footing, Rc<Faults>>> {
-        let faults = Faults::start(port.rt(), &[], 0);
-        self.subsystem.start_controller(number, port, self.options.clone(), faults)
+    pub fn start<P: DevicePort>(&self, number: u16, port: P) -> Rc<Controller<P, Footing>> {
+        self.subsystem.start_controller(number, port, self.options.clone(), Faults::none())
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bus::sim::{SimBus, SimDevice, SimHost};
-use device::faults::Perfect;
+use device::faults::Faults;
 use device::nvme::{Controller, Subsystem};
 use media::Labels;
 use runtime::{Dice, Log, Rt, Span};
@@ -56,7 +56,7 @@ pub fn with_hosts<T>(hosts: usize, setup: Setup, test: impl AsyncFnOnce(Several)
     let subsystem = Subsystem::new(medium.clone(), &options);
     let buses: Vec<SimBus> = (0..hosts).map(|_| SimBus::new(&rt, setup.spec())).collect();
     let start = |(id, bus): (u16, &SimBus)| {
-        subsystem.start_controller(id, bus.device(), options.clone(), Perfect)
+        subsystem.start_controller(id, bus.device(), options.clone(), Faults::none())
     };
     let controllers = (1..).zip(&buses).map(start).collect();
     let result = rt.block_on(async {
