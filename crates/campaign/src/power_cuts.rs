@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use bus::Buffer;
 use bus::sim::SimBus;
-use host::BlockDevice;
+use host::{BlockDevice, Deallocated};
 use runtime::{Dice, Either, Log, Rt, race};
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
@@ -353,6 +353,7 @@ impl Work {
         let all = disk.geometry().blocks;
         let longest = disk.geometry().transfer_bytes_max / self.block_bytes;
         let most = BLOCKS_MAX.min(longest.into());
+        let trims = disk.deallocated() != Deallocated::Unsupported;
         let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
         let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
         loop {
@@ -364,7 +365,7 @@ impl Work {
             };
             let region = if dice.chance(1, 2) { all / 8 } else { all };
             let lba = dice.below((region - blocks).max(1)) / blocks * blocks;
-            if dice.chance(1, TRIM_EVERY) {
+            if dice.chance(1, TRIM_EVERY) && trims {
                 // Some are long: what they empty is collected for nothing.
                 let blocks = if dice.chance(1, 8) { dice.below(all / 16).max(1) } else { blocks };
                 self.trim(disk, lba.min(all - blocks), blocks as u32).await?;

@@ -16,6 +16,7 @@ mod seen;
 mod state;
 mod watch;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -155,8 +156,13 @@ const READER_GONE: i32 = 128 + 13;
 
 /// Does what was typed. Failures go to standard error, one a line, and make the exit code 1.
 pub fn main() -> ExitCode {
+    main_from(std::env::args_os())
+}
+
+/// The same with these words, the program's name first: for a program with interfaces of its own.
+pub fn main_from(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     end_with_the_reader();
-    match perform(Typed::parse().command) {
+    match perform(Typed::parse_from(typed).command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -36,7 +36,7 @@ pub struct Disk<P: HostPort> {
 }
 
 impl<P: HostPort> Driver<P> {
-    pub async fn connect(ports: Vec<P>) -> Result<Driver<P>, InitError> {
+    pub async fn connect(ports: Vec<P>, used: u16) -> Result<Driver<P>, InitError> {
         let port = &ports[0];
         let blocks = u64::from(port.read32(wire::BLOCKS).await)
             | u64::from(port.read32(wire::BLOCKS + 4).await) << 32;
@@ -51,7 +51,7 @@ impl<P: HostPort> Driver<P> {
         let transfer_bytes_max = wire::TRANSFER_BYTES_MAX;
         let shared = Shared {
             memory,
-            free: Pool::new((0..wire::MAILBOXES).rev()),
+            free: Pool::new((0..used).rev()),
             rung: (0..wire::MAILBOXES).map(|_| Cell::new(0)).collect(),
             geometry: Geometry {
                 blocks,

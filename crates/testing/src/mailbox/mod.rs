@@ -16,9 +16,27 @@ use std::rc::Rc;
 use ::device::faults::Faults;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
-use plan::Plan;
+use plan::{Fields, Plan, Source};
 use world::interfaces::Interface;
 use world::medium::Store;
+
+/// The table `[mailbox]`, which a plan may have.
+#[derive(Debug)]
+pub struct Table {
+    /// Mailboxes that are used.
+    pub used: u16,
+}
+
+impl plan::Table for Table {
+    const NAME: &'static str = "mailbox";
+    const EXAMPLE: &'static str = "none of ours";
+
+    fn read(fields: Fields<'_>) -> Option<Table> {
+        let used = fields.number("used", Source::Welcome, 1..=wire::MAILBOXES.into());
+        fields.done();
+        Some(Table { used: used? as u16 })
+    }
+}
 
 /// The row of the mailbox.
 pub struct Mailbox;
@@ -60,7 +78,11 @@ impl Interface for Mailbox {
         device::start(port, store);
     }
 
-    async fn connect<P: HostPort>(ports: Vec<P>, _: &Plan) -> Result<host::Driver<P>, InitError> {
-        host::Driver::connect(ports).await
+    async fn connect<P: HostPort>(
+        ports: Vec<P>,
+        plan: &Plan,
+    ) -> Result<host::Driver<P>, InitError> {
+        let used = plan.section().map_or(wire::MAILBOXES, |table: &Table| table.used);
+        host::Driver::connect(ports, used).await
     }
 }
