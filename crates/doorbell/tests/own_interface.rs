@@ -68,10 +68,8 @@ fn badly(folder: &Folder, arguments: &[&str]) -> String {
 fn help_names_it(folder: &Folder) {
     for which in ["run", "serve", "power-cuts", "bench"] {
         let help = well(folder, &[which, "--help"]);
-        assert!(
-            help.contains(&format!("- mailbox:         {}", Mailbox::SUMMARY)),
-            "{which}: {help}"
-        );
+        let is_its = |line: &str| line.contains("- mailbox:") && line.ends_with(Mailbox::SUMMARY);
+        assert!(help.lines().any(is_its), "{which}: {help}");
     }
 }
 

@@ -150,7 +150,7 @@ pub trait BlockDevice {
     }
 }
 
-/// Hands the named calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`. What
+/// Hands calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`. What
 /// `self` itself is named has methods of its own with these names.
 macro_rules! carried_out {
     ($self:ident => $to:expr, $($call:ident),+) => {

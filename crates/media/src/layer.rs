@@ -85,8 +85,8 @@ macro_rules! layer {
 }
 media_methods!(layer;);
 
-/// Makes an enumeration a medium: the one that it holds. Takes its name, a name for what it holds, and a pattern
-/// for each variant, which binds that name.
+/// Makes an enumeration a medium: the one that it holds. Takes its name, a name for what it holds, and a
+/// pattern for each variant, which binds that name.
 #[macro_export]
 macro_rules! either {
     ($of:ident, $medium:ident: $($pattern:pat),+) => {

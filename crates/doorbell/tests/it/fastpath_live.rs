@@ -187,7 +187,12 @@ fn a_hostile_process_gets_at_nothing() {
     let Handle { fp_id, generation } = mine.handle();
     for _ in 0..3 {
         let mut hostile = Command::new(std::env::current_exe().unwrap());
-        hostile.args(["--exact", "hostile_process", "--nocapture", "--test-threads=1"]);
+        hostile.args([
+            "--exact",
+            "fastpath_live::hostile_process",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
         hostile.env("DOORBELL_HOSTILE", format!("{} {fp_id} {generation}", socket.display()));
         let ran = hostile.output().expect("it starts");
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();

@@ -82,7 +82,7 @@ fn table(row: &'static Row, name: &str, base: &str, generation: &str, lanes: &st
 #[test]
 fn latency_and_rate_are_what_they_were() {
     let bless = std::env::var_os("DOORBELL_BLESS").is_some();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden");
     let mut changed = String::new();
     for (name, row, base, generation, lanes) in LINKS {
         let (path, found) =

@@ -104,7 +104,7 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
     for kill in 1..=asked("DOORBELL_KILLS", 4) {
         let when = format!("kill {kill}, DOORBELL_SEED={seed}");
         let mut client = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "kills::client_process", "--nocapture"])
+            .args(["--exact", "vfio_user::kills::client_process", "--nocapture"])
             .env("DOORBELL_CLIENT_SOCKET", &server.socket)
             .env("DOORBELL_CLIENT_ROUND", next.to_string())
             .stdout(Stdio::piped())
