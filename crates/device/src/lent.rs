@@ -16,6 +16,16 @@ impl<'a, T> From<&'a RefCell<Vec<T>>> for Lent<'a, T> {
     }
 }
 
+impl<'a> Lent<'a, u8> {
+    /// A buffer, with room for so many bytes at least.
+    pub fn with_room(home: &'a RefCell<Vec<u8>>, bytes: u32) -> Lent<'a, u8> {
+        let mut buffer = Lent::from(home);
+        let room = buffer.len().max(bytes as usize);
+        buffer.resize(room, 0);
+        buffer
+    }
+}
+
 impl<T> Deref for Lent<'_, T> {
     type Target = Vec<T>;
     fn deref(&self) -> &Vec<T> {

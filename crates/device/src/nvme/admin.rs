@@ -6,7 +6,6 @@ use wire::nvme::admin::{
     self, Command, CreateCq, CreateSq, GetLogPage, Identify, Priority, Request,
 };
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
-use wire::nvme::features::fid;
 use wire::nvme::log::{FirmwareSlots, SmartHealth, lid};
 use wire::nvme::opcode;
 use wire::nvme::prp::queue_base;
@@ -16,7 +15,6 @@ use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::complete::Room;
-use super::features::is_of_reservations;
 use super::queue::ends_in_address_space;
 use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
@@ -47,26 +45,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Command::DeleteSq { qid } => self.delete_sq(qid).await,
             Command::Identify(ask) => self.answer_identify(number, &request, ask).await,
             Command::GetLogPage(ask) => self.answer_log(number, &request, ask).await,
-            Command::SetFeatures(set) if set.fid == fid::AUTONOMOUS_POWER => {
-                self.set_transitions(number, &request, set).await
+            Command::SetFeatures(set) => self.set_features(number, &request, set).await,
+            Command::GetFeatures { fid, select, cdw11 } => {
+                self.get_features(number, &request, (fid, select, cdw11)).await
             }
-            Command::GetFeatures { fid: fid::AUTONOMOUS_POWER, select, .. } => {
-                self.get_transitions(number, &request, select).await
-            }
-            Command::SetFeatures(set) if set.fid == fid::HOST_BEHAVIOR => {
-                self.set_behavior(number, &request, set).await
-            }
-            Command::GetFeatures { fid: fid::HOST_BEHAVIOR, select, .. } => {
-                self.get_behavior(number, &request, select).await
-            }
-            Command::SetFeatures(set) if is_of_reservations(set.fid) => {
-                self.set_reservation_feature(number, &request, set).await
-            }
-            Command::GetFeatures { fid, select, cdw11 } if is_of_reservations(fid) => {
-                self.get_reservation_feature(number, &request, (fid, select, cdw11)).await
-            }
-            Command::SetFeatures(set) => self.set_feature(request.nsid, set).await,
-            Command::GetFeatures { fid, select, cdw11 } => self.get_feature(fid, select, cdw11),
             Command::Abort { sqid, cid } => self.abort(sqid, cid).await,
             Command::KeepAlive => {
                 self.host_is_alive();

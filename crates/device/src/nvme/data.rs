@@ -283,6 +283,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
+    /// Fills `into` with what the host sends along with a command.
+    pub(super) async fn receive(
+        &self,
+        number: u16,
+        data: &DataPointer,
+        into: &mut [u8],
+    ) -> Result<(), Status> {
+        self.locate(number, data, into.len() as u32, Flow::FromHost).await?;
+        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        self.port.read(&from, into, Carry::All).await.map_err(of_dma)
+    }
+
     /// Answers an admin command with data, as much of them as the host has asked for.
     pub(super) async fn answer(
         &self,

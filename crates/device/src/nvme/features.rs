@@ -1,6 +1,6 @@
 //! Set and Get Features (NVMe base 2.0, 5.15 and 5.27).
 
-use bus::{Carry, DevicePort};
+use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
 use wire::nvme::admin::{Request, Select, SetFeatures};
@@ -8,14 +8,11 @@ use wire::nvme::features::{
     Arbitration, Feature, HostBehavior, InterruptVectorConfig, NumberOfQueues,
     TemperatureThreshold, fid,
 };
-use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::IntoBytes;
 
 use super::Controller;
-use super::data::{of_dma, of_media};
 use super::{KELVIN, VECTORS};
-use crate::lent::Lent;
 
 /// What Set Features has set. A reset brings the defaults back.
 pub(super) struct Features {
@@ -38,9 +35,6 @@ const PLAIN: [u8; 4] =
 /// Features whose default is not kept here.
 const SAID_ABOVE: [u8; 4] =
     [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::KEEP_ALIVE_TIMER, fid::HOST_COLLECTION];
-
-/// Bytes of what a host says that it makes use of.
-const BEHAVIOR_BYTES: u32 = size_of::<HostBehavior>() as u32;
 
 /// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
 const COMPOSITE: u8 = 0;
@@ -124,10 +118,42 @@ fn vector_bit(vector: u16) -> Result<u64, Status> {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    pub(super) async fn set_feature(&self, nsid: Nsid, set: SetFeatures) -> Result<u32, Status> {
-        if set.save {
-            return Err(Status::FEATURE_NOT_SAVEABLE);
+    /// Set Features. None can be saved.
+    pub(super) async fn set_features(
+        &self,
+        number: u16,
+        request: &Request,
+        set: SetFeatures,
+    ) -> Result<u32, Status> {
+        match set.fid {
+            _ if set.save => Err(Status::FEATURE_NOT_SAVEABLE),
+            fid::AUTONOMOUS_POWER => self.set_transitions(number, request, set.cdw11).await,
+            fid::HOST_BEHAVIOR => self.set_behavior(number, request).await,
+            fid if is_of_reservations(fid) => {
+                self.set_reservation_feature(number, request, set).await
+            }
+            _ => self.set_feature(request.nsid, set).await,
         }
+    }
+
+    /// Get Features.
+    pub(super) async fn get_features(
+        &self,
+        number: u16,
+        request: &Request,
+        (feature, select, cdw11): (u8, Select, u32),
+    ) -> Result<u32, Status> {
+        match feature {
+            fid::AUTONOMOUS_POWER => self.get_transitions(number, request, select).await,
+            fid::HOST_BEHAVIOR => self.get_behavior(number, request, select).await,
+            _ if is_of_reservations(feature) => {
+                self.get_reservation_feature(number, request, (feature, select, cdw11)).await
+            }
+            _ => self.get_feature(feature, select, cdw11),
+        }
+    }
+
+    async fn set_feature(&self, nsid: Nsid, set: SetFeatures) -> Result<u32, Status> {
         let feature = Feature::unpack(set.fid, set.cdw11)?;
         if ![Nsid::NONE, Nsid::BROADCAST].contains(&nsid) {
             self.active_at(nsid)?;
@@ -158,7 +184,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             && !cache.wce()
         {
             // Writes from here on are durable when they complete; this makes those before so.
-            self.flush().await.map_err(of_media)?;
+            self.flush().await?;
         }
         Ok(0)
     }
@@ -178,12 +204,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         NumberOfQueues::of(queues, queues).into_bits()
     }
 
-    pub(super) fn get_feature(
-        &self,
-        feature: u8,
-        select: Select,
-        cdw11: u32,
-    ) -> Result<u32, Status> {
+    fn get_feature(&self, feature: u8, select: Select, cdw11: u32) -> Result<u32, Status> {
         let current = match feature {
             fid::NUMBER_OF_QUEUES => self.queues_offered(),
             fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
@@ -203,25 +224,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
         }
     }
-}
 
-impl<P: DevicePort, M: Media> Controller<P, M> {
     /// What the host makes use of. No completion says when to retry a command, and there is no telemetry: of
     /// those it may say either. Formats that a host has to know of before it sees them there are none (ELBAS
     /// of CTRATT), and 5.27.1.18 has the controller refuse them.
-    pub(super) async fn set_behavior(
-        &self,
-        number: u16,
-        request: &Request,
-        set: SetFeatures,
-    ) -> Result<u32, Status> {
-        if set.save {
-            return Err(Status::FEATURE_NOT_SAVEABLE);
-        }
-        self.locate(number, &request.data, BEHAVIOR_BYTES, Flow::FromHost).await?;
+    async fn set_behavior(&self, number: u16, request: &Request) -> Result<u32, Status> {
         let mut behavior = HostBehavior::NONE;
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
-        self.port.read(&from, behavior.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        self.receive(number, &request.data, behavior.as_mut_bytes()).await?;
         if behavior.acre > 1 || behavior.etdas > 1 || behavior.lbafee > 0 {
             return Err(Status::INVALID_FIELD);
         }
@@ -230,7 +239,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// As the host has said.
-    pub(super) async fn get_behavior(
+    async fn get_behavior(
         &self,
         number: u16,
         request: &Request,
@@ -257,7 +266,7 @@ pub(super) fn attributes(feature: u8) -> u32 {
 }
 
 /// Those that have to do with reservations, which are not kept here.
-pub(super) fn is_of_reservations(feature: u8) -> bool {
+fn is_of_reservations(feature: u8) -> bool {
     [fid::HOST_IDENTIFIER, fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE]
         .contains(&feature)
 }

@@ -7,7 +7,6 @@ use wire::nvme::admin::FormatNvm;
 use wire::nvme::status::Status;
 
 use super::Controller;
-use super::data::of_media;
 use super::namespace::{Door, Layout, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
@@ -64,7 +63,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         place.door.set(Door::Formatting);
         let formatting = Formatting(place);
         self.deallocate(namespace.start, namespace.blocks).await?;
-        self.flush().await.map_err(of_media)?;
+        self.flush().await?;
         let Layout { shift, metadata } = layout;
         let formatted = Namespace { shift, metadata, ..namespace };
         if namespace != formatted {

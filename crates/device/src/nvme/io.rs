@@ -12,6 +12,7 @@ use wire::nvme::status::Status;
 use super::data::{of_dma, of_media};
 use super::namespace::{Door, Namespace};
 use super::reservations::Touch;
+use super::slot::Slot;
 use super::{Controller, PIECE_BYTES};
 use crate::lent::Lent;
 
@@ -40,7 +41,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.read(number, ns, access, &request.data).await
             }
             Command::Write(access) => self.write(number, ns, access, &request.data).await,
-            Command::Flush => self.flush().await.map_err(of_media),
+            Command::Flush => self.flush().await,
             Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
             Command::Read(access) => {
                 Box::pin(self.read_guarded(number, ns, access, &request.data)).await
@@ -73,7 +74,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         match self.namespaces.sanitizing.door().refusal() {
             None => {
                 self.pass_all()?;
-                self.flush().await.map_err(of_media)
+                self.flush().await
             }
             Some(Status::SANITIZE_IN_PROGRESS) => Ok(()),
             Some(status) => Err(status),
@@ -111,7 +112,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if access.fua {
             // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
         let whole = slot.discarded.borrow().is_empty();
@@ -150,24 +151,49 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.locate_listed(number, lists, bytes, Flow::FromHost).await?;
         }
         self.claim(number, extent).await;
-        self.soil()?;
         let slot = &self.slots[usize::from(number)];
-        let mut buffer = Lent::from(&slot.data);
-        let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
-        buffer.resize(room, 0);
-        for (offset, at) in self.pieces(extent) {
-            let piece_bytes = at.blocks * self.block_bytes;
-            let from = self.part(slot, (offset, piece_bytes), bytes);
-            let into = &mut buffer[..piece_bytes as usize];
-            self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
-            self.rt.mark(self.stages.transfer);
-            self.carried(number, extent, at, into);
-            self.media.write(at, into).await.map_err(|error| self.failed(error))?;
-            self.namespaces.marks.clear(at);
+        let mut buffer = Lent::with_room(&slot.data, bytes.min(PIECE_BYTES));
+        for piece in self.pieces(extent) {
+            let data = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
+            self.carried(number, extent, piece.1, data);
+            self.store(piece.1, data).await?;
         }
         self.make_durable(access.fua).await?;
         self.count(&self.counters.writes, &self.counters.blocks_written, extent);
         Ok(())
+    }
+
+    /// Brings in a piece of a command's data, of `all` bytes that it has.
+    async fn bring_piece<'a>(
+        &self,
+        slot: &Slot,
+        (offset, at): (u32, Extent),
+        all: u32,
+        buffer: &'a mut [u8],
+    ) -> Result<&'a mut [u8], Status> {
+        let bytes = at.blocks * self.block_bytes;
+        let (from, into) = (self.part(slot, (offset, bytes), all), &mut buffer[..bytes as usize]);
+        self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
+        self.rt.mark(self.stages.transfer);
+        Ok(into)
+    }
+
+    /// Writes blocks of the medium.
+    pub(super) async fn store(&self, at: Extent, data: &[u8]) -> Result<(), Status> {
+        self.soil()?;
+        self.media.write(at, data).await.map_err(|error| self.failed(error))?;
+        self.namespaces.marks.clear(at);
+        Ok(())
+    }
+
+    /// Takes in blocks of the medium as they are now. What it does not lend reads as zeros.
+    pub(super) fn load(&self, at: Extent, data: &mut Vec<u8>) -> Result<(), Status> {
+        data.clear();
+        data.resize((at.blocks * self.block_bytes) as usize, 0);
+        let lent = self.media.runs(at, &mut |offset, run| {
+            data[offset as usize..][..run.len()].copy_from_slice(run);
+        });
+        lent.map_err(|error| self.failed(error))
     }
 
     /// Waits until the medium has sensed these blocks, for commands that send none of them.
@@ -183,7 +209,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Behind a write: the medium itself holds it before it completes, if the host wants it so.
     pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
         if fua || !self.features.borrow().write_cache {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         Ok(())
     }
@@ -203,20 +229,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let (bytes, extent) = self.judge(ns, access)?;
         self.locate(number, data, bytes, Flow::FromHost).await?;
         if access.fua {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
-        let mut buffer = Lent::from(&slot.data);
-        let room = buffer.len().max(bytes.min(PIECE_BYTES) as usize);
-        buffer.resize(room, 0);
-        for (offset, at) in self.pieces(extent) {
-            let piece_bytes = at.blocks * self.block_bytes;
-            let from = self.part(slot, (offset, piece_bytes), bytes);
-            let given = &mut buffer[..piece_bytes as usize];
-            self.port.read(&from, given, self.carry()).await.map_err(of_dma)?;
-            self.rt.mark(self.stages.transfer);
-            self.sensed(at).await?;
-            if !self.holds(at, given)? {
+        let mut buffer = Lent::with_room(&slot.data, bytes.min(PIECE_BYTES));
+        for piece in self.pieces(extent) {
+            let given = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
+            self.sensed(piece.1).await?;
+            if !self.holds(piece.1, given)? {
                 return Err(Status::COMPARE_FAILURE.with_dnr());
             }
         }
@@ -233,7 +253,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         let extent = ns.extent(access.lba.0, access.blocks)?;
         if access.fua {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         for (_, at) in self.pieces(extent) {
             self.sensed(at).await?;

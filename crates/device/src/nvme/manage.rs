@@ -1,21 +1,18 @@
 //! Namespace Management and Attachment (NVMe base 2.0, 5.23 and 5.22).
 
-use bus::{Carry, DevicePort};
+use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
 use wire::nvme::admin::Request;
 use wire::nvme::identify::{IdentifyNamespace, csi};
-use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
 use super::Controller;
-use super::data::of_dma;
 use super::namespace::{Door, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
 use super::slot::Cut;
-use crate::lent::Lent;
 
 /// Bytes of what either command brings along.
 const DATA_BYTES: u32 = 4096;
@@ -78,7 +75,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         // From here on its place is taken, and nobody sees it.
         place.namespace.set(Some(namespace));
         self.deallocate(namespace.start, namespace.blocks).await?;
-        self.flush().await.map_err(|error| self.failed(error))?;
+        self.flush().await?;
         hidden.becomes(Some(namespace));
         self.keep_or(|| place.namespace.set(None))?;
         Ok(nsid.0)
@@ -156,10 +153,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         number: u16,
         request: &Request,
     ) -> Result<Box<[u8; DATA_BYTES as usize]>, Status> {
-        self.locate(number, &request.data, DATA_BYTES, Flow::FromHost).await?;
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
         let mut data = Box::new([0; DATA_BYTES as usize]);
-        self.port.read(&from, &mut data[..], Carry::All).await.map_err(of_dma)?;
+        self.receive(number, &request.data, &mut data[..]).await?;
         Ok(data)
     }
 

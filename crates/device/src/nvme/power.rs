@@ -8,24 +8,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bus::{Carry, DevicePort};
+use bus::DevicePort;
 use media::Media;
 use runtime::{Either, Signal, Span, Time, race};
 use wire::QueueId;
-use wire::nvme::admin::{Request, Select, SetFeatures};
+use wire::nvme::admin::{Request, Select};
 use wire::nvme::features::{ApstTable, AutonomousPower, PowerManagement};
 use wire::nvme::identify;
-use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::data::of_dma;
 use super::features::CHANGEABLE;
 use super::{Controller, slot::Slot};
-use crate::lent::Lent;
-
-/// Bytes of a table of transitions.
-const TABLE_BYTES: u32 = size_of::<ApstTable>() as u32;
 
 /// States that there can be (NVMe base 2.0, 5.17.2.1).
 pub const POWER_STATES_MAX: usize = 32;
@@ -194,25 +188,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         &self,
         number: u16,
         request: &Request,
-        set: SetFeatures,
+        cdw11: u32,
     ) -> Result<u32, Status> {
-        if set.save {
-            return Err(Status::FEATURE_NOT_SAVEABLE);
-        }
         if !self.may_idle() {
             return Err(Status::INVALID_FIELD);
         }
-        self.locate(number, &request.data, TABLE_BYTES, Flow::FromHost).await?;
         let mut table = ApstTable::stays();
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
-        self.port.read(&from, table.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        self.receive(number, &request.data, table.as_mut_bytes()).await?;
         let states = self.power_states();
         let there = |to: u8| states.get(usize::from(to)).is_some_and(|state| state.idle);
         let sense = |from| table.from(from).is_none_or(|(to, _)| there(to));
         if !(0..states.len() as u8).all(sense) {
             return Err(Status::INVALID_FIELD);
         }
-        let follows = AutonomousPower::from_bits(set.cdw11).apste();
+        let follows = AutonomousPower::from_bits(cdw11).apste();
         self.power.table.replace(table);
         self.power.follows.set(follows);
         self.power.gate.set(true);

@@ -21,6 +21,7 @@ use super::Controller;
 use super::data::{of_dma, part_of};
 use super::interleaved::{Interleaved, take_apart};
 use super::namespace::Namespace;
+use super::slot::Slot;
 use crate::lent::Lent;
 
 /// Metadata of a block that was never written, or was taken back: nothing of it is compared.
@@ -127,20 +128,31 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(guarded)
     }
 
-    /// As [`judge`](Self::judge), of what moves: with the metadata, where they follow the data (MDTS counts
-    /// them: NVMe base 2.0, 5.17.2.1).
-    fn judge_moved(
+    /// The command's blocks, and where its data and, if those lie apart, its metadata are in host memory. What
+    /// moves is judged with the metadata that follow the data (MDTS counts them: NVMe base 2.0, 5.17.2.1).
+    async fn locate_guarded(
         &self,
-        ns: Namespace,
-        access: &Access,
-        guarded: &Guarded,
-    ) -> Result<(u32, Extent), Status> {
+        number: u16,
+        (ns, access, guarded): (Namespace, &Access, &Guarded),
+        data: &DataPointer,
+        flow: Flow,
+    ) -> Result<(Extent, Option<Segment>), Status> {
         let (bytes, extent) = self.judge(ns, access)?;
         let (_, bytes) = guarded.in_host(0, bytes);
         if bytes > self.options.transfer_bytes_max {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        Ok((bytes, extent))
+        let apart = guarded.apart().then(|| Self::metadata_at(access)).transpose()?;
+        self.locate(number, data, bytes, flow).await?;
+        Ok((extent, apart))
+    }
+
+    /// A slot's buffers for data and for the metadata of all of a command's blocks.
+    fn buffers<'a>(slot: &'a Slot, access: &Access) -> (Lent<'a, u8>, Lent<'a, u8>) {
+        let mut tuples = Lent::from(&slot.tuples);
+        tuples.clear();
+        tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
+        (Lent::from(&slot.data), tuples)
     }
 
     /// Takes a piece of what the host brings into the buffer, and its metadata, where they follow the data,
@@ -224,12 +236,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &mut Vec<u8>,
         tuples: &mut [u8],
     ) -> Result<(), Status> {
-        data.clear();
-        data.resize((at.blocks * self.block_bytes) as usize, 0);
-        let lent = self.media.runs(at, &mut |offset, run| {
-            data[offset as usize..][..run.len()].copy_from_slice(run);
-        });
-        lent.map_err(|error| self.failed(error))?;
+        self.load(at, data)?;
         let beside = self.beside()?;
         for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact_mut(pi::BYTES)) {
             let held = beside.metadata_of(at.block + (lba << ns.shift));
@@ -266,15 +273,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &[u8],
         tuples: &[u8],
     ) -> Result<(), Status> {
-        self.soil()?;
-        self.media.write(at, data).await.map_err(|error| self.failed(error))?;
+        self.store(at, data).await?;
         let beside = self.beside()?;
         for (lba, tuple) in (0_u64..).zip(tuples.chunks_exact(pi::BYTES)) {
             let tuple = tuple.try_into().expect("eight bytes");
             let kept = beside.set_metadata(at.block + (lba << ns.shift), tuple);
             kept.map_err(|error| self.failed(error))?;
         }
-        self.namespaces.marks.clear(at);
         Ok(())
     }
 
@@ -287,16 +292,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let guarded = self.of_access(ns, access)?;
-        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
-        let to_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
-        self.locate(number, data, bytes, Flow::ToHost).await?;
+        let moved = (ns, access, &guarded);
+        let (extent, to_host) = self.locate_guarded(number, moved, data, Flow::ToHost).await?;
         if access.fua {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
-        tuples.clear();
-        tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
+        let (mut buffer, mut tuples) = Self::buffers(slot, access);
         for (offset, at) in self.pieces(extent) {
             self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
@@ -326,14 +328,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let guarded = self.of_access(ns, access)?;
-        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
-        let from_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
-        self.locate(number, data, bytes, Flow::FromHost).await?;
+        let moved = (ns, access, &guarded);
+        let (extent, from_host) = self.locate_guarded(number, moved, data, Flow::FromHost).await?;
         self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
-        tuples.clear();
-        tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
+        let (mut buffer, mut tuples) = Self::buffers(slot, access);
         if let Some(at) = from_host {
             self.port.read(&[at], &mut tuples, Carry::All).await.map_err(of_dma)?;
             self.carried_beside(number, &mut tuples);
@@ -364,18 +363,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         let guarded = self.compared(ns, access)?;
-        let (bytes, extent) = self.judge_moved(ns, access, &guarded)?;
-        let from_host = if guarded.apart() { Some(Self::metadata_at(access)?) } else { None };
-        self.locate(number, data, bytes, Flow::FromHost).await?;
+        let moved = (ns, access, &guarded);
+        let (extent, from_host) = self.locate_guarded(number, moved, data, Flow::FromHost).await?;
         if access.fua {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
-        let (mut given, mut theirs) = (Vec::new(), Vec::new());
-        given.resize(access.blocks as usize * pi::BYTES, 0);
-        tuples.clear();
-        tuples.resize(given.len(), UNWRITTEN);
+        let (mut buffer, mut tuples) = Self::buffers(slot, access);
+        let (mut given, mut theirs) = (vec![0; tuples.len()], Vec::new());
         if let Some(at) = from_host {
             self.port.read(&[at], &mut given, Carry::All).await.map_err(of_dma)?;
         }
@@ -406,7 +401,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
         let guarded = self.compared(ns, access)?;
         if access.fua {
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));

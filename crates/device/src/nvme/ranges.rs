@@ -1,16 +1,14 @@
 //! Commands about ranges of blocks, which move no data over the link but lists of ranges: write zeroes,
 //! dataset management, copy (NVM command set 1.0, 3.2.8, 3.2.3, 3.2.2).
 
-use bus::{Carry, DevicePort};
+use bus::DevicePort;
 use media::{Extent, Media};
 use wire::nvme::entry::DataPointer;
 use wire::nvme::io::{CopyTo, DatasetManagement, WriteZeroes};
 use wire::nvme::ranges::{CopyRange, DsmRange};
-use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::data::of_dma;
 use super::namespace::Namespace;
 use super::protect::Guarded;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
@@ -37,15 +35,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         } else if ns.metadata.is_some() {
             Box::pin(self.zeroes_guarded(number, ns, &access)).await?;
         } else {
-            self.soil()?;
             let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
             buffer.clear();
             buffer.resize(PIECE_BYTES as usize, 0);
             for (_, at) in self.pieces(extent) {
                 let bytes = (at.blocks * self.block_bytes) as usize;
-                let written = self.media.write(at, &buffer[..bytes]).await;
-                written.map_err(|error| self.failed(error))?;
-                self.namespaces.marks.clear(at);
+                self.store(at, &buffer[..bytes]).await?;
                 // A long one lets the others work: a medium may take no time at all.
                 self.rt.yield_now().await;
             }
@@ -163,22 +158,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn copy_range(&self, number: u16, from: Extent, to: u64) -> Result<(), Status> {
-        self.soil()?;
         let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
         for (_, at) in self.pieces(from) {
-            let bytes = (at.blocks * self.block_bytes) as usize;
-            buffer.clear();
-            buffer.resize(bytes, 0);
             self.sensed(at).await?;
-            // What is not lent reads as zeros.
-            let lent = self.media.runs(at, &mut |offset, run| {
-                buffer[offset as usize..][..run.len()].copy_from_slice(run);
-            });
-            lent.map_err(|error| self.failed(error))?;
+            self.load(at, &mut buffer)?;
             let into = Extent { block: to + (at.block - from.block), ..at };
             self.claim(number, into).await;
-            self.media.write(into, &buffer).await.map_err(|error| self.failed(error))?;
-            self.namespaces.marks.clear(into);
+            self.store(into, &buffer).await?;
             self.rt.yield_now().await;
         }
         Ok(())
@@ -209,13 +195,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         mut take: impl FnMut(&R),
     ) -> Result<(), Status> {
         let bytes = u32::from(ranges) * size_of::<R>() as u32;
-        self.locate(number, data, bytes, Flow::FromHost).await?;
-        let slot = &self.slots[usize::from(number)];
-        let (from, mut buffer) = (Lent::from(&slot.segments), Lent::from(&slot.data));
-        let room = buffer.len().max(bytes as usize);
-        buffer.resize(room, 0);
+        let mut buffer = Lent::with_room(&self.slots[usize::from(number)].data, bytes);
         let list = &mut buffer[..bytes as usize];
-        self.port.read(&from, list, Carry::All).await.map_err(of_dma)?;
+        self.receive(number, data, list).await?;
         self.rt.mark(self.stages.transfer);
         for range in list.chunks_exact(size_of::<R>()) {
             take(&R::read_from_bytes(range).expect("a chunk of its length"));

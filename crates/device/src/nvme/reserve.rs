@@ -1,7 +1,7 @@
 //! The commands about reservations (NVMe base 2.0, 7.2 to 7.5), the features and the log page that go with
 //! them, and what other commands find where there is a reservation.
 
-use bus::{Carry, DevicePort};
+use bus::DevicePort;
 use media::Media;
 use wire::Nsid;
 use wire::nvme::admin::{Request, Select, SetFeatures};
@@ -12,17 +12,14 @@ use wire::nvme::reservation::{
     Persistence, RegisterKeys, RegisteredController, RegisteredControllerExtended, Report,
     ReservationStatus, StatusExtended,
 };
-use wire::nvme::sgl::Flow;
 use wire::nvme::status::Status;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::data::of_dma;
 use super::namespace::{Door, Place};
 use super::reservations::{Host, Reservations, Told, Touch};
 use super::slot::Cut;
 use super::{Controller, features};
-use crate::lent::Lent;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// Whether a door that is not open lets this host through, for this.
@@ -95,9 +92,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &wire::nvme::io::Request,
     ) -> Result<K, Status> {
         let mut keys = K::new_zeroed();
-        self.locate(number, &request.data, size_of::<K>() as u32, Flow::FromHost).await?;
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
-        self.port.read(&from, keys.as_mut_bytes(), Carry::All).await.map_err(of_dma)?;
+        self.receive(number, &request.data, keys.as_mut_bytes()).await?;
         Ok(keys)
     }
 
@@ -194,9 +189,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &Request,
         set: SetFeatures,
     ) -> Result<u32, Status> {
-        if set.save {
-            return Err(Status::FEATURE_NOT_SAVEABLE);
-        }
         if set.fid == fid::HOST_IDENTIFIER {
             return self.set_host(number, request, set.cdw11 & 1 != 0).await;
         }
@@ -264,9 +256,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &Request,
     ) -> Result<[u8; N], Status> {
         let mut id = [0; N];
-        self.locate(number, &request.data, N as u32, Flow::FromHost).await?;
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
-        self.port.read(&from, &mut id, Carry::All).await.map_err(of_dma)?;
+        self.receive(number, &request.data, &mut id).await?;
         Ok(id)
     }
 

@@ -280,7 +280,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.media.write(at, bytes).await
             })
             .await?;
-            self.flush().await.map_err(|error| self.failed(error))?;
+            self.flush().await?;
             let record = self.sanitizing().record.get();
             self.stand(Record { passes: pass + 1, ..record })?;
         }
@@ -291,7 +291,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.over_all(DEALLOCATE_BYTES, step, async |at| self.media.deallocate(at).await)
                 .await?;
         }
-        self.flush().await.map_err(|error| self.failed(error))
+        self.flush().await
     }
 
     async fn erase_at_once(&self, whole: &dyn Erase) -> Result<(), Status> {

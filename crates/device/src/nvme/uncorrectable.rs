@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 
 use bus::DevicePort;
-use media::{Extent, Media, MediaError};
+use media::{Extent, Media};
 use wire::nvme::io::Access;
 use wire::nvme::status::Status;
 
@@ -216,12 +216,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Returns when all that was written before survives a power cut.
-    pub(super) async fn flush(&self) -> Result<(), MediaError> {
+    pub(super) async fn flush(&self) -> Result<(), Status> {
         let written = self.namespaces.marks.written();
-        self.media.flush().await?;
+        self.media.flush().await.map_err(|error| self.failed(error))?;
         if let Some(written) = written {
             self.namespaces.marks.settle(written);
-            self.namespaces.keep(&*self.media)?;
+            self.namespaces.keep(&*self.media).map_err(|error| self.failed(error))?;
         }
         Ok(())
     }
