@@ -1,6 +1,6 @@
 //! Faults on purpose: which commands they strike, when, and what they do to them.
 //!
-//! A front end asks its [`Faults`] about every command that it begins. They are shared: they
+//! A front end asks its [`Faults`] about every command that it begins, if there are any. They are shared,
 //! count, draw from one stream of dice for each fault, and log what they do:
 //! `fault KIND N ID`, with the fault's number from 0 in the plan's order, and the command's queue and
 //! identifier as `queue << 16 | identifier`; all ones where no command was struck.

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::future::Future;
 
 use runtime::Span;
+pub use wire::pages::Shape;
 
 /// Set in [`Unit::logical`] of what the translation layer writes for itself. Its bytes are always kept
 /// whole, also where a medium keeps only stamps of data.
@@ -17,28 +18,6 @@ pub const META: u32 = 1 << 31;
 /// Set in [`Unit::logical`] where data have been lost: to be read as an error, never as what was there
 /// before.
 pub const LOST: u32 = 1 << 30;
-
-/// How many there are of everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Dies. Neighbours in number share as little as can be: numbers go round the channels first.
-    pub dies: u32,
-    /// Planes of a die, at most 32.
-    pub planes: u32,
-    /// Blocks of a plane, good and bad.
-    pub blocks: u32,
-    /// Pages of a block, a multiple of `group`.
-    pub pages: u32,
-    /// Pages of a block that one operation programs.
-    pub group: u32,
-    /// Mapping units of a page, at most 32.
-    pub units: u32,
-    /// Bytes of a unit, a power of two.
-    pub unit_bytes: u32,
-    /// So many rows of a block behind a row may take it with them when they are torn, as where the pages of
-    /// a word line are programmed one by one. 0: a row is safe once it has been programmed.
-    pub reach: u32,
-}
 
 /// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -343,24 +322,5 @@ impl Steps {
     pub fn after(self, at: u32, steps: u32) -> u32 {
         let sum = u64::from(at) + u64::from(self.step) * u64::from(steps);
         (sum % u64::from(self.of)) as u32
-    }
-}
-
-impl Shape {
-    /// Units of a row over so many planes.
-    pub fn row_units(&self, planes: u32) -> u32 {
-        planes.count_ones() * self.group * self.units
-    }
-
-    /// Rows of a block.
-    pub fn rows(&self) -> u32 {
-        self.pages / self.group
-    }
-
-    /// Every unit there is, good and bad.
-    pub fn all_units(&self) -> u64 {
-        u64::from(self.dies * self.planes)
-            * u64::from(self.blocks)
-            * u64::from(self.pages * self.units)
     }
 }

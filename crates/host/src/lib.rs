@@ -150,8 +150,8 @@ pub trait BlockDevice {
     }
 }
 
-/// Hands calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`. What
-/// `self` itself is named has methods of its own with these names.
+/// Hands the named calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`.
+/// What names `self` itself has methods of its own with these names.
 macro_rules! carried_out {
     ($self:ident => $to:expr, $($call:ident),+) => {
         $($crate::carried_out!(@$call $self, $to);)+

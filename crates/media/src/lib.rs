@@ -88,7 +88,7 @@ impl core::error::Error for MediaError {}
 /// A medium, as a device uses it. Reads and writes take time; between their awaits none passes.
 ///
 /// A plain medium has blocks that are read, written and flushed. What else some can do has a default that
-/// says that this one can't; what only some front ends ask for is a capability of its own: [`Labels`],
+/// says that this one can't; what only few front ends ask for is a capability of its own: [`Labels`],
 /// [`BlockMetadata`], [`Purge`].
 pub trait Media: 'static {
     /// Its length in blocks.
@@ -212,8 +212,9 @@ pub trait Erase {
     fn erase_time(&self) -> Option<Span>;
 
     /// Erases everything, also what no block shows any more: then every block is as if it had been taken
-    /// back, beyond a power cut. Nobody uses the medium meanwhile. After a power cut in the midst of it blocks hold
-    /// anything, and it is to be called again. `progress` is told how many steps of how many are done.
+    /// back, beyond a power cut. Nobody uses the medium meanwhile. After a power cut in the midst of it
+    /// blocks hold anything, and it is to be called again. `progress` is told how many steps of how many are
+    /// done.
     fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a>;
 }
 

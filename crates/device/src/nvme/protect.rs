@@ -128,8 +128,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(guarded)
     }
 
-    /// The command's blocks, and where its data and, if those lie apart, its metadata are in host memory. What
-    /// moves is judged with the metadata that follow the data (MDTS counts them: NVMe base 2.0, 5.17.2.1).
+    /// Finds where the command's data lie in host memory. Gives its blocks, and where its metadata are, if
+    /// those lie apart. Metadata that follow the data are judged with them (MDTS counts them: NVMe base 2.0,
+    /// 5.17.2.1).
     async fn locate_guarded(
         &self,
         number: u16,

@@ -120,23 +120,13 @@ struct Given {
     turn: u64,
 }
 
-/// How chips see themselves, as endpoints tell it.
-fn shape_of(chips: &Chips) -> Shape {
-    of_flash(&chips.shape())
-}
-
-fn of_flash(shape: &ftl::Shape) -> Shape {
-    let ftl::Shape { dies, planes, blocks, pages, group, units, unit_bytes, reach } = *shape;
-    Shape { dies, planes, blocks, pages, group, units, unit_bytes, reach }
-}
-
 /// Whether endpoints can have chips of this layout.
 ///
 /// # Errors
 /// What of it they can't, and what they could.
-pub fn check(shape: &ftl::Shape, endpoints: u32) -> Result<(), String> {
+pub fn check(shape: &Shape, endpoints: u32) -> Result<(), String> {
     let dies = shape.dies;
-    if !of_flash(shape).is_sense() {
+    if !shape.is_sense() {
         return Err(format!("found {shape:?}, expected chips that commands for pages can name"));
     }
     if endpoints > dies.min(ENDPOINTS_MAX) {
@@ -155,8 +145,8 @@ impl<P: DevicePort> Endpoints<P> {
     /// If [`check`] would refuse the chips, or the options make no sense.
     pub fn start(port: P, chips: Rc<Chips>, options: Options) -> Rc<Endpoints<P>> {
         assert!(options.endpoints > 0 && options.slots > 0 && options.rows > 0);
-        let (rt, shape) = (port.rt().clone(), shape_of(&chips));
-        check(&chips.shape(), options.endpoints).expect("checked before the world is built");
+        let (rt, shape) = (port.rt().clone(), chips.shape());
+        check(&shape, options.endpoints).expect("checked before the world is built");
         let row_units = shape.row_units(shape.all_planes());
         chips.slots(options.endpoints * options.rows * row_units);
         let ends = (0..options.endpoints).map(|number| End::new(number, &options)).collect();

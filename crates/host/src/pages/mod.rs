@@ -78,7 +78,7 @@ pub struct Options {
 ///
 /// # Errors
 /// The memory that would do, in bytes: for the longest read, and for what one program may copy.
-pub fn places(shape: &ftl::Shape, options: &Options) -> Result<(u16, u16), u64> {
+pub fn places(shape: &Shape, options: &Options) -> Result<(u16, u16), u64> {
     let all = u32::MAX >> (32 - shape.planes);
     let row = shape.planes * shape.group;
     let bare = shape.dies * row + shape.dies * shape.units + u32::from(options.depth);
@@ -94,7 +94,7 @@ pub fn places(shape: &ftl::Shape, options: &Options) -> Result<(u16, u16), u64> 
 }
 
 /// Host memory for the write buffer: what the host writes, and what the flash software does.
-fn buffer_bytes(shape: &ftl::Shape, software: &ftl::Options) -> usize {
+fn buffer_bytes(shape: &Shape, software: &ftl::Options) -> usize {
     let own = shape.group * shape.units + OWN_SLOTS;
     (software.slots + own) as usize * shape.unit_bytes as usize
 }
@@ -106,7 +106,7 @@ const OWN_SLOTS: u32 = 16;
 ///
 /// # Errors
 /// As for [`places`].
-pub fn arena_bytes(shape: &ftl::Shape, endpoints: u32, options: &Options) -> Result<u64, u64> {
+pub fn arena_bytes(shape: &Shape, endpoints: u32, options: &Options) -> Result<u64, u64> {
     let (bare, full) = places(shape, options)?;
     let page_bytes = u64::from(shape.units * shape.unit_bytes);
     let rings = u64::from(endpoints) * (2 << 12).max(u64::from(options.depth) * 2 * 80);
@@ -214,7 +214,7 @@ impl<P: HostPort> Driver<P> {
 }
 
 /// What the endpoints say of themselves, and how many they are.
-async fn identify<P: HostPort>(port: &P) -> Result<(ftl::Shape, u32), InitError> {
+async fn identify<P: HostPort>(port: &P) -> Result<(Shape, u32), InitError> {
     let id = port.read32(ID).await;
     if port.is_gone() || id == u32::MAX {
         return Err(InitError::Gone { register: "ID" });
@@ -253,8 +253,7 @@ async fn identify<P: HostPort>(port: &P) -> Result<(ftl::Shape, u32), InitError>
     if !shape.is_sense() || count > shape.dies {
         return refuse("DIES", shape.dies, "flash of a shape that makes sense");
     }
-    let Shape { dies, planes, blocks, pages, group, units, unit_bytes, reach } = shape;
-    Ok((ftl::Shape { dies, planes, blocks, pages, group, units, unit_bytes, reach }, count))
+    Ok((shape, count))
 }
 
 /// Enables the endpoints, starts the tasks, and mounts. Should the flash be gone meanwhile, that is told.

@@ -103,10 +103,11 @@ pub struct State {
     __: u32,
 }
 
-/// The flash behind all endpoints, which do not differ.
+/// Flash, as its software sees it: how many there are of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Dies, over all endpoints.
+    /// Dies, over all endpoints. Neighbours in number share as little as can be: numbers go round the
+    /// channels first.
     pub dies: u32,
     /// Planes of a die, at most 32.
     pub planes: u32,
@@ -116,11 +117,12 @@ pub struct Shape {
     pub pages: u32,
     /// Pages of a block that one operation programs.
     pub group: u32,
-    /// Units of a page, at most 32.
+    /// Mapping units of a page, at most 32.
     pub units: u32,
     /// Bytes of a unit, a power of two.
     pub unit_bytes: u32,
-    /// Rows of a block behind a row that may take it with them when they are torn.
+    /// So many rows of a block behind a row may take it with them when they are torn, as where the pages of
+    /// a word line are programmed one by one. 0: a row is safe once it has been programmed.
     pub reach: u32,
 }
 
@@ -140,6 +142,18 @@ impl Shape {
             && (512..=1 << 16).contains(&unit_bytes)
             // The list of what a program writes fits into a page's buffer.
             && planes * group * 16 <= unit_bytes
+    }
+
+    /// Rows of a block.
+    pub fn rows(&self) -> u32 {
+        self.pages / self.group
+    }
+
+    /// Every unit there is, good and bad.
+    pub fn all_units(&self) -> u64 {
+        u64::from(self.dies * self.planes)
+            * u64::from(self.blocks)
+            * u64::from(self.pages * self.units)
     }
 
     /// Units of a row over these planes.
