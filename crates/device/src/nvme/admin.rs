@@ -66,6 +66,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         match done {
             Ok(result) => Outcome::Done(Status::SUCCESS, result),
+            // What goes by may be tried again: DNR is clear (NVMe base 2.0, 3.3.3.2.1).
+            Err(status @ (Status::FORMAT_IN_PROGRESS | Status::SANITIZE_IN_PROGRESS)) => {
+                Outcome::Done(status, 0)
+            }
             Err(status) => Outcome::Done(status.with_dnr(), 0),
         }
     }

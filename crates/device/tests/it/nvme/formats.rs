@@ -84,7 +84,7 @@ fn meanwhile_nothing_else_is_done() {
         let another = admin::format_nvm(w.raw.cid(), NS, FormatNvm::default());
         w.raw.submit_admin(&another);
         let cqe = w.raw.next_admin(PATIENCE).await.expect("the second format's completion");
-        assert_eq!((cqe.id(), cqe.status().kind()), (another.id(), Status::FORMAT_IN_PROGRESS));
+        assert_eq!((cqe.id(), cqe.status()), (another.id(), Status::FORMAT_IN_PROGRESS));
         w.medium.open();
         let cqe = w.raw.next_admin(PATIENCE).await.expect("the first format's completion");
         assert_eq!((cqe.id(), cqe.status()), (format.id(), Status::SUCCESS));
