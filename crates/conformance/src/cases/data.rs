@@ -9,6 +9,7 @@ use wire::nvme::status::Status;
 use crate::bench::{Bench, Pair, noise};
 use crate::case::{Section, cases};
 use crate::verdict::{Verdict, hold, needs};
+use wire::nvme::identify::oncs;
 
 pub(super) const SECTIONS: &[Section] = &[Section {
     of: "NVMe base 2.0",
@@ -232,8 +233,18 @@ async fn a_transfer_above_mdts(b: &mut Bench) -> Verdict {
     let bytes = u64::from(blocks + 1) * b.block();
     needs!(bytes <= 8 << 20, "a limit of at most 8 MiB");
     let at = b.place(bytes, b.page_bytes)?;
-    let sqe = io::read(b.cid(), b.nsid, Lba(0), blocks + 1, false, b.data(at, bytes)?);
-    b.ends(&mut pair, &sqe, &[Status::INVALID_FIELD]).await
+    let data = b.data(at, bytes)?;
+    let mut commands = vec![io::read(b.cid(), b.nsid, Lba(0), blocks + 1, false, data)];
+    if b.id.oncs.get() & oncs::COMPARE != 0 {
+        commands.push(io::compare(b.cid(), b.nsid, Lba(0), blocks + 1, data));
+    }
+    if b.ns.nsze.get() >= u64::from(io::BLOCKS_MAX) {
+        commands.push(io::read(b.cid(), b.nsid, Lba(0), io::BLOCKS_MAX, false, data));
+    }
+    for sqe in commands {
+        b.ends(&mut pair, &sqe, &[Status::INVALID_FIELD]).await?;
+    }
+    Ok(())
 }
 
 async fn prp2_that_is_not_needed(b: &mut Bench) -> Verdict {

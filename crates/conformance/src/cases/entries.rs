@@ -2,11 +2,14 @@
 
 use wire::nvme::admin;
 use wire::nvme::entry::{Sqe, SqeFlags};
-use wire::nvme::identify::{cns, oacs, oncs};
+use wire::nvme::features::fid;
+use wire::nvme::identify::{cns, lpa, oacs, oncs};
 use wire::nvme::io;
+use wire::nvme::log::{CommandEffects, effect, lid};
 use wire::nvme::opcode;
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
+use zerocopy::FromBytes;
 
 use crate::bench::Bench;
 use crate::case::{Section, cases};
@@ -23,6 +26,8 @@ pub(super) const SECTIONS: &[Section] = &[Section {
             "an admin command that OACS does not have: Invalid Command Opcode";
         None io_commands_that_oncs_denies
             "an I/O command that ONCS does not have: Invalid Command Opcode";
+        Erases opcodes_that_the_log_does_not_list
+            "what the log of effects lists is known, all else an Invalid Command Opcode";
         None fused_where_there_is_none "FUSE set where FUSES has nothing: Invalid Field";
         None sgl_where_there_is_none "PSDT set where SGLS has nothing: Invalid Field";
         None reserved_psdt "PSDT 11b: Invalid Field";
@@ -30,8 +35,9 @@ pub(super) const SECTIONS: &[Section] = &[Section {
             "reserved dwords of a command of any value: the command is carried out, or refused";
         None namespace_zero "an I/O command of namespace 0: Invalid Namespace or Format";
         None namespace_that_is_not_there "of a namespace above NN: Invalid Namespace or Format";
+        None namespace_that_is_not_active "of an inactive namespace: Invalid Field";
         None namespace_of_all "a Read of all namespaces: Invalid Namespace or Format";
-        None sgls_of_admin_commands "over PCIe, admin commands take no SGL: Invalid Field";
+        None flags_of_admin_commands "over PCIe, admin commands take no SGL and no FUSE: Invalid Field";
     },
 }];
 
@@ -108,6 +114,39 @@ async fn io_commands_that_oncs_denies(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
+async fn opcodes_that_the_log_does_not_list(b: &mut Bench) -> Verdict {
+    needs!(b.id.lpa & lpa::COMMANDS_SUPPORTED != 0, "LPA: the log of commands supported");
+    let nowhere = b.id.nn.get().saturating_add(1);
+    needs!(nowhere < u32::MAX - 1, "a namespace identifier above NN");
+    let mut pair = b.io().await?;
+    let page = b.log(lid::COMMANDS_SUPPORTED, 4096).await?;
+    let effects = CommandEffects::read_from_bytes(&page).expect("its length");
+    for opcode in 0..=u8::MAX {
+        let listed = |table: &[zerocopy::little_endian::U32; 256]| {
+            table[usize::from(opcode)].get() & effect::SUPPORTED != 0
+        };
+        // What is known does nothing, as there is no such namespace.
+        let sqe = |b: &Bench, listed: bool| Sqe {
+            opcode,
+            cid: b.cid().0.into(),
+            nsid: if listed { nowhere } else { b.nsid.0 }.into(),
+            ..Sqe::default()
+        };
+        let is_listed = listed(&effects.io);
+        let status = b.run(&mut pair, &sqe(b, is_listed)).await?.status().kind();
+        let known = status != NO_SUCH[0];
+        hold!(known == is_listed, "I/O command {opcode:#04x}: {status}, listed: {is_listed}");
+        // An event request is held, not answered.
+        if opcode != opcode::admin::ASYNC_EVENT_REQUEST {
+            let is_listed = listed(&effects.admin);
+            let status = b.admin(&sqe(b, is_listed)).await?.status().kind();
+            let known = status != NO_SUCH[0];
+            hold!(known == is_listed, "admin command {opcode:#04x}: {status}, listed: {is_listed}");
+        }
+    }
+    Ok(())
+}
+
 async fn flagged(b: &mut Bench, flags: SqeFlags) -> Verdict {
     let mut pair = b.plain_io().await?;
     let at = b.pages(1 + b.block() / b.page_bytes)?;
@@ -137,10 +176,17 @@ async fn reserved_psdt(b: &mut Bench) -> Verdict {
 async fn reserved_fields_do_no_harm(b: &mut Bench) -> Verdict {
     let mut pair = b.io().await?;
     let noise = u32::MAX.into();
-    let sqe = Sqe { cdw2: noise, cdw3: noise, cdw13: noise, ..io::flush(b.cid(), b.nsid) };
-    let status = b.run(&mut pair, &sqe).await?.status();
-    let well = status.is_ok() || status.kind() == Status::INVALID_FIELD;
-    hold!(well, "a Flush with reserved bits ends with {status}");
+    let at = b.pages(1 + b.block() / b.page_bytes)?;
+    let read = io::read(b.cid(), b.nsid, Lba(0), 1, false, b.data(at, b.block())?);
+    for sqe in [io::flush(b.cid(), b.nsid), read] {
+        let mut noisy = Sqe { cdw2: noise, cdw3: noise, cdw13: noise, ..sqe };
+        if b.ns.format().is_some_and(|format| format.ms.get() == 0) {
+            noisy = Sqe { mptr: u64::MAX.into(), cdw14: noise, cdw15: noise, ..noisy };
+        }
+        let status = b.run(&mut pair, &noisy).await?.status();
+        let well = status.is_ok() || status.kind() == Status::INVALID_FIELD;
+        hold!(well, "command {:#04x} with reserved bits ends with {status}", sqe.opcode);
+    }
     b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await.map(drop)
 }
 
@@ -150,7 +196,12 @@ async fn read_of(b: &mut Bench, nsid: Nsid) -> Verdict {
     let mut pair = b.io().await?;
     let at = b.pages(1 + b.block() / b.page_bytes)?;
     let sqe = io::read(b.cid(), nsid, Lba(0), 1, false, b.data(at, b.block())?);
-    b.ends(&mut pair, &sqe, NO_NAMESPACE).await
+    b.ends(&mut pair, &sqe, NO_NAMESPACE).await?;
+    match nsid {
+        // Whether that is of all is for VWC to say.
+        Nsid::BROADCAST => Ok(()),
+        nsid => b.ends(&mut pair, &io::flush(b.cid(), nsid), NO_NAMESPACE).await,
+    }
 }
 
 async fn namespace_zero(b: &mut Bench) -> Verdict {
@@ -164,13 +215,26 @@ async fn namespace_that_is_not_there(b: &mut Bench) -> Verdict {
     read_of(b, Nsid(above)).await
 }
 
+async fn namespace_that_is_not_active(b: &mut Bench) -> Verdict {
+    let active = b.active().await?;
+    let inactive = (1..=b.id.nn.get().min(1 << 16)).map(Nsid).find(|nsid| !active.contains(nsid));
+    let Some(inactive) = inactive else { return Stop::lacks("an inactive namespace up to NN") };
+    read_of(b, inactive).await
+}
+
 async fn namespace_of_all(b: &mut Bench) -> Verdict {
     read_of(b, Nsid::BROADCAST).await
 }
 
-async fn sgls_of_admin_commands(b: &mut Bench) -> Verdict {
+async fn flags_of_admin_commands(b: &mut Bench) -> Verdict {
     let at = b.pages(1)?;
     let mut sqe = admin::identify(b.cid(), Nsid::NONE, cns::CONTROLLER, b.data(at, 4096)?);
     sqe.flags = SqeFlags::new().with_psdt(1);
-    b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await
+    b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
+    for fuse in [1, 2] {
+        let mut sqe = admin::get_feature(b.cid(), fid::ARBITRATION);
+        sqe.flags = SqeFlags::new().with_fuse(fuse);
+        b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
+    }
+    Ok(())
 }

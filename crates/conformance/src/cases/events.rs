@@ -45,6 +45,8 @@ pub(super) const SECTIONS: &[Section] = &[
             None one_event_one_request "one event completes one request";
             None event_is_silent_until_its_log_is_read
                 "the next event of its kind waits until the log page was read";
+            None event_before_its_request "what happened while no request was held is told to the next one";
+            None event_is_kept_silent "a log page read with RAE set leaves its event silent";
             None queue_works_after_a_bad_doorbell "a tail of sense after one of none: the queue works";
         },
     },
@@ -253,6 +255,41 @@ async fn event_is_silent_until_its_log_is_read(b: &mut Bench) -> Verdict {
     };
     hold!(cqe.status().is_ok(), "{}", cqe.status());
     Ok(())
+}
+
+async fn event_before_its_request(b: &mut Bench) -> Verdict {
+    let pair = b.io().await?;
+    bad_doorbell(b, pair.sq.entries + 5);
+    b.pause(Span::ms(1)).await;
+    let asked = requests(b, 1);
+    let Some(cqe) = b.peek(&b.admin.cq, Span::s(1)).await else {
+        return Stop::lacks("an event for a doorbell value of no sense");
+    };
+    hold!(cqe.id() == asked[0], "a completion of {:?}", cqe.id());
+    let event = told(b).await?;
+    hold!(event == AsyncEvent::INVALID_DOORBELL_VALUE, "{event:?}");
+    Ok(())
+}
+
+async fn event_is_kept_silent(b: &mut Bench) -> Verdict {
+    needs!(limit(b) >= 2, "two event requests at once");
+    let pair = b.io().await?;
+    requests(b, 1);
+    bad_doorbell(b, pair.sq.entries + 5);
+    told(b).await?;
+    requests(b, 1);
+    let at = b.pages(1)?;
+    let mut sqe = admin::get_log_page(b.cid(), lid::ERROR, 64, b.data(at, 64)?);
+    sqe.cdw10 = (sqe.cdw10.get() | 1 << 15).into();
+    let mut admin = b.admin;
+    b.submit(&mut admin.sq, &sqe);
+    let cqe = b.next(&mut admin.cq).await?;
+    b.admin = admin;
+    hold!(cqe.id() == sqe.id() && cqe.status().is_ok(), "{cqe:?}");
+    bad_doorbell(b, pair.sq.tail);
+    b.pause(Span::ms(1)).await;
+    bad_doorbell(b, pair.sq.entries + 9);
+    b.nothing(&b.admin.cq, "an event after its page was read with RAE").await
 }
 
 async fn queue_works_after_a_bad_doorbell(b: &mut Bench) -> Verdict {

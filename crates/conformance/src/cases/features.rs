@@ -39,11 +39,13 @@ pub(super) const SECTIONS: &[Section] = &[
             None unknown_features_cannot_be_set "a feature that there is not: Invalid Field";
             None features_that_cannot_be_saved
                 "SV of one that cannot be saved: Feature Identifier Not Saveable";
+            None features_of_no_namespace
+                "one of the controller's, set for a namespace: Feature Not Namespace Specific";
             None features_are_reset "a controller reset brings defaults back";
             None power_states_above_the_last "a power state above NPSS: Invalid Field";
             None each_power_state "each power state can be set, and commands are carried out in it";
             None temperature_thresholds_are_two "over and under temperature thresholds are kept apart";
-            None a_sensor_that_is_reserved "a temperature sensor that is reserved: Invalid Field";
+            None a_sensor_that_is_reserved "a temperature sensor, or a threshold of it, that is reserved: Invalid Field";
         },
     },
     Section {
@@ -67,6 +69,7 @@ pub(super) const SECTIONS: &[Section] = &[
             None vectors_in_any_order "vectors may be used in any order, one by several queues";
             None every_completion_is_told_of "with coalescing no completion stays untold of";
             None coalescing_reads_back "threshold and time are kept";
+            None a_vector_that_there_is_not "vector 2,048: Invalid Field, set and got";
             None a_vector_without_coalescing "CD of a vector is kept, of that vector alone";
         },
     },
@@ -118,7 +121,7 @@ async fn mandatory_features_are_there(b: &mut Bench) -> Verdict {
 }
 
 async fn unknown_features(b: &mut Bench) -> Verdict {
-    for fid in [0x00, 0x7c, 0x77] {
+    for fid in [0x00, 0x7c].into_iter().chain(0x30..=0x77) {
         let sqe = admin::get_feature(b.cid(), fid);
         b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
     }
@@ -137,7 +140,14 @@ async fn reserved_selections(b: &mut Bench) -> Verdict {
 
 async fn defaults_come_back(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::FEATURE_SELECT != 0, "ONCS: SEL of Get Features");
-    for fid in [fid::ARBITRATION, fid::POWER_MANAGEMENT, fid::INTERRUPT_COALESCING] {
+    for fid in [
+        fid::ARBITRATION,
+        fid::POWER_MANAGEMENT,
+        fid::TEMPERATURE_THRESHOLD,
+        fid::INTERRUPT_COALESCING,
+        fid::WRITE_ATOMICITY,
+        fid::ASYNC_EVENT_CONFIG,
+    ] {
         let (now, default) = (get(b, fid).await?, selected(b, fid, Select::Default).await?);
         hold!(
             now == default,
@@ -155,22 +165,37 @@ async fn capabilities_of_features(b: &mut Bench) -> Verdict {
 }
 
 async fn features_read_back(b: &mut Bench) -> Verdict {
-    let arbitration = Arbitration::weighted(9, 5, 3).with_burst(Some(4)).into_bits();
-    for (fid, value) in [
-        (fid::ARBITRATION, arbitration),
-        (fid::INTERRUPT_COALESCING, 0x0305),
-        (fid::WRITE_ATOMICITY, 1),
-        (fid::ASYNC_EVENT_CONFIG, 0x0001),
-    ] {
+    let selects = b.id.oncs.get() & oncs::FEATURE_SELECT != 0;
+    for (fid, value) in changed(b) {
+        let before = get(b, fid).await?;
         set(b, fid, value).await?;
         let found = get(b, fid).await?;
         hold!(found == value, "feature {fid:#04x} is {found:#x}, set to {value:#x}");
+        if selects {
+            let default = selected(b, fid, Select::Default).await?;
+            hold!(default == before, "feature {fid:#04x}: its default is {default:#x} now");
+        }
     }
     Ok(())
 }
 
+/// Features that this controller has, and a value of each that is not its default.
+fn changed(b: &Bench) -> Vec<(u8, u32)> {
+    let mut values = vec![
+        (fid::ARBITRATION, Arbitration::weighted(9, 5, 3).with_burst(Some(4)).into_bits()),
+        (fid::TEMPERATURE_THRESHOLD, 320),
+        (fid::INTERRUPT_COALESCING, 0x0305),
+        (fid::WRITE_ATOMICITY, 1),
+        (fid::ASYNC_EVENT_CONFIG, 0x0001),
+    ];
+    if b.id.vwc & vwc::PRESENT != 0 {
+        values.push((fid::VOLATILE_WRITE_CACHE, 0));
+    }
+    values
+}
+
 async fn unknown_features_cannot_be_set(b: &mut Bench) -> Verdict {
-    for fid in [0x00, 0x7c, 0x77] {
+    for fid in [0x00, 0x7c].into_iter().chain(0x30..=0x77) {
         let sqe = admin::set_feature(b.cid(), fid, 0);
         b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
     }
@@ -179,21 +204,72 @@ async fn unknown_features_cannot_be_set(b: &mut Bench) -> Verdict {
 
 async fn features_that_cannot_be_saved(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::FEATURE_SELECT != 0, "ONCS: SV of Set Features");
-    let bits = selected(b, fid::ARBITRATION, Select::Supported).await?;
-    needs!(bits & 1 == 0, "a feature that cannot be saved: Arbitration can");
-    let set = SetFeatures { fid: fid::ARBITRATION, save: true, ..SetFeatures::default() };
-    let (cid, nsid, data) = (b.cid(), Nsid::NONE, DataPointer::NONE);
-    let sqe = Request { cid, nsid, data, command: Command::SetFeatures(set) }.to_sqe();
-    b.admin_ends(&sqe, &[Status::FEATURE_NOT_SAVEABLE]).await
+    let mut tried = 0;
+    for (fid, value) in changed(b) {
+        if selected(b, fid, Select::Supported).await? & 1 != 0 {
+            continue;
+        }
+        let (before, set) = (
+            get(b, fid).await?,
+            SetFeatures { fid, save: true, cdw11: value, ..SetFeatures::default() },
+        );
+        let (cid, nsid, data) = (b.cid(), Nsid::NONE, DataPointer::NONE);
+        let sqe = Request { cid, nsid, data, command: Command::SetFeatures(set) }.to_sqe();
+        b.admin_ends(&sqe, &[Status::FEATURE_NOT_SAVEABLE]).await?;
+        let after = get(b, fid).await?;
+        hold!(
+            after == before,
+            "feature {fid:#04x} is {after:#x} after a refusal, {before:#x} before"
+        );
+        tried += 1;
+    }
+    needs!(tried > 0, "a feature that cannot be saved");
+    Ok(())
+}
+
+async fn features_of_no_namespace(b: &mut Bench) -> Verdict {
+    needs!(b.id.oncs.get() & oncs::FEATURE_SELECT != 0, "ONCS: SEL of Get Features");
+    needs!(b.nsid != Nsid::NONE, "an active namespace");
+    for (fid, cdw11) in changed(b) {
+        if selected(b, fid, Select::Supported).await? & 2 != 0 {
+            continue;
+        }
+        let of = |b: &Bench, nsid| {
+            let set = SetFeatures { fid, cdw11, ..SetFeatures::default() };
+            let (cid, data) = (b.cid(), DataPointer::NONE);
+            Request { cid, nsid, data, command: Command::SetFeatures(set) }.to_sqe()
+        };
+        b.admin_ends(&of(b, b.nsid), &[Status::FEATURE_NOT_NAMESPACE_SPECIFIC]).await?;
+        b.admin_ok(&of(b, Nsid::BROADCAST)).await?;
+    }
+    Ok(())
+}
+
+async fn a_vector_that_there_is_not(b: &mut Bench) -> Verdict {
+    // MSI-X has 2,048 vectors at most (PCI).
+    let value = InterruptVectorConfig::new().with_iv(2048).into_bits();
+    let set = admin::set_feature(b.cid(), fid::INTERRUPT_VECTOR_CONFIG, value);
+    b.admin_ends(&set, &[Status::INVALID_FIELD]).await?;
+    let mut get = admin::get_feature(b.cid(), fid::INTERRUPT_VECTOR_CONFIG);
+    get.cdw11 = value.into();
+    b.admin_ends(&get, &[Status::INVALID_FIELD]).await
 }
 
 async fn features_are_reset(b: &mut Bench) -> Verdict {
-    let before = get(b, fid::ARBITRATION).await?;
-    set(b, fid::ARBITRATION, before ^ 0x0101_0100).await?;
+    let mut before = Vec::new();
+    for (fid, value) in changed(b) {
+        before.push((fid, get(b, fid).await?));
+        set(b, fid, value).await?;
+    }
     b.disable().await?;
     b.enable(Settings::usual()).await?;
-    let after = get(b, fid::ARBITRATION).await?;
-    hold!(after == before, "Arbitration is {after:#x} after a reset, {before:#x} before");
+    for (fid, before) in before {
+        let after = get(b, fid).await?;
+        hold!(
+            after == before,
+            "feature {fid:#04x} is {after:#x} after a reset, {before:#x} before"
+        );
+    }
     Ok(())
 }
 
@@ -230,9 +306,15 @@ async fn temperature_thresholds_are_two(b: &mut Bench) -> Verdict {
 }
 
 async fn a_sensor_that_is_reserved(b: &mut Bench) -> Verdict {
-    let value = TemperatureThreshold::new().with_tmpsel(12).with_tmpth(300).into_bits();
-    let sqe = admin::set_feature(b.cid(), fid::TEMPERATURE_THRESHOLD, value);
-    b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await
+    let before = get(b, fid::TEMPERATURE_THRESHOLD).await?;
+    let threshold = TemperatureThreshold::new().with_tmpth(300);
+    for value in [threshold.with_tmpsel(12), threshold.with_thsel(2)] {
+        let sqe = admin::set_feature(b.cid(), fid::TEMPERATURE_THRESHOLD, value.into_bits());
+        b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
+    }
+    let after = get(b, fid::TEMPERATURE_THRESHOLD).await?;
+    hold!(after == before, "the threshold is {after:#x} after refusals, {before:#x} before");
+    Ok(())
 }
 
 async fn queues_are_granted(b: &mut Bench) -> Verdict {

@@ -3,8 +3,10 @@
 use wire::nvme::entry::Sqe;
 use wire::nvme::identify::oncs;
 use wire::nvme::io;
+use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
+use zerocopy::IntoBytes;
 
 use crate::bench::{Bench, Pair, noise, words};
 use crate::case::{Section, cases};
@@ -32,6 +34,8 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "Write Uncorrectable",
         cases: cases! {
             Writes uncorrectable_is_not_read "a read of the block fails, and of those beside it succeeds";
+            Writes uncorrectable_to_all_that_read "it fails whatever reads it: Compare, Verify, Copy";
+            Writes uncorrectable_until_written_in_any_way "whatever writes it makes it readable";
             Writes uncorrectable_until_written "once it is written it is read";
             Writes uncorrectable_across_a_reset "it outlasts a reset";
             None uncorrectable_past_the_end "a block past the end: LBA Out of Range";
@@ -197,6 +201,63 @@ async fn uncorrectable_is_not_read(b: &mut Bench) -> Verdict {
     mended(b, &mut pair, &data).await
 }
 
+async fn uncorrectable_to_all_that_read(b: &mut Bench) -> Verdict {
+    let (mut pair, data) = marked(b, 73).await?;
+    let bytes = 4 * b.block();
+    let at = b.place(bytes, b.page_bytes)?;
+    let has = b.id.oncs.get();
+    let mut commands = vec![io::read(b.cid(), b.nsid, Lba(30), 4, false, b.data(at, bytes)?)];
+    if has & oncs::COMPARE != 0 {
+        commands.push(io::compare(b.cid(), b.nsid, Lba(32), 1, b.data(at, b.block())?));
+    }
+    if has & oncs::VERIFY != 0 {
+        commands.push(io::verify(b.cid(), b.nsid, Lba(30), 5));
+    }
+    if has & oncs::COPY != 0 {
+        commands.push(copied(b, 31, 2, 60)?);
+    }
+    for sqe in commands {
+        b.ends(&mut pair, &sqe, &[Status::UNRECOVERED_READ_ERROR]).await?;
+    }
+    mended(b, &mut pair, &data).await
+}
+
+/// What copies so many blocks.
+fn copied(b: &Bench, from: u64, blocks: u32, to: u64) -> Verdict<Sqe> {
+    let at = b.place(32, b.page_bytes)?;
+    b.store_bytes(at, CopyRange::new(Lba(from), blocks).as_bytes());
+    Ok(io::copy(b.cid(), b.nsid, Lba(to), 1, b.data(at, 32)?))
+}
+
+async fn uncorrectable_until_written_in_any_way(b: &mut Bench) -> Verdict {
+    let (mut pair, data) = marked(b, 74).await?;
+    let has = b.id.oncs.get();
+    let mut commands = Vec::new();
+    if has & oncs::WRITE_ZEROES != 0 {
+        for deallocate in [false, true] {
+            commands.push(io::write_zeroes(b.cid(), b.nsid, Lba(32), 1, false, deallocate));
+        }
+    }
+    if has & oncs::COPY != 0 {
+        commands.push(copied(b, 30, 1, 32)?);
+    }
+    // Where those that were taken back read as zeros, they can be read.
+    if has & oncs::DATASET_MANAGEMENT != 0 && b.ns.dlfeat & 7 == 1 {
+        let at = b.place(16, b.page_bytes)?;
+        b.store_bytes(at, DsmRange::new(Lba(32), 1).as_bytes());
+        commands.push(io::dataset_management(b.cid(), b.nsid, 1, true, b.data(at, 16)?));
+    }
+    for sqe in commands {
+        for lba in [32, 33] {
+            b.ok(&mut pair, &io::write_uncorrectable(b.cid(), b.nsid, Lba(lba), 1)).await?;
+        }
+        b.ok(&mut pair, &sqe).await?;
+        read_of(b, &mut pair, 32, Status::SUCCESS).await?;
+        read_of(b, &mut pair, 33, Status::UNRECOVERED_READ_ERROR).await?;
+    }
+    mended(b, &mut pair, &data).await
+}
+
 async fn uncorrectable_until_written(b: &mut Bench) -> Verdict {
     let (mut pair, data) = marked(b, 71).await?;
     let block = b.block() as usize;
@@ -216,6 +277,10 @@ async fn uncorrectable_across_a_reset(b: &mut Bench) -> Verdict {
 
 async fn uncorrectable_past_the_end(b: &mut Bench) -> Verdict {
     let mut pair = marking(b).await?;
-    let sqe = io::write_uncorrectable(b.cid(), b.nsid, Lba(b.ns.nsze.get()), 1);
-    b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await
+    let end = b.ns.nsze.get();
+    for (lba, blocks) in [(end, 1), (end - 1, 2), (u64::MAX, 1)] {
+        let sqe = io::write_uncorrectable(b.cid(), b.nsid, Lba(lba), blocks);
+        b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await?;
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use wire::Nsid;
 use wire::nvme::admin::{self, Command, Identify, Request};
+use wire::nvme::entry::DataPointer;
 use wire::nvme::identify::{IdDescriptors, IdentifyNamespace, ascii_text, cns, csi, oncs};
 use wire::nvme::registers::VS;
 use wire::nvme::status::Status;
@@ -18,6 +19,8 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     cases: cases! {
         None identify_writes_all_of_its_page "an Identify structure is 4,096 bytes, all of them written";
         None identify_across_two_pages "the structure may lie across two memory pages";
+        None identify_to_nowhere
+            "pointers within a dword, or past host memory: an error status, and the next works";
         None serial_and_model_are_ascii "SN, MN and FR are printable ASCII, padded with blanks";
         None entry_sizes_are_possible "SQES and CQES allow entries of 64 and of 16 bytes";
         None reserved_bytes_are_zeros "reserved bytes of Identify Controller are zeros";
@@ -71,6 +74,24 @@ async fn identify_across_two_pages(b: &mut Bench) -> Verdict {
         hold!(b.bytes(at, 4096) == expected, "it differs at offset {offset} of a page");
     }
     Ok(())
+}
+
+async fn identify_to_nowhere(b: &mut Bench) -> Verdict {
+    let (at, past) = (b.pages(1)?, b.past_memory());
+    let odd = [Status::INVALID_PRP_OFFSET, Status::INVALID_FIELD];
+    let nowhere = [Status::DATA_TRANSFER_ERROR, Status::INVALID_FIELD];
+    let second = wire::BusAddr(at.0 + 4);
+    for (prp1, prp2, with) in [
+        (wire::BusAddr(at.0 + 2), wire::BusAddr(0), &odd),
+        (second, wire::BusAddr(at.0 + 8), &odd),
+        (past, wire::BusAddr(0), &nowhere),
+        (second, past, &nowhere),
+    ] {
+        let data = DataPointer::Prp { prp1, prp2 };
+        let sqe = admin::identify(b.cid(), Nsid::NONE, cns::CONTROLLER, data);
+        b.admin_ends(&sqe, with).await?;
+    }
+    b.identify(Nsid::NONE, cns::CONTROLLER).await.map(drop)
 }
 
 async fn serial_and_model_are_ascii(b: &mut Bench) -> Verdict {

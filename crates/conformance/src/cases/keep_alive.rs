@@ -34,7 +34,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "host behavior support",
         cases: cases! {
             None host_behavior_reads_back "what was set is what is got, until a reset";
-            None host_behavior_of_no_sense "ACRE of 2: Invalid Field";
+            None host_behavior_of_no_sense "a field of 2, or formats that CTRATT does not have: Invalid Field";
         },
     },
 ];
@@ -180,7 +180,19 @@ async fn host_behavior_reads_back(b: &mut Bench) -> Verdict {
 async fn host_behavior_of_no_sense(b: &mut Bench) -> Verdict {
     needs!(knows_of_behavior(b).await?, "Host Behavior Support");
     let from = b.pages(1)?;
-    b.store_bytes(from, HostBehavior { acre: 2, ..HostBehavior::NONE }.as_bytes());
-    let sqe = behavior(b, b.data(from, 512)?, true);
-    b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await
+    let none = HostBehavior::NONE;
+    let mut wrong = vec![HostBehavior { acre: 2, ..none }, HostBehavior { etdas: 2, ..none }];
+    if b.id.ctratt.get() & 1 << 15 == 0 {
+        wrong.push(HostBehavior { lbafee: 1, ..none });
+    }
+    for said in wrong {
+        b.store_bytes(from, said.as_bytes());
+        let sqe = behavior(b, b.data(from, 512)?, true);
+        b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
+    }
+    b.store_bytes(from, &[0x55; 512]);
+    let sqe = behavior(b, b.data(from, 512)?, false);
+    b.admin_ok(&sqe).await?;
+    hold!(b.bytes(from, 512) == [0; 512], "something is set after refusals");
+    Ok(())
 }

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::bench::{Bench, noise};
 use crate::case::{Section, cases};
-use crate::verdict::{Verdict, hold, needs};
+use crate::verdict::{Stop, Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";
 
@@ -24,6 +24,7 @@ pub(super) const SECTIONS: &[Section] = &[
             None unknown_log_pages "a log page that there is not: Invalid Log Page or Invalid Field";
             None a_log_page_at_an_offset "LPOL: a page from an offset on is that part of the page";
             None an_offset_past_the_end "an offset past the page's end: Invalid Field";
+            None a_log_page_above_mdts "more bytes than MDTS: Invalid Field";
             None a_log_page_in_pieces "NUMD says how much is moved, and no more is";
         },
     },
@@ -84,7 +85,7 @@ fn page(lid: u8, bytes: u64, offset: u64) -> GetLogPage {
 }
 
 async fn unknown_log_pages(b: &mut Bench) -> Verdict {
-    for lid in [0x7f, 0x6f, 0xbf] {
+    for lid in (0x30..=0x6f).chain([0x7f, 0xbf]) {
         let (status, _) = get(b, Nsid::BROADCAST, page(lid, 64, 0)).await?;
         let well = [Status::INVALID_LOG_PAGE, Status::INVALID_FIELD].contains(&status.kind());
         hold!(well, "log page {lid:#x}: {status}");
@@ -110,6 +111,19 @@ async fn an_offset_past_the_end(b: &mut Bench) -> Verdict {
         let ask = page(lid::FIRMWARE_SLOTS, 64, offset);
         let (status, _) = get(b, Nsid::BROADCAST, ask).await?;
         hold!(status.kind() == Status::INVALID_FIELD, "offset {offset}: {status}");
+    }
+    Ok(())
+}
+
+async fn a_log_page_above_mdts(b: &mut Bench) -> Verdict {
+    let limit = b.id.transfer_bytes_max(4096 << b.cap.mpsmin());
+    let Some(most) = limit.filter(|bytes| *bytes <= 8 << 20) else {
+        return Stop::lacks("a limit of transfers of at most 8 MiB");
+    };
+    let at = b.pages(1)?;
+    for bytes in [most + 4, 1 << 32, 1 << 34] {
+        let sqe = admin::get_log_page(b.cid(), lid::SMART_HEALTH, bytes, b.data(at, 4096)?);
+        b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Reads, writes and their kin: NVM command set 1.0, 3.2, and Flush, NVMe base 2.0, 7.1.
 
+use wire::nvme::admin;
 use wire::nvme::entry::Sqe;
-use wire::nvme::identify::{oncs, vwc};
+use wire::nvme::identify::{cns, oncs, vwc};
 use wire::nvme::io;
 use wire::nvme::status::Status;
 use wire::{Lba, Nsid};
@@ -81,6 +82,8 @@ pub(super) const SECTIONS: &[Section] = &[
         cases: cases! {
             Writes zeroes_are_read "the blocks read as zeros, those beside as before";
             Writes zeroes_with_deallocate "with DEAC they read as zeros too";
+            Erases zeroes_of_as_many_blocks_as_there_can_be
+                "MDTS is no limit, WZSL is: where that is zero, 65,536 blocks at once";
             None zeroes_past_the_end "a block past the end: LBA Out of Range";
         },
     },
@@ -116,11 +119,13 @@ async fn comparing(b: &mut Bench) -> Verdict<Pair> {
     b.plain_io().await
 }
 
-/// Compares a block with these data; the place they lay at, and how it went.
+/// Compares blocks with these data; the place they lay at, and how it went.
 async fn compared(b: &Bench, pair: &mut Pair, data: &[u8]) -> Verdict<(Status, Vec<u8>)> {
-    let at = b.place(b.block(), b.page_bytes)?;
+    let bytes = data.len() as u64;
+    let at = b.place(bytes, b.page_bytes)?;
     b.store_bytes(at, data);
-    let sqe = io::compare(b.cid(), b.nsid, Lba(30), 1, b.data(at, b.block())?);
+    let blocks = (bytes / b.block()) as u32;
+    let sqe = io::compare(b.cid(), b.nsid, Lba(200), blocks, b.data(at, bytes)?);
     let status = b.run(pair, &sqe).await?.status();
     Ok((status.kind(), b.bytes(at, data.len())))
 }
@@ -128,7 +133,7 @@ async fn compared(b: &Bench, pair: &mut Pair, data: &[u8]) -> Verdict<(Status, V
 async fn compare_of_equal_data(b: &mut Bench) -> Verdict {
     let mut pair = comparing(b).await?;
     let data = noise(21, b.block());
-    b.write(&mut pair, 30, &data).await?;
+    b.write(&mut pair, 200, &data).await?;
     let (status, _) = compared(b, &mut pair, &data).await?;
     hold!(status.is_ok(), "{status}");
     Ok(())
@@ -136,9 +141,13 @@ async fn compare_of_equal_data(b: &mut Bench) -> Verdict {
 
 async fn compare_of_one_bit(b: &mut Bench) -> Verdict {
     let mut pair = comparing(b).await?;
-    let mut data = noise(22, b.block());
-    b.write(&mut pair, 30, &data).await?;
-    for byte in [0, 7, data.len() / 2, data.len() - 1] {
+    let mut data = noise(22, u64::from(b.blocks_within(96 << 10)) * b.block());
+    b.write(&mut pair, 200, &data).await?;
+    // Where controllers may cut a transfer, among others.
+    for byte in [0, 7, 4095, 4096, (64 << 10) - 1, 64 << 10, data.len() / 2, data.len() - 1] {
+        if byte >= data.len() {
+            continue;
+        }
         data[byte] ^= 0x10;
         let (status, _) = compared(b, &mut pair, &data).await?;
         data[byte] ^= 0x10;
@@ -150,28 +159,36 @@ async fn compare_of_one_bit(b: &mut Bench) -> Verdict {
 async fn compare_changes_nothing(b: &mut Bench) -> Verdict {
     let mut pair = comparing(b).await?;
     let (held, given) = (noise(23, b.block()), noise(24, b.block()));
-    b.write(&mut pair, 30, &held).await?;
+    b.write(&mut pair, 200, &held).await?;
     let (_, memory) = compared(b, &mut pair, &given).await?;
     hold!(memory == given, "host memory was changed");
-    b.holds(&mut pair, 30, &held).await
+    b.holds(&mut pair, 200, &held).await
 }
 
-/// A command about `blocks` blocks from `lba` on, that must end as out of range.
-async fn out_of_range(b: &mut Bench, make: u8, lba: u64, blocks: u32) -> Verdict {
+/// A command about so many blocks from each of these on, that must end as out of range.
+async fn out_of_range(b: &mut Bench, make: u8, places: &[(u64, u32)]) -> Verdict {
     let mut pair = b.plain_io().await?;
-    needs!(b.blocks_within(u64::MAX) >= blocks, "{blocks} blocks in a command");
-    let bytes = u64::from(blocks) * b.block();
-    let at = b.place(bytes, b.page_bytes)?;
-    let read = io::read(b.cid(), b.nsid, Lba(lba), blocks, false, b.data(at, bytes)?);
-    let sqe = Sqe { opcode: make, ..read };
-    b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await
+    for (lba, blocks) in places {
+        needs!(b.blocks_within(u64::MAX) >= *blocks, "{blocks} blocks in a command");
+        let bytes = u64::from(*blocks) * b.block();
+        let at = b.place(bytes, b.page_bytes)?;
+        let read = io::read(b.cid(), b.nsid, Lba(*lba), *blocks, false, b.data(at, bytes)?);
+        let sqe = Sqe { opcode: make, ..read };
+        b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await?;
+    }
+    Ok(())
+}
+
+/// The block behind the last one, and the last with that.
+fn at_the_end(b: &Bench) -> [(u64, u32); 2] {
+    [(b.ns.nsze.get(), 1), (b.ns.nsze.get() - 1, 2)]
 }
 
 use wire::nvme::opcode::io as op;
 
 async fn compare_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::COMPARE != 0, "ONCS: Compare");
-    out_of_range(b, op::COMPARE, b.ns.nsze.get(), 1).await
+    out_of_range(b, op::COMPARE, &at_the_end(b)).await
 }
 
 async fn read_the_last_block(b: &mut Bench) -> Verdict {
@@ -180,19 +197,26 @@ async fn read_the_last_block(b: &mut Bench) -> Verdict {
 }
 
 async fn read_past_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::READ, b.ns.nsze.get(), 1).await
+    out_of_range(b, op::READ, &[(b.ns.nsze.get(), 1), (b.ns.nsze.get() + 1, 1)]).await
 }
 
 async fn read_across_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::READ, b.ns.nsze.get() - 1, 2).await
+    out_of_range(b, op::READ, &[(b.ns.nsze.get() - 1, 2), (b.ns.nsze.get() - 8, 9)]).await
 }
 
 async fn read_at_the_end_of_all_numbers(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::READ, u64::MAX, 1).await?;
-    b.disable().await?;
-    b.enable(crate::bench::Settings::usual()).await?;
-    // One whose end wraps around to the first block.
-    out_of_range(b, op::READ, u64::MAX, 2).await
+    // The second wraps around to the first block, others do where blocks are counted in bytes.
+    let block = b.block();
+    let places = [
+        (u64::MAX, 1),
+        (u64::MAX, 2),
+        (u64::MAX - 7, 8),
+        (u64::MAX - 7, 16),
+        (1 << 63, 16),
+        (u64::MAX / block, 16),
+        (u64::MAX / block + 1, 1),
+    ];
+    out_of_range(b, op::READ, &places).await
 }
 
 async fn read_the_same_twice(b: &mut Bench) -> Verdict {
@@ -261,7 +285,11 @@ async fn writes_at_once(b: &mut Bench) -> Verdict {
 async fn verify_well(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::VERIFY != 0, "ONCS: Verify");
     let mut pair = b.io().await?;
-    for blocks in [1, 8] {
+    let most = match limits(b).await {
+        Ok((0, _)) => b.ns.nsze.get().min(u64::from(io::BLOCKS_MAX)) as u32,
+        _ => 8,
+    };
+    for blocks in [1, 8, most] {
         b.ok(&mut pair, &io::verify(b.cid(), b.nsid, Lba(0), blocks)).await?;
     }
     Ok(())
@@ -269,7 +297,8 @@ async fn verify_well(b: &mut Bench) -> Verdict {
 
 async fn verify_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::VERIFY != 0, "ONCS: Verify");
-    out_of_range(b, op::VERIFY, b.ns.nsze.get(), 1).await
+    let [behind, across] = at_the_end(b);
+    out_of_range(b, op::VERIFY, &[behind, across, (u64::MAX, 1)]).await
 }
 
 async fn write_then_read(b: &mut Bench) -> Verdict {
@@ -300,11 +329,11 @@ async fn write_the_last_block(b: &mut Bench) -> Verdict {
 }
 
 async fn write_past_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::WRITE, b.ns.nsze.get(), 1).await
+    out_of_range(b, op::WRITE, &[(b.ns.nsze.get(), 1), (u64::MAX, 1), (u64::MAX, 2)]).await
 }
 
 async fn write_across_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::WRITE, b.ns.nsze.get() - 1, 2).await
+    out_of_range(b, op::WRITE, &[(b.ns.nsze.get() - 1, 2), (b.ns.nsze.get() - 8, 9)]).await
 }
 
 async fn failed_write_changes_nothing(b: &mut Bench) -> Verdict {
@@ -369,7 +398,39 @@ async fn zeroes_with_deallocate(b: &mut Bench) -> Verdict {
     zeroing(b, true).await
 }
 
+/// VSL and WZSL, of a controller that has that structure: zero is no limit.
+async fn limits(b: &mut Bench) -> Verdict<(u8, u8)> {
+    let at = b.pages(1)?;
+    let data = b.data(at, 4096)?;
+    let sqe = admin::identify(b.cid(), Nsid::NONE, cns::COMMAND_SET_CONTROLLER, data);
+    needs!(b.admin(&sqe).await?.status().is_ok(), "Identify of the command set's limits");
+    let found = b.bytes(at, 2);
+    Ok((found[0], found[1]))
+}
+
+async fn zeroes_of_as_many_blocks_as_there_can_be(b: &mut Bench) -> Verdict {
+    needs!(b.id.oncs.get() & oncs::WRITE_ZEROES != 0, "ONCS: Write Zeroes");
+    let (_, wzsl) = limits(b).await?;
+    needs!(wzsl == 0, "Write Zeroes without a limit: WZSL is {wzsl}");
+    let most = b.ns.nsze.get().min(u64::from(io::BLOCKS_MAX)) as u32;
+    let last = b.ns.nsze.get() - u64::from(most);
+    let mut pair = b.plain_io().await?;
+    for (seed, deallocate) in [(43, false), (44, true)] {
+        let data = noise(seed, b.block());
+        for lba in [last, b.ns.nsze.get() - 1] {
+            b.write(&mut pair, lba, &data).await?;
+        }
+        let sqe = io::write_zeroes(b.cid(), b.nsid, Lba(last), most, false, deallocate);
+        b.ok(&mut pair, &sqe).await?;
+        for lba in [last, b.ns.nsze.get() - 1] {
+            b.holds(&mut pair, lba, &vec![0; b.block() as usize]).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn zeroes_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::WRITE_ZEROES != 0, "ONCS: Write Zeroes");
-    out_of_range(b, op::WRITE_ZEROES, b.ns.nsze.get(), 1).await
+    let [behind, across] = at_the_end(b);
+    out_of_range(b, op::WRITE_ZEROES, &[behind, across, (u64::MAX, 1)]).await
 }

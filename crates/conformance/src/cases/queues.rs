@@ -68,6 +68,8 @@ pub(super) const SECTIONS: &[Section] = &[
             None sq_of_one_entry "a size of zero (one entry): Invalid Queue Size";
             None sq_too_large "more entries than CAP.MQES: Invalid Queue Size";
             None sq_completion_queue_not_there "a completion queue not made: Completion Queue Invalid";
+            None sq_completion_queue_of_the_admin "the admin completion queue: Invalid Queue Identifier";
+            None sq_completion_queue_too_high "one that cannot be: Invalid Queue Identifier";
             None sq_in_pieces "not contiguous where CAP.CQR asks for it: Invalid Field";
             None sq_at_an_offset "an address within a page: PRP Offset Invalid or Invalid Field";
         },
@@ -437,6 +439,20 @@ async fn sq_too_large(b: &mut Bench) -> Verdict {
 async fn sq_completion_queue_not_there(b: &mut Bench) -> Verdict {
     b.ask_for_queues(1).await?;
     sq_refused(b, sq_of(1, 8, 1), 0, &[Status::COMPLETION_QUEUE_INVALID]).await
+}
+
+async fn sq_completion_queue_of_the_admin(b: &mut Bench) -> Verdict {
+    b.ask_for_queues(1).await?;
+    let at = b.pages(1)?;
+    // No builder makes it: the identifier is in the upper half.
+    let mut sqe = admin::create_sq(b.cid(), at, sq_of(1, 8, 1));
+    sqe.cdw11 = (sqe.cdw11.get() & 0xffff).into();
+    b.admin_ends(&sqe, NO_ID).await
+}
+
+async fn sq_completion_queue_too_high(b: &mut Bench) -> Verdict {
+    let granted = b.ask_for_queues(1).await?.cqs();
+    sq_refused(b, sq_of(1, 8, granted as u16 + 1), 0, NO_ID).await
 }
 
 async fn sq_in_pieces(b: &mut Bench) -> Verdict {

@@ -25,6 +25,8 @@ pub(super) const SECTIONS: &[Section] = &[
             None copy_of_too_many_ranges "more ranges than MSRC: Command Size Limit Exceeded";
             None copy_of_too_long_a_range
                 "more blocks in a range than MSSRL: Command Size Limit Exceeded";
+            None copy_of_too_many_blocks "more blocks in all than MCL: Command Size Limit Exceeded";
+            Writes copy_of_as_much_as_there_can_be "the longest range, and as many as there may be";
             None copy_from_past_the_end "a source past the end: LBA Out of Range";
             None copy_to_past_the_end "a destination past the end: LBA Out of Range";
             None copy_of_another_format "a descriptor format that CDFS does not have: Invalid Field";
@@ -85,9 +87,13 @@ async fn copy_of_ranges(b: &mut Bench) -> Verdict {
     needs!(b.ns.msrc >= 2 && b.ns.mssrl.get() >= 4 && b.ns.mcl.get() >= 7, "three short ranges");
     let (block, data) = (b.block() as usize, noise(50, 16 * b.block()));
     b.write(&mut pair, 100, &data).await?;
+    let beside = noise(49, 9 * b.block());
+    b.write(&mut pair, 199, &beside).await?;
     b.ok(&mut pair, &copy(b, 200, &[(108, 2), (100, 1), (103, 4)])?).await?;
     let part = |from: usize, blocks: usize| &data[from * block..][..blocks * block];
-    b.holds(&mut pair, 200, &[part(8, 2), part(0, 1), part(3, 4)].concat()).await
+    let (before, behind) = (&beside[..block], &beside[8 * block..]);
+    let expected = [before, part(8, 2), part(0, 1), part(3, 4), behind].concat();
+    b.holds(&mut pair, 199, &expected).await
 }
 
 async fn copy_leaves_its_source(b: &mut Bench) -> Verdict {
@@ -116,16 +122,53 @@ async fn copy_of_too_long_a_range(b: &mut Bench) -> Verdict {
     b.ends(&mut pair, &sqe, TOO_LARGE).await
 }
 
+async fn copy_of_too_many_blocks(b: &mut Bench) -> Verdict {
+    let mut pair = copying(b).await?;
+    let (one, all) = (u32::from(b.ns.mssrl.get()), b.ns.mcl.get());
+    let whole = (all / one) as usize;
+    needs!(whole <= usize::from(b.ns.msrc), "MCL within reach of so many ranges");
+    let ranges = [vec![(0, one); whole], vec![(0, all % one + 1)]].concat();
+    let sqe = copy(b, b.ns.nsze.get() / 2, &ranges)?;
+    b.ends(&mut pair, &sqe, TOO_LARGE).await
+}
+
+async fn copy_of_as_much_as_there_can_be(b: &mut Bench) -> Verdict {
+    let mut pair = copying(b).await?;
+    let one = u32::from(b.ns.mssrl.get());
+    needs!(u64::from(one) * b.block() <= 4 << 20, "a range of at most 4 MiB");
+    let many = (usize::from(b.ns.msrc) + 1).min(b.ns.mcl.get() as usize);
+    needs!(b.ns.nsze.get() >= 2 * u64::from(one) + 2 * many as u64, "blocks for two such ranges");
+    let data = noise(48, u64::from(one) * b.block());
+    let piece = b.blocks_within(64 << 10) as usize * b.block() as usize;
+    let lba = |byte: usize| (byte / b.block() as usize) as u64;
+    for (number, part) in data.chunks(piece).enumerate() {
+        b.write(&mut pair, lba(number * piece), part).await?;
+    }
+    b.ok(&mut pair, &copy(b, u64::from(one), &[(0, one)])?).await?;
+    for (number, part) in data.chunks(piece).enumerate() {
+        b.holds(&mut pair, u64::from(one) + lba(number * piece), part).await?;
+    }
+    let (to, block) = (2 * u64::from(one), b.block() as usize);
+    b.ok(&mut pair, &copy(b, to, &vec![(3, 1); many])?).await?;
+    b.holds(&mut pair, to + many as u64 - 1, &data[3 * block..][..block]).await
+}
+
 async fn copy_from_past_the_end(b: &mut Bench) -> Verdict {
     let mut pair = copying(b).await?;
-    let sqe = copy(b, 0, &[(b.ns.nsze.get(), 1)])?;
-    b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await
+    let end = b.ns.nsze.get();
+    for (lba, blocks) in [(end, 1), (end - 1, 2), (u64::MAX, 1)] {
+        b.ends(&mut pair, &copy(b, 0, &[(lba, blocks)])?, &[Status::LBA_OUT_OF_RANGE]).await?;
+    }
+    Ok(())
 }
 
 async fn copy_to_past_the_end(b: &mut Bench) -> Verdict {
     let mut pair = copying(b).await?;
-    let sqe = copy(b, b.ns.nsze.get(), &[(0, 1)])?;
-    b.ends(&mut pair, &sqe, &[Status::LBA_OUT_OF_RANGE]).await
+    let end = b.ns.nsze.get();
+    for (to, blocks) in [(end, 1), (end - 1, 2), (u64::MAX, 1)] {
+        b.ends(&mut pair, &copy(b, to, &[(0, blocks)])?, &[Status::LBA_OUT_OF_RANGE]).await?;
+    }
+    Ok(())
 }
 
 async fn copy_of_another_format(b: &mut Bench) -> Verdict {
@@ -182,7 +225,15 @@ async fn deallocated_blocks_read_as_promised(b: &mut Bench) -> Verdict {
     b.ok(&mut pair, &manage(b, true, &[(144, 8)])?).await?;
     b.holds(&mut pair, 140, &data[..4 * block]).await?;
     taken_back(b, &mut pair, 144, &data[4 * block..12 * block]).await?;
-    b.holds(&mut pair, 152, &data[12 * block..]).await
+    b.holds(&mut pair, 152, &data[12 * block..]).await?;
+    if b.ns.dlfeat & 7 == 1 && b.id.oncs.get() & oncs::COMPARE != 0 {
+        let at = b.place(b.block(), b.page_bytes)?;
+        let sqe = io::compare(b.cid(), b.nsid, Lba(145), 1, b.data(at, b.block())?);
+        b.ok(&mut pair, &sqe).await?;
+        b.store_bytes(at, &[1]);
+        b.ends(&mut pair, &sqe, &[Status::COMPARE_FAILURE]).await?;
+    }
+    Ok(())
 }
 
 async fn deallocate_of_many_ranges(b: &mut Bench) -> Verdict {

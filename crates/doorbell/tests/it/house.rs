@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "runtime"]),
     ("media", &["runtime"]),
     ("ftl", &["wire", "runtime"]),
-    ("device", &["wire", "runtime", "bus", "ftl", "media"]),
+    ("device", &["wire", "runtime", "bus", "media", "ftl"]),
     ("host", &["wire", "runtime", "bus", "ftl"]),
     ("workload", &["runtime"]),
     ("conformance", &["wire", "runtime", "bus"]),
@@ -94,8 +94,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What tests use beside: the block in hardware in the loop with our drive, and what tests share.
+/// What tests use beside: the block in hardware, in the loop with our drive; the suite that examines it.
 const TESTS_MAY_USE: &[(&str, &[&str])] = &[
+    ("device", &["conformance"]),
     ("rtl", &["media", "ftl", "device"]),
     ("world", &["testing"]),
     ("campaign", &["ftl", "testing"]),

@@ -10,6 +10,7 @@ mod commands;
 mod compares;
 mod completions;
 mod events;
+mod examined;
 mod features;
 mod formats;
 mod fused;

@@ -49,7 +49,7 @@ pub struct Witness {
     pub refused: Cell<u64>,
     /// Transfers that went through.
     pub transfers: Cell<u64>,
-    /// Completions that were posted, by queue kind (admin first) and status.
+    /// Completions that were posted, by queue kind (admin first) and status, with its DNR.
     pub completions: RefCell<BTreeMap<(bool, Status), u64>>,
     /// Times that the controller became ready.
     pub lives: Cell<u64>,
@@ -328,8 +328,10 @@ impl<P: DevicePort> DevicePort for Watched<P> {
         self.witness.judge(at, entry.len() as u32);
         // What is shorter asks for a doorbell.
         if let Ok(cqe) = Cqe::read_from_bytes(entry) {
-            let kind = (cqe.sq_id.get() > 0, cqe.status().kind());
-            *self.witness.completions.borrow_mut().entry(kind).or_insert(0) += 1;
+            let status = cqe.status();
+            let kind = if status.dnr() { status.kind().with_dnr() } else { status.kind() };
+            let mut completions = self.witness.completions.borrow_mut();
+            *completions.entry((cqe.sq_id.get() > 0, kind)).or_insert(0) += 1;
         }
         self.witness.count(self.port.publish(at, entry, relaxed))
     }
