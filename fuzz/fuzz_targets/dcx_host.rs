@@ -3,9 +3,9 @@
 
 use runtime::Span;
 
-use crate::raw::nvme::choice::{Bytes, Choice};
 use crate::raw::dcx::script::{Script, drawn};
 use crate::raw::dcx::world::World;
+use crate::raw::nvme::choice::{Bytes, Choice};
 
 /// One input.
 pub fn run(data: &[u8]) {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use plan::Plan;
-use serve;
 use world::interfaces::NVME;
 
 #[path = "../../crates/doorbell/tests/it/vfio_user/raw.rs"]

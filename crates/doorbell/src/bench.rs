@@ -12,7 +12,6 @@ use clap::Args;
 use plan::Plan;
 use plan::units::size_text;
 use runtime::Span;
-use serve;
 use workload::trace::Mapping;
 use world::engine::Ran;
 use world::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};

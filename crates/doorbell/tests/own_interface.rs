@@ -17,6 +17,9 @@ const COMMAND: &str = "as-the-command";
 const JOB: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/40\niodepth=8\nsize=4m\nnumber_ios=400\n\
     norandommap=1\nfsync=32\nverify=crc32c\n";
 
+/// What is tried in a folder of its own.
+type Test = fn(&Folder);
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|word| word == COMMAND) {
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
         plan::add_sections(&[plan::Section::of::<Table>()]);
         return doorbell::main_from(std::iter::once("doorbell".into()).chain(arguments));
     }
-    let tests: [(&str, fn(&Folder)); 7] = [
+    let tests: [(&str, Test); 7] = [
         ("help_names_it", help_names_it),
         ("a_plan_has_its_table", a_plan_has_its_table),
         ("it_runs_in_both_worlds", it_runs_in_both_worlds),

@@ -7,7 +7,6 @@ use runtime::Span;
 use super::fields::{Fields, Source::Welcome};
 use super::host::costs;
 use super::section::Table;
-use functions;
 
 /// What FastPath costs beside what every interface costs: the caller's core the first and the last, its
 /// own engines the others.

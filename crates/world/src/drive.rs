@@ -49,7 +49,7 @@ pub async fn drive<P: Side>(
     let series = options.series.map(Recorder::new).map(Rc::new);
     let watched =
         Watched { hold: hold.clone(), series: series.clone(), tape: options.tape.clone() };
-    let work = run_groups(row, rt, plan, work, options, &driver, port, watched);
+    let work = run_groups(rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
         let memory = port(0).arena().clone();

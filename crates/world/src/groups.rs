@@ -35,6 +35,7 @@ pub(super) struct Watched {
 
 /// What the clones of a group run on, by their numbers in it.
 pub(super) struct Ground<'a, P> {
+    pub row: &'static Row,
     /// Begins an engine on the disk of this number.
     pub run: &'a dyn Fn(usize, Source, Setup<P>) -> Running,
     pub port: &'a dyn Fn(usize) -> P,
@@ -51,7 +52,6 @@ pub(super) type Running = Pin<Box<dyn Future<Output = Ran>>>;
 
 /// Runs the groups of a work, each when the one before it has ended.
 pub(super) async fn run_groups<P: Side>(
-    row: &'static Row,
     rt: &Rt,
     plan: &Plan,
     work: &Work,
@@ -63,6 +63,7 @@ pub(super) async fn run_groups<P: Side>(
     let geometry = driver.disk(0).geometry();
     let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
     let ground = Ground {
+        row: driver.row,
         run: &|number, source, setup| driver.run(number, rt, source, setup),
         port,
         target: target(geometry),
@@ -74,14 +75,13 @@ pub(super) async fn run_groups<P: Side>(
     check_buffers(work, geometry, port(0).arena(), ground.deal)?;
     let mut told = Told::default();
     for group in work.groups() {
-        told.add(run_group(row, rt, plan, work, group, &ground).await?);
+        told.add(run_group(rt, plan, work, group, &ground).await?);
     }
     Ok(told)
 }
 
 /// Runs those clones of a group that are dealt out here.
 pub(super) async fn run_group<P: HostPort>(
-    row: &'static Row,
     rt: &Rt,
     plan: &Plan,
     work: &Work,
@@ -91,7 +91,7 @@ pub(super) async fn run_group<P: HostPort>(
     let mut told = Told::default();
     let results = Rc::new(RefCell::new(Vec::new()));
     let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
-    let (place, of) = ground.deal;
+    let ((place, of), row) = (ground.deal, ground.row);
     let clones = group.iter().enumerate();
     let clones = clones.flat_map(|(index, job)| (0..job.numjobs).map(move |n| (index, job, n)));
     for (number, (index, job, clone)) in clones.enumerate().filter(|(n, _)| n % of == place) {

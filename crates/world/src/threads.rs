@@ -328,6 +328,7 @@ impl Crew<'_> {
         drop(queues);
         let geometry = mine.queue().geometry();
         let ground = Ground {
+            row: NVME,
             run: &|_, source, setup| {
                 let (rt, disk) = (rt.clone(), mine.queue().clone());
                 Box::pin(async move { engine::run(&rt, source, disk, setup).await })
@@ -346,7 +347,7 @@ impl Crew<'_> {
             told.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
         for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
-            told.add(run_group(NVME, rt, self.plan, self.work, group, &ground).await?);
+            told.add(run_group(rt, self.plan, self.work, group, &ground).await?);
             ended.fetch_add(1, Ordering::AcqRel);
             let have_all = || ended.load(Ordering::Acquire) as usize == self.progress.len();
             while !have_all() {

@@ -45,7 +45,7 @@ pub(super) const SECTIONS: &[Section] = &[
             None power_states_above_the_last "a power state above NPSS: Invalid Field";
             None each_power_state "each power state can be set, and commands are carried out in it";
             None temperature_thresholds_are_two "over and under temperature thresholds are kept apart";
-            None a_sensor_that_is_reserved "a temperature sensor, or a threshold of it, that is reserved: Invalid Field";
+            None a_sensor_that_is_reserved "a temperature sensor or threshold that is reserved: Invalid Field";
         },
     },
     Section {

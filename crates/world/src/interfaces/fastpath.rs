@@ -14,7 +14,6 @@ use wire::Lba;
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, controller_options, queue_options};
 use crate::medium::Store;
-use functions;
 use plan::Plan;
 
 /// An engine between its callers and an NVMe drive, of which it has one queue pair or several.

@@ -144,7 +144,10 @@ fn connect<I: Interface, H: HostPort>(
     ports: Vec<H>,
     plan: &Plan,
 ) -> Boxed<'_, Result<Connected<H>, InitError>> {
-    Box::pin(async { Ok(Connected(Box::new(I::connect(ports, plan).await?))) })
+    Box::pin(async {
+        let driver = Box::new(I::connect(ports, plan).await?);
+        Ok(Connected { row: I::ROW, driver })
+    })
 }
 
 impl Row {
@@ -231,7 +234,11 @@ impl Row {
 }
 
 /// A driver that runs, of any interface: [`Driver`] says what it can be asked.
-pub struct Connected<P: HostPort>(Box<dyn Erased<P>>);
+pub struct Connected<P: HostPort> {
+    /// Of which interface it is.
+    pub row: &'static Row,
+    driver: Box<dyn Erased<P>>,
+}
 
 impl<P: HostPort> Connected<P> {
     /// Runs one clone of a job on the driver's own disk, by its queue of this number.
@@ -242,52 +249,52 @@ impl<P: HostPort> Connected<P> {
         source: Source,
         setup: Setup<P>,
     ) -> Boxed<'static, Ran> {
-        self.0.run(number, rt.clone(), source, setup)
+        self.driver.run(number, rt.clone(), source, setup)
     }
 
     /// The disk, for callers that take a box for each operation.
     pub fn disk(&self, number: usize) -> Disk {
-        self.0.disk(number)
+        self.driver.disk(number)
     }
 
     /// See [`Driver::disk_without`].
     pub fn disk_without(&self, lost: u64) -> Disk {
-        self.0.disk_without(lost)
+        self.driver.disk_without(lost)
     }
 
     /// See [`Driver::reset`].
     pub async fn reset(&self) -> Result<(), String> {
-        self.0.reset().await
+        self.driver.reset().await
     }
 
     /// See [`Driver::stop`].
     pub async fn stop(&self) -> Result<(), String> {
-        self.0.stop().await
+        self.driver.stop().await
     }
 
     /// See [`Driver::recover`].
     pub async fn recover(&self) -> Result<u64, String> {
-        self.0.recover().await
+        self.driver.recover().await
     }
 
     /// See [`Driver::collector`].
     pub fn collector(&self) -> Option<Collector> {
-        self.0.collector()
+        self.driver.collector()
     }
 
     /// See [`Driver::notes`].
     pub fn notes(&self) -> Vec<String> {
-        self.0.notes()
+        self.driver.notes()
     }
 
     /// See [`Driver::software`].
     pub fn software(&self) -> Option<Stats> {
-        self.0.software()
+        self.driver.software()
     }
 
     /// See [`Driver::memory_bytes`].
     pub fn memory_bytes(&self) -> u64 {
-        self.0.memory_bytes()
+        self.driver.memory_bytes()
     }
 }
 

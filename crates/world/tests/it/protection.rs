@@ -11,7 +11,6 @@ use wire::Lba;
 use wire::nvme::pi::Tag;
 use wire::nvme::status::Status;
 use workload::OpKind;
-use world;
 use world::device::{Clock, Device, Kept};
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use world::work::Work;
