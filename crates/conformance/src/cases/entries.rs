@@ -2,8 +2,7 @@
 
 use wire::nvme::admin;
 use wire::nvme::entry::{Sqe, SqeFlags};
-use wire::nvme::features::fid;
-use wire::nvme::identify::{cns, lpa, oacs, oncs};
+use wire::nvme::identify::{cns, lpa, oacs, oncs, sgls};
 use wire::nvme::io;
 use wire::nvme::log::{CommandEffects, effect, lid};
 use wire::nvme::opcode;
@@ -30,7 +29,8 @@ pub(super) const SECTIONS: &[Section] = &[Section {
             "what the log of effects lists is known, all else an Invalid Command Opcode";
         None fused_where_there_is_none "FUSE set where FUSES has nothing: Invalid Field";
         None sgl_where_there_is_none "PSDT set where SGLS has nothing: Invalid Field";
-        None reserved_psdt "PSDT 11b: Invalid Field";
+        None reserved_psdt
+            "PSDT 11b, and 10b where SGLS has no metadata by lists: Invalid Field";
         None reserved_fields_do_no_harm
             "reserved dwords of a command of any value: the command is carried out, or refused";
         None namespace_zero "an I/O command of namespace 0: Invalid Namespace or Format";
@@ -170,7 +170,13 @@ async fn sgl_where_there_is_none(b: &mut Bench) -> Verdict {
 }
 
 async fn reserved_psdt(b: &mut Bench) -> Verdict {
-    flagged(b, SqeFlags::new().with_psdt(3)).await
+    flagged(b, SqeFlags::new().with_psdt(3)).await?;
+    if b.id.sgls.get() & sgls::METADATA != 0 {
+        return Ok(());
+    }
+    b.disable().await?;
+    b.enable(crate::bench::Settings::usual()).await?;
+    flagged(b, SqeFlags::new().with_psdt(2)).await
 }
 
 async fn reserved_fields_do_no_harm(b: &mut Bench) -> Verdict {
@@ -212,7 +218,12 @@ async fn namespace_that_is_not_there(b: &mut Bench) -> Verdict {
     let Some(above) = b.id.nn.get().checked_add(1).filter(|nsid| *nsid < u32::MAX - 1) else {
         return Stop::lacks("a namespace identifier above NN");
     };
-    read_of(b, Nsid(above)).await
+    for nsid in [above, u32::MAX - 1] {
+        read_of(b, Nsid(nsid)).await?;
+        b.disable().await?;
+        b.enable(crate::bench::Settings::usual()).await?;
+    }
+    Ok(())
 }
 
 async fn namespace_that_is_not_active(b: &mut Bench) -> Verdict {
@@ -228,13 +239,10 @@ async fn namespace_of_all(b: &mut Bench) -> Verdict {
 
 async fn flags_of_admin_commands(b: &mut Bench) -> Verdict {
     let at = b.pages(1)?;
-    let mut sqe = admin::identify(b.cid(), Nsid::NONE, cns::CONTROLLER, b.data(at, 4096)?);
-    sqe.flags = SqeFlags::new().with_psdt(1);
-    b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
-    for fuse in [1, 2] {
-        let mut sqe = admin::get_feature(b.cid(), fid::ARBITRATION);
-        sqe.flags = SqeFlags::new().with_fuse(fuse);
-        b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
+    let data = b.data(at, 4096)?;
+    for flags in [1, 2, 3, 0x40, 0x80, 0xc0].map(SqeFlags::from_bits) {
+        let sqe = admin::identify(b.cid(), Nsid::NONE, cns::CONTROLLER, data);
+        b.admin_ends(&Sqe { flags, ..sqe }, &[Status::INVALID_FIELD]).await?;
     }
     Ok(())
 }

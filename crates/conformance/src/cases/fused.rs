@@ -1,7 +1,8 @@
 //! Fused operations (NVMe base 2.0, 3.4.2) and Write Uncorrectable (NVM command set 1.0, 3.2.7).
 
+use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::entry::Sqe;
-use wire::nvme::identify::oncs;
+use wire::nvme::identify::{oacs, oncs};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
@@ -36,6 +37,7 @@ pub(super) const SECTIONS: &[Section] = &[
             Writes uncorrectable_is_not_read "a read of the block fails, and of those beside it succeeds";
             Writes uncorrectable_to_all_that_read "it fails whatever reads it: Compare, Verify, Copy";
             Writes uncorrectable_until_written_in_any_way "whatever writes it makes it readable";
+            Erases uncorrectable_until_formatted "a format makes it readable";
             Writes uncorrectable_until_written "once it is written it is read";
             Writes uncorrectable_across_a_reset "it outlasts a reset";
             None uncorrectable_past_the_end "a block past the end: LBA Out of Range";
@@ -256,6 +258,14 @@ async fn uncorrectable_until_written_in_any_way(b: &mut Bench) -> Verdict {
         read_of(b, &mut pair, 33, Status::UNRECOVERED_READ_ERROR).await?;
     }
     mended(b, &mut pair, &data).await
+}
+
+async fn uncorrectable_until_formatted(b: &mut Bench) -> Verdict {
+    needs!(b.id.oacs.get() & oacs::FORMAT != 0, "OACS: Format NVM");
+    let (mut pair, _) = marked(b, 75).await?;
+    let format = FormatNvm { format: b.ns.flbas & 0xf, ..FormatNvm::default() };
+    b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, format)).await?;
+    read_of(b, &mut pair, 32, Status::SUCCESS).await
 }
 
 async fn uncorrectable_until_written(b: &mut Bench) -> Verdict {

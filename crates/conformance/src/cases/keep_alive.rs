@@ -34,7 +34,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "host behavior support",
         cases: cases! {
             None host_behavior_reads_back "what was set is what is got, until a reset";
-            None host_behavior_of_no_sense "a field of 2, or formats that CTRATT has not: Invalid Field";
+            None host_behavior_of_no_sense "a field of 2, or what CTRATT does not have: Invalid Field";
         },
     },
 ];

@@ -179,16 +179,19 @@ async fn out_of_range(b: &mut Bench, make: u8, places: &[(u64, u32)]) -> Verdict
     Ok(())
 }
 
-/// The block behind the last one, and the last with that.
-fn at_the_end(b: &Bench) -> [(u64, u32); 2] {
-    [(b.ns.nsze.get(), 1), (b.ns.nsze.get() - 1, 2)]
+/// The block behind the last one, the last with that, and eight with it.
+fn at_the_end(b: &Bench) -> Verdict<[(u64, u32); 3]> {
+    let end = b.ns.nsze.get();
+    needs!(end >= 8, "a namespace of eight blocks");
+    Ok([(end, 1), (end - 1, 2), (end - 8, 9)])
 }
 
 use wire::nvme::opcode::io as op;
 
 async fn compare_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::COMPARE != 0, "ONCS: Compare");
-    out_of_range(b, op::COMPARE, &at_the_end(b)).await
+    let places = at_the_end(b)?;
+    out_of_range(b, op::COMPARE, &places).await
 }
 
 async fn read_the_last_block(b: &mut Bench) -> Verdict {
@@ -201,7 +204,8 @@ async fn read_past_the_end(b: &mut Bench) -> Verdict {
 }
 
 async fn read_across_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::READ, &[(b.ns.nsze.get() - 1, 2), (b.ns.nsze.get() - 8, 9)]).await
+    let [_, across, longer] = at_the_end(b)?;
+    out_of_range(b, op::READ, &[across, longer]).await
 }
 
 async fn read_at_the_end_of_all_numbers(b: &mut Bench) -> Verdict {
@@ -297,8 +301,8 @@ async fn verify_well(b: &mut Bench) -> Verdict {
 
 async fn verify_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::VERIFY != 0, "ONCS: Verify");
-    let [behind, across] = at_the_end(b);
-    out_of_range(b, op::VERIFY, &[behind, across, (u64::MAX, 1)]).await
+    let [behind, across, longer] = at_the_end(b)?;
+    out_of_range(b, op::VERIFY, &[behind, across, longer, (u64::MAX, 1)]).await
 }
 
 async fn write_then_read(b: &mut Bench) -> Verdict {
@@ -333,7 +337,8 @@ async fn write_past_the_end(b: &mut Bench) -> Verdict {
 }
 
 async fn write_across_the_end(b: &mut Bench) -> Verdict {
-    out_of_range(b, op::WRITE, &[(b.ns.nsze.get() - 1, 2), (b.ns.nsze.get() - 8, 9)]).await
+    let [_, across, longer] = at_the_end(b)?;
+    out_of_range(b, op::WRITE, &[across, longer]).await
 }
 
 async fn failed_write_changes_nothing(b: &mut Bench) -> Verdict {
@@ -431,6 +436,6 @@ async fn zeroes_of_as_many_blocks_as_there_can_be(b: &mut Bench) -> Verdict {
 
 async fn zeroes_past_the_end(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & oncs::WRITE_ZEROES != 0, "ONCS: Write Zeroes");
-    let [behind, across] = at_the_end(b);
-    out_of_range(b, op::WRITE_ZEROES, &[behind, across, (u64::MAX, 1)]).await
+    let [behind, across, longer] = at_the_end(b)?;
+    out_of_range(b, op::WRITE_ZEROES, &[behind, across, longer, (u64::MAX, 1)]).await
 }

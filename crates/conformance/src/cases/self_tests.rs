@@ -25,6 +25,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "Device Self-test",
         cases: cases! {
             None self_test_of_reserved_code "a reserved STC: Invalid Field";
+            None self_test_of_no_namespace "of a namespace above NN: Invalid Namespace or Format";
             None self_test_abort_of_nothing "an abort where no test runs: success";
             None self_test_ends "a short test of the controller ends, and is the newest result";
             None self_test_one_at_a_time "a second test while one runs: Device Self-test In Progress";
@@ -69,12 +70,20 @@ async fn ended(b: &mut Bench) -> Verdict<SelfTestLog> {
 
 async fn self_test_of_reserved_code(b: &mut Bench) -> Verdict {
     testing(b)?;
-    for code in [0, 4, 0xd] {
+    for code in [0, 3, 4, 0xd, 0xe] {
         let mut sqe = admin::self_test(b.cid(), Nsid::NONE, SelfTest::Short);
         sqe.cdw10 = code.into();
         b.admin_ends(&sqe, &[Status::INVALID_FIELD]).await?;
     }
     Ok(())
+}
+
+async fn self_test_of_no_namespace(b: &mut Bench) -> Verdict {
+    testing(b)?;
+    let nowhere = b.id.nn.get().saturating_add(1);
+    needs!(nowhere < u32::MAX - 1, "a namespace identifier above NN");
+    let sqe = admin::self_test(b.cid(), Nsid(nowhere), SelfTest::Short);
+    b.admin_ends(&sqe, &[Status::INVALID_NAMESPACE_OR_FORMAT]).await
 }
 
 async fn self_test_abort_of_nothing(b: &mut Bench) -> Verdict {

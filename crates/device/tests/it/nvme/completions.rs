@@ -1,6 +1,6 @@
 //! Completion queues, arbitration and interrupts: NVMe base 2.0, 3.3.1, 3.4.4; NVMe over PCIe 1.0, 3.5.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use runtime::Span;
 use wire::nvme::admin::{self, CreateCq};
@@ -15,57 +15,6 @@ use crate::raw::nvme::{Cq, NS, SILENCE, Settings, cq_of, pattern};
 async fn ready(w: &mut World) {
     w.raw.enable(Settings::default()).await;
     w.raw.ask_for_queues().await;
-}
-
-/// Many commands, a tiny completion queue, a slow host: nothing is lost, doubled or overwritten.
-#[test]
-fn a_full_completion_queue_waits_and_loses_nothing() {
-    for (entries, shuffle) in [(2, None), (3, None), (4, Some(1)), (5, Some(2)), (2, Some(3))] {
-        let setup = Setup { shuffle, ..Setup::default() };
-        setup.run(async |mut w: World| {
-            ready(&mut w).await;
-            let mut cq = w.raw.create_cq(1, entries).await;
-            let mut sq = w.raw.create_sq(1, 256, 1).await;
-            let mut left = BTreeSet::new();
-            for number in 0..200 {
-                let mut sqe = io::flush(w.raw.cid(), NS);
-                sqe.opcode = if number % 3 == 0 { 0x7f } else { sqe.opcode };
-                left.insert((sqe.cid.get(), sqe.opcode == 0x7f));
-                w.raw.submit(&mut sq, &sqe);
-            }
-            let mut slow = 0;
-            while !left.is_empty() {
-                w.rt.sleep(Span::us(slow % 5)).await;
-                slow += 1;
-                let cqe = w.raw.next(&mut cq).await;
-                let failed = cqe.status() == Status::INVALID_OPCODE.with_dnr();
-                assert!(failed || cqe.status() == Status::SUCCESS);
-                assert!(left.remove(&(cqe.cid.get(), failed)), "{cqe:?}");
-            }
-            assert_eq!(w.raw.next_within(&mut cq, SILENCE).await, None);
-        });
-    }
-}
-
-/// The host consumes several entries before it says so once.
-#[test]
-fn heads_may_be_told_in_batches() {
-    on_a_bench(async |mut w: World| {
-        ready(&mut w).await;
-        let mut cq = w.raw.create_cq(1, 8).await;
-        let mut sq = w.raw.create_sq(1, 64, 1).await;
-        for _ in 0..50 {
-            w.raw.submit(&mut sq, &io::flush(w.raw.cid(), NS));
-        }
-        for batch in [7, 1, 6, 7, 2, 5, 7, 7, 7, 1] {
-            for _ in 0..batch {
-                assert_eq!(w.raw.peek(&cq).await.status(), Status::SUCCESS);
-                w.raw.take(&mut cq);
-            }
-            w.raw.set(wire::nvme::registers::cq_head_doorbell(QueueId(1), 0), cq.head);
-        }
-        assert!(w.raw.within(SILENCE, w.raw.peek(&cq)).await.is_none());
-    });
 }
 
 /// 3.4.4.1: round robin. While all queues have work, none is more than a burst ahead of another.

@@ -28,76 +28,11 @@ async fn event(w: &mut World) -> Option<(CommandId, AsyncEvent)> {
     Some((cqe.id(), AsyncEvent::from_bits(cqe.dw0.get())))
 }
 
-async fn read_error_log(w: &mut World, retain: bool) {
+async fn read_error_log(w: &mut World) {
     let at = w.raw.place(64, 4096);
     let data = w.raw.data(at, 64);
-    let mut sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, data);
-    if retain {
-        sqe.cdw10 = (sqe.cdw10.get() | 1 << 15).into();
-    }
+    let sqe = admin::get_log_page(w.raw.cid(), lid::ERROR, 64, data);
     w.raw.admin_ok(&sqe).await;
-}
-
-/// 5.2: held for as long as nothing happens; AERL is a limit; a reset forgets them.
-#[test]
-fn requests_are_held_up_to_the_limit_and_not_answered() {
-    on_a_bench(async |mut w: World| {
-        for _ in 0..2 {
-            w.raw.enable(Settings::default()).await;
-            for _ in 0..4 {
-                request(&mut w);
-            }
-            assert_eq!(event(&mut w).await, None, "four are held");
-            let fifth = admin::async_event_request(w.raw.cid());
-            let cqe = w.raw.admin(&fifth).await;
-            assert_eq!(cqe.status(), Status::AER_LIMIT_EXCEEDED.with_dnr());
-            // They occupy nothing that other commands need.
-            for _ in 0..40 {
-                w.raw.ask_for_queues().await;
-            }
-            w.raw.disable().await;
-        }
-    });
-}
-
-/// 5.2.1: a doorbell value outside its queue is told once; and again, after the log page was read.
-#[test]
-fn a_doorbell_value_of_no_sense_is_told_once() {
-    on_a_bench(async |mut w: World| {
-        w.raw.up().await;
-        let first = request(&mut w);
-        let second = request(&mut w);
-        w.raw.set(SQ1, 64);
-        let wanted = Some((first, AsyncEvent::INVALID_DOORBELL_VALUE));
-        assert_eq!(event(&mut w).await, wanted);
-        for value in [64, 65, 0, 1 << 16, u32::MAX, 64] {
-            w.raw.set(SQ1, value);
-            assert_eq!(event(&mut w).await, None, "value {value}: masked until the page is read");
-        }
-        read_error_log(&mut w, true).await;
-        w.raw.set(SQ1, 77);
-        assert_eq!(event(&mut w).await, None, "RAE keeps it masked");
-        read_error_log(&mut w, false).await;
-        w.raw.set(SQ1, 78);
-        let wanted = Some((second, AsyncEvent::INVALID_DOORBELL_VALUE));
-        assert_eq!(event(&mut w).await, wanted);
-    });
-}
-
-/// What happened while nobody asked is told to the first who does.
-#[test]
-fn an_event_waits_for_a_request() {
-    on_a_bench(async |mut w: World| {
-        let mut pair = w.raw.up().await;
-        w.raw.set(SQ1, 0xffff);
-        assert_eq!(event(&mut w).await, None);
-        let asked = request(&mut w);
-        let wanted = Some((asked, AsyncEvent::INVALID_DOORBELL_VALUE));
-        assert_eq!(event(&mut w).await, wanted);
-        // The queue takes no harm.
-        let sqe = io::flush(w.raw.cid(), NS);
-        assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
-    });
 }
 
 /// A head outside its completion queue is told as well, when the controller needs to know the head.
@@ -122,7 +57,7 @@ fn a_head_of_no_sense_is_told_once() {
             w.raw.set(SQ1, 64);
             w.raw.ring(&sq);
             assert_eq!(event(&mut w).await, None, "masked until the page is read");
-            read_error_log(&mut w, false).await;
+            read_error_log(&mut w).await;
             for _ in 0..4 {
                 assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);
             }

@@ -1,13 +1,12 @@
-//! Keep Alive and Host Behavior Support: NVMe base 2.0, 3.9, 5.18, 5.27.1.12 and 5.27.1.18.
+//! Keep Alive, to the millisecond: NVMe base 2.0, 3.9, 5.18 and 5.27.1.12.
 
 use runtime::Span;
-use wire::Nsid;
-use wire::nvme::admin::{self, Command, Request, Select, SetFeatures};
-use wire::nvme::features::{HostBehavior, fid};
+use wire::nvme::admin;
+use wire::nvme::features::fid;
 use wire::nvme::log::{ErrorInformation, lid};
 use wire::nvme::registers::{CC, Cc, Csts};
 use wire::nvme::status::Status;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use crate::raw::nvme::Settings;
 use crate::raw::nvme::world::{World, on_a_bench};
@@ -94,48 +93,5 @@ fn no_timer_runs_once_it_is_stopped_or_the_controller_shuts_down() {
         w.raw.until_csts("shut down", |csts| csts.shst() == Csts::SHST_COMPLETE).await;
         w.raw.rt.sleep(Span::s(1)).await;
         assert!(!w.raw.csts().await.cfs());
-    });
-}
-
-#[test]
-fn what_the_host_makes_use_of_is_kept_until_the_next_reset() {
-    on_a_bench(async |mut w: World| {
-        w.raw.enable(Settings::default()).await;
-        let (from, to) = (w.raw.place(512, 4096), w.raw.place(512, 4096));
-        let fid = fid::HOST_BEHAVIOR;
-        let mut said = HostBehavior::NONE;
-        for (bytes, ends) in [
-            ([1, 0, 0], Status::SUCCESS),
-            ([2, 0, 0], Status::INVALID_FIELD.with_dnr()),
-            ([0, 2, 0], Status::INVALID_FIELD.with_dnr()),
-            // ELBAS of CTRATT is zero.
-            ([0, 0, 1], Status::INVALID_FIELD.with_dnr()),
-            ([0, 1, 0], Status::SUCCESS),
-        ] {
-            let [acre, etdas, lbafee] = bytes;
-            let wanted = HostBehavior { acre, etdas, lbafee, reserved: [0xff; 509] };
-            w.raw.memory.write(from, wanted.as_bytes()).unwrap();
-            let command = Command::SetFeatures(SetFeatures { fid, ..SetFeatures::default() });
-            let (cid, data) = (w.raw.cid(), w.raw.data(from, 512));
-            let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
-            assert_eq!(w.raw.admin(&sqe).await.status(), ends, "{bytes:?}");
-            if ends.is_ok() {
-                said = wanted.known();
-            }
-            for (select, found) in [(Select::Current, said), (Select::Default, HostBehavior::NONE)]
-            {
-                let command = Command::GetFeatures { fid, select, cdw11: 0 };
-                let (cid, data) = (w.raw.cid(), w.raw.data(to, 512));
-                let sqe = Request { cid, nsid: Nsid::NONE, data, command }.to_sqe();
-                w.raw.admin_ok(&sqe).await;
-                assert_eq!(w.raw.bytes(to, 512), found.as_bytes(), "{select:?} after {bytes:?}");
-            }
-        }
-        w.raw.disable().await;
-        w.raw.enable(Settings::default()).await;
-        let command = Command::GetFeatures { fid, select: Select::Current, cdw11: 0 };
-        let (cid, data) = (w.raw.cid(), w.raw.data(to, 512));
-        w.raw.admin_ok(&Request { cid, nsid: Nsid::NONE, data, command }.to_sqe()).await;
-        assert_eq!(w.raw.bytes(to, 512), [0; 512]);
     });
 }

@@ -3,10 +3,8 @@
 use wire::Lba;
 use wire::Nsid;
 use wire::nvme::admin::{Command, GetLogPage, Request};
-use wire::nvme::entry::Sqe;
 use wire::nvme::io;
-use wire::nvme::log::{CommandEffects, ErrorInformation, FirmwareSlots, SmartHealth, effect, lid};
-use wire::nvme::opcode;
+use wire::nvme::log::{ErrorInformation, FirmwareSlots, SmartHealth, lid};
 use wire::nvme::status::Status;
 use zerocopy::FromBytes;
 
@@ -49,38 +47,6 @@ fn the_mandatory_pages_and_no_others() {
         let slots = FirmwareSlots::read_from_bytes(&bytes).unwrap();
         assert_eq!(slots.afi, 1);
         assert_ne!(slots.revisions[0], [0; 8]);
-    });
-}
-
-/// 5.16.1.6: a command is refused as unknown exactly if the page does not have it.
-#[test]
-fn the_effects_page_has_the_commands_that_there_are() {
-    on_a_bench(async |mut w: World| {
-        let mut pair = w.raw.up().await;
-        let bytes = log(&mut w, page(lid::COMMANDS_SUPPORTED, 4096, 0)).await.unwrap();
-        let effects = CommandEffects::read_from_bytes(&bytes).unwrap();
-        let has = |entry: u32| entry & effect::SUPPORTED != 0;
-        for opcode in 0..=u8::MAX {
-            let sqe = Sqe { opcode, nsid: NS.0.into(), ..io::flush(w.raw.cid(), NS) };
-            let unknown =
-                w.raw.run(&mut pair, &sqe).await.status() == Status::INVALID_OPCODE.with_dnr();
-            assert_eq!(
-                has(effects.io[usize::from(opcode)].get()),
-                !unknown,
-                "I/O command {opcode:#x}"
-            );
-            // An event request is held, not answered.
-            if opcode == opcode::admin::ASYNC_EVENT_REQUEST {
-                assert!(has(effects.admin[usize::from(opcode)].get()));
-                continue;
-            }
-            let sqe = Sqe { opcode, ..io::flush(w.raw.cid(), Nsid(7)) };
-            let unknown = w.raw.admin(&sqe).await.status() == Status::INVALID_OPCODE.with_dnr();
-            let entry = effects.admin[usize::from(opcode)].get();
-            assert_eq!(has(entry), !unknown, "admin command {opcode:#x}");
-        }
-        let write = effects.io[usize::from(opcode::io::WRITE)].get();
-        assert_eq!(write, effect::SUPPORTED | effect::CONTENT);
     });
 }
 

@@ -7,7 +7,6 @@ mod aborts;
 mod arbitration;
 mod collects;
 mod commands;
-mod compares;
 mod completions;
 mod events;
 mod examined;

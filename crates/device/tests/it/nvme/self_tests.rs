@@ -119,22 +119,3 @@ fn what_ends_a_test() {
         assert_eq!(ended(&mut w).await.results[0].status, 0x23, "by a namespace's removal");
     });
 }
-
-#[test]
-fn tests_that_there_are_not() {
-    on_a_bench(async |mut w: World| {
-        w.raw.up().await;
-        for code in [0, 3, 0xe] {
-            let mut sqe = admin::self_test(w.raw.cid(), NS, SelfTest::Short);
-            sqe.cdw10 = code.into();
-            let status = w.raw.admin(&sqe).await.status();
-            assert_eq!(status, Status::INVALID_FIELD.with_dnr(), "STC {code:#x}");
-        }
-        for (nsid, wanted) in
-            [(2, Status::INVALID_FIELD), (17, Status::INVALID_NAMESPACE_OR_FORMAT)]
-        {
-            let sqe = admin::self_test(w.raw.cid(), Nsid(nsid), SelfTest::Short);
-            assert_eq!(w.raw.admin(&sqe).await.status(), wanted.with_dnr());
-        }
-    });
-}

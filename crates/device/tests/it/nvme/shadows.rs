@@ -9,7 +9,7 @@ use wire::nvme::{admin, io};
 use wire::{BusAddr, CommandId, Lba, QueueId};
 
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
-use crate::raw::nvme::{Cq, NS, Pair, SILENCE, Settings, Sq, pattern};
+use crate::raw::nvme::{Cq, NS, Pair, SILENCE, Settings, Sq};
 
 /// A host that keeps shadows.
 struct Keeper {
@@ -171,28 +171,6 @@ fn what_a_shadow_said_before_its_queue_is_no_command() {
                 w.raw.memory.store_u32(word, 0).unwrap();
             }
         }
-    });
-}
-
-/// After a reset the pages are the host's: nothing is written there, and doorbells are all that counts.
-#[test]
-fn a_reset_forgets_the_pages() {
-    on_a_bench(async |mut w: World| {
-        w.raw.enable(Settings::default()).await;
-        let mut keeper = Keeper::new(&mut w).await;
-        let mut pair = w.raw.create_pair(1, 16).await;
-        let flush = io::flush(w.raw.cid(), NS);
-        assert_eq!(keeper.run(&w, &mut pair, &flush).await, Status::SUCCESS);
-        w.raw.disable().await;
-        let noise = pattern(9, 8192);
-        w.raw.memory.write(keeper.told, &noise).unwrap();
-        w.raw.enable(Settings::default()).await;
-        let mut pair = w.raw.create_pair(1, 16).await;
-        for _ in 0..40 {
-            let flush = io::flush(w.raw.cid(), NS);
-            assert_eq!(w.raw.run(&mut pair, &flush).await.status(), Status::SUCCESS);
-        }
-        assert_eq!(w.raw.bytes(keeper.told, 8192), noise);
     });
 }
 

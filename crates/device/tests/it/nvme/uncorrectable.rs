@@ -1,15 +1,12 @@
 //! Write Uncorrectable: NVM command set 1.0, 3.2.7.
 
 use media::Labels;
-use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::io;
-use wire::nvme::ranges::{CopyRange, DsmRange};
 use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
-use zerocopy::IntoBytes;
 
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
-use crate::raw::nvme::{NS, Pair, Settings, pattern};
+use crate::raw::nvme::{NS, Pair, Settings};
 
 const LOST: Status = Status::UNRECOVERED_READ_ERROR;
 
@@ -23,63 +20,6 @@ async fn read(w: &World, pair: &mut Pair, at: BusAddr, lba: u64, blocks: u32) ->
     let data = w.raw.data(at, u64::from(blocks) * 512);
     let sqe = io::read(w.raw.cid(), NS, Lba(lba), blocks, false, data);
     w.raw.run(pair, &sqe).await.status().kind()
-}
-
-/// Whatever reads them fails, and the blocks beside can be read.
-#[test]
-fn nothing_reads_them() {
-    on_a_bench(async |mut w: World| {
-        let mut pair = w.raw.up().await;
-        let at = w.raw.place(64 << 10, 4096);
-        assert_eq!(mark(&w, &mut pair, 125, 8).await, Status::SUCCESS);
-        for lba in 120..140 {
-            let wanted = if (125..133).contains(&lba) { LOST } else { Status::SUCCESS };
-            assert_eq!(read(&w, &mut pair, at, lba, 1).await, wanted, "block {lba}");
-        }
-        assert_eq!(read(&w, &mut pair, at, 0, 128).await, LOST, "with others");
-        let data = w.raw.data(at, 512);
-        for (sqe, what) in [
-            (io::compare(w.raw.cid(), NS, Lba(132), 1, data), "compare"),
-            (io::verify(w.raw.cid(), NS, Lba(100), 200), "verify"),
-        ] {
-            assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), LOST, "{what}");
-        }
-        w.raw.memory.write(at, CopyRange::new(Lba(130), 4).as_bytes()).unwrap();
-        let sqe = io::copy(w.raw.cid(), NS, Lba(1000), 1, w.raw.data(at, 32));
-        assert_eq!(w.raw.run(&mut pair, &sqe).await.status().kind(), LOST, "copy");
-        assert!(w.medium.written.borrow().is_empty(), "and nothing was written");
-    });
-}
-
-/// Each way of writing a block makes that block readable, and no other.
-#[test]
-fn what_is_written_can_be_read() {
-    on_a_bench(async |mut w: World| {
-        let mut pair = w.raw.up().await;
-        let at = w.raw.place(64 << 10, 4096);
-        assert_eq!(mark(&w, &mut pair, 250, 12).await, Status::SUCCESS);
-        w.raw.memory.write(at, &pattern(3, 512)).unwrap();
-        let sqe = io::write(w.raw.cid(), NS, Lba(251), 1, false, w.raw.data(at, 512));
-        w.raw.run(&mut pair, &sqe).await;
-        let sqe = io::write_zeroes(w.raw.cid(), NS, Lba(253), 1, false, false);
-        w.raw.run(&mut pair, &sqe).await;
-        let sqe = io::write_zeroes(w.raw.cid(), NS, Lba(255), 1, false, true);
-        w.raw.run(&mut pair, &sqe).await;
-        w.raw.memory.write(at, DsmRange::new(Lba(257), 1).as_bytes()).unwrap();
-        let sqe = io::dataset_management(w.raw.cid(), NS, 1, true, w.raw.data(at, 16));
-        w.raw.run(&mut pair, &sqe).await;
-        w.raw.memory.write(at, CopyRange::new(Lba(0), 1).as_bytes()).unwrap();
-        let sqe = io::copy(w.raw.cid(), NS, Lba(259), 1, w.raw.data(at, 32));
-        w.raw.run(&mut pair, &sqe).await;
-        for lba in 250..262 {
-            let wanted = if lba % 2 == 0 { LOST } else { Status::SUCCESS };
-            let wanted = if lba == 261 { LOST } else { wanted };
-            assert_eq!(read(&w, &mut pair, at, lba, 1).await, wanted, "block {lba}");
-        }
-        let sqe = admin::format_nvm(w.raw.cid(), NS, FormatNvm::default());
-        w.raw.admin_ok(&sqe).await;
-        assert_eq!(read(&w, &mut pair, at, 250, 12).await, Status::SUCCESS, "formatted");
-    });
 }
 
 /// WUSL, the namespace's end, and as many places as can be noted.

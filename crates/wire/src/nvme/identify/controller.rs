@@ -346,6 +346,8 @@ pub mod sgls {
     pub const BIT_BUCKET: u32 = 1 << 16;
     /// A list may name more than its command moves.
     pub const LONGER: u32 = 1 << 18;
+    /// Metadata may be described by a list of their own.
+    pub const METADATA: u32 = 1 << 19;
 }
 
 /// Bits of [`IdentifyController::vwc`].
