@@ -13,5 +13,7 @@ pub mod drive;
 pub mod faults;
 pub mod flash;
 mod lent;
+mod moved;
 pub mod nvme;
 pub mod pages;
+mod worker;

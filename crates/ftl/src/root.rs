@@ -266,13 +266,7 @@ impl<P: Pages> Inner<P> {
             if !self.state.borrow().dirty[chunk as usize] {
                 continue;
             }
-            let slot = match self.meta_slots.try_take() {
-                Some(slot) => slot,
-                None => {
-                    self.hurry();
-                    self.meta_slots.take(&self.rt).await
-                }
-            };
+            let slot = self.take_meta_slot().await;
             let mut state = self.state.borrow_mut();
             state.dirty[chunk as usize] = false;
             bytes.fill(0);
@@ -294,6 +288,15 @@ impl<P: Pages> Inner<P> {
             }
             self.landed.changed(&self.rt, seen).await;
         }
+    }
+
+    /// A slot for what is not data; those that hold some go to flash if none is free.
+    pub async fn take_meta_slot(&self) -> u32 {
+        if let Some(slot) = self.meta_slots.try_take() {
+            return slot;
+        }
+        self.hurry();
+        self.meta_slots.take(&self.rt).await
     }
 
     /// What waits now goes to flash as soon as can be.
@@ -350,13 +353,7 @@ impl<P: Pages> Inner<P> {
                 units.push(Unit { logical: crate::state::PAD, from: Source::Nothing });
                 continue;
             }
-            let slot = match self.meta_slots.try_take() {
-                Some(slot) => slot,
-                None => {
-                    self.hurry();
-                    self.meta_slots.take(&self.rt).await
-                }
-            };
+            let slot = self.take_meta_slot().await;
             let part = &bytes[index * payload..bytes.len().min((index + 1) * payload)];
             let logical = ROOT | index as u32;
             let tag = Tag { logical, order: 0 };

@@ -91,13 +91,7 @@ impl<P: Pages> Inner<P> {
     async fn trim_units(&self, first: u32, count: u32) {
         if self.state.borrow().note.is_none() {
             self.few_notes().await;
-            let slot = match self.meta_slots.try_take() {
-                Some(slot) => slot,
-                None => {
-                    self.hurry();
-                    self.meta_slots.take(&self.rt).await
-                }
-            };
+            let slot = self.take_meta_slot().await;
             let mut state = self.state.borrow_mut();
             if state.note.is_some() {
                 drop(state);

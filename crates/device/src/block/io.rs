@@ -1,10 +1,11 @@
 //! What commands do: read, write, flush.
 
-use bus::{Carry, DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
+use bus::{DevicePort, DmaError, Posting, Segment};
 use media::{Extent, Media, MediaError};
 use wire::block::descriptor::{Command, Descriptor, Operation, PAGE_BYTES, Status};
 
 use super::Front;
+use crate::moved::{self, Blocks};
 
 fn of_dma(error: DmaError) -> Status {
     match error {
@@ -19,19 +20,6 @@ fn of_media(error: MediaError) -> Status {
         MediaError::Unreadable => Status::UNREADABLE,
         MediaError::Full => Status::FULL,
         _ => Status::WRITE_FAULT,
-    }
-}
-
-/// Some blocks, as something that the bus can copy from. What is behind them is padding: it takes its time
-/// on the link, and nothing is written there.
-struct Blocks<'a, M> {
-    media: &'a M,
-    at: Extent,
-}
-
-impl<M: Media> Payload for Blocks<'_, M> {
-    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
-        self.media.runs(self.at, put).map_err(|_| Unreadable)
     }
 }
 
@@ -56,7 +44,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.prefetch(Segment { bytes: command.bytes, ..to });
         let ready = self.media.read(at).await.map_err(of_media)?;
         let _engine = self.engine_for_data(number).await;
-        let blocks = Blocks { media: &*self.media, at };
+        // What is behind the blocks in the page is padding: it takes its time on the link, and nothing is
+        // written there.
+        let blocks = Blocks { media: &*self.media, at, flip: None };
         self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
     }
 
@@ -65,11 +55,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let (from, at) = self.judge(command)?;
         let mut room = self.lend(number);
         let engine = self.engine_for_data(number).await;
-        let carry = match self.media.head() {
-            None => Carry::All,
-            Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
-        };
-        self.port.read(&[from], &mut room, carry).await.map_err(of_dma)?;
+        self.port
+            .read(&[from], &mut room, moved::carry(self.media.head()))
+            .await
+            .map_err(of_dma)?;
         drop(engine);
         self.rt.mark(self.stages.transfer);
         let data = &room[..command.bytes as usize];

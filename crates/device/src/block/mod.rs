@@ -191,7 +191,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         front.publish_read_only();
         for number in 0..slots {
             let task = front.rt.spawn(front.clone().work(usize::from(number)));
-            front.slots[usize::from(number)].bind(task);
+            front.slots[usize::from(number)].worker.bind(task);
         }
         front.rt.spawn(front.clone().exchange());
         front.rt.spawn(front.clone().give_back());

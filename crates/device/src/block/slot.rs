@@ -2,17 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use bus::DevicePort;
 use media::Media;
-use runtime::{Rt, TaskId};
-use wire::block::descriptor::{Descriptor, PAGE_BYTES, Status};
+use runtime::Rt;
+use wire::block::descriptor::{Descriptor, PAGE_BYTES};
 
 use super::Front;
 use crate::lent::Lent;
+use crate::worker::{Worker, or_cut};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -26,7 +27,7 @@ pub(super) enum Stage {
 
 /// A place for one command.
 pub(super) struct Slot {
-    task: Cell<Option<TaskId>>,
+    pub worker: Worker,
     pub stage: Cell<Stage>,
     /// The command, copied out of host memory once.
     pub descriptor: Cell<Descriptor>,
@@ -44,7 +45,7 @@ pub(super) struct Slot {
 impl Default for Slot {
     fn default() -> Slot {
         Slot {
-            task: Cell::new(None),
+            worker: Worker::default(),
             stage: Cell::new(Stage::Idle),
             descriptor: Cell::default(),
             given: Cell::new(false),
@@ -57,10 +58,6 @@ impl Default for Slot {
 }
 
 impl Slot {
-    pub fn bind(&self, task: TaskId) {
-        self.task.set(Some(task));
-    }
-
     /// Hands a command to the slot's task.
     pub fn give(&self, rt: &Rt, descriptor: Descriptor, place: u32, ahead: bool) {
         assert!(self.is_idle(), "a block has no more commands than there are slots");
@@ -70,9 +67,7 @@ impl Slot {
         self.stage.set(Stage::Working);
         self.cut.set(false);
         self.given.set(true);
-        if let Some(task) = self.task.get() {
-            rt.hand_over_to(task);
-        }
+        self.worker.begin(rt);
     }
 
     pub fn is_idle(&self) -> bool {
@@ -86,9 +81,7 @@ impl Slot {
             Stage::Ended => self.stage.set(Stage::Idle),
             Stage::Working => {
                 self.cut.set(true);
-                if let Some(task) = self.task.get() {
-                    rt.wake(task);
-                }
+                self.worker.wake(rt);
             }
         }
     }
@@ -98,15 +91,6 @@ impl Slot {
             true => Poll::Ready(self.descriptor.get()),
             false => Poll::Pending,
         })
-    }
-
-    /// Runs a journey until it ends or is cut.
-    async fn or_cut<T>(&self, mut journey: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        poll_fn(|cx| match self.cut.get() {
-            true => Poll::Ready(None),
-            false => journey.as_mut().poll(cx).map(Some),
-        })
-        .await
     }
 }
 
@@ -122,7 +106,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         loop {
             let descriptor = slot.command().await;
             self.rt.join_journey(0, slot.place.get() as u16);
-            let ended: Option<Status> = slot.or_cut(pin!(self.execute(number, descriptor))).await;
+            let is_cut = || slot.cut.get().then_some(());
+            let ended = or_cut(is_cut, pin!(self.execute(number, descriptor))).await.ok();
             self.rt.part_from_journey();
             match ended {
                 Some(status) => {

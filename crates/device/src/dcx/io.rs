@@ -1,7 +1,7 @@
 //! What commands do: read, write, fence.
 
-use bus::{Carry, DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
-use media::{Extent, Flip, Media, MediaError, flipped};
+use bus::{DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
+use media::{Extent, Media, MediaError};
 use runtime::{Rt, Time};
 use wire::BusAddr;
 use wire::dcx::command::{Access, Command, Request};
@@ -12,6 +12,7 @@ use super::Front;
 use super::queue::Queue;
 use super::slot::Job;
 use super::tagged::Tagged;
+use crate::moved::{self, Blocks};
 
 fn of_dma(error: DmaError) -> Code {
     match error {
@@ -29,29 +30,18 @@ fn of_media(error: MediaError) -> Code {
     }
 }
 
-/// Some blocks, as something that the bus can copy from.
-struct Blocks<'a, M> {
-    media: &'a Tagged<M>,
-    at: Extent,
-    /// How many of their bytes.
+/// The first bytes of some blocks.
+struct Head<'a, M> {
+    of: Blocks<'a, Tagged<M>>,
     bytes: u32,
-    /// A bit that turns over on their way.
-    flip: Option<Flip>,
 }
 
-impl<M: Media> Payload for Blocks<'_, M> {
+impl<M: Media> Payload for Head<'_, M> {
     fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
-        let cut = &mut |offset: u32, run: &[u8]| {
+        self.of.runs(&mut |offset: u32, run: &[u8]| {
             let length = run.len().min(self.bytes.saturating_sub(offset) as usize);
             put(offset, &run[..length]);
-        };
-        let flipped = match &self.flip {
-            None => self.media.runs(self.at, cut),
-            Some(flip) => {
-                flipped(std::slice::from_ref(flip), |lent| self.media.runs(self.at, lent), cut)
-            }
-        };
-        flipped.map_err(|_| Unreadable)
+        })
     }
 }
 
@@ -149,13 +139,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             queue.pace.borrow_mut().begin_data(self.rt.now(), to.bytes, queue.poised.get())
         });
         let flip = if self.faults.is_on() { self.spoiled(number, at, to.bytes) } else { None };
-        let blocks = Blocks { media: &*self.media, at, bytes: to.bytes, flip };
+        let blocks = Head { of: Blocks { media: &*self.media, at, flip }, bytes: to.bytes };
         match split.flatten() {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
                 let before = whole_packets(to, before, open.packet_bytes);
                 // Both parts are of one moment: a write in between would tear a block.
-                let mut room = self.lend(number, to.bytes as usize);
+                let mut room = self.lend(number, to.bytes);
                 let copy = &mut room[..to.bytes as usize];
                 copy.fill(0);
                 let put = &mut |offset: u32, run: &[u8]| {
@@ -200,13 +190,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         if !from.bytes.is_multiple_of(self.media.block_bytes()) {
             return Err(Code::INVALID_FIELD);
         }
-        let mut room = self.lend(number, from.bytes as usize);
+        let mut room = self.lend(number, from.bytes);
         let data = &mut room[..from.bytes as usize];
-        let carry = match self.media.head() {
-            None => Carry::All,
-            Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
-        };
-        self.port.read(&[from], data, carry).await.map_err(of_dma)?;
+        self.port.read(&[from], data, moved::carry(self.media.head())).await.map_err(of_dma)?;
         self.rt.mark(self.stages.transfer);
         if self.faults.is_on()
             && let Some(flip) = self.spoiled(number, at, from.bytes)

@@ -181,7 +181,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         front.publish_read_only();
         for number in 0..front.options.slots {
             let task = front.rt.spawn(front.clone().work(number));
-            front.slots[usize::from(number)].bind(task);
+            front.slots[usize::from(number)].worker.bind(task);
         }
         for number in 0..front.options.queues {
             front.rt.spawn(front.clone().poll(number));

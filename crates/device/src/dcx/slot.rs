@@ -2,18 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use bus::DevicePort;
 use media::Media;
-use runtime::{Rt, TaskId};
+use runtime::Rt;
 use wire::dcx::command::Entry;
 
 use super::Front;
 use crate::faults::Effect;
 use crate::lent::Lent;
+use crate::worker::{Worker, or_cut};
 
 /// A command, copied out of host memory once.
 #[derive(Clone, Copy)]
@@ -25,7 +26,7 @@ pub(super) struct Job {
 /// A place for one command in flight.
 #[derive(Default)]
 pub(super) struct Slot {
-    task: Cell<Option<TaskId>>,
+    pub worker: Worker,
     job: Cell<Option<Job>>,
     /// The queue and number of the command that it holds, until it is idle again.
     pub busy: Cell<Option<(u16, u32)>>,
@@ -38,24 +39,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub fn bind(&self, task: TaskId) {
-        self.task.set(Some(task));
-    }
-
     /// Hands a command to the slot's task.
     pub fn give(&self, rt: &Rt, job: Job) {
         self.busy.set(Some((job.queue, job.entry.number())));
         self.cut.set(false);
         self.job.set(Some(job));
-        if let Some(task) = self.task.get() {
-            rt.hand_over_to(task);
-        }
-    }
-
-    fn wake(&self, rt: &Rt) {
-        if let Some(task) = self.task.get() {
-            rt.wake(task);
-        }
+        self.worker.begin(rt);
     }
 
     /// Whether it holds a command of this queue.
@@ -67,22 +56,12 @@ impl Slot {
     pub fn cut(&self, rt: &Rt, queue: u16) {
         if self.is_of(queue) {
             self.cut.set(true);
-            self.wake(rt);
+            self.worker.wake(rt);
         }
     }
 
     fn job(&self) -> impl Future<Output = Job> + '_ {
         poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready))
-    }
-
-    /// Runs a journey until it ends or is cut. It lies with the caller: it is not moved for every command.
-    #[inline]
-    async fn or_cut(&self, mut journey: Pin<&mut impl Future<Output = ()>>) {
-        poll_fn(|cx| match self.cut.get() {
-            true => Poll::Ready(()),
-            false => journey.as_mut().poll(cx),
-        })
-        .await;
     }
 }
 
@@ -95,7 +74,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             let journeys = self.options.journeys_from + job.queue;
             self.rt.join_journey(journeys, job.entry.slot());
             self.rt.mark(self.stages.dispatch);
-            slot.or_cut(pin!(self.execute(number, job))).await;
+            let is_cut = || slot.cut.get().then_some(());
+            let _ = or_cut(is_cut, pin!(self.execute(number, job))).await;
             self.rt.part_from_journey();
             slot.busy.set(None);
             self.idle.give(&self.rt, number);
@@ -104,10 +84,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// A slot's buffer, with room for so many bytes at least.
-    pub(super) fn lend(&self, number: u16, bytes: usize) -> Lent<'_, u8> {
-        let mut room = Lent::from(&self.slots[usize::from(number)].data);
-        let length = room.len().max(bytes);
-        room.resize(length, 0);
-        room
+    pub(super) fn lend(&self, number: u16, bytes: u32) -> Lent<'_, u8> {
+        Lent::with_room(&self.slots[usize::from(number)].data, bytes)
     }
 }

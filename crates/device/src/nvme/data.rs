@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bus::{Carry, DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
-use media::{Extent, Media, MediaError};
+use media::{Media, MediaError};
 use runtime::{Stage, Time};
 use wire::BusAddr;
 use wire::nvme::entry::DataPointer;
@@ -16,6 +16,7 @@ use zerocopy::little_endian::U64;
 use super::Controller;
 use super::slot::Slot;
 use crate::lent::Lent;
+use crate::moved;
 
 /// Entries of a PRP list that are read with one request.
 const LIST_ENTRIES: usize = 512;
@@ -47,18 +48,6 @@ pub(super) enum Lists {
     Prp(PrpWalk, Coalesce),
     /// A scatter gather list, from its first descriptor on.
     Sgl(Descriptor),
-}
-
-/// Blocks of the medium, as something that the bus can copy from.
-pub(super) struct Blocks<'a, M> {
-    pub media: &'a M,
-    pub at: Extent,
-}
-
-impl<M: Media> Payload for Blocks<'_, M> {
-    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
-        self.media.runs(self.at, put).map_err(|_| Unreadable)
-    }
 }
 
 /// Some bytes of a payload.
@@ -277,10 +266,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Which bytes of written data are worth moving.
     pub(super) fn carry(&self) -> Carry {
-        match self.head {
-            None => Carry::All,
-            Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
-        }
+        moved::carry(self.head)
     }
 
     /// Fills `into` with what the host sends along with a command.

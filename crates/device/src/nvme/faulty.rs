@@ -3,15 +3,15 @@
 use std::future::pending;
 use std::rc::Rc;
 
-use bus::{DevicePort, Payload, Unreadable};
-use media::{Extent, Flip, Media, flipped};
+use bus::DevicePort;
+use media::{Extent, Flip, Media};
 use runtime::Span;
 use wire::Nsid;
 
 use super::Controller;
-use super::data::Blocks;
 use super::slot::{Job, Outcome};
 use crate::faults::{Effect, Fate, Order};
+use crate::moved::Blocks;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
@@ -90,9 +90,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Blocks on their way to the host: part of a read of the blocks `of`.
     #[inline]
-    pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Sent<'_, M> {
+    pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Blocks<'_, M> {
         let flip = if self.faults.is_on() { self.spoiled(number, of, at) } else { None };
-        Sent { blocks: Blocks { media: &*self.media, at }, flip }
+        Blocks { media: &*self.media, at, flip }
     }
 
     /// Data on their way between the controller and the host: part of those of the blocks `of`.
@@ -121,24 +121,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             let fault = self.faults.fatal(&self.rt).await;
             self.fail("a fault of the plan", fault);
-        }
-    }
-}
-
-/// Blocks on their way to the host, one bit of them perhaps turned over.
-pub(super) struct Sent<'a, M> {
-    blocks: Blocks<'a, M>,
-    flip: Option<Flip>,
-}
-
-impl<M: Media> Payload for Sent<'_, M> {
-    #[inline]
-    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
-        let Blocks { media, at } = self.blocks;
-        match &self.flip {
-            None => self.blocks.runs(put),
-            Some(flip) => flipped(std::slice::from_ref(flip), |lent| media.runs(at, lent), put)
-                .map_err(|_| Unreadable),
         }
     }
 }

@@ -363,7 +363,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn begin(self: &Rc<Self>) {
         for slot in 0..self.slots.len() as u16 {
             let task = self.spawn(self.clone().work(slot));
-            self.slots[usize::from(slot)].bind(task);
+            self.slots[usize::from(slot)].worker.bind(task);
         }
         for _ in 0..self.options.fetchers {
             self.spawn(self.clone().fetch());

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use bus::{DevicePort, Segment};
 use media::{Extent, Media};
-use runtime::{Rt, TaskId};
+use runtime::Rt;
 use wire::nvme::entry::{Cqe, Sqe};
 use wire::nvme::sgl::Descriptor;
 use wire::nvme::status::Status;
@@ -19,6 +19,7 @@ use zerocopy::little_endian::U64;
 use super::fused::{First, Fused};
 use super::{Controller, QueueKind};
 use crate::faults::Effect;
+use crate::worker::{Worker, or_cut};
 
 /// A command, copied out of host memory once.
 #[derive(Clone, Copy, Default)]
@@ -40,7 +41,7 @@ pub(super) enum Cut {
 /// A place for one command in flight.
 #[derive(Default)]
 pub(super) struct Slot {
-    task: Cell<Option<TaskId>>,
+    pub worker: Worker,
     job: Cell<Job>,
     /// The queue and identifier of the command that occupies it.
     pub busy: Cell<Option<(QueueId, CommandId)>>,
@@ -71,32 +72,20 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub fn bind(&self, task: TaskId) {
-        self.task.set(Some(task));
-    }
-
     /// Hands a command to the slot's task.
     #[inline]
     pub fn give(&self, rt: &Rt, qid: QueueId, sqe: &Sqe, fused: Fused) {
         self.busy.set(Some((qid, sqe.id())));
         self.cut.set(None);
         self.job.set(Job { qid, sqe: *sqe, fused });
-        if let Some(task) = self.task.get() {
-            rt.hand_over_to(task);
-        }
-    }
-
-    fn wake(&self, rt: &Rt) {
-        if let Some(task) = self.task.get() {
-            rt.wake(task);
-        }
+        self.worker.begin(rt);
     }
 
     /// Cuts the journey of the command in this slot; the first reason counts, but for a reset.
     pub fn cut(&self, rt: &Rt, why: Cut) {
         if self.busy.get().is_some() && (self.cut.get().is_none() || why == Cut::Silently) {
             self.cut.set(Some(why));
-            self.wake(rt);
+            self.worker.wake(rt);
         }
     }
 
@@ -109,18 +98,13 @@ impl Slot {
         })
     }
 
-    /// Runs a journey until it ends or is cut. It lies with the caller: a future of some hundred bytes
-    /// is not moved for every command.
+    /// Runs a journey until it ends or is cut.
     #[inline]
-    pub async fn or_cut<T>(
+    pub fn or_cut<T>(
         &self,
-        mut journey: Pin<&mut impl Future<Output = T>>,
-    ) -> Result<T, Cut> {
-        std::future::poll_fn(|cx| match self.cut.get() {
-            Some(cut) => Poll::Ready(Err(cut)),
-            None => journey.as_mut().poll(cx).map(Ok),
-        })
-        .await
+        journey: Pin<&mut impl Future<Output = T>>,
+    ) -> impl Future<Output = Result<T, Cut>> {
+        or_cut(|| self.cut.get(), journey)
     }
 
     /// From here on only a reset cuts the journey: the command completes.

@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use bus::{Cost, DevicePort};
 use ftl::{Blocks, Pages};
-use runtime::{Pool, Rt, Signal, Stage, TaskId};
+use runtime::{Pool, Rt, Signal, Stage};
 use wire::BusAddr;
 use wire::pages::{
     BLOCKS, Command, DIES, ENDPOINT, ENDPOINTS_MAX, ENTRIES_LOG2_MAX, Endpoint as Numbered, GROUP,
@@ -31,6 +31,7 @@ use wire::pages::{
 };
 
 use crate::flash::Chips;
+use crate::worker::Worker;
 
 /// The stages that endpoints mark, beside their costs and those of chips.
 pub const STAGES: &[&str] = &["doorbell", "fetch", "data transfer"];
@@ -105,7 +106,7 @@ struct Open {
 /// A place for one command.
 #[derive(Default)]
 struct Slot {
-    task: Cell<Option<TaskId>>,
+    worker: Worker,
     given: Cell<Option<Given>>,
     /// Room that is kept from command to command.
     bytes: RefCell<Vec<u8>>,
@@ -165,7 +166,7 @@ impl<P: DevicePort> Endpoints<P> {
             all.publish(number as u32);
             for slot in 0..options.slots as usize {
                 let task = all.rt.spawn(all.clone().work(number, slot));
-                all.ends[number].slots[slot].task.set(Some(task));
+                all.ends[number].slots[slot].worker.bind(task);
             }
             all.rt.spawn(all.clone().serve(number));
         }

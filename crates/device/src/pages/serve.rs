@@ -141,9 +141,7 @@ impl<P: DevicePort> Endpoints<P> {
             let number = end.idle.try_take().expect("as many were free, and nobody else takes one");
             let slot = &end.slots[number as usize];
             slot.given.set(Some(Given { command, turn: open.turn }));
-            if let Some(task) = slot.task.get() {
-                self.rt.hand_over_to(task);
-            }
+            slot.worker.begin(&self.rt);
         }
     }
 

@@ -141,9 +141,7 @@ const ONLY_IN: &[(&str, &str)] = &[
 const ASKED_LAST: &[&str] = &[
     "crates/bus/src/sim/device.rs",
     "crates/bus/src/sim/host.rs",
-    "crates/device/src/block/slot.rs",
-    "crates/device/src/dcx/slot.rs",
-    "crates/device/src/nvme/slot.rs",
+    "crates/device/src/worker.rs",
     "crates/host/src/pages/disk.rs",
     "crates/campaign/src/measure.rs",
     "crates/runtime/src/rt.rs",

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::{error, fmt, io};
 
+use crate::files::is_full;
+
 /// Why the contents refused or failed. Each names the place and what was expected.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -109,13 +111,11 @@ pub enum Error {
 impl Error {
     /// Whether the file system had no space left, or the file may not grow.
     pub fn is_full(&self) -> bool {
-        let full =
-            [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
         match self {
             Error::Prepare { source, .. }
             | Error::Read { source, .. }
             | Error::Write { source, .. }
-            | Error::Flush { source, .. } => full.contains(&source.kind()),
+            | Error::Flush { source, .. } => is_full(source),
             _ => false,
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::sparse::ZERO_PAGE;
 use super::{Error, label};
-use crate::files::{Files, Opened};
+use crate::files::{Files, Opened, in_pieces};
 
 /// Bytes moved by one system call when the image lends runs: long enough that the call is a small
 /// part of it, short enough to stay in a second-level cache between the two copies.
@@ -137,27 +137,15 @@ impl<D: Disk> Image<D> {
 
     /// Fills `dst` from `at`.
     pub(super) fn read_into(&self, at: u64, dst: &mut [u8]) -> Result<(), Error> {
-        let mut done = 0;
-        while done < dst.len() {
-            let offset = at + done as u64;
-            let failure = match self.disk.read_at(&mut dst[done..], offset) {
-                // Somebody cut the file short behind the lock.
-                Ok(0) => io::Error::from(ErrorKind::UnexpectedEof),
-                Ok(length) => {
-                    done += length;
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => error,
-            };
-            return Err(Error::Read {
-                path: self.path.clone(),
-                offset_bytes: offset,
-                bytes: (dst.len() - done) as u64,
-                source: failure,
-            });
-        }
-        Ok(())
+        let bytes = dst.len();
+        let some = |done| self.disk.read_at(&mut dst[done..], at + done as u64);
+        // At the end: somebody cut the file short behind the lock.
+        in_pieces(bytes, ErrorKind::UnexpectedEof, some).map_err(|(done, source)| Error::Read {
+            path: self.path.clone(),
+            offset_bytes: at + done as u64,
+            bytes: (bytes - done) as u64,
+            source,
+        })
     }
 
     /// Writes `src` at `at`.
@@ -166,26 +154,13 @@ impl<D: Disk> Image<D> {
         // Marked first: a write that fails may still have changed bytes.
         let regions = (at / REGION_BYTES) as usize..=((at + last) / REGION_BYTES) as usize;
         self.may_hold_data[regions].fill(true);
-        let mut done = 0;
-        while done < src.len() {
-            let offset = at + done as u64;
-            let failure = match self.disk.write_at(&src[done..], offset) {
-                Ok(0) => io::Error::from(ErrorKind::WriteZero),
-                Ok(length) => {
-                    done += length;
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => error,
-            };
-            return Err(Error::Write {
-                path: self.path.clone(),
-                offset_bytes: offset,
-                bytes: (src.len() - done) as u64,
-                source: failure,
-            });
-        }
-        Ok(())
+        let some = |done| self.disk.write_at(&src[done..], at + done as u64);
+        in_pieces(src.len(), ErrorKind::WriteZero, some).map_err(|(done, source)| Error::Write {
+            path: self.path.clone(),
+            offset_bytes: at + done as u64,
+            bytes: (src.len() - done) as u64,
+            source,
+        })
     }
 
     /// Lends `bytes` bytes from `at` in order, each run with its distance from `at`.

@@ -162,29 +162,14 @@ impl Opened {
     }
 
     pub(crate) fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < to.len() {
-            match self.read_at(&mut to[done..], offset + done as u64) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(length) => done += length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let bytes = to.len();
+        let some = |done| self.read_at(&mut to[done..], offset + done as u64);
+        in_pieces(bytes, ErrorKind::UnexpectedEof, some).map_err(|(_, error)| error)
     }
 
     pub(crate) fn write_all_at(&self, from: &[u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < from.len() {
-            match self.write_at(&from[done..], offset + done as u64) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(length) => done += length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let some = |done| self.write_at(&from[done..], offset + done as u64);
+        in_pieces(from.len(), ErrorKind::WriteZero, some).map_err(|(_, error)| error)
     }
 
     /// Returns when what was written would survive a power cut, and the length with it.
@@ -192,6 +177,31 @@ impl Opened {
         self.files.ask(Call::Sync(&self.path))?;
         if self.files.0.is_some() { Ok(()) } else { self.file.sync_data() }
     }
+}
+
+/// Moves so many bytes in as many calls as it takes, each of which is told how many are done; one that moves
+/// none is the error `none`. Gives how many were moved before the error.
+pub(crate) fn in_pieces(
+    bytes: usize,
+    none: ErrorKind,
+    mut some: impl FnMut(usize) -> io::Result<usize>,
+) -> Result<(), (usize, io::Error)> {
+    let mut done = 0;
+    while done < bytes {
+        match some(done) {
+            Ok(0) => return Err((done, none.into())),
+            Ok(moved) => done += moved,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file system had no space left, or the file may not grow.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge]
+        .contains(&error.kind())
 }
 
 /// Bytes that a [`Writer`] gathers before it writes them.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::{error, fmt, io};
 
 use super::PageAt;
+use crate::files::is_full;
 
 /// Why flash refused or failed.
 #[derive(Debug)]
@@ -81,9 +82,7 @@ pub enum Error {
 impl Error {
     /// Whether the file system had no space left, or the file may not grow.
     pub fn is_full(&self) -> bool {
-        let full =
-            [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
-        matches!(self, Error::Io { source, .. } if full.contains(&source.kind()))
+        matches!(self, Error::Io { source, .. } if is_full(source))
     }
 }
 

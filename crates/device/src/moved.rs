@@ -1,0 +1,31 @@
+//! Blocks on their way between a medium and the bus.
+
+use bus::{Carry, Payload, Unreadable};
+use media::{Extent, Flip, Head, Media, flipped};
+
+/// Blocks of a medium, as something that the bus can copy from; one bit of them perhaps turned over.
+pub(crate) struct Blocks<'a, M> {
+    pub media: &'a M,
+    pub at: Extent,
+    pub flip: Option<Flip>,
+}
+
+impl<M: Media> Payload for Blocks<'_, M> {
+    #[inline]
+    fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
+        let lend = |put: &mut dyn FnMut(u32, &[u8])| self.media.runs(self.at, put);
+        let lent = match &self.flip {
+            None => lend(put),
+            Some(flip) => flipped(std::slice::from_ref(flip), lend, put),
+        };
+        lent.map_err(|_| Unreadable)
+    }
+}
+
+/// Which bytes of data for a medium are worth moving.
+pub(crate) fn carry(head: Option<Head>) -> Carry {
+    match head {
+        None => Carry::All,
+        Some(head) => Carry::Heads { bytes: head.bytes, of: head.of },
+    }
+}
