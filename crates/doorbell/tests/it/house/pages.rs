@@ -179,17 +179,18 @@ fn hundredths(minutes: &str) -> u32 {
     (minutes * 100.0).round() as u32
 }
 
-/// A list of `tools/test`: names and budgets.
-fn budgets_of_script(text: &str, list: &str) -> BTreeMap<String, u32> {
-    let begin = text.find(&format!("readonly {list}=(\n")).expect("the list");
-    let inside = text[begin..].split_once("(\n").expect("its begin").1;
-    let inside = inside.split_once("\n)").expect("its end").0;
-    let rows = inside.lines().map(|line| line.trim().trim_matches('"'));
-    rows.map(|row| {
+/// What `tools/test --list` prints: names, budgets, and when each part runs, if not in the foreground.
+fn budgets_of_script() -> BTreeMap<String, (u32, String)> {
+    let script = root().join("tools/test");
+    let ran = std::process::Command::new(script).arg("--list").output().expect("Python 3.11");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = String::from_utf8(ran.stdout).expect("UTF-8");
+    let rows = text.lines().map(|row| {
         let (name, budget) = row.split_once(' ').expect("a name and a budget");
-        (name.to_owned(), hundredths(budget))
-    })
-    .collect()
+        let (budget, column) = budget.split_once(' ').unwrap_or((budget, "foreground"));
+        (name.to_owned(), (hundredths(budget), column.to_owned()))
+    });
+    rows.collect()
 }
 
 /// What docs/testing.md says of each: `**name** (0.5 min)`.
@@ -212,17 +213,17 @@ fn number_before(name: &str, text: &str, word: &str) -> u32 {
 
 #[test]
 fn budgets_are_the_same_in_the_script_and_in_the_pages() {
-    let (script, page, readme) = (read("tools/test"), read("docs/testing.md"), read("README.md"));
-    let parts = budgets_of_script(&script, "PARTS");
-    let all: BTreeMap<_, _> =
-        parts.clone().into_iter().chain(budgets_of_script(&script, "LONG")).collect();
+    let (page, readme) = (read("docs/testing.md"), read("README.md"));
+    let parts = budgets_of_script();
+    let all = parts.iter().map(|(name, (budget, _))| (name.clone(), *budget)).collect();
     assert_eq!(budgets_of_page(&page), all, "docs/testing.md and tools/test");
-    for name in all.keys() {
-        assert!(script.contains(&format!("\ncheck_{name}() {{\n")), "tools/test: check_{name}");
-    }
-    let limit = number_before("tools/test", &script, " in all.\n");
-    let sum: u32 = parts.values().sum();
-    assert!(sum <= 100 * limit, "{sum} hundredths of a minute are more than {limit} minutes");
-    assert_eq!(number_before("docs/testing.md", &page, " minutes in all"), limit);
+    let sum = |wanted: &str| -> u32 {
+        parts.values().filter(|(_, column)| column == wanted).map(|(budget, _)| budget).sum()
+    };
+    let (foreground, background) = (sum("foreground"), sum("background"));
+    let limit = number_before("docs/testing.md", &page, " minutes in all");
+    assert!(foreground > 0 && background > 0 && sum("named") > 0, "{parts:?}");
+    assert!(foreground <= 100 * limit, "{foreground} hundredths are more than {limit} minutes");
+    assert!(background <= foreground, "the background ends with the foreground");
     assert_eq!(number_before("README.md", &readme, " minutes or less"), limit);
 }

@@ -1,0 +1,275 @@
+"""The parts of tools/test. docs/testing.md says what each holds and has their budgets, which
+crates/doorbell/tests/it/house.rs compares."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from . import needs
+from .session import BACKGROUND, NAMED, Part
+from .steps import Failed, Skipped, has, need, output_of, run, try_to
+
+# Promises that concern more than speed are tested on what a developer runs: the debug build, made by `tests`.
+DEBUG = "target/debug/doorbell"
+RELEASE = "target/release/doorbell"
+
+# Shell scripts, as patterns from the root.
+SHELL = (
+    "tools/fuzz", "tools/hostile", "tools/fio-matrix", "tools/record-trace", ".ci/run",
+    "tools/guest/inside/*", "rtl/test", "rtl/formal/run",
+)
+
+
+def check_format():
+    run("cargo fmt --all --check")
+    for manifest in ("examples/bare", "examples/boot", "fuzz"):
+        run(f"cargo fmt --manifest-path {manifest}/Cargo.toml --check")
+
+
+def check_clippy():
+    run("cargo clippy --locked --workspace --all-targets -- -D warnings")
+
+
+def check_docs():
+    run("cargo doc --locked --workspace --no-deps", RUSTDOCFLAGS="-D warnings")
+
+
+def check_no_std():
+    for package in ("doorbell-wire", "doorbell-runtime", "doorbell-bus", "doorbell-host"):
+        # A target directory of its own: other features, other flags.
+        run(f"cargo build --locked -p {package} --no-default-features --target-dir target/no-std",
+            RUSTFLAGS="-D warnings")
+
+
+def check_bare():
+    # The image is started by the part `guest`.
+    for manifest in ("examples/bare/Cargo.toml", "examples/boot/Cargo.toml"):
+        where = f"--locked --release --manifest-path {manifest} --target-dir target/bare"
+        run(f"cargo clippy {where} -- -D warnings")
+        run(f"cargo build {where}")
+    run("target/bare/release/doorbell-bare")
+    print("the driver runs in a program without std")
+
+
+def check_licences():
+    run("tools/check-licences --self-test")
+    run("tools/check-licences")
+
+
+def python_sources():
+    """The Python programs and modules of tools/ and rtl/."""
+    for folder in ("tools", "rtl", "crates/fnvme"):
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                head = path.read_bytes()[:64].partition(b"\n")[0]
+                if path.suffix == ".py" or head.startswith(b"#!") and b"python3" in head:
+                    yield path
+
+
+def check_tools():
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot"):
+        run(f"tools/{tool} --self-test")
+    sources = list(python_sources())
+    for path in sources:
+        # As py_compile does, without a file.
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise Failed(f"{path}: {error}") from error
+    print(f"{len(sources)} files of Python: their syntax is right")
+    need("shellcheck")
+    run("shellcheck", *(str(path) for pattern in SHELL for path in sorted(Path().glob(pattern))))
+
+
+def check_tests():
+    has("fio")  # Our job files are shown to it.
+    run("cargo test --locked --workspace --no-fail-fast")
+
+
+def check_release():
+    run("cargo build --locked --release -p doorbell")
+
+
+def find(value, key):
+    """The first number of this name, at any depth of a JSON value."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), int):
+            return value[key]
+        value = list(value.values())
+    if isinstance(value, list):
+        return next((found for item in value if (found := find(item, key)) is not None), None)
+    return None
+
+
+def check_speed():
+    # Printed, never asserted: a machine that others use has no speed of its own.
+    begin = time.monotonic()
+    output_of(f"{RELEASE} run jobs/randread-4k.fio --plan gen4 --world sim --json target/speed.json")
+    seconds = time.monotonic() - begin
+    report = json.loads(Path("target/speed.json").read_text(encoding="utf-8"))
+    reads, events = find(report, "total_ios"), find(report, "timed_events")
+    print(f"simulated {reads} reads in {seconds:.2f} s: {reads / seconds:,.0f} reads/s, "
+          f"{events / reads:.1f} timed events each, {events / seconds:,.0f} events/s")
+
+
+def check_instructions():
+    # Counted, so that a machine that others use can say it too.
+    need("valgrind")
+    if not try_to("tools/instructions"):
+        raise Skipped("the release build could not be counted")
+
+
+def check_repeat():
+    # Two builds by one compiler, optimised and not, agree on every line of an event log.
+    for plan in ("gen4", "dc-express-linux"):
+        digests = []
+        for name, program in (("debug", DEBUG), ("release", RELEASE)):
+            lines = output_of(f"{program} replay jobs/randread-4k.fio --plan {plan} --seed 7").splitlines()
+            digests.append(lines[-1] if lines else "")
+            print(f"{name + ':':<8} {digests[-1]}")
+        if not digests[0].startswith("event log: ") or digests[0] != digests[1]:
+            raise Failed(f"{plan}: the event logs differ")
+
+
+def check_papers():
+    run(f"{RELEASE} papers")
+
+
+def check_power_cuts():
+    # New drives and used ones, every kind of cache, every placement of the flash software. The long form is
+    # 100,000 of the first.
+    bridge = ('medium.bridge={controllers=3,stripe="8 KiB",queue=128,conversion="2 us",command="0 ns",'
+              'link="600 MB/s"}')
+    for cuts, seed, *more in (
+        (800, 1),
+        (200, 5, "--set", "medium.flash.blocks=40", "--set", "medium.flash.map_cache=8KiB"),
+        (400, 2, "--set", "medium.flash.start=steady"),
+        (300, 3, "--set", "medium.flash.cache=protected"),
+        (300, 4, "--set", "medium.flash.cache=through"),
+        (200, 5, "--interface", "host-flash"),
+        (50, 6, "--set", bridge),
+    ):
+        run(f"{RELEASE} power-cuts small-flash --cuts {cuts} --seed {seed}", *more)
+
+
+def check_heavy():
+    # Optimised, but without link-time optimisation: that would take longer than the tests themselves.
+    run("cargo test --locked --no-fail-fast -p doorbell --profile heavy", "--config", 'profile.heavy.inherits="release"',
+        "--config", "profile.heavy.lto=false", "--config", "profile.heavy.codegen-units=16", DOORBELL_HEAVY="1")
+
+
+def check_fnvme():
+    # The C API: compiled as C, run under the sanitizers and under valgrind, and the example as a user builds it.
+    crate, out = "crates/fnvme", "target/fnvme"
+    strict = "-std=c11 -Wall -Wextra -Werror"
+    flags = f"{strict} -g -O1 -I{crate}/include"
+    need("gcc")
+    run("cargo build --locked -p doorbell-fnvme")
+    Path(out).mkdir(parents=True, exist_ok=True)
+    run(f"gcc {flags} -fsanitize=address,undefined -fno-sanitize-recover=all {crate}/tests/c/suite.c"
+        f" target/debug/libfnvme.a -lpthread -ldl -lm -o {out}/suite-sanitized")
+    run(f"{out}/suite-sanitized")
+    run(f"{crate}/install {out}/prefix --debug")
+    if has("pkg-config"):
+        installed = output_of("pkg-config --cflags --libs fnvme", PKG_CONFIG_PATH=f"{out}/prefix/lib/pkgconfig")
+        run(f"gcc {strict} {crate}/examples/hello.c {installed} -o {out}/hello")
+        said = output_of(f"{out}/hello", LD_LIBRARY_PATH=f"{out}/prefix/lib").rstrip("\n")
+        if said != "hello, drive":
+            raise Failed(f"{out}/hello: found {said!r}, expected 'hello, drive'")
+    run(f"python3 {crate}/tests/python_suite.py", FNVME_LIBRARY=f"{out}/prefix/lib/libfnvme.so")
+    run(f"gcc {flags} {crate}/tests/c/suite.c -Ltarget/debug -lfnvme", f"-Wl,-rpath,{os.getcwd()}/target/debug",
+        "-lpthread", "-o", f"{out}/suite")
+    if has("fio"):
+        run("cargo build --locked -p doorbell-fio-engine")
+        run("tools/fio-matrix target/debug/libdoorbell_fio.so 1m")
+        run("cargo build --locked -p doorbell")
+        try_to(f"tools/fio-nbd {DEBUG} 1m")
+    if has("valgrind"):
+        # Leaks are the first run's to find: what the standard library keeps for the first thread is none.
+        run(f"valgrind -q --error-exitcode=9 --fair-sched=yes {out}/suite 1")
+
+
+def check_gpu():
+    # The controller of gpu/ in a thread, with sanitizers; the kernel where there is a CUDA toolkit.
+    need("c++")
+    run("cargo build --locked -p doorbell")
+    run("tools/gpu test")
+    run("tools/gpu run --cpu --short")
+    try_to("tools/gpu compile")
+
+
+def check_fuzz():
+    # Each target with its seeds, for seconds. Targets that need the whole program are in the part `tests`.
+    need("c++")
+    run("tools/fuzz")
+
+
+def attacks(form):
+    """Independent clients and kill campaigns, over every front end and flash plan."""
+    run("cargo build --locked -p doorbell")
+    run(f"tools/attacks --{form} --doorbell {DEBUG}")
+
+
+def check_miri():
+    if not needs.miri():
+        raise Skipped(f"there is no nightly Rust with Miri ({needs.MIRI_LINE})")
+    # One test reads the same bytes as words and as bytes, which Miri's store buffers can't follow.
+    run("cargo +nightly miri test --locked -p doorbell-bus --lib -- arena pieces shared",
+        MIRIFLAGS="-Zmiri-disable-weak-memory-emulation")
+    # Those about ordering get the store buffers.
+    said = output_of("cargo +nightly miri test --locked -p doorbell-bus --lib -- --exact"
+                     " shared::tests::what_was_written_before_a_release_is_seen_after_the_acquire"
+                     " live::tests::what_a_fetched_entry_and_a_vanished_tag_speak_for_is_there")
+    print(said, end="")
+    if not any(line.startswith("test result: ok. 2 passed") for line in said.splitlines()):
+        raise Failed("expected two tests about ordering, passed")
+
+
+def check_guest():
+    # An unmodified Linux on our SSD, our driver on QEMU's, our PCI stack on its boards, with and without
+    # processors. A mirror that does not answer is no fault of the program: then this is left out, everywhere.
+    if not try_to("tools/linux-guest --short"):
+        raise Skipped("the others use the same packages")
+    try_to("tools/qemu-hardware --short")
+    try_to("tools/boot --short")
+
+
+def check_rtl():
+    # The block in hardware: what it needs is installed, or the check is left out.
+    for tool in ("verilator", "iverilog", "yosys"):
+        need(tool)
+    try:
+        run("rtl/test --install")
+    except Failed as reason:
+        raise Skipped(f"Python has no venv, or cocotb can't be had: {reason}") from reason
+    run("rtl/test")
+
+
+# In the order in which they run. What only needs the release build or one core is in the background: it fills
+# the cores that the foreground leaves idle. Nothing in the background takes the lock of target/debug.
+PARTS = (
+    Part("format", "0.1", check_format, tools=(needs.COMPONENTS,)),
+    Part("clippy", "3.25", check_clippy, tools=(needs.COMPONENTS,)),
+    Part("docs", "1", check_docs),
+    Part("no-std", "0.75", check_no_std),
+    Part("bare", "1.5", check_bare, tools=(needs.COMPONENTS,)),
+    Part("licences", "0.1", check_licences),
+    Part("tools", "0.2", check_tools, tools=("shellcheck",)),
+    Part("tests", "9.65", check_tests, tools=("fio",)),
+    Part("release", "3", check_release, column=BACKGROUND),
+    Part("speed", "0.1", check_speed, after=("release",)),
+    Part("instructions", "1.1", check_instructions, after=("release",), tools=("valgrind",)),
+    Part("repeat", "0.1", check_repeat, after=("release",)),
+    Part("papers", "0.5", check_papers, after=("release",)),
+    Part("power-cuts", "0.5", check_power_cuts, column=BACKGROUND, after=("release",)),
+    Part("fnvme", "1.4", check_fnvme, tools=("gcc", "pkg-config", "fio", "valgrind")),
+    Part("gpu", "0.5", check_gpu, tools=("c++",)),
+    Part("fuzz", "1.25", check_fuzz, column=BACKGROUND, tools=("c++",)),
+    Part("attacks", "1.5", lambda: attacks("short")),
+    Part("miri", "0.75", check_miri, column=BACKGROUND, tools=(needs.MIRI,)),
+    Part("guest", "6", check_guest),
+    Part("rtl", "4.5", check_rtl, tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
+    Part("heavy", "10", check_heavy, column=NAMED),
+    Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),
+)
