@@ -155,7 +155,8 @@ def check_power_cuts():
 
 def check_heavy():
     # Optimised, but without link-time optimisation: that would take longer than the tests themselves.
-    run("cargo test --locked --no-fail-fast -p doorbell --profile heavy", "--config", 'profile.heavy.inherits="release"',
+    run("cargo test --locked --no-fail-fast -p doorbell -p doorbell-world -p doorbell-campaign --profile heavy",
+        "--config", 'profile.heavy.inherits="release"',
         "--config", "profile.heavy.lto=false", "--config", "profile.heavy.codegen-units=16", DOORBELL_HEAVY="1")
 
 
