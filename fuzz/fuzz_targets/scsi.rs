@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bus::{Arena, Buffer, Memory, OutOfMemory};
-use host::scsi::{Target, Unit};
+use scsi::{Target, Unit};
 use host::{BlockDevice, Deallocated, Geometry, IoError};
 use runtime::{Log, Rt};
 use wire::scsi::inquiry::{Identity, Rotation};

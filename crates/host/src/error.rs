@@ -75,6 +75,18 @@ impl IoError {
         IoError { why: Some(why), ..IoError::of(kind, Some(lba)) }
     }
 
+    /// The same, of the block with this number.
+    #[must_use]
+    pub const fn at(self, lba: Lba) -> IoError {
+        IoError { lba: Some(lba), ..self }
+    }
+
+    /// The same, with the sense data that a SCSI target gave.
+    #[must_use]
+    pub const fn with_sense(self, sense: Sense) -> IoError {
+        IoError { sense: Some(sense), ..self }
+    }
+
     /// What the device answered.
     pub fn answered(status: Status, lba: Option<Lba>) -> IoError {
         IoError { status: Some(status), ..IoError::of(kind_of(status), lba) }

@@ -19,17 +19,14 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
-pub mod array;
 pub mod block;
 mod blocking;
 pub mod dcx;
 mod error;
 pub mod fastpath;
 pub mod nvme;
-pub mod pages;
 pub mod pci;
-mod register;
-pub mod scsi;
+pub mod register;
 
 use alloc::rc::Rc;
 use core::future::Future;
@@ -105,7 +102,7 @@ pub enum Deallocated {
 }
 
 /// Gives up a buffer's place for good: a device may write to it for ever.
-fn strand(buffer: &Buffer) {
+pub fn quarantine(buffer: &Buffer) {
     core::mem::forget(buffer.part(0, buffer.bytes()));
 }
 
@@ -152,6 +149,7 @@ pub trait BlockDevice {
 
 /// Hands the named calls of a [`BlockDevice`] on: `carried_out!(self => self.next(), read, write, flush)`.
 /// What names `self` itself has methods of its own with these names.
+#[macro_export]
 macro_rules! carried_out {
     ($self:ident => $to:expr, $($call:ident),+) => {
         $($crate::carried_out!(@$call $self, $to);)+
@@ -205,7 +203,6 @@ macro_rules! carried_out {
         }
     };
 }
-use carried_out;
 
 impl<D: BlockDevice> BlockDevice for Rc<D> {
     carried_out!(self => (**self), geometry, buffer, read, write, flush, deallocated, deallocate);

@@ -8,7 +8,7 @@ const POLL: Span = Span::us(10);
 
 /// Waits until a register's value is what `found` looks for, for no longer than this; else gives the last
 /// value. A device that is gone is not waited for.
-pub(crate) async fn until<P: HostPort, T>(
+pub async fn until<P: HostPort, T>(
     port: &P,
     register: u32,
     limit: Span,

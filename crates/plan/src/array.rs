@@ -56,7 +56,7 @@ const JOURNAL_MAX: u64 = 1024;
 
 /// Reads the table, for blocks of so many bytes.
 pub(super) fn read(fields: Fields<'_>, block_bytes: Option<u64>) -> Option<Array> {
-    let devices = fields.number("devices", Welcome, 1..=host::array::MEMBERS_MAX as u64);
+    let devices = fields.number("devices", Welcome, 1..=array::MEMBERS_MAX as u64);
     let parity = fields.choice("layout", &[("striped", false), ("parity", true)]);
     let block = block_bytes.unwrap_or(512);
     let sized = |bytes: u64| bytes.is_multiple_of(block) && (512..=1 << 24).contains(&bytes);

@@ -101,7 +101,7 @@ pub fn sim_spec(row: &'static Row, plan: &Plan) -> SimSpec {
     spec.cores += (row.own_cores)(plan);
     (row.adjust)(plan, &mut spec);
     // What another interface of the plan's would spend has no stage here.
-    let of_array = if (row.members)(plan).is_some() { host::array::COSTS } else { &[] };
+    let of_array = if (row.members)(plan).is_some() { array::COSTS } else { &[] };
     spec.host_costs.retain(|cost| row.stages.contains(&cost.name) || of_array.contains(&cost.name));
     spec.device_costs.retain(|cost| row.stages.contains(&cost.name));
     spec

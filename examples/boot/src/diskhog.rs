@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use bus::Buffer;
 use host::nvme::Queue;
-use host::scsi::{Disk, Target, Unit};
+use scsi::{Disk, Target, Unit};
 use host::{BlockDevice, Geometry};
 use runtime::{Rt, Time};
 use wire::Lba;

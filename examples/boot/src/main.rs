@@ -7,7 +7,7 @@
 //!                 │          machine   the firmware's MP table; buses, windows
 //!                 │          nvme      pin by the I/O APIC, then MSI-X: host::nvme over port.rs
 //!                 │          team      every core's queue, by grants
-//!                 │          diskhog   behind host::scsi, each core its range, verified
+//!                 │          diskhog   behind scsi, each core its range, verified
 //!                 └────────► console   a verdict a line; the machine ends with a status
 //! ```
 //!

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use bus::{Arena, Memory};
 use host::nvme::{Completion, Counters, Grant, Queue, QueueOptions, Rings};
-use host::scsi::of_nvme;
+use scsi::of_nvme;
 use runtime::{Log, Rt, Span, Time};
 use wire::scsi::inquiry::Identity;
 

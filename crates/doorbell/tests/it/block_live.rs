@@ -1,7 +1,7 @@
 //! Descriptor blocks, live: every read is verified, among writes to the same blocks, at depths from 1 to 64,
 //! by every way of returning a block, under resets, in two processes, and with a medium that fails.
 //!
-//! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test it block_live at_length` is the long
+//! `DOORBELL_BLOCK_IOS=10000000 cargo test --release -p doorbell --test it at_length` is the long
 //! one: so many of 512 B to 8 KiB and a two hundredth as many up to 1 MiB, from 8 threads. It needs two cores
 //! that nobody else uses; `in_one_thread` is the same with both ends on one core, and ends anywhere.
 

@@ -23,11 +23,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ftl", &["wire", "runtime"]),
     ("device", &["wire", "runtime", "bus", "media", "ftl"]),
     ("host", &["wire", "runtime", "bus", "ftl"]),
+    ("array", &["wire", "runtime", "bus", "host"]),
+    ("host-flash", &["wire", "runtime", "bus", "ftl", "host"]),
+    ("scsi", &["wire", "runtime", "bus", "host"]),
     ("workload", &["runtime"]),
     ("conformance", &["wire", "runtime", "bus"]),
     ("rtl", &["wire", "runtime", "bus", "host"]),
     ("functions", &["host"]),
-    ("plan", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "functions"]),
+    ("plan", &["wire", "runtime", "bus", "media", "ftl", "device", "host", "array", "functions"]),
     (
         "world",
         &[
@@ -38,6 +41,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "ftl",
             "device",
             "host",
+            "array",
+            "host-flash",
+            "scsi",
             "workload",
             "rtl",
             "functions",
@@ -142,7 +148,7 @@ const ASKED_LAST: &[&str] = &[
     "crates/bus/src/sim/device.rs",
     "crates/bus/src/sim/host.rs",
     "crates/device/src/worker.rs",
-    "crates/host/src/pages/disk.rs",
+    "crates/host-flash/src/disk.rs",
     "crates/campaign/src/measure.rs",
     "crates/runtime/src/rt.rs",
     "crates/runtime/src/sleep.rs",
@@ -152,8 +158,23 @@ const ASKED_LAST: &[&str] = &[
 const NO_CONTEXT: &[&str] = &["number", "ticket"];
 
 /// Rooms whose decisions must not depend on hash order, and which do not print.
-const QUIET_ROOMS: &[&str] =
-    &["wire", "runtime", "bus", "media", "ftl", "device", "host", "workload", "rtl", "conformance"];
+const QUIET_ROOMS: &[&str] = &[
+    "wire",
+    "runtime",
+    "bus",
+    "media",
+    "ftl",
+    "device",
+    "host",
+    "array",
+    "host-flash",
+    "scsi",
+    "workload",
+    "rtl",
+    "conformance",
+    "functions",
+    "plan",
+];
 
 const COLUMNS_MAX: usize = 110;
 const LINES_MAX: usize = 600;
@@ -214,7 +235,7 @@ fn edges(manifest: &str, sections: &[&str]) -> BTreeSet<String> {
                 found.insert(match package.strip_prefix("doorbell") {
                     Some("") => "doorbell".to_owned(),
                     Some(room) => room.trim_start_matches('-').to_owned(),
-                    None => package.to_owned(),
+                    None => package.replace('_', "-"),
                 });
             }
         }

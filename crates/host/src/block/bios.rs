@@ -20,7 +20,7 @@ use runtime::{Parked, Rt};
 use wire::block::descriptor::{Command, Operation, Status};
 use wire::{BusAddr, Lba};
 
-use crate::{IoError, Kind, strand};
+use crate::{IoError, Kind, quarantine};
 
 /// How far a bio has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,11 +242,11 @@ impl Bios {
 
     /// The device may write to the buffers of what is in the ring for ever: they never go back to their
     /// arena, not even when their owners drop them.
-    pub fn strand_buffers(&self) {
+    pub fn quarantine_buffers(&self) {
         let requests = self.requests.borrow();
         for request in requests.iter().filter(|request| request.in_ring.get() > 0) {
             if let Some(buffer) = request.buffer.take() {
-                strand(&buffer);
+                quarantine(&buffer);
                 request.buffer.set(Some(buffer));
             }
         }

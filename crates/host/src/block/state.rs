@@ -6,7 +6,7 @@ use wire::block::registers::{CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shap
 use super::Completion;
 use super::bios::Stage as BioStage;
 use super::ring::{Ring, State};
-use crate::{InitError, Kind, register, strand};
+use crate::{InitError, Kind, quarantine, register};
 
 impl<P: HostPort> Ring<P> {
     pub fn turn(&self, state: State) {
@@ -74,9 +74,9 @@ impl<P: HostPort> Ring<P> {
 
     /// The device could not be stopped: what it knows of is never used again, and everybody is told.
     fn lose(&self, error: InitError) -> InitError {
-        strand(&self.memory);
-        strand(&self.pages);
-        self.bios.strand_buffers();
+        quarantine(&self.memory);
+        quarantine(&self.pages);
+        self.bios.quarantine_buffers();
         self.flight.set(None);
         self.fail_all(Kind::Gone);
         self.turn(State::Gone);

@@ -14,7 +14,7 @@ use super::rings::{self, Commands, Reports};
 use super::slots::Slots;
 use super::tags::Tagger;
 use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
-use crate::{InitError, register, strand};
+use crate::{InitError, quarantine, register};
 
 /// What one queue has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -330,9 +330,9 @@ impl<P: HostPort> Pair<P> {
     /// The device could not be stopped: what it knows of is never used again, and everybody is told.
     fn lose(&self, error: InitError) -> InitError {
         for memory in [self.commands.memory(), self.reports.memory(), &self.notice] {
-            strand(memory);
+            quarantine(memory);
         }
-        self.slots.strand_buffers();
+        self.slots.quarantine_buffers();
         self.turn(State::Gone);
         self.slots.abandon(self.rt());
         error

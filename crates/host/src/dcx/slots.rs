@@ -25,7 +25,7 @@ use wire::dcx::tag::{Places, Tag};
 
 use super::tags::Marks;
 use super::{DEPTH_MAX, SLOT_BITS};
-use crate::strand;
+use crate::quarantine;
 
 /// Uses of a slot that are told apart. One less than the bits can tell: all ones is a fence's name.
 const GENERATIONS: u8 = (1 << (16 - SLOT_BITS)) - 1;
@@ -264,10 +264,10 @@ impl Slots {
 
     /// The device may write to the buffers of its commands for ever: they never go back to their
     /// arena, not even when their owners drop them.
-    pub fn strand_buffers(&self) {
+    pub fn quarantine_buffers(&self) {
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             if let Some(buffer) = slot.buffer.take() {
-                strand(&buffer);
+                quarantine(&buffer);
                 slot.buffer.set(Some(buffer));
             }
         }

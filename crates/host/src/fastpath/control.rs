@@ -214,10 +214,10 @@ impl Control {
     }
 
     /// All memory that requests hold: the drive may write to it for ever.
-    pub fn strand(&self) {
+    pub fn quarantine(&self) {
         for slot in &self.slots {
             if let Slot::UnderWay(Request { keep: Some(buffer), .. }) = slot {
-                crate::strand(buffer);
+                crate::quarantine(buffer);
             }
         }
     }

@@ -432,7 +432,7 @@ impl<P: HostPort> Core<P> {
         let lba = block.map(|block| block.lba);
         let result = queue.carry_out(lba, |cid| self.form(block, cid)).await;
         if result.is_err_and(|error| error.kind == Kind::Gone) {
-            self.strand();
+            self.quarantine();
         }
         status_of(result)
     }
@@ -468,7 +468,7 @@ impl<P: HostPort> Core<P> {
         };
         if self.port.is_gone() {
             // The drive may write to it for ever.
-            crate::strand(&staging.buffer);
+            crate::quarantine(&staging.buffer);
         }
         self.staging.borrow_mut().push(staging);
         status
@@ -507,9 +507,9 @@ impl<P: HostPort> Core<P> {
     }
 
     /// The drive is gone and could not be stopped: it may write to what it knows of for ever.
-    fn strand(&self) {
-        self.control.borrow().strand();
-        self.table.borrow().strand();
+    fn quarantine(&self) {
+        self.control.borrow().quarantine();
+        self.table.borrow().quarantine();
     }
 }
 

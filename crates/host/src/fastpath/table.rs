@@ -294,12 +294,12 @@ impl Table {
     }
 
     /// The drive may write for ever to what it knows of: all memory is given up.
-    pub fn strand(&self) {
+    pub fn quarantine(&self) {
         for entry in &self.entries {
             if let State::Open(open) | State::Closing(open) = &entry.state
                 && let Some(buffer) = &open.keep
             {
-                crate::strand(buffer);
+                crate::quarantine(buffer);
             }
         }
     }

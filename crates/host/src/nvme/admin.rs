@@ -121,7 +121,7 @@ impl<P: HostPort> Admin<P> {
                 gone
             }
             Err(_) => {
-                self.pair.strand();
+                self.pair.quarantine();
                 self.pair.slots.abandon(self.rt());
                 reason
             }

@@ -114,7 +114,7 @@ impl<P: HostPort> HalfMade<P> {
 impl<P: HostPort> Drop for HalfMade<P> {
     fn drop(&mut self) {
         if let Some(pair) = &self.0 {
-            pair.strand();
+            pair.quarantine();
             pair.stop();
         }
     }

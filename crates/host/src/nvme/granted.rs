@@ -216,7 +216,7 @@ impl<P: HostPort> Mine<P> {
         self.forget();
         self.health.set(self.pair.rt(), over);
         self.pair.stop();
-        self.pair.strand();
+        self.pair.quarantine();
         self.pair.clear();
     }
 

@@ -10,7 +10,7 @@ use wire::nvme::registers;
 
 use super::controller::{Controller, Core};
 use super::health::State;
-use crate::{InitError, strand};
+use crate::{InitError, quarantine};
 
 /// A polled queue pair in memory of its own. The driver has created it and touches it no more: it
 /// watches over none of its commands, and a reset of the controller ends it.
@@ -101,8 +101,8 @@ impl<P: HostPort> Drop for Lent<P> {
     /// A controller that is not off may still write there: then nobody else ever gets the memory.
     fn drop(&mut self) {
         if self.core.health.state() != State::Closed {
-            strand(&self.submission);
-            strand(&self.completion);
+            quarantine(&self.submission);
+            quarantine(&self.completion);
         }
     }
 }

@@ -18,7 +18,7 @@ use super::ring::{CompletionRing, SubmissionRing};
 use super::shadow::Shadows;
 use super::slots::Slots;
 use super::{Completion, Doorbell, PROTOCOL_ERRORS_MAX, Sgl};
-use crate::{InitError, strand};
+use crate::{InitError, quarantine};
 
 /// What one queue has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,17 +239,17 @@ impl<P: HostPort> Pair<P> {
     /// The device could not be stopped: it may fetch commands from here and write completions and
     /// data for ever. What it knows of is never used again, or somebody else's bytes would become
     /// commands.
-    pub fn strand(&self) {
+    pub fn quarantine(&self) {
         if self.exposed.replace(false) {
-            strand(self.sq.memory());
-            strand(self.cq.memory());
-            strand(self.lists.memory());
-            self.tags.iter().for_each(|tags| strand(tags.memory()));
+            quarantine(self.sq.memory());
+            quarantine(self.cq.memory());
+            quarantine(self.lists.memory());
+            self.tags.iter().for_each(|tags| quarantine(tags.memory()));
             // They are the controller's, as the admin queue is.
             if self.qid == QueueId::ADMIN {
-                self.shadows.borrow().iter().for_each(|shadows| shadows.strand());
+                self.shadows.borrow().iter().for_each(|shadows| shadows.quarantine());
             }
-            self.slots.strand_buffers();
+            self.slots.quarantine_buffers();
         }
     }
 

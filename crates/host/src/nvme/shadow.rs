@@ -6,7 +6,7 @@ use wire::BusAddr;
 use wire::nvme::registers::DOORBELLS;
 
 use super::PAGE_BYTES;
-use crate::strand;
+use crate::quarantine;
 
 /// Two pages that a controller and its driver share.
 pub(super) struct Shadows {
@@ -60,9 +60,9 @@ impl Shadows {
     }
 
     /// The controller could not be stopped: it may write there for ever.
-    pub fn strand(&self) {
-        strand(&self.told);
-        strand(&self.asked);
+    pub fn quarantine(&self) {
+        quarantine(&self.told);
+        quarantine(&self.asked);
     }
 }
 

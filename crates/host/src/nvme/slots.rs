@@ -23,7 +23,7 @@ use wire::nvme::entry::Cqe;
 use wire::{CommandId, QueueId};
 
 use super::DEPTH_MAX;
-use crate::strand;
+use crate::quarantine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -220,10 +220,10 @@ impl Slots {
 
     /// The device may write to the buffers of its commands for ever: they never go back to their
     /// arena, not even when their owners drop them.
-    pub fn strand_buffers(&self) {
+    pub fn quarantine_buffers(&self) {
         for slot in self.table.iter().filter(|slot| slot.is_in_flight()) {
             if let Some(buffer) = slot.buffer.take() {
-                strand(&buffer);
+                quarantine(&buffer);
                 slot.buffer.set(Some(buffer));
             }
         }
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranded_buffer_never_comes_back() {
+    fn a_quarantined_buffer_never_comes_back() {
         let rt = Rt::simulated(None, Log::Off);
         let arena = Arena::new(Memory::private(8192, BusAddr(0x10_0000)));
         let slots = Slots::new(2);
@@ -522,7 +522,7 @@ mod tests {
             let claim = slots.claim(&rt).await;
             claim.keep(arena.buffer(4096).unwrap());
             claim.launch();
-            slots.strand_buffers();
+            slots.quarantine_buffers();
             slots.abandon(&rt);
             assert_eq!(claim.end().await, End::Lost);
             drop(claim.release());

@@ -181,9 +181,9 @@ impl<P: HostPort> Core<P> {
         self.queues.borrow().iter().for_each(|queue| queue.pair.close());
         let off = self.admin.turn_off().await;
         if let Err(InitError::NotReady { .. }) = off {
-            self.rt().log("host", "stranded", 0, 0);
-            self.queues.borrow().iter().for_each(|queue| queue.pair.strand());
-            self.admin.pair.strand();
+            self.rt().log("host", "quarantined", 0, 0);
+            self.queues.borrow().iter().for_each(|queue| queue.pair.quarantine());
+            self.admin.pair.quarantine();
         }
         off
     }

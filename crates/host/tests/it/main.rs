@@ -1,7 +1,6 @@
 //! The host from outside, in one program: the drivers against scripted devices that can misbehave, and what
 //! stands on them.
 
-mod array;
 mod block;
 mod block_order;
 mod bringup;
@@ -16,6 +15,5 @@ mod io;
 mod live;
 mod pci;
 mod recovery;
-mod scsi;
 mod threads;
 mod threads_order;

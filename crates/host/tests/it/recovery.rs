@@ -169,7 +169,7 @@ fn a_controller_that_does_not_come_back_is_gone_for_everybody() {
         assert_eq!(controller.shutdown().await, Err(why));
         assert!(world.rt.now().since(begin) < Span::us(1));
         // It was off when it failed to come back: all memory is free again.
-        assert_eq!(world.logged("stranded"), 0);
+        assert_eq!(world.logged("quarantined"), 0);
     });
 }
 
@@ -184,7 +184,7 @@ fn what_a_controller_that_stays_on_may_write_is_never_used_again() {
         let place = buffer.at();
         let (buffer, result) = queue.read(Lba(0), buffer).await;
         assert_eq!(result.unwrap_err().kind, Kind::Gone);
-        assert_eq!(world.logged("stranded"), 1);
+        assert_eq!(world.logged("quarantined"), 1);
         assert!(matches!(controller.gone(), Some(InitError::NotReady { expected: 0, .. })));
         drop(buffer);
         let next: Vec<_> = (0..8).map(|_| world.host.arena().buffer(BYTES).unwrap()).collect();

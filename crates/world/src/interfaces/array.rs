@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use array::{self as driver, Unfit};
 use bus::sim::SimSpec;
 use bus::vfio_user::Function;
 use bus::{DevicePort, HostPort, Masks};
@@ -10,7 +11,6 @@ use device::faults::Faults;
 use device::flash::Chips;
 use ftl::Stats;
 use host::InitError;
-use host::array::{self as driver, Unfit};
 use media::contents::Backing;
 use runtime::STAGES_MAX;
 

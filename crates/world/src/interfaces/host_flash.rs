@@ -8,7 +8,7 @@ use device::flash::Chips;
 use device::pages as front;
 use ftl::{Cache, Stats};
 use host::InitError;
-use host::pages as driver;
+use host_flash as driver;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Array, Collector, Driver, Interface, Row};

@@ -8,8 +8,8 @@ use device::faults::Faults;
 use host::InitError;
 use host::nvme as driver;
 use host::nvme::{Policy, Spread, SpreadOptions};
-use host::scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use runtime::Span;
+use scsi::{AttachError, Disk, Target, Unit, of_nvme};
 use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 

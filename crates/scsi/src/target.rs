@@ -12,7 +12,7 @@ use wire::scsi::sense::{Additional, Field, Key, Sense};
 
 use super::unit::{Unit, give, sense_data};
 use super::{Reply, Transport};
-use crate::BlockDevice;
+use host::BlockDevice;
 
 /// Less room than this for a list of units is a mistake (SPC-4, 6.33).
 const LUNS_ALLOCATION_MIN: u32 = 16;

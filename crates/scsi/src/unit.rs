@@ -14,7 +14,7 @@ use wire::scsi::unmap::{self, LIST_BYTES_MAX, RANGES_MAX};
 
 use super::Reply;
 use super::sense::of_error;
-use crate::{BlockDevice, Deallocated};
+use host::{BlockDevice, Deallocated};
 
 /// A block device as a SCSI disk.
 pub struct Unit<D> {
@@ -209,7 +209,7 @@ impl<D: BlockDevice> Unit<D> {
     }
 
     /// FUA for a read: what a cache holds of these blocks is made durable first (SBC-3, 5.12).
-    async fn read(&self, access: &Access, into: Buffer) -> (Buffer, Result<(), crate::IoError>) {
+    async fn read(&self, access: &Access, into: Buffer) -> (Buffer, Result<(), host::IoError>) {
         if access.fua
             && self.device.geometry().volatile_cache
             && let Err(error) = self.device.flush().await

@@ -15,7 +15,7 @@ use super::record::Change;
 use super::stripes::Held;
 use super::together::{all, many};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost, is_unreadable};
-use crate::{BlockDevice, IoError, Kind};
+use host::{BlockDevice, IoError, Kind};
 
 /// A change of a stripe is tried again when a member turns out to be out: each time one fewer is left.
 const TRIES: u32 = 3;

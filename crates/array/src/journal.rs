@@ -29,7 +29,7 @@ use super::journey::Way;
 use super::record::{Change, Head, Region, Superblock, sum};
 use super::together::all;
 use super::{Out, Place, Shared, is_lost};
-use crate::{BlockDevice, IoError, Kind};
+use host::{BlockDevice, IoError, Kind};
 
 /// Bits of a sequence number below those of the life.
 const LIFE_SHIFT: u32 = 40;

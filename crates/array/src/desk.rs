@@ -10,7 +10,7 @@ use runtime::{Parked, Pool, Rt, TaskId};
 use wire::Lba;
 
 use super::journey::Ways;
-use crate::IoError;
+use host::IoError;
 
 /// A change.
 pub enum Asked {

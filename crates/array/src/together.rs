@@ -8,7 +8,7 @@ use core::task::{Context, Poll};
 
 use runtime::{Rt, beside_others};
 
-use crate::IoError;
+use host::IoError;
 
 type Done = Result<(), IoError>;
 

@@ -9,7 +9,7 @@ use wire::Lba;
 use super::journal::Journal;
 use super::record::{Change, Head, Superblock, sum};
 use super::{Out, Place, Shared, Unfit, is_lost};
-use crate::{BlockDevice, IoError, Kind};
+use host::{BlockDevice, IoError, Kind};
 
 /// An entry that may count: its sequence number, its place, and what each member has of it.
 struct Entry {

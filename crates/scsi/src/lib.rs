@@ -17,6 +17,9 @@
 //! copied once and parsed once; no bytes are too strange for a status with sense.
 //!
 //! A NVM Express namespace is a logical unit, as in the NVM Express: SCSI Translation Reference.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
 
 mod disk;
 mod identity;

@@ -17,7 +17,7 @@ use wire::scsi::unmap;
 
 use super::sense::to_error;
 use super::{Reply, Transport};
-use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
+use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// How often a unit that says that something has changed is asked again.
 const ATTENTIONS_MAX: u32 = 4;
@@ -139,7 +139,7 @@ impl<T: Transport> Disk<T> {
         let result = match status {
             Status::Good if moved == wanted => Ok(()),
             // Less than was asked for, and no word of why: the data are not what they should be.
-            Status::Good => Err(IoError::of(crate::Kind::DeviceFailed, lba)),
+            Status::Good => Err(IoError::of(host::Kind::DeviceFailed, lba)),
             status => Err(to_error(status, sense, lba)),
         };
         (buffer, result)

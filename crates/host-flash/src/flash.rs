@@ -12,7 +12,7 @@ use wire::pages::{Answer, ITEM_BYTES, Operation, PageAt, RowAt, Spare, Status};
 
 use super::endpoint::Endpoint;
 use super::store::Store;
-use crate::strand;
+use host::quarantine;
 
 /// Flash behind endpoints, with the write buffer and the pages that were read in host memory.
 ///
@@ -139,14 +139,14 @@ impl<P: HostPort> Remote<P> {
             return;
         }
         self.rt.log("host", "endpoint gone", 0, 0);
-        self.strand();
+        self.quarantine();
         self.gone.notify(&self.rt);
     }
 
-    pub(super) fn strand(&self) {
-        self.endpoints.iter().for_each(Endpoint::strand);
-        self.store.buffers().into_iter().for_each(strand);
-        self.slots.borrow().iter().for_each(strand);
+    pub(super) fn quarantine(&self) {
+        self.endpoints.iter().for_each(Endpoint::quarantine);
+        self.store.buffers().into_iter().for_each(quarantine);
+        self.slots.borrow().iter().for_each(quarantine);
     }
 
     /// Whether an endpoint is gone.

@@ -13,6 +13,9 @@
 //! takes all of host memory, and the next start mounts what is on flash.
 //!
 //! [`Disk::read`] tells the story of one read.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
 
 mod call;
 mod copies;
@@ -32,13 +35,13 @@ use wire::pages::{
     PAGES, PLANES, REACH, STRIDE, Shape, UNIT_BYTES, UNITS,
 };
 
-pub use crate::nvme::Completion;
 pub use disk::Disk;
 pub use flash::{Counts, Remote};
+pub use host::nvme::Completion;
 
-use crate::InitError;
 use endpoint::Endpoint;
 use flash::Parts;
+use host::InitError;
 use store::Store;
 
 /// The costs that a port is asked for: of a command for pages, its submission and its answer, and the context
@@ -205,7 +208,7 @@ impl<P: HostPort> Driver<P> {
         let _ = disk::or_gone(&self.remote, self.software.flush()).await;
         for endpoint in &self.remote.endpoints {
             if let Err(error) = endpoint.disable(self.timeout).await {
-                self.remote.strand();
+                self.remote.quarantine();
                 return Err(error);
             }
         }
@@ -264,7 +267,7 @@ async fn bring_up<P: HostPort>(
     let rt = &remote.rt;
     for number in 0..remote.endpoints.len() {
         if let Err(error) = remote.endpoints[number].enable(options.timeout).await {
-            remote.strand();
+            remote.quarantine();
             return Err(error);
         }
         rt.spawn(endpoint::pump(remote.clone(), number));

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::rc::Rc;
 
 use bus::{Arena, Buffer, Memory, OutOfMemory};
-use host::scsi::{AttachError, Disk, Reply, Target, Transport, Unit};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use proptest::prelude::*;
 use runtime::{Log, Rt};
+use scsi::{AttachError, Disk, Reply, Target, Transport, Unit};
 use wire::scsi::cdb::Cdb;
 use wire::scsi::inquiry::{Identity, Rotation};
 use wire::scsi::lun::Lun;

@@ -17,6 +17,9 @@
 //! is not its data's. With all members there nobody reads it, and [`Array::resync`] makes it right. A member
 //! that is lost before that takes blocks with it that nobody wrote. With a journal (`journal.rs`) that cannot
 //! be, and who is out is written down; without one a member that comes back must be rebuilt.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
 
 mod change;
 mod desk;
@@ -38,8 +41,8 @@ use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use runtime::{Rt, Stage};
 use wire::Lba;
 
-use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use desk::{Asked, Desk};
+use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use journal::Journal;
 pub use journey::Numbers;
 use journey::Ways;
@@ -422,7 +425,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             shared.read_piece(self.number, piece, part)
         };
         let done = all(&shared.rt, shared.layout.pieces(lba.0, blocks), part).await;
-        done.map_err(|error| IoError { lba: Some(lba), ..error })
+        done.map_err(|error| error.at(lba))
     }
 
     /// Without a parity, writes need no order among themselves.
@@ -465,7 +468,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
         if let Err(error) = self.shared.geometry.judge(lba, &from) {
             return (from, Err(error));
         }
-        let named = |error| IoError { lba: Some(lba), ..error };
+        let named = |error: IoError| error.at(lba);
         if self.shared.layout.parity_of(0).is_none() {
             let done = self.write_striped(lba, &from, fua).await;
             return (from, done.map_err(named));
@@ -498,6 +501,6 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
             None => self.deallocate_striped(lba, blocks).await,
             Some(_) => self.change(Asked::Deallocate { number: self.number, lba, blocks }).await,
         };
-        done.map_err(|error| IoError { lba: Some(lba), ..error })
+        done.map_err(|error| error.at(lba))
     }
 }

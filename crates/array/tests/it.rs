@@ -1,15 +1,18 @@
 //! Arrays over disks of memory that fail, forget and are slow.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::task::Poll;
 
-use crate::common::poll_times;
+use array::{Array, Numbers, Options};
+use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort, OutOfMemory};
-use host::array::{Array, Numbers, Options};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use runtime::{Dice, Log, Rt, Span};
-use wire::Lba;
+use wire::pcie::Generation;
+use wire::{BusAddr, Lba};
 
 const BLOCK: usize = 512;
 const CHUNK: u64 = 4;
@@ -154,11 +157,7 @@ impl World {
     fn of(members: u64, blocks: u64, seed: u64) -> World {
         let rt = Rt::simulated(None, Log::Off);
         rt.shuffle_ready_tasks(Dice::for_part(seed, "ready"));
-        let spec = SimSpec {
-            host_costs: vec![NamedCost { name: "parity", span: Span::ns(30) }],
-            ..crate::common::spec(false)
-        };
-        let bus = SimBus::new(&rt, spec);
+        let bus = SimBus::new(&rt, spec());
         let host = bus.host(0);
         let disks =
             (0..members).map(|number| Ram::new(&host, blocks, 10 * seed + number)).collect();
@@ -576,4 +575,55 @@ fn with_a_journal_nothing_acknowledged_is_lost_with_the_power_and_a_member() {
     }
     assert!(again > seeds, "the test is too kind: {again}");
     assert!(found > 0, "members that lie were not found");
+}
+
+/// A bus for what takes memory and costs of it and no more.
+fn spec() -> SimSpec {
+    SimSpec {
+        link: LinkSpec {
+            generation: Generation::Gen3,
+            lanes: 4,
+            mps: 256,
+            mrrs: 512,
+            rcb: 64,
+            completion_bytes: 64,
+            ecrc: false,
+            latency: Span::ns(150),
+            host_read: Span::ns(100),
+            device_read: Span::ns(50),
+            tlps_per_dllp: 4,
+            credits: None,
+            held_up: None,
+            coherent: false,
+        },
+        memory_base: BusAddr(0x1_0000_0000),
+        memory_bytes: 16 << 20,
+        register_bytes: 0x2000,
+        relaxed_ordering: false,
+        cores: 1,
+        poll: Span::ns(20),
+        interrupt: Span::ns(500),
+        host_costs: vec![NamedCost { name: "parity", span: Span::ns(30) }],
+        device_costs: vec![],
+        device_processors: 0,
+        device_copy: None,
+        masks: None,
+        seed: 1,
+    }
+}
+
+/// Polls a future so many times, and drops it where it has not ended by then.
+async fn poll_times<F: Future>(future: F, times: u32) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut left = times;
+    poll_fn(|cx| {
+        let Some(less) = left.checked_sub(1) else { return Poll::Ready(None) };
+        left = less;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -13,7 +13,7 @@ use wire::Lba;
 
 use super::Options;
 use super::flash::Remote;
-use crate::{BlockDevice, Deallocated, Geometry, IoError, Kind};
+use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 
 /// The disk, as it is used from one core. Clones are the same.
 pub struct Disk<P: HostPort> {
@@ -262,5 +262,5 @@ impl<P: HostPort> BlockDevice for Disk<P> {
         Deallocated::Zeros
     }
 
-    crate::carried_out!(self => self, read, write, flush, deallocate);
+    host::carried_out!(self => self, read, write, flush, deallocate);
 }

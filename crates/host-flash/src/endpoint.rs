@@ -14,9 +14,9 @@ use wire::pages::{
 
 use super::flash::Remote;
 use super::store::NONE;
-use crate::nvme::Completion;
-use crate::register::until;
-use crate::{InitError, strand};
+use host::nvme::Completion;
+use host::register::until;
+use host::{InitError, quarantine};
 
 /// Answers of no sense, after which an endpoint is given up.
 const NONSENSE_MAX: u32 = 64;
@@ -144,9 +144,9 @@ impl<P: HostPort> Endpoint<P> {
     }
 
     /// It may reach for our memory for ever.
-    pub fn strand(&self) {
-        strand(&self.ring);
-        strand(&self.answers);
+    pub fn quarantine(&self) {
+        quarantine(&self.ring);
+        quarantine(&self.answers);
     }
 
     /// Waits for a slot, and gives the endpoint a command whose answer goes to this place.

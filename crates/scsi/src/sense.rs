@@ -4,7 +4,7 @@ use wire::Lba;
 use wire::scsi::sense::{Additional, Key, Sense};
 use wire::scsi::status::{self, Status};
 
-use crate::{IoError, Kind};
+use host::{IoError, Kind};
 
 /// What an error becomes. `blocks` is the number of blocks that the command was about: of one block it is
 /// known which one failed.
@@ -28,11 +28,11 @@ fn of_kind(kind: Kind, write: bool) -> Sense {
         Kind::MediaFailed if write => (Key::MediumError, A::WRITE_FAULT),
         Kind::MediaFailed => (Key::MediumError, A::UNRECOVERED_READ_ERROR),
         Kind::Corrupted => (Key::MediumError, A::GUARD_CHECK_FAILED),
-        Kind::DeviceFailed => (Key::HardwareError, A::INTERNAL_TARGET_FAILURE),
         Kind::TimedOut => (Key::AbortedCommand, A::TIME_OUT),
         Kind::Reset => (Key::UnitAttention, A::INTERNAL_RESET),
         Kind::Gone | Kind::Closed => (Key::NotReady, A::NO_RESPONSE),
         Kind::OutOfMemory => (Key::AbortedCommand, A::INSUFFICIENT_RESOURCES),
+        _ => (Key::HardwareError, A::INTERNAL_TARGET_FAILURE),
     };
     Sense::new(key, additional)
 }
@@ -59,7 +59,7 @@ pub(super) fn to_error(status: Status, sense: Sense, lba: Option<Lba>) -> IoErro
         (_, Key::IllegalRequest | Key::DataProtect, _) => Kind::Refused,
         _ => Kind::DeviceFailed,
     };
-    IoError { sense: Some(sense), ..IoError::of(kind, lba) }
+    IoError::of(kind, lba).with_sense(sense)
 }
 
 #[cfg(test)]
