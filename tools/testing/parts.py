@@ -260,7 +260,7 @@ PARTS = (
     Part("tests", "9.65", check_tests, tools=("fio",)),
     Part("release", "3", check_release, column=BACKGROUND),
     Part("speed", "0.1", check_speed, after=("release",)),
-    Part("instructions", "1.1", check_instructions, after=("release",), tools=("valgrind",)),
+    Part("instructions", "1.35", check_instructions, after=("release",), tools=("valgrind",)),
     Part("repeat", "0.1", check_repeat, after=("release",)),
     Part("papers", "0.5", check_papers, after=("release",)),
     Part("power-cuts", "0.5", check_power_cuts, column=BACKGROUND, after=("release",)),
