@@ -24,6 +24,7 @@ mod blocking;
 pub mod dcx;
 mod error;
 pub mod fastpath;
+mod life;
 pub mod nvme;
 pub mod pci;
 pub mod register;

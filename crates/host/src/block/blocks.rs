@@ -7,7 +7,8 @@ use bus::HostPort;
 use runtime::{Either, race};
 
 use super::Completion;
-use super::ring::{Ring, State};
+use super::ring::Ring;
+use crate::life::Lives;
 
 /// What it was woken by.
 enum Woken {
@@ -20,15 +21,15 @@ enum Woken {
 /// Takes in what comes back and announces blocks, as long as the ring has tasks.
 pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
     let mut interrupts = 0;
-    while !ring.stopped.get() && ring.state.get() != State::Gone {
+    while !ring.life.is_over() {
         let seen = ring.rethink.version();
-        if ring.state.get() == State::Open {
+        if ring.life.is_open() {
             ring.consider(&ring.port, 0).await;
         }
         match wait(&ring, seen, &mut interrupts).await {
             Woken::Turn => {}
             Woken::News if ring.is_dead() => ring.give_up(),
-            Woken::News if ring.state.get() == State::Open => {
+            Woken::News if ring.life.is_open() => {
                 ring.take_back();
                 if ring.flight.get().is_none() {
                     ring.consider(&ring.port, 0).await;
@@ -51,7 +52,7 @@ async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> W
         }
     };
     // While the ring is turned, what comes back is nobody's, and looking at it would never end.
-    if ring.flight.get().is_none() || ring.state.get() != State::Open {
+    if ring.flight.get().is_none() || !ring.life.is_open() {
         turn.await;
         return Woken::Turn;
     }

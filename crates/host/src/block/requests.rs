@@ -10,7 +10,8 @@ use wire::block::descriptor::{Command, Operation, PAGE_BYTES};
 
 use super::Completion;
 use super::bios::Claim;
-use super::ring::{Ring, State};
+use super::ring::Ring;
+use crate::life::State;
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
 /// The disk, as callers on one core reach it.
@@ -207,7 +208,7 @@ impl<P: HostPort> Disk<P> {
         loop {
             let seen = ring.freed.version();
             match self.state()? {
-                State::Open if ring.bios.room() > 0 && !ring.distrusted.get() => {
+                State::Open if ring.bios.room() > 0 && !ring.life.distrusted.get() => {
                     return Ok(ring.bios.room());
                 }
                 _ => ring.freed.changed(ring.rt(), seen).await,
@@ -216,7 +217,7 @@ impl<P: HostPort> Disk<P> {
     }
 
     fn state(&self) -> Result<State, Kind> {
-        match self.ring.state.get() {
+        match self.ring.life.state() {
             State::Gone => Err(Kind::Gone),
             State::Closed => Err(Kind::Closed),
             state => Ok(state),

@@ -5,7 +5,7 @@ use alloc::rc::Rc;
 use bus::HostPort;
 use wire::block::descriptor::{Operation, PAGE_BYTES};
 
-use super::ring::{Ring, State};
+use super::ring::Ring;
 
 /// Answers what has ended, as long as the ring has tasks.
 pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
@@ -33,7 +33,7 @@ pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
             });
             rt.part_from_journey();
         }
-        if ring.stopped.get() || ring.state.get() == State::Gone {
+        if ring.life.is_over() {
             return;
         }
         ring.ended.changed(&rt, seen).await;

@@ -16,6 +16,7 @@ use super::bios::{Bios, Stage as BioStage};
 use super::seen::Seen;
 use super::sizing::{Load, Next};
 use super::{Completion, Options, blocks, responses, watchdog};
+use crate::life::Life;
 use crate::{Geometry, InitError};
 
 /// What a driver has done so far.
@@ -33,19 +34,6 @@ pub struct Counters {
     pub resets: u64,
     /// Waits for more descriptors that the sizing policy asked for.
     pub waits: u64,
-}
-
-/// How the ring is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The device works on it.
-    Open,
-    /// It is being enabled, disabled or reset.
-    Turning,
-    /// The device does not answer any more.
-    Gone,
-    /// The driver was shut down.
-    Closed,
 }
 
 /// Why a descriptor makes no sense. The number goes into the log.
@@ -90,9 +78,7 @@ pub(super) struct Ring<P: HostPort> {
     pub announced: Cell<u16>,
     /// Somebody is about to announce a block.
     pub announcing: Cell<bool>,
-    pub state: Cell<State>,
-    /// `state` has changed.
-    pub turned: Signal,
+    pub life: Life,
     /// A block is in flight, or nobody has announced what is pending.
     pub rethink: Signal,
     /// Bios have ended.
@@ -101,11 +87,6 @@ pub(super) struct Ring<P: HostPort> {
     pub freed: Signal,
     /// Whoever has it fills descriptors: first come, first served.
     pub handler: Pool<()>,
-    /// A block was announced: the watchdog need not look while there is none.
-    pub active: Signal,
-    pub stopped: Cell<bool>,
-    pub turning: Pool<()>,
-    pub distrusted: Cell<bool>,
     /// Resets since something came back.
     pub barren: Cell<u32>,
     pub counters: Cell<Counters>,
@@ -146,16 +127,11 @@ impl<P: HostPort> Ring<P> {
             flight: Cell::new(None),
             announced: Cell::new(0),
             announcing: Cell::new(false),
-            state: Cell::new(State::Turning),
-            turned: Signal::default(),
+            life: Life::new(),
             rethink: Signal::default(),
             ended: Signal::default(),
             freed: Signal::default(),
             handler: Pool::new([()]),
-            active: Signal::default(),
-            stopped: Cell::new(false),
-            turning: Pool::new([()]),
-            distrusted: Cell::new(false),
             barren: Cell::new(0),
             counters: Cell::default(),
             seen: Cell::default(),
@@ -251,15 +227,14 @@ impl<P: HostPort> Ring<P> {
     fn violated(&self, violation: Violation, count: u32) {
         self.count(|counters| counters.protocol_errors += 1);
         self.rt().log("host", "violation", violation as u64, u64::from(self.bios.place(count)));
-        self.distrusted.set(true);
-        self.active.notify(self.rt());
+        self.life.distrust(self.rt());
     }
 
     /// What to do now, if the device has no block and somebody has to decide.
     fn decide(&self, coming: u32) -> Option<Next> {
         let pending = self.bios.pending();
-        let is_free = self.flight.get().is_none() && self.state.get() == State::Open;
-        if pending == 0 || !is_free || self.distrusted.get() {
+        let is_free = self.flight.get().is_none() && self.life.is_open();
+        if pending == 0 || !is_free || self.life.distrusted.get() {
             return None;
         }
         let (since, seen) = (self.since.get().max(self.back_at.get()), self.seen.get());
@@ -351,7 +326,7 @@ impl<P: HostPort> Ring<P> {
             counters.descriptors += u64::from(size);
         });
         self.rethink.notify(self.rt());
-        self.active.notify(self.rt());
+        self.life.active.notify(self.rt());
     }
 
     /// The groups of the block in flight that have not come back: the first count, and how many.
@@ -373,7 +348,7 @@ impl<P: HostPort> Ring<P> {
 
     /// Whether anything has come back.
     pub fn has_news(&self) -> bool {
-        let Some(flight) = self.flight.get().filter(|_| !self.distrusted.get()) else {
+        let Some(flight) = self.flight.get().filter(|_| !self.life.distrusted.get()) else {
             return false;
         };
         self.groups(flight).any(|(first, descriptors)| self.is_back(first, descriptors))
@@ -382,7 +357,7 @@ impl<P: HostPort> Ring<P> {
     /// Takes in what has come back: each descriptor is copied once, and judged.
     pub fn take_back(&self) {
         let Some(mut flight) = self.flight.get() else { return };
-        if self.distrusted.get() {
+        if self.life.distrusted.get() {
             return;
         }
         let before = flight.returned;

@@ -6,24 +6,23 @@ use bus::HostPort;
 use runtime::{Either, Span, race};
 
 use super::TICKS_PER_TIMEOUT;
-use super::ring::{Ring, State};
+use super::ring::Ring;
+use crate::life::Lives;
 
 /// Looks as long as the ring has tasks. It counts looks, not seconds: a host that was itself held up
 /// blames nobody.
 pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
     let tick = Span((ring.options.timeout.0 / TICKS_PER_TIMEOUT).max(1));
     let (mut of, mut looks) = (None, 0);
-    while !ring.stopped.get() && ring.state.get() != State::Gone {
-        let seen = ring.active.version();
-        if ring.state.get() != State::Open
-            || (ring.flight.get().is_none() && !ring.distrusted.get())
-        {
+    while !ring.life.is_over() {
+        let seen = ring.life.active.version();
+        if !ring.life.is_open() || (ring.flight.get().is_none() && !ring.life.distrusted.get()) {
             (of, looks) = (None, 0);
-            ring.active.changed(ring.rt(), seen).await;
+            ring.life.active.changed(ring.rt(), seen).await;
             continue;
         }
-        if !ring.distrusted.get() {
-            let turned = ring.turned.changed(ring.rt(), ring.turned.version());
+        if !ring.life.distrusted.get() {
+            let turned = ring.life.changed.changed(ring.rt(), ring.life.changed.version());
             if let Either::First(()) = race(turned, ring.rt().sleep(tick)).await {
                 continue;
             }
@@ -39,7 +38,7 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
         } else {
             (of, looks) = (now, 0);
         }
-        if looks >= TICKS_PER_TIMEOUT || ring.distrusted.get() {
+        if looks >= TICKS_PER_TIMEOUT || ring.life.distrusted.get() {
             // It says by itself whether the device is gone.
             let _ = ring.reset().await;
             (of, looks) = (None, 0);

@@ -48,6 +48,7 @@ pub use pair::Counters;
 pub use queue::Queue;
 pub use tags::Tags;
 
+use crate::life::Lives;
 use crate::{BlockDevice, InitError};
 use pair::{Pair, PairSpec};
 

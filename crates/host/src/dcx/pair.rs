@@ -4,7 +4,7 @@ use alloc::rc::Rc;
 use core::cell::Cell;
 
 use bus::{Buffer, HostPort};
-use runtime::{Either, Pool, Rt, Signal, Stage, race};
+use runtime::{Either, Rt, Span, Stage, race};
 use wire::dcx::command::{Command, Entry, Request};
 use wire::dcx::notice;
 use wire::dcx::registers::{Control, Group, Shape, Status};
@@ -14,6 +14,7 @@ use super::rings::{self, Commands, Reports};
 use super::slots::Slots;
 use super::tags::Tagger;
 use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
+use crate::life::{Life, Lives, State};
 use crate::{InitError, quarantine, register};
 
 /// What one queue has done so far.
@@ -41,19 +42,6 @@ pub struct Counters {
     pub doorbells: u64,
 }
 
-/// How the queue is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// The device works on it.
-    Open,
-    /// It is being enabled, disabled or reset.
-    Turning,
-    /// The device does not answer any more.
-    Gone,
-    /// The driver was shut down.
-    Closed,
-}
-
 /// How a pair is to be.
 pub(super) struct PairSpec {
     pub number: u16,
@@ -75,20 +63,11 @@ pub(super) struct Pair<P: HostPort> {
     reports: Reports,
     pub notice: Buffer,
     pub tagger: Tagger,
-    pub state: Cell<State>,
-    /// `state` has changed.
-    pub turned: Signal,
-    /// A command was given to the device: the watchdog need not look while there is none.
-    pub active: Signal,
+    pub life: Life,
     /// The fence that is under way: its number.
     pub fence: Cell<Option<u32>>,
-    pub stopped: Cell<bool>,
-    /// Whoever has it enables, disables or resets.
-    turning: Pool<()>,
     pub counters: Cell<Counters>,
     recent_errors: Cell<u32>,
-    /// Nonsense was reported too often.
-    pub distrusted: Cell<bool>,
     stages: Stages,
 }
 
@@ -124,15 +103,10 @@ impl<P: HostPort> Pair<P> {
             notice: rings::notice(arena)?,
             tagger: Tagger::new(options.tags, spec.number, spec.grain, port.arrival()),
             options,
-            state: Cell::new(State::Turning),
-            turned: Signal::default(),
-            active: Signal::default(),
+            life: Life::new(),
             fence: Cell::new(None),
-            stopped: Cell::new(false),
-            turning: Pool::new([()]),
             counters: Cell::default(),
             recent_errors: Cell::new(0),
-            distrusted: Cell::new(false),
             stages: Stages {
                 arrival: port.rt().stage("arrival"),
                 noticing: port.rt().stage(match options.completion {
@@ -144,10 +118,6 @@ impl<P: HostPort> Pair<P> {
         port.rt().spawn(pump(pair.clone()));
         port.rt().spawn(watchdog::watch(pair.clone()));
         Ok(pair)
-    }
-
-    pub fn port(&self) -> &P {
-        &self.port
     }
 
     pub fn rt(&self) -> &Rt {
@@ -169,12 +139,12 @@ impl<P: HostPort> Pair<P> {
                 self.count(|counters| counters.doorbells += 1);
             }
         }
-        self.active.notify(self.rt());
+        self.life.active.notify(self.rt());
     }
 
     /// Sends a fence, unless one is under way.
     pub fn send_fence(&self) {
-        if self.fence.get().is_none() && self.state.get() == State::Open {
+        if self.fence.get().is_none() && self.life.is_open() {
             self.fence.set(Some(self.commands.next()));
             self.submit(FENCE_SLOT, Command::Fence);
         }
@@ -200,7 +170,7 @@ impl<P: HostPort> Pair<P> {
         self.settle();
         let mut taken = 0;
         while taken < self.reports.entries()
-            && self.state.get() == State::Open
+            && self.life.is_open()
             && let Some(report) = self.reports.take()
         {
             taken += 1;
@@ -228,8 +198,7 @@ impl<P: HostPort> Pair<P> {
                 self.rt().log("host", "bad-report", violation as u64, u64::from(slot));
                 self.recent_errors.set(self.recent_errors.get() + 1);
                 if self.recent_errors.get() >= PROTOCOL_ERRORS_MAX {
-                    self.distrusted.set(true);
-                    self.active.notify(self.rt());
+                    self.life.distrust(self.rt());
                 }
             }
         }
@@ -251,15 +220,26 @@ impl<P: HostPort> Pair<P> {
         add(&mut counters);
         self.counters.set(counters);
     }
+}
 
-    pub fn turn(&self, state: State) {
-        self.state.set(state);
-        self.turned.notify(self.rt());
-        self.active.notify(self.rt());
+impl<P: HostPort> Lives<P> for Pair<P> {
+    fn life(&self) -> &Life {
+        &self.life
     }
 
-    /// Tells the device where the queue lies, and waits until it works on it.
-    pub async fn enable(&self) -> Result<(), InitError> {
+    fn port(&self) -> &P {
+        &self.port
+    }
+
+    fn timeout(&self) -> Span {
+        self.options.timeout
+    }
+
+    fn status(&self) -> u32 {
+        self.group.status
+    }
+
+    async fn enable(&self) -> Result<(), InitError> {
         let group = &self.group;
         let places = [
             (group.commands, self.commands.memory().at()),
@@ -292,8 +272,7 @@ impl<P: HostPort> Pair<P> {
         match register::until(&self.port, group.status, self.options.timeout, ready).await {
             Ok(status) if !status.fault() => {
                 self.recent_errors.set(0);
-                self.distrusted.set(false);
-                self.turn(State::Open);
+                self.open();
                 Ok(())
             }
             Ok(status) => Err(self.not_ready(status.into_bits(), 1)),
@@ -301,106 +280,42 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    fn not_ready(&self, found: u32, expected: u32) -> InitError {
-        if self.port.is_gone() || found == u32::MAX {
-            return InitError::Gone { register: "STATUS" };
-        }
-        let waited = self.options.timeout;
-        InitError::NotReady { register: "STATUS", found, expected, waited }
-    }
-
-    /// Disables the queue. When this returns well, nothing of it reaches host memory any more.
-    async fn disable(&self) -> Result<(), InitError> {
-        self.turn(State::Turning);
+    fn ask_to_disable(&self) {
         self.port.write32(self.group.control, 0);
-        let idle = |value: u32| (value == 0).then_some(());
-        match register::until(&self.port, self.group.status, self.options.timeout, idle).await {
-            Ok(()) => {
-                self.slots.abandon(self.rt());
-                self.fence.set(None);
-                self.commands.clear();
-                self.reports.clear();
-                self.notice.zero();
-                Ok(())
-            }
-            Err(found) => Err(self.lose(self.not_ready(found, 0))),
-        }
     }
 
-    /// The device could not be stopped: what it knows of is never used again, and everybody is told.
-    fn lose(&self, error: InitError) -> InitError {
+    fn is_disabled(&self) {
+        self.slots.abandon(self.rt());
+        self.fence.set(None);
+        self.commands.clear();
+        self.reports.clear();
+        self.notice.zero();
+    }
+
+    fn quarantine(&self) {
         for memory in [self.commands.memory(), self.reports.memory(), &self.notice] {
             quarantine(memory);
         }
         self.slots.quarantine_buffers();
-        self.turn(State::Gone);
+        self.set_state(State::Gone);
         self.slots.abandon(self.rt());
-        error
     }
 
-    /// Disables and enables the queue; what was in flight is lost.
-    pub async fn reset(&self) -> Result<(), InitError> {
-        self.turning.take(self.rt()).await;
-        let done = match self.state.get() {
-            State::Gone => Err(InitError::Gone { register: "STATUS" }),
-            State::Closed => Err(InitError::Closed),
-            State::Open | State::Turning => self.cycle().await,
-        };
-        self.turning.give(self.rt(), ());
-        done
-    }
-
-    async fn cycle(&self) -> Result<(), InitError> {
-        self.rt().log("host", "reset", u64::from(self.options.journeys), 0);
-        self.disable().await?;
-        self.enable().await.map_err(|error| self.lose(error))?;
+    fn count_reset(&self) {
         self.count(|counters| counters.resets += 1);
-        Ok(())
     }
 
-    /// The link is down, or the device's process is dead.
-    pub fn is_dead(&self) -> bool {
-        self.port.is_gone()
-    }
-
-    /// Everybody is told that the device does not answer.
-    pub fn give_up(&self) {
-        if self.state.get() != State::Gone {
-            self.lose(InitError::Gone { register: "STATUS" });
-        }
-    }
-
-    /// Disables the queue and ends its tasks.
-    pub async fn shut_down(&self) -> Result<(), InitError> {
-        self.turning.take(self.rt()).await;
-        let done = match self.state.get() {
-            State::Gone | State::Closed => Ok(()),
-            State::Open | State::Turning => self.disable().await,
-        };
-        self.stopped.set(true);
-        self.turn(if self.state.get() == State::Gone { State::Gone } else { State::Closed });
-        self.turning.give(self.rt(), ());
-        done
-    }
-
-    /// Waits while the queue is being reset; says whether it is open then.
-    pub async fn until_open(&self) -> State {
-        loop {
-            let seen = self.turned.version();
-            match self.state.get() {
-                State::Turning => self.turned.changed(self.rt(), seen).await,
-                state => return state,
-            }
-        }
+    fn number(&self) -> u64 {
+        self.options.journeys.into()
     }
 }
 
 /// Takes in what vanishing tags and reports say, as long as the pair has tasks.
 async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
-    while !pair.stopped.get() && pair.state.get() != State::Gone {
-        let mut turned = pair.turned.changed(pair.rt(), pair.turned.version());
-        while pair.state.get() == State::Open {
+    while !pair.life.is_over() {
+        let mut turned = pair.life.changed.changed(pair.rt(), pair.life.changed.version());
+        while pair.life.is_open() {
             let noticed = match pair.options.completion {
                 Completion::Polled | Completion::Hybrid => race(&mut turned, on_news(&pair)).await,
                 Completion::Interrupt { vector } => {

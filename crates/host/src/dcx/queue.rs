@@ -9,11 +9,12 @@ use wire::Lba;
 use wire::dcx::command::{Access, Command};
 use wire::dcx::report::Code;
 
-use super::pair::{Counters, Pair, State};
+use super::pair::{Counters, Pair};
 use super::slots::{Claim, End};
 use super::tags::Marks;
 use super::watchdog::looks_within;
 use super::{Completion, TICKS_PER_TIMEOUT};
+use crate::life::{Lives, State};
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
 /// So often a device may replace its tag under one read before that takes the ordinary path.
@@ -165,7 +166,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                     pair.tagger.draw();
                     late += 1;
                     buffer = slot.release().expect("kept");
-                    if pair.state.get() == State::Gone {
+                    if pair.life.state() == State::Gone {
                         // The device may write to it for ever: it is not for the ordinary path.
                         return (buffer, Err(IoError::of(Kind::Gone, Some(lba))));
                     }
@@ -283,21 +284,21 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         if self.pair.is_dead() {
             self.pair.give_up();
         }
-        match self.pair.state.get() {
+        match self.pair.life.state() {
             State::Open => Ok(()),
-            _ => match self.pair.until_open().await {
+            _ => match self.pair.life.settled(self.pair.rt()).await {
                 State::Open => Ok(()),
                 State::Closed => Err(Kind::Closed),
-                State::Gone | State::Turning => Err(Kind::Gone),
+                State::Gone | State::Resetting => Err(Kind::Gone),
             },
         }
     }
 
     fn why_lost(&self, otherwise: Kind) -> Kind {
-        match self.pair.state.get() {
+        match self.pair.life.state() {
             State::Gone => Kind::Gone,
             State::Closed => Kind::Closed,
-            State::Open | State::Turning => otherwise,
+            State::Open | State::Resetting => otherwise,
         }
     }
 

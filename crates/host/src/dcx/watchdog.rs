@@ -13,21 +13,22 @@ use bus::HostPort;
 use runtime::{Either, Span, race};
 
 use super::TICKS_PER_TIMEOUT;
-use super::pair::{Pair, State};
+use super::pair::Pair;
+use crate::life::Lives;
 
 /// Looks as long as the pair has tasks. It counts looks, not seconds: a host that was itself held up
 /// blames nobody.
 pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
     let tick = tick(&pair);
     let (mut fence, mut looks) = (None, 0);
-    while !pair.stopped.get() && pair.state.get() != State::Gone {
-        let seen = pair.active.version();
+    while !pair.life.is_over() {
+        let seen = pair.life.active.version();
         let idle = !pair.slots.any_in_flight() && pair.fence.get().is_none();
-        if (idle && !pair.distrusted.get()) || pair.state.get() != State::Open {
-            pair.active.changed(pair.rt(), seen).await;
+        if (idle && !pair.life.distrusted.get()) || !pair.life.is_open() {
+            pair.life.active.changed(pair.rt(), seen).await;
             continue;
         }
-        let turned = pair.turned.changed(pair.rt(), pair.turned.version());
+        let turned = pair.life.changed.changed(pair.rt(), pair.life.changed.version());
         if let Either::First(()) = race(turned, pair.rt().sleep(tick)).await {
             continue;
         }
@@ -43,7 +44,7 @@ pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
         } else {
             (fence, looks) = (pair.fence.get(), 0);
         }
-        if looks > looks_within(&pair, pair.options.timeout) || pair.distrusted.get() {
+        if looks > looks_within(&pair, pair.options.timeout) || pair.life.distrusted.get() {
             // It says by itself whether the device is gone.
             let _ = pair.reset().await;
             (fence, looks) = (None, 0);
