@@ -39,6 +39,9 @@ MIRI_LINE = "rustup toolchain install nightly --profile minimal --component miri
 # Seconds before the second and the third try: another package manager may be at work, a mirror may be away.
 PAUSES = (10, 30)
 
+# Seconds after which nothing more is begun.
+PATIENCE = 900
+
 # Seconds of a command, those included that apt waits for a lock.
 LIMIT = 1200
 
@@ -106,6 +109,7 @@ class Installer:
         self.say, self.log, self.there, self.pause = say, Path(log), there, pause
         self.root = os.geteuid() == 0 if root is None else root
         self.run = run or self.logged
+        self.deadline = time.monotonic() + PATIENCE
 
     def logged(self, *words):
         """Runs a command with its output in the log; whether it succeeded."""
@@ -135,8 +139,10 @@ class Installer:
         return missing
 
     def tried(self, *words):
-        """Runs a command up to three times; whether it succeeded."""
+        """Runs a command up to three times, while there is time; whether it succeeded."""
         for pause in (*PAUSES, None):
+            if time.monotonic() > self.deadline:
+                break
             if self.run(*words):
                 return True
             if pause:
@@ -161,7 +167,9 @@ class Installer:
             return
         self.run("dpkg", "--configure", "-a")
         for name in names:
-            if not self.run(*APT, *KEEP_FILES, *INSTALL, name):
+            if time.monotonic() > self.deadline:
+                self.say(f"no time left: {name} is not installed")
+            elif not self.run(*APT, *KEEP_FILES, *INSTALL, name):
                 self.say(f"can't be installed: {name}")
 
     def nightly(self):

@@ -36,7 +36,8 @@ def check_docs():
 
 
 def check_no_std():
-    for package in ("doorbell-wire", "doorbell-runtime", "doorbell-bus", "doorbell-host"):
+    for package in ("doorbell-wire", "doorbell-runtime", "doorbell-bus", "doorbell-host", "doorbell-array", "doorbell-scsi",
+                    "doorbell-host-flash"):
         # A target directory of its own: other features, other flags.
         run(f"cargo build --locked -p {package} --no-default-features --target-dir target/no-std",
             RUSTFLAGS="-D warnings")
@@ -155,7 +156,8 @@ def check_power_cuts():
 
 def check_heavy():
     # Optimised, but without link-time optimisation: that would take longer than the tests themselves.
-    run("cargo test --locked --no-fail-fast -p doorbell -p doorbell-world -p doorbell-campaign --profile heavy",
+    run("cargo test --locked --no-fail-fast -p doorbell -p doorbell-world -p doorbell-campaign"
+        " -p doorbell-plan -p doorbell-papers -p doorbell-fnvme -p doorbell-functions --profile heavy",
         "--config", 'profile.heavy.inherits="release"',
         "--config", "profile.heavy.lto=false", "--config", "profile.heavy.codegen-units=16", DOORBELL_HEAVY="1")
 

@@ -75,20 +75,21 @@ pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
 /// Every interface that the plan's machine has; one that it lacks is said, and left out.
 fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, String> {
     let all = interfaces::all().into_iter().filter(|row| simulated || row.live);
-    let columns = all.map(|row| column(row.of_plan(plan), plan, work, simulated));
-    columns.filter_map(Result::transpose).collect()
+    let (mut columns, mut lacks) = (Vec::new(), Vec::new());
+    for row in all.map(|row| row.of_plan(plan)) {
+        match device::check(row, plan) {
+            Ok(()) => columns.push(column(row, plan, work, simulated)?),
+            Err(why) => lacks.push(why.to_string()),
+        }
+    }
+    if columns.is_empty() {
+        return Err(format!("{}: no interface fits it: {}", plan.origin, lacks.join("; ")));
+    }
+    lacks.iter().for_each(|why| println!("note: {why}"));
+    Ok(columns)
 }
 
-fn column(
-    row: &'static Row,
-    plan: &Plan,
-    work: &Work,
-    simulated: bool,
-) -> Result<Option<Column>, String> {
-    if let Err(lacks) = device::check(row, plan) {
-        println!("note: {lacks}");
-        return Ok(None);
-    }
+fn column(row: &'static Row, plan: &Plan, work: &Work, simulated: bool) -> Result<Column, String> {
     let outcome = match simulated {
         true => world::simulate(row, plan, work, Options::default()),
         false => world::live_in_threads(row, plan, work, Options::default()),
@@ -106,7 +107,7 @@ fn column(
     }
     let errors = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
     let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind(row, &all, kind)).collect();
-    Ok(Some(Column { name: row.name, kinds, errors }))
+    Ok(Column { name: row.name, kinds, errors })
 }
 
 fn of_kind(row: &'static Row, ran: &Ran, kind: OpKind) -> Option<Kind> {

@@ -6,6 +6,7 @@ pub mod mailbox;
 pub mod system;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bus::sim::{SimBus, SimHost};
 use plan::Plan;
@@ -18,6 +19,12 @@ use world::engine::Ran;
 use world::interfaces::{Interface, NVME, Row};
 use world::work::Work;
 use world::{Options, Outcome};
+
+/// Host and device each want a core: of the worlds of a test program that say so one is live at a time.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The root of the repository.
 pub fn root() -> PathBuf {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a huge page, as x86-64 comes with them.
 pub const HUGE: u64 = 2 << 20;
@@ -60,13 +61,16 @@ pub fn huge(pages: u64) -> Option<File> {
     (0..pages).all(|page| allocate(&file, page)).then_some(file)
 }
 
-/// The same; says that the test is skipped if there are none.
-pub fn huge_or_skip(pages: u64, test: &str) -> Option<File> {
+/// The same; says that the test is skipped if there are none. One test of a program has huge pages at a time:
+/// another might have all of them taken away, or give back one that is to be missing.
+pub fn huge_or_skip(pages: u64, test: &str) -> Option<(File, MutexGuard<'static, ()>)> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let file = huge(pages);
     if file.is_none() {
         println!("{test}: skipped: {pages} free huge pages expected (sysctl vm.nr_hugepages=8)");
     }
-    file
+    Some((file?, turn))
 }
 
 fn allocate(file: &File, page: u64) -> bool {

@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::common::{Folder, clean, doorbell, only, operations, plan, said, work};
 use bus::live::Shared;
@@ -26,9 +26,6 @@ use world::interfaces::{BLOCK, Block, Driver, Interface, Row, block_options};
 use world::work::Work;
 use world::{self, Options, Outcome, RunError};
 
-/// Host and device each want a core: one world at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
 const SMALL: [(&str, &str); 3] =
     [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
 
@@ -40,7 +37,7 @@ const THREADS: World = world::live_in_threads;
 /// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
 /// how many resets came under the work.
 fn verified(world: World, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let job = format!(
         "[v]\nrw=randrw\nrwmixread=70\nbssplit=512/50:4k/30:6k/10:64k/10\niodepth={depth}\nsize=1m\n\
          io_size=1g\nnorandommap=1\nnumber_ios={ios}\nfsync=40\nverify=crc32c\nverify_fatal=1\n"
@@ -89,7 +86,7 @@ fn every_block_is_right_in_one_thread() {
 }
 
 fn at_length(world: World) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let all: u64 =
         std::env::var("DOORBELL_BLOCK_IOS").map_or(400, |n| n.parse().expect("a number"));
     // Each thread has a part of its own for its short requests, and one for its long ones.
@@ -149,7 +146,7 @@ impl Layer for Faulty {
 /// Errors at chosen descriptors, live: a request fails if and only if one of its blocks is bad.
 #[test]
 fn errors_reach_exactly_the_requests_that_have_them() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     for more in [&[][..], &[EACH, AHEAD], &[SUBSETS[0], SUBSETS[1], INTERRUPT, GATHERING]] {
         let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
         let plan = plan("live", &sets);
@@ -260,7 +257,7 @@ const ENDLESS: u32 = 1_000_000_000;
 /// The device's process is killed with blocks in flight: the host says so, and ends.
 #[test]
 fn a_device_that_is_killed_is_reported() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let folder = Folder::new("block");
     let sets: Vec<_> = SMALL.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let mut server =
@@ -293,7 +290,7 @@ fn a_device_that_is_killed_is_reported() {
 
 #[test]
 fn every_block_is_right_across_two_processes_and_under_resets() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let folder = Folder::new("blocks");
     let sets =
         ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", "block.ahead=8"];

@@ -6,7 +6,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 
 use crate::common::{Folder, clean, doorbell, only, plan, said, work};
 use world::interfaces::DCX;
@@ -26,13 +25,10 @@ const RANDOM: &str = "\"random\", tag_bits = 32";
 /// So short that blocks end with it now and then.
 const SHORT: &str = "\"random\", tag_bits = 6";
 
-/// Host and device each want a core: one world at a time.
-static TURN: Mutex<()> = Mutex::new(());
-
 /// Reads and writes of a region so small that they meet; every block that is read is judged whole. Gives
 /// how many resets came under the work.
 fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u32) -> u32 {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let job = format!(
         "[v]\nrw=randrw\nrwmixread=70\nbssplit=512/50:4k/40:64k/10\niodepth={depth}\nsize=1m\n\
          io_size=1g\nnorandommap=1\nnumber_ios={ios}\nverify=crc32c\nverify_fatal=1\n"
@@ -86,7 +82,7 @@ fn every_block_is_right_under_resets() {
 
 #[test]
 fn every_block_is_right_across_two_processes_and_under_resets() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let folder = Folder::new("dcx");
     let table = format!("dcx={}", table(DEVICE, "1 s", 16, "polled"));
     let sets = ["medium.capacity=64 MiB", "host.memory=64 MiB", "host.retries=100", &table];

@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use crate::common::{Folder, doorbell, only, plan, shares, simulate_by, work};
 use fnvme::engine::{
@@ -17,9 +16,6 @@ use wire::BusAddr;
 use workload::pattern::OpKind;
 use world::Options;
 use world::interfaces::{FASTPATH, Fastpath, Interface};
-
-/// Host and device each want a core: one world at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 const SMALL: [(&str, &str); 3] =
     [("medium.capacity", "32 MiB"), ("host.memory", "128 MiB"), ("host.queue_depth", "16")];
@@ -54,7 +50,7 @@ fn verify(client: &Client, seed: u64, block_size: u32) {
 
 #[test]
 fn eight_handles_in_eight_threads_and_the_ordinary_driver_beside_them() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     for own_thread in [false, true] {
         let service = service(own_thread);
         std::thread::scope(|scope| {
@@ -117,7 +113,7 @@ fn attempts(mine: Handle, other: Handle, area: u64, buffer: u64) -> Vec<(Request
 
 #[test]
 fn a_clients_ring_gets_at_nothing_of_another_clients() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let service = service(false);
     let (mine, other) = (service.open(64 << 10).unwrap(), service.open(64 << 10).unwrap());
     verify(&other, 1, 4096);
@@ -177,7 +173,7 @@ fn hostile_process() {
 
 #[test]
 fn a_hostile_process_gets_at_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let folder = Folder::new("fastpath");
     let socket = folder.path("engine");
     let mut service = service(false);
@@ -213,7 +209,7 @@ const KEY: &str = "2718281828459045235360287471352631415926535897932384626433832
 /// The plan's function is every client's: what lies on the drive is not what any of them wrote.
 #[test]
 fn what_lies_on_the_drive_is_encrypted() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let word = format!("aes-xts:{KEY}");
     let plan = plan("live", &[SMALL.as_slice(), &[("fastpath.function", &word)]].concat());
     let service = Service::start(&plan, &Drive::Here { own_thread: false }, 16384).unwrap();
@@ -234,7 +230,7 @@ fn what_lies_on_the_drive_is_encrypted() {
 /// A drive that turns a bit over and says that all is well: the seal knows better, and without it nobody.
 #[test]
 fn a_seal_finds_what_a_drive_got_wrong() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let fault = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 3 }]"#;
     let plan = plan("live", &[SMALL.as_slice(), &[("faults", fault)]].concat());
     for (word, found) in [("none", false), ("crc32c", true)] {
@@ -282,7 +278,7 @@ fn a_function_has_its_stage() {
 
 #[test]
 fn a_drive_in_another_process_and_its_death() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let folder = Folder::new("fastpath-shm");
     let mut server = doorbell(&folder, &["serve", "live", "--shm", "socket"]);
     let mut server = server.stdout(Stdio::piped()).spawn().expect("it starts");

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 
 use bus::HostPort;
 use bus::live::{LiveHost, Shared};
@@ -22,9 +21,6 @@ const THREADS: usize = 2;
 const BLOCK: usize = 4096;
 /// Blocks that each thread has to itself.
 const BLOCKS: u64 = 8;
-
-/// Each test has threads that spin: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Sets a flag when it is dropped: a thread that panics keeps no other from its end.
 struct Sets<'a>(&'a AtomicBool);
@@ -47,7 +43,7 @@ async fn until(rt: &Rt, mut come: impl FnMut() -> bool) {
 /// Runs a device with these faults on a thread of its own as long as `host` takes, or until that says that it
 /// is to die.
 fn beside_a_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool)) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = testing::turn();
     let sets = [("medium.capacity", "16 MiB"), ("device.queues", "2"), ("faults", faults)];
     let plan = plan("live", &sets);
     let registers = Nvme::register_bytes(&plan);

@@ -266,7 +266,7 @@ fn identify_to_huge_pages(raw: &mut Raw, memory: &File, offset: u64) -> Status {
 
 #[test]
 fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
-    let Some(memory) = system::huge_or_skip(1, "huge pages in parts") else { return };
+    let Some((memory, _turn)) = system::huge_or_skip(1, "huge pages in parts") else { return };
     let folder = Folder::new("vfu-huge");
     let mut server = Server::start(&folder, None);
     let mut before = None;
@@ -287,7 +287,7 @@ fn memory_of_huge_pages_is_mapped_in_parts_of_a_page_and_unmapped_whole() {
 
 #[test]
 fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
-    let Some(memory) = system::huge_or_skip(2, "huge pages cut short") else { return };
+    let Some((memory, _turn)) = system::huge_or_skip(2, "huge pages cut short") else { return };
     let folder = Folder::new("vfu-huge-cut");
     let mut server = Server::start(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
