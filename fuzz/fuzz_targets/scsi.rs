@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 
 use bus::{Arena, Buffer, Memory, OutOfMemory};
-use scsi::{Target, Unit};
 use host::{BlockDevice, Deallocated, Geometry, IoError};
 use runtime::{Log, Rt};
+use scsi::{Target, Unit};
 use wire::scsi::inquiry::{Identity, Rotation};
 use wire::scsi::lun::Lun;
 use wire::scsi::sense::Key;

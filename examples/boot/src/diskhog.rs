@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use bus::Buffer;
 use host::nvme::Queue;
-use scsi::{Disk, Target, Unit};
 use host::{BlockDevice, Geometry};
 use runtime::{Rt, Time};
+use scsi::{Disk, Target, Unit};
 use wire::Lba;
 use wire::scsi::inquiry::Identity;
 use wire::scsi::lun::Lun;

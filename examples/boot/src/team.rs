@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering;
 
 use bus::{Arena, Memory};
 use host::nvme::{Completion, Counters, Grant, Queue, QueueOptions, Rings};
-use scsi::of_nvme;
 use runtime::{Log, Rt, Span, Time};
+use scsi::of_nvme;
 use wire::scsi::inquiry::Identity;
 
 use crate::clock::CLOCK;
