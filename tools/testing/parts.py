@@ -260,7 +260,7 @@ PARTS = (
     Part("licences", "0.1", check_licences),
     Part("tools", "0.2", check_tools, tools=("shellcheck",)),
     Part("tests", "9.65", check_tests, tools=("fio",)),
-    Part("release", "3", check_release, column=BACKGROUND),
+    Part("release", "4.75", check_release, column=BACKGROUND),
     Part("speed", "0.1", check_speed, after=("release",)),
     Part("instructions", "1.35", check_instructions, after=("release",), tools=("valgrind",)),
     Part("repeat", "0.1", check_repeat, after=("release",)),

@@ -24,7 +24,7 @@ mod blocking;
 pub mod dcx;
 mod error;
 pub mod fastpath;
-mod life;
+mod lifecycle;
 pub mod nvme;
 pub mod pci;
 pub mod register;

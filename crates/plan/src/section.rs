@@ -1,7 +1,7 @@
-//! Tables that a plan may be without: what one interface needs beside the tables of every machine.
+//! Optional tables of a plan: what one interface needs beside the tables that every plan has.
 //!
-//! A [`Table`] is a type that reads itself; a [`Section`] is its row. A plan keeps what it read and knows
-//! nothing of it but its name and its costs. [`add_sections`] adds those of an interface from outside.
+//! A [`Table`] is a type that parses itself; a [`Section`] is its registry entry. A plan stores the parsed
+//! tables and knows only their names and costs. [`add_sections`] registers tables of external interfaces.
 
 use std::any::{Any, TypeId};
 use std::fmt::Debug;
@@ -17,10 +17,10 @@ use super::{block, collector, dcx, fastpath, pages};
 pub trait Table: Any + Debug + Send + Sync {
     /// Its name: `dcx` for `[dcx]`.
     const NAME: &'static str;
-    /// A plan that has it, as it is named to who lacks it.
+    /// A plan that has it, for the error message where it is missing.
     const EXAMPLE: &'static str;
 
-    /// Reads it, every key of it, whatever is wrong with the others.
+    /// Parses all keys, so that one pass reports all errors; none if any is invalid.
     fn read(fields: Fields<'_>) -> Option<Self>
     where
         Self: Sized;
@@ -74,8 +74,8 @@ const OWN: [Section; 5] = [
 
 static ADDED: RwLock<Vec<Section>> = RwLock::new(Vec::new());
 
-/// Adds tables of interfaces from outside, which plans read from now on may have. One whose name is there
-/// already stays as it is.
+/// Registers tables of external interfaces for plans that are parsed from now on. A name that is already
+/// registered keeps its first table.
 pub fn add_sections(sections: &[Section]) {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     for section in sections {
@@ -101,7 +101,7 @@ impl Plan {
         held.and_then(|held| held.table.downcast_ref())
     }
 
-    /// The table that an interface can't do without.
+    /// The table that an interface requires.
     ///
     /// # Errors
     /// There is none.

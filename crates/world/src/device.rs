@@ -18,7 +18,7 @@ use media::{Banked, Contents, Disks, Faulty, Media};
 use runtime::Rt;
 
 use crate::RunError;
-use crate::interfaces::{Front, Place, Row, Shared};
+use crate::interfaces::{DeviceSide, Front, Row, Shared};
 use crate::medium::Medium;
 use crate::precondition;
 use plan::{Flash, MediumPace, Plan, Start};
@@ -260,7 +260,7 @@ impl Device {
     ///
     /// # Errors
     /// The medium can't be used as the plan says.
-    pub fn start<P: Place>(
+    pub fn start<P: DeviceSide>(
         row: &'static Row,
         port: P,
         kept: Kept,
@@ -336,7 +336,7 @@ impl Device {
     }
 
     /// Bare flash: its software is the host's, and so is what it may have known of it.
-    fn bare<P: Place>(
+    fn bare<P: DeviceSide>(
         row: &'static Row,
         port: P,
         kept: KeptFlash,
@@ -516,7 +516,7 @@ fn tell_of_dies(faults: &Faults, chips: &[Rc<Chips>]) {
 }
 
 /// How the interface starts a device at such a port.
-fn front<P: Place>(row: &'static Row) -> Result<&'static Front<P>, RunError> {
+fn front<P: DeviceSide>(row: &'static Row) -> Result<&'static Front<P>, RunError> {
     let why = || format!("interface {}: its device has no such port", row.name);
     P::front(row).ok_or_else(|| RunError(why()))
 }

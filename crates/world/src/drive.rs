@@ -9,7 +9,7 @@ use runtime::{Either, Rt, race};
 use crate::engine::Hold;
 use crate::error::RunError;
 use crate::groups::{Watched, run_groups};
-use crate::interfaces::{Connected, Row, Side};
+use crate::interfaces::{Connected, HostSide, Row};
 use crate::outcome::{Options, Told};
 use crate::series::{Look, Recorder};
 use crate::work::Work;
@@ -29,7 +29,7 @@ pub(crate) fn queues(plan: &Plan, work: &Work) -> usize {
 
 /// Connects the driver, runs the work, and leaves the device in order. `port` gives the port to a member, by
 /// its number; `beside` adds to a look what the world knows beside the driver.
-pub async fn drive<P: Side>(
+pub async fn drive<P: HostSide>(
     row: &'static Row,
     rt: &Rt,
     plan: &Plan,
@@ -80,7 +80,7 @@ pub async fn drive<P: Side>(
 }
 
 /// Work, with resets of the device under it.
-async fn under_resets<P: Side>(
+async fn under_resets<P: HostSide>(
     rt: &Rt,
     driver: &Connected<P>,
     options: &Options,

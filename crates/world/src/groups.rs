@@ -15,7 +15,7 @@ use workload::verify::{Ledger, Stamps};
 
 use crate::engine::{self, Checks, Hold, Layer, Progress, Ran, Setup, Source};
 use crate::error::RunError;
-use crate::interfaces::{Connected, Row, Side};
+use crate::interfaces::{Connected, HostSide, Row};
 use crate::outcome::{Options, Told};
 use crate::series::Recorder;
 use crate::tape::Tape;
@@ -51,7 +51,7 @@ pub(super) struct Ground<'a, P> {
 pub(super) type Running = Pin<Box<dyn Future<Output = Ran>>>;
 
 /// Runs the groups of a work, each when the one before it has ended.
-pub(super) async fn run_groups<P: Side>(
+pub(super) async fn run_groups<P: HostSide>(
     rt: &Rt,
     plan: &Plan,
     work: &Work,

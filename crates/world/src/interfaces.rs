@@ -36,7 +36,7 @@ pub use host_flash::{HostFlash, HostFlashDriver};
 pub use interface::{Driver, Interface};
 pub use nvme::{Nvme, NvmeDriver};
 pub use nvme::{clamped, controller_options, queue_options};
-pub use row::{Connected, Disk, Front, Place, Row, Side};
+pub use row::{Connected, DeviceSide, Disk, Front, HostSide, Row};
 pub use scsi::{Scsi, ScsiDriver, spread_options};
 pub use shared::Shared;
 

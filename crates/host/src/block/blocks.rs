@@ -8,7 +8,7 @@ use runtime::{Either, race};
 
 use super::Completion;
 use super::ring::Ring;
-use crate::life::Lives;
+use crate::lifecycle::HasLifecycle;
 
 /// What it was woken by.
 enum Woken {
@@ -21,15 +21,15 @@ enum Woken {
 /// Takes in what comes back and announces blocks, as long as the ring has tasks.
 pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
     let mut interrupts = 0;
-    while !ring.life.is_over() {
+    while !ring.lifecycle.has_ended() {
         let seen = ring.rethink.version();
-        if ring.life.is_open() {
+        if ring.lifecycle.is_open() {
             ring.consider(&ring.port, 0).await;
         }
         match wait(&ring, seen, &mut interrupts).await {
             Woken::Turn => {}
             Woken::News if ring.is_dead() => ring.give_up(),
-            Woken::News if ring.life.is_open() => {
+            Woken::News if ring.lifecycle.is_open() => {
                 ring.take_back();
                 if ring.flight.get().is_none() {
                     ring.consider(&ring.port, 0).await;
@@ -52,7 +52,7 @@ async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> W
         }
     };
     // While the ring is turned, what comes back is nobody's, and looking at it would never end.
-    if ring.flight.get().is_none() || !ring.life.is_open() {
+    if ring.flight.get().is_none() || !ring.lifecycle.is_open() {
         turn.await;
         return Woken::Turn;
     }

@@ -45,7 +45,7 @@ impl Loop {
             if end == Some(next) {
                 let (size, at) = flight.take()?;
                 seen.returned(now, size, size + pending);
-                seen.is_over(size, now.since(at));
+                seen.has_ended(size, now.since(at));
                 free_since = now;
                 let back = (1..=size).map(|n| now + self.back.of(n));
                 coming.extend(back);
@@ -169,7 +169,7 @@ fn who_has_left_is_waited_for_once() {
     for _ in 0..8 {
         now += Span::us(30);
         seen.returned(now, 8, 8);
-        seen.is_over(8, Span::us(28));
+        seen.has_ended(8, Span::us(28));
         (0..8).for_each(|_| seen.came(now + Span::us(2)));
     }
     let ask = |seen: &Seen, waited| {

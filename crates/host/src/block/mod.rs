@@ -42,7 +42,7 @@ pub use requests::Disk;
 pub use ring::Counters;
 pub use sizing::{Load, Next, Setting, Sizing, Turnaround};
 
-use crate::life::Lives;
+use crate::lifecycle::HasLifecycle;
 use crate::{Geometry, InitError};
 use ring::{Ring, Spec};
 

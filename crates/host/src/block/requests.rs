@@ -11,7 +11,7 @@ use wire::block::descriptor::{Command, Operation, PAGE_BYTES};
 use super::Completion;
 use super::bios::Claim;
 use super::ring::Ring;
-use crate::life::State;
+use crate::lifecycle::State;
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
 /// The disk, as callers on one core reach it.
@@ -208,7 +208,7 @@ impl<P: HostPort> Disk<P> {
         loop {
             let seen = ring.freed.version();
             match self.state()? {
-                State::Open if ring.bios.room() > 0 && !ring.life.distrusted.get() => {
+                State::Open if ring.bios.room() > 0 && !ring.lifecycle.distrusted.get() => {
                     return Ok(ring.bios.room());
                 }
                 _ => ring.freed.changed(ring.rt(), seen).await,
@@ -217,7 +217,7 @@ impl<P: HostPort> Disk<P> {
     }
 
     fn state(&self) -> Result<State, Kind> {
-        match self.ring.life.state() {
+        match self.ring.lifecycle.state() {
             State::Gone => Err(Kind::Gone),
             State::Closed => Err(Kind::Closed),
             state => Ok(state),

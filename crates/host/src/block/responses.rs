@@ -33,7 +33,7 @@ pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
             });
             rt.part_from_journey();
         }
-        if ring.life.is_over() {
+        if ring.lifecycle.has_ended() {
             return;
         }
         ring.ended.changed(&rt, seen).await;

@@ -16,7 +16,7 @@ use super::bios::{Bios, Stage as BioStage};
 use super::seen::Seen;
 use super::sizing::{Load, Next};
 use super::{Completion, Options, blocks, responses, watchdog};
-use crate::life::Life;
+use crate::lifecycle::Lifecycle;
 use crate::{Geometry, InitError};
 
 /// What a driver has done so far.
@@ -78,7 +78,7 @@ pub(super) struct Ring<P: HostPort> {
     pub announced: Cell<u16>,
     /// Somebody is about to announce a block.
     pub announcing: Cell<bool>,
-    pub life: Life,
+    pub lifecycle: Lifecycle,
     /// A block is in flight, or nobody has announced what is pending.
     pub rethink: Signal,
     /// Bios have ended.
@@ -127,7 +127,7 @@ impl<P: HostPort> Ring<P> {
             flight: Cell::new(None),
             announced: Cell::new(0),
             announcing: Cell::new(false),
-            life: Life::new(),
+            lifecycle: Lifecycle::new(),
             rethink: Signal::default(),
             ended: Signal::default(),
             freed: Signal::default(),
@@ -227,14 +227,14 @@ impl<P: HostPort> Ring<P> {
     fn violated(&self, violation: Violation, count: u32) {
         self.count(|counters| counters.protocol_errors += 1);
         self.rt().log("host", "violation", violation as u64, u64::from(self.bios.place(count)));
-        self.life.distrust(self.rt());
+        self.lifecycle.distrust(self.rt());
     }
 
     /// What to do now, if the device has no block and somebody has to decide.
     fn decide(&self, coming: u32) -> Option<Next> {
         let pending = self.bios.pending();
-        let is_free = self.flight.get().is_none() && self.life.is_open();
-        if pending == 0 || !is_free || self.life.distrusted.get() {
+        let is_free = self.flight.get().is_none() && self.lifecycle.is_open();
+        if pending == 0 || !is_free || self.lifecycle.distrusted.get() {
             return None;
         }
         let (since, seen) = (self.since.get().max(self.back_at.get()), self.seen.get());
@@ -326,7 +326,7 @@ impl<P: HostPort> Ring<P> {
             counters.descriptors += u64::from(size);
         });
         self.rethink.notify(self.rt());
-        self.life.active.notify(self.rt());
+        self.lifecycle.active.notify(self.rt());
     }
 
     /// The groups of the block in flight that have not come back: the first count, and how many.
@@ -348,7 +348,7 @@ impl<P: HostPort> Ring<P> {
 
     /// Whether anything has come back.
     pub fn has_news(&self) -> bool {
-        let Some(flight) = self.flight.get().filter(|_| !self.life.distrusted.get()) else {
+        let Some(flight) = self.flight.get().filter(|_| !self.lifecycle.distrusted.get()) else {
             return false;
         };
         self.groups(flight).any(|(first, descriptors)| self.is_back(first, descriptors))
@@ -357,7 +357,7 @@ impl<P: HostPort> Ring<P> {
     /// Takes in what has come back: each descriptor is copied once, and judged.
     pub fn take_back(&self) {
         let Some(mut flight) = self.flight.get() else { return };
-        if self.life.distrusted.get() {
+        if self.lifecycle.distrusted.get() {
             return;
         }
         let before = flight.returned;
@@ -387,13 +387,13 @@ impl<P: HostPort> Ring<P> {
         }
         self.flight.set(Some(flight));
         if flight.returned == flight.size {
-            self.is_over(flight);
+            self.has_ended(flight);
         }
     }
 
-    fn is_over(&self, flight: Flight) {
+    fn has_ended(&self, flight: Flight) {
         let now = self.rt().now();
-        self.see(|seen| seen.is_over(flight.size, now.since(flight.announced)));
+        self.see(|seen| seen.has_ended(flight.size, now.since(flight.announced)));
         self.back_at.set(now);
         self.flight.set(None);
     }

@@ -38,7 +38,7 @@ impl Seen {
     }
 
     /// A block of this size is back, after so long.
-    pub fn is_over(&mut self, size: u32, took: Span) {
+    pub fn has_ended(&mut self, size: u32, took: Span) {
         self.last = took;
         self.blocks.note(size, took);
     }

@@ -7,7 +7,7 @@ use wire::block::registers::{CONTROL, Control, OFFSET, RING, SHAPE, STATUS, Shap
 use super::Completion;
 use super::bios::Stage as BioStage;
 use super::ring::Ring;
-use crate::life::{Life, Lives, State};
+use crate::lifecycle::{HasLifecycle, Lifecycle, State};
 use crate::{InitError, Kind, quarantine, register};
 
 impl<P: HostPort> Ring<P> {
@@ -20,9 +20,9 @@ impl<P: HostPort> Ring<P> {
     }
 }
 
-impl<P: HostPort> Lives<P> for Ring<P> {
-    fn life(&self) -> &Life {
-        &self.life
+impl<P: HostPort> HasLifecycle<P> for Ring<P> {
+    fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle
     }
 
     fn port(&self) -> &P {
@@ -67,17 +67,17 @@ impl<P: HostPort> Lives<P> for Ring<P> {
         }
     }
 
-    fn ask_to_disable(&self) {
+    fn request_disable(&self) {
         self.port.write32(CONTROL, 0);
     }
 
-    fn is_disabled(&self) {
+    fn on_disabled(&self) {
         self.flight.set(None);
     }
 
     /// What was in it, and nobody has been told of, is stored anew in the old order, unless that has helped
     /// too often.
-    fn begin_anew(&self) {
+    fn prepare_restart(&self) {
         self.memory.zero();
         self.barren.set(self.barren.get() + 1);
         if self.barren.get() > self.options.retries {
@@ -101,21 +101,21 @@ impl<P: HostPort> Lives<P> for Ring<P> {
         self.set_state(State::Gone);
     }
 
-    fn close(&self) {
+    fn on_shutdown(&self) {
         self.fail_all(Kind::Closed);
     }
 
-    fn tell(&self) {
+    fn notify_waiters(&self) {
         self.rethink.notify(self.rt());
         self.freed.notify(self.rt());
         self.ended.notify(self.rt());
     }
 
-    fn count_reset(&self) {
+    fn record_reset(&self) {
         self.count(|counters| counters.resets += 1);
     }
 
-    fn number(&self) -> u64 {
+    fn log_id(&self) -> u64 {
         self.bios.population().into()
     }
 }

@@ -7,22 +7,25 @@ use runtime::{Either, Span, race};
 
 use super::TICKS_PER_TIMEOUT;
 use super::ring::Ring;
-use crate::life::Lives;
+use crate::lifecycle::HasLifecycle;
 
 /// Looks as long as the ring has tasks. It counts looks, not seconds: a host that was itself held up
 /// blames nobody.
 pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
     let tick = Span((ring.options.timeout.0 / TICKS_PER_TIMEOUT).max(1));
     let (mut of, mut looks) = (None, 0);
-    while !ring.life.is_over() {
-        let seen = ring.life.active.version();
-        if !ring.life.is_open() || (ring.flight.get().is_none() && !ring.life.distrusted.get()) {
+    while !ring.lifecycle.has_ended() {
+        let seen = ring.lifecycle.active.version();
+        if !ring.lifecycle.is_open()
+            || (ring.flight.get().is_none() && !ring.lifecycle.distrusted.get())
+        {
             (of, looks) = (None, 0);
-            ring.life.active.changed(ring.rt(), seen).await;
+            ring.lifecycle.active.changed(ring.rt(), seen).await;
             continue;
         }
-        if !ring.life.distrusted.get() {
-            let turned = ring.life.changed.changed(ring.rt(), ring.life.changed.version());
+        if !ring.lifecycle.distrusted.get() {
+            let turned =
+                ring.lifecycle.changed.changed(ring.rt(), ring.lifecycle.changed.version());
             if let Either::First(()) = race(turned, ring.rt().sleep(tick)).await {
                 continue;
             }
@@ -38,7 +41,7 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
         } else {
             (of, looks) = (now, 0);
         }
-        if looks >= TICKS_PER_TIMEOUT || ring.life.distrusted.get() {
+        if looks >= TICKS_PER_TIMEOUT || ring.lifecycle.distrusted.get() {
             // It says by itself whether the device is gone.
             let _ = ring.reset().await;
             (of, looks) = (None, 0);

@@ -48,7 +48,7 @@ pub use pair::Counters;
 pub use queue::Queue;
 pub use tags::Tags;
 
-use crate::life::Lives;
+use crate::lifecycle::HasLifecycle;
 use crate::{BlockDevice, InitError};
 use pair::{Pair, PairSpec};
 

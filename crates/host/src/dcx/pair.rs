@@ -14,7 +14,7 @@ use super::rings::{self, Commands, Reports};
 use super::slots::Slots;
 use super::tags::Tagger;
 use super::{Completion, PROTOCOL_ERRORS_MAX, QueueOptions, watchdog};
-use crate::life::{Life, Lives, State};
+use crate::lifecycle::{HasLifecycle, Lifecycle, State};
 use crate::{InitError, quarantine, register};
 
 /// What one queue has done so far.
@@ -63,7 +63,7 @@ pub(super) struct Pair<P: HostPort> {
     reports: Reports,
     pub notice: Buffer,
     pub tagger: Tagger,
-    pub life: Life,
+    pub lifecycle: Lifecycle,
     /// The fence that is under way: its number.
     pub fence: Cell<Option<u32>>,
     pub counters: Cell<Counters>,
@@ -103,7 +103,7 @@ impl<P: HostPort> Pair<P> {
             notice: rings::notice(arena)?,
             tagger: Tagger::new(options.tags, spec.number, spec.grain, port.arrival()),
             options,
-            life: Life::new(),
+            lifecycle: Lifecycle::new(),
             fence: Cell::new(None),
             counters: Cell::default(),
             recent_errors: Cell::new(0),
@@ -139,12 +139,12 @@ impl<P: HostPort> Pair<P> {
                 self.count(|counters| counters.doorbells += 1);
             }
         }
-        self.life.active.notify(self.rt());
+        self.lifecycle.active.notify(self.rt());
     }
 
     /// Sends a fence, unless one is under way.
     pub fn send_fence(&self) {
-        if self.fence.get().is_none() && self.life.is_open() {
+        if self.fence.get().is_none() && self.lifecycle.is_open() {
             self.fence.set(Some(self.commands.next()));
             self.submit(FENCE_SLOT, Command::Fence);
         }
@@ -170,7 +170,7 @@ impl<P: HostPort> Pair<P> {
         self.settle();
         let mut taken = 0;
         while taken < self.reports.entries()
-            && self.life.is_open()
+            && self.lifecycle.is_open()
             && let Some(report) = self.reports.take()
         {
             taken += 1;
@@ -198,7 +198,7 @@ impl<P: HostPort> Pair<P> {
                 self.rt().log("host", "bad-report", violation as u64, u64::from(slot));
                 self.recent_errors.set(self.recent_errors.get() + 1);
                 if self.recent_errors.get() >= PROTOCOL_ERRORS_MAX {
-                    self.life.distrust(self.rt());
+                    self.lifecycle.distrust(self.rt());
                 }
             }
         }
@@ -222,9 +222,9 @@ impl<P: HostPort> Pair<P> {
     }
 }
 
-impl<P: HostPort> Lives<P> for Pair<P> {
-    fn life(&self) -> &Life {
-        &self.life
+impl<P: HostPort> HasLifecycle<P> for Pair<P> {
+    fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle
     }
 
     fn port(&self) -> &P {
@@ -280,11 +280,11 @@ impl<P: HostPort> Lives<P> for Pair<P> {
         }
     }
 
-    fn ask_to_disable(&self) {
+    fn request_disable(&self) {
         self.port.write32(self.group.control, 0);
     }
 
-    fn is_disabled(&self) {
+    fn on_disabled(&self) {
         self.slots.abandon(self.rt());
         self.fence.set(None);
         self.commands.clear();
@@ -301,11 +301,11 @@ impl<P: HostPort> Lives<P> for Pair<P> {
         self.slots.abandon(self.rt());
     }
 
-    fn count_reset(&self) {
+    fn record_reset(&self) {
         self.count(|counters| counters.resets += 1);
     }
 
-    fn number(&self) -> u64 {
+    fn log_id(&self) -> u64 {
         self.options.journeys.into()
     }
 }
@@ -313,9 +313,10 @@ impl<P: HostPort> Lives<P> for Pair<P> {
 /// Takes in what vanishing tags and reports say, as long as the pair has tasks.
 async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
-    while !pair.life.is_over() {
-        let mut turned = pair.life.changed.changed(pair.rt(), pair.life.changed.version());
-        while pair.life.is_open() {
+    while !pair.lifecycle.has_ended() {
+        let mut turned =
+            pair.lifecycle.changed.changed(pair.rt(), pair.lifecycle.changed.version());
+        while pair.lifecycle.is_open() {
             let noticed = match pair.options.completion {
                 Completion::Polled | Completion::Hybrid => race(&mut turned, on_news(&pair)).await,
                 Completion::Interrupt { vector } => {

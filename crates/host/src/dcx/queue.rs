@@ -14,7 +14,7 @@ use super::slots::{Claim, End};
 use super::tags::Marks;
 use super::watchdog::looks_within;
 use super::{Completion, TICKS_PER_TIMEOUT};
-use crate::life::{Lives, State};
+use crate::lifecycle::{HasLifecycle, State};
 use crate::{BlockDevice, Geometry, IoError, Kind};
 
 /// So often a device may replace its tag under one read before that takes the ordinary path.
@@ -166,7 +166,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
                     pair.tagger.draw();
                     late += 1;
                     buffer = slot.release().expect("kept");
-                    if pair.life.state() == State::Gone {
+                    if pair.lifecycle.state() == State::Gone {
                         // The device may write to it for ever: it is not for the ordinary path.
                         return (buffer, Err(IoError::of(Kind::Gone, Some(lba))));
                     }
@@ -284,9 +284,9 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         if self.pair.is_dead() {
             self.pair.give_up();
         }
-        match self.pair.life.state() {
+        match self.pair.lifecycle.state() {
             State::Open => Ok(()),
-            _ => match self.pair.life.settled(self.pair.rt()).await {
+            _ => match self.pair.lifecycle.settled(self.pair.rt()).await {
                 State::Open => Ok(()),
                 State::Closed => Err(Kind::Closed),
                 State::Gone | State::Resetting => Err(Kind::Gone),
@@ -295,7 +295,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
     }
 
     fn why_lost(&self, otherwise: Kind) -> Kind {
-        match self.pair.life.state() {
+        match self.pair.lifecycle.state() {
             State::Gone => Kind::Gone,
             State::Closed => Kind::Closed,
             State::Open | State::Resetting => otherwise,

@@ -14,21 +14,21 @@ use runtime::{Either, Span, race};
 
 use super::TICKS_PER_TIMEOUT;
 use super::pair::Pair;
-use crate::life::Lives;
+use crate::lifecycle::HasLifecycle;
 
 /// Looks as long as the pair has tasks. It counts looks, not seconds: a host that was itself held up
 /// blames nobody.
 pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
     let tick = tick(&pair);
     let (mut fence, mut looks) = (None, 0);
-    while !pair.life.is_over() {
-        let seen = pair.life.active.version();
+    while !pair.lifecycle.has_ended() {
+        let seen = pair.lifecycle.active.version();
         let idle = !pair.slots.any_in_flight() && pair.fence.get().is_none();
-        if (idle && !pair.life.distrusted.get()) || !pair.life.is_open() {
-            pair.life.active.changed(pair.rt(), seen).await;
+        if (idle && !pair.lifecycle.distrusted.get()) || !pair.lifecycle.is_open() {
+            pair.lifecycle.active.changed(pair.rt(), seen).await;
             continue;
         }
-        let turned = pair.life.changed.changed(pair.rt(), pair.life.changed.version());
+        let turned = pair.lifecycle.changed.changed(pair.rt(), pair.lifecycle.changed.version());
         if let Either::First(()) = race(turned, pair.rt().sleep(tick)).await {
             continue;
         }
@@ -44,7 +44,7 @@ pub(super) async fn watch<P: HostPort>(pair: Rc<Pair<P>>) {
         } else {
             (fence, looks) = (pair.fence.get(), 0);
         }
-        if looks > looks_within(&pair, pair.options.timeout) || pair.life.distrusted.get() {
+        if looks > looks_within(&pair, pair.options.timeout) || pair.lifecycle.distrusted.get() {
             // It says by itself whether the device is gone.
             let _ = pair.reset().await;
             (fence, looks) = (None, 0);

@@ -1,7 +1,7 @@
-//! An interface without its types: a row of functions, and what they give.
+//! Type-erased interfaces: a registry row of function pointers, a connected driver, a disk.
 //!
-//! [`Row::of`] is where an interface's types are forgotten. The way of a command stays typed: an engine is
-//! compiled for the driver's own disk, and begun through one box ([`Connected::run`]).
+//! [`Row::of`] erases an interface's types. The I/O path stays typed: the load generator is compiled for the
+//! driver's own disk and started through one box per job clone ([`Connected::run`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use plan::Plan;
 /// A future in a box.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// An interface, as all see it that do not speak it. [`Interface`] says what each field is.
+/// A registry entry of an interface. [`Interface`] documents each field.
 pub struct Row {
     /// Its name on the command line.
     pub name: &'static str,
@@ -86,43 +86,43 @@ pub struct Front<P: DevicePort> {
     pub start_bare: fn(P, Rc<Chips>, &Plan),
 }
 
-/// A port that devices are started at.
-pub trait Place: DevicePort + Sized {
-    /// How an interface is started here; none: it has no such world.
+/// A port type on which device front ends are started.
+pub trait DeviceSide: DevicePort + Sized {
+    /// Starts an interface's front end on this port type; none: not supported.
     fn front(row: &'static Row) -> Option<&'static Front<Self>>;
 }
 
-/// A port that drivers are connected by.
-pub trait Side: HostPort {
-    /// How an interface is connected here; none: it has no such world.
+/// A port type through which drivers are connected.
+pub trait HostSide: HostPort {
+    /// Connects an interface's driver through this port type; none: not supported.
     fn connect_by(row: &'static Row) -> Option<Connect<Self>>;
 }
 
-impl Place for SimDevice {
+impl DeviceSide for SimDevice {
     fn front(row: &'static Row) -> Option<&'static Front<SimDevice>> {
         Some(&row.simulated.front)
     }
 }
 
-impl Place for LiveDevice {
+impl DeviceSide for LiveDevice {
     fn front(row: &'static Row) -> Option<&'static Front<LiveDevice>> {
         row.in_memory.as_ref().map(|ends| &ends.front)
     }
 }
 
-impl Place for VfioUserDevice {
+impl DeviceSide for VfioUserDevice {
     fn front(row: &'static Row) -> Option<&'static Front<VfioUserDevice>> {
         row.over_vfio_user.as_ref()
     }
 }
 
-impl Side for SimHost {
+impl HostSide for SimHost {
     fn connect_by(row: &'static Row) -> Option<Connect<SimHost>> {
         Some(row.simulated.connect)
     }
 }
 
-impl Side for LiveHost {
+impl HostSide for LiveHost {
     fn connect_by(row: &'static Row) -> Option<Connect<LiveHost>> {
         row.in_memory.as_ref().map(|ends| ends.connect)
     }
@@ -151,7 +151,7 @@ fn connect<I: Interface, H: HostPort>(
 }
 
 impl Row {
-    /// The row of an interface. Only what it has a world for is compiled.
+    /// The row of an interface. Only the port types that it supports are compiled.
     pub const fn of<I: Interface>() -> Row {
         // An interface with more stages does not compile.
         assert!(I::STAGES.len() <= STAGES_MAX);
@@ -182,7 +182,7 @@ impl Row {
         }
     }
 
-    /// The row for this plan: that of the array, where it has one and the interface knows how.
+    /// The row for this plan: the array's if the plan has an `[array]` and the interface supports it.
     pub fn of_plan(&'static self, plan: &Plan) -> &'static Row {
         self.array.filter(|_| plan.array.is_some()).unwrap_or(self)
     }
@@ -224,7 +224,7 @@ impl Row {
     ///
     /// # Panics
     /// If it has no such world: what builds one asks [`check_live`](Row::check_live) first.
-    pub async fn connect<P: Side>(
+    pub async fn connect<P: HostSide>(
         &'static self,
         ports: Vec<P>,
         plan: &Plan,
@@ -233,9 +233,9 @@ impl Row {
     }
 }
 
-/// A driver that runs, of any interface: [`Driver`] says what it can be asked.
+/// A connected driver of any interface. See [`Driver`].
 pub struct Connected<P: HostPort> {
-    /// Of which interface it is.
+    /// Its interface.
     pub row: &'static Row,
     driver: Box<dyn Erased<P>>,
 }
@@ -252,7 +252,7 @@ impl<P: HostPort> Connected<P> {
         self.driver.run(number, rt.clone(), source, setup)
     }
 
-    /// The disk, for callers that take a box for each operation.
+    /// The disk; each operation on it allocates.
     pub fn disk(&self, number: usize) -> Disk {
         self.driver.disk(number)
     }
@@ -354,7 +354,7 @@ impl<P: HostPort, D: Driver<P>> Erased<P> for D {
     }
 }
 
-/// A disk of any interface. Each operation takes a box.
+/// A disk of any interface. Each operation allocates a box, so it is not for the load generator.
 #[derive(Clone)]
 pub struct Disk(Rc<dyn ErasedDisk>);
 

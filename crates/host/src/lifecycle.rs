@@ -1,9 +1,9 @@
-//! The life of a ring or a pair of queues that a device serves: open, reset, gone, closed.
+//! The life cycle of a ring or a queue pair: open, resetting, gone, closed.
 //!
 //! ```text
 //!   enable ─► Open ─ reset ─► Resetting ─► Open
-//!              │                  └──────► Gone      it could not be disabled: its memory is quarantined
-//!              ├─ give up ───────────────► Gone      the link is down, or the device's process dead
+//!              │                  └──────► Gone      the device could not be stopped: memory is quarantined
+//!              ├─ give up ───────────────► Gone      the link is down, or the device's process is dead
 //!              └─ shut down ─────────────► Closed
 //! ```
 
@@ -14,7 +14,7 @@ use runtime::{Pool, Rt, Signal, Span};
 
 use crate::{InitError, register};
 
-/// How it is.
+/// The state of a ring or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The device works on it.
@@ -27,24 +27,24 @@ pub(crate) enum State {
     Closed,
 }
 
-/// Where its state is kept, and who waits for it.
-pub(crate) struct Life {
+/// The state, and the signals of those that wait for a change.
+pub(crate) struct Lifecycle {
     state: Cell<State>,
     /// The state has changed.
     pub changed: Signal,
-    /// The device has something to do: a watchdog need not look while it has nothing.
+    /// Commands are in flight: the watchdog sleeps while there are none.
     pub active: Signal,
-    /// The device sent too much that makes no sense.
+    /// The device sent too many malformed entries.
     pub distrusted: Cell<bool>,
     stopped: Cell<bool>,
-    /// Whoever has it enables, disables or resets.
+    /// Serialises enabling, disabling and resetting.
     turn: Pool<()>,
 }
 
-impl Life {
+impl Lifecycle {
     /// Before it is enabled for the first time.
-    pub fn new() -> Life {
-        Life {
+    pub fn new() -> Lifecycle {
+        Lifecycle {
             state: Cell::new(State::Resetting),
             changed: Signal::default(),
             active: Signal::default(),
@@ -64,18 +64,18 @@ impl Life {
         self.state.get() == State::Open
     }
 
-    /// Its tasks end.
-    pub fn is_over(&self) -> bool {
+    /// Its tasks are to end.
+    pub fn has_ended(&self) -> bool {
         self.stopped.get() || self.state.get() == State::Gone
     }
 
-    /// Too much made no sense: the watchdog is to reset it.
+    /// Too many malformed entries: the watchdog resets it.
     pub fn distrust(&self, rt: &Rt) {
         self.distrusted.set(true);
         self.active.notify(rt);
     }
 
-    /// Waits while it is being reset; says how it is then.
+    /// Waits until a reset has ended; the state then.
     pub async fn settled(&self, rt: &Rt) -> State {
         loop {
             let seen = self.changed.version();
@@ -87,44 +87,44 @@ impl Life {
     }
 }
 
-/// What has such a life.
-pub(crate) trait Lives<P: HostPort> {
-    fn life(&self) -> &Life;
+/// A ring or a queue pair with this life cycle: what differs between interfaces.
+pub(crate) trait HasLifecycle<P: HostPort> {
+    fn lifecycle(&self) -> &Lifecycle;
     fn port(&self) -> &P;
-    /// How long the device may take to enable or to disable it.
+    /// The time limit for enabling and for disabling.
     fn timeout(&self) -> Span;
-    /// The register that says whether the device works on it: all zeros once it does not.
+    /// The status register: zero once the device has stopped.
     fn status(&self) -> u32;
-    /// Tells the device where it lies, and waits until it works on it.
+    /// Programs the memory addresses, and waits until the device is ready.
     async fn enable(&self) -> Result<(), InitError>;
-    /// Asks the device to leave it alone.
-    fn ask_to_disable(&self);
-    /// Nothing of it reaches host memory any more: what was in flight is lost.
-    fn is_disabled(&self);
-    /// What is to be done between the two halves of a reset.
-    fn begin_anew(&self) {}
-    /// What the device knows of is never used again, and all who wait are told.
+    /// Writes the register that stops the device.
+    fn request_disable(&self);
+    /// The device has stopped and no longer accesses host memory: drops what was in flight.
+    fn on_disabled(&self);
+    /// Called in a reset between disabling and enabling.
+    fn prepare_restart(&self) {}
+    /// Quarantines memory that the device may still write, and fails all requests.
     fn quarantine(&self);
-    /// Nothing will be answered any more.
-    fn close(&self) {}
-    /// Its state has changed: others who are to know.
-    fn tell(&self) {}
-    /// A reset was completed.
-    fn count_reset(&self);
-    /// What the log calls it.
-    fn number(&self) -> u64;
+    /// Fails what is left at shutdown.
+    fn on_shutdown(&self) {}
+    /// Notifies waiters of the interface itself of a change of state.
+    fn notify_waiters(&self) {}
+    /// Counts a completed reset.
+    fn record_reset(&self);
+    /// Its number in the event log.
+    fn log_id(&self) -> u64;
 
     fn set_state(&self, state: State) {
         let rt = self.port().rt();
-        self.life().state.set(state);
-        self.life().changed.notify(rt);
-        self.life().active.notify(rt);
-        self.tell();
+        self.lifecycle().state.set(state);
+        self.lifecycle().changed.notify(rt);
+        self.lifecycle().active.notify(rt);
+        self.notify_waiters();
     }
 
-    /// The device works on it.
+    /// The device is ready.
     fn open(&self) {
-        self.life().distrusted.set(false);
+        self.lifecycle().distrusted.set(false);
         self.set_state(State::Open);
     }
 
@@ -140,14 +140,14 @@ pub(crate) trait Lives<P: HostPort> {
         InitError::NotReady { register: "STATUS", found, expected, waited: self.timeout() }
     }
 
-    /// Disables it. When this returns well, nothing of it reaches host memory any more.
+    /// Disables it. After `Ok` the device no longer accesses host memory.
     async fn disable(&self) -> Result<(), InitError> {
         self.set_state(State::Resetting);
-        self.ask_to_disable();
+        self.request_disable();
         let idle = |value: u32| (value == 0).then_some(());
         match register::until(self.port(), self.status(), self.timeout(), idle).await {
             Ok(()) => {
-                self.is_disabled();
+                self.on_disabled();
                 Ok(())
             }
             Err(found) => Err(self.lose(self.not_ready(found, 0))),
@@ -160,9 +160,9 @@ pub(crate) trait Lives<P: HostPort> {
         error
     }
 
-    /// All are told that the device does not answer.
+    /// Fails all requests: the device does not respond.
     fn give_up(&self) {
-        if self.life().state() != State::Gone {
+        if self.lifecycle().state() != State::Gone {
             self.lose(InitError::Gone { register: "STATUS" });
         }
     }
@@ -170,38 +170,38 @@ pub(crate) trait Lives<P: HostPort> {
     /// Disables and enables it.
     async fn reset(&self) -> Result<(), InitError> {
         let rt = self.port().rt();
-        self.life().turn.take(rt).await;
-        let done = match self.life().state() {
+        self.lifecycle().turn.take(rt).await;
+        let done = match self.lifecycle().state() {
             State::Gone => Err(InitError::Gone { register: "STATUS" }),
             State::Closed => Err(InitError::Closed),
             State::Open | State::Resetting => self.cycle().await,
         };
-        self.life().turn.give(rt, ());
+        self.lifecycle().turn.give(rt, ());
         done
     }
 
     async fn cycle(&self) -> Result<(), InitError> {
-        self.port().rt().log("host", "reset", self.number(), 0);
+        self.port().rt().log("host", "reset", self.log_id(), 0);
         self.disable().await?;
-        self.begin_anew();
+        self.prepare_restart();
         self.enable().await.map_err(|error| self.lose(error))?;
-        self.count_reset();
+        self.record_reset();
         Ok(())
     }
 
     /// Disables it and ends its tasks.
     async fn shut_down(&self) -> Result<(), InitError> {
         let rt = self.port().rt();
-        self.life().turn.take(rt).await;
-        let done = match self.life().state() {
+        self.lifecycle().turn.take(rt).await;
+        let done = match self.lifecycle().state() {
             State::Gone | State::Closed => Ok(()),
             State::Open | State::Resetting => self.disable().await,
         };
-        self.close();
-        self.life().stopped.set(true);
-        let is_gone = self.life().state() == State::Gone;
+        self.on_shutdown();
+        self.lifecycle().stopped.set(true);
+        let is_gone = self.lifecycle().state() == State::Gone;
         self.set_state(if is_gone { State::Gone } else { State::Closed });
-        self.life().turn.give(rt, ());
+        self.lifecycle().turn.give(rt, ());
         done
     }
 }
