@@ -316,3 +316,15 @@ fn a_file_that_may_not_grow_is_a_full_disk() {
     // Live, host memory would have to keep within the limit too.
     overfill(&folder, &mut shell, &image, "sim");
 }
+
+#[test]
+fn compare_fails_where_no_interface_fits_the_plan() {
+    let folder = Folder::new("compare-none");
+    folder.file("good.fio", GOOD);
+    let fault = "faults=[{ name = \"x\", what = \"unreadable-die\", die = 99, at = \"1 us\" }]";
+    let compare = ["compare", "good.fio", "--plan", "gen4", "--world", "sim", "--set", fault];
+    let Said { code, err, .. } = said(&mut doorbell(&folder, &compare));
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.starts_with("doorbell: plans/gen4.toml: no interface fits it: "), "{err}");
+    assert!(err.contains("faults.0.die: found 99"), "{err}");
+}
