@@ -17,7 +17,7 @@ use ::device::faults::Faults;
 use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use plan::{Fields, Plan, Source};
-use world::interfaces::Interface;
+use world::interfaces::{Interface, Row};
 use world::medium::Store;
 
 /// The table `[mailbox]`, which a plan may have.
@@ -41,7 +41,10 @@ impl plan::Table for Table {
 /// The row of the mailbox.
 pub struct Mailbox;
 
+static ROW: Row = Row::of::<Mailbox>();
+
 impl Interface for Mailbox {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "mailbox";
     const SUMMARY: &'static str = "A mailbox: one request at a time";
     const STAGES: &'static [&'static str] = &[

@@ -14,7 +14,7 @@ use host::InitError;
 use media::contents::Backing;
 use runtime::STAGES_MAX;
 
-use super::{Driver, Interface, collections};
+use super::{Driver, Interface, Row, collections};
 use crate::medium::Store;
 use plan::{Collections, Plan};
 
@@ -66,6 +66,10 @@ pub fn of_member(plan: &Plan, number: u32) -> Plan {
 }
 
 impl<I: Interface> Interface for Array<I> {
+    const ROW: &'static Row = match I::ARRAY {
+        Some(row) => row,
+        None => panic!("an interface without arrays"),
+    };
     const NAME: &'static str = I::NAME;
     const SUMMARY: &'static str = I::SUMMARY;
     const FUNCTION: Option<fn(&Plan) -> Function> = I::FUNCTION;

@@ -8,7 +8,7 @@ use device::faults::Faults;
 use host::{InitError, block as driver};
 
 use super::stages::{ASKED, joined};
-use super::{Driver, Interface};
+use super::{Driver, Interface, Row};
 use crate::medium::Store;
 use plan::{BlockSizing, MediumKind, Plan};
 
@@ -21,7 +21,10 @@ pub struct BlockDriver<P: HostPort> {
     ports: Vec<P>,
 }
 
+static ROW: Row = Row::of::<Block>();
+
 impl Interface for Block {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "block";
     const SUMMARY: &'static str = "Descriptor blocks of a size that follows the load";
     const STAGES: &'static [&'static str] = joined!(

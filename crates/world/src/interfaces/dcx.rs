@@ -11,7 +11,7 @@ use super::stages::{ASKED, MEDIUM, MOVED, SEEN, TAKEN, joined};
 use host::nvme as driver;
 
 use super::nvme::options;
-use super::{Driver, Interface, Nvme, NvmeDriver};
+use super::{Driver, Interface, Nvme, NvmeDriver, Row};
 use crate::medium::{Footing, Store};
 use plan::{DcxTags, Plan};
 
@@ -25,7 +25,10 @@ pub struct DcxDriver<P: HostPort> {
     queues: Vec<Rc<dcx_driver::Queue<P, Rc<driver::Queue<P>>>>>,
 }
 
+static ROW: Row = Row::of::<Dcx>();
+
 impl Interface for Dcx {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "dcx";
     const SUMMARY: &'static str = "DC Express for reads, NVM Express for all else";
     const STAGES: &'static [&'static str] = joined!(

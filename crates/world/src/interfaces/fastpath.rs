@@ -12,7 +12,7 @@ use host::nvme as driver;
 use wire::Lba;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Interface, Nvme, controller_options, queue_options};
+use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
 use crate::medium::Store;
 use plan::Plan;
 
@@ -32,7 +32,10 @@ const JOURNEYS: u16 = 9;
 /// The smallest MDTS with which an engine's largest block is one command, bytes.
 const MDTS_MIN: u64 = 8192;
 
+static ROW: Row = Row::of::<Fastpath>();
+
 impl Interface for Fastpath {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "fastpath";
     const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
     const SUMMARY: &'static str = "NVM Express, through an engine that forms the commands";

@@ -11,7 +11,7 @@ use rtl::{Disk, Engine, Setup, Timing, Verilated};
 use runtime::Span;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Fastpath, Interface, Nvme, controller_options};
+use super::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
 use crate::medium::Store;
 use plan::Plan;
 
@@ -39,7 +39,10 @@ const BATCH: u16 = 8;
 /// One cycle at 125 MHz.
 const CYCLE: Span = Span::ns(8);
 
+static ROW: Row = Row::of::<FastpathRtl>();
+
 impl Interface for FastpathRtl {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "fastpath-rtl";
     const SUMMARY: &'static str =
         "The same as fastpath with the engine in hardware, clock by clock: simulated runs alone";

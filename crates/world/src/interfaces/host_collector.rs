@@ -12,7 +12,7 @@ use host::nvme as driver;
 
 use super::nvme::options;
 use super::stages::joined;
-use super::{Driver, Interface, Nvme, NvmeDriver};
+use super::{Driver, Interface, Nvme, NvmeDriver, Row};
 use crate::medium::{Footing, Medium, Store};
 use plan::{LedCollector, Plan};
 
@@ -25,7 +25,10 @@ pub struct HostCollectorDriver<P: HostPort> {
     collector: driver::Collector<P>,
 }
 
+static ROW: Row = Row::of::<HostCollector>();
+
 impl Interface for HostCollector {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "host-collector";
     const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
     const SUMMARY: &'static str =

@@ -22,13 +22,17 @@ pub struct HostFlash;
 /// The driver, and what resets are to say.
 pub struct HostFlashDriver<P: HostPort>(driver::Driver<P>);
 
+static ROW: Row = Row::of::<HostFlash>();
+static ARRAY: Row = Row::of::<Array<HostFlash>>();
+
 impl Interface for HostFlash {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "host-flash";
     const SUMMARY: &'static str = "Physical pages, with the flash software on the host";
     const STAGES: &'static [&'static str] =
         joined!(ASKED, &["operation wait", "map", "room wait"], COMMAND, &["collect", "copy"]);
     const BARE: bool = true;
-    const ARRAY: Option<&'static Row> = Some(Array::<HostFlash>::ROW);
+    const ARRAY: Option<&'static Row> = Some(&ARRAY);
     type Driver<P: HostPort> = HostFlashDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {

@@ -32,11 +32,15 @@ pub struct NvmeDriver<P: HostPort> {
     depth: u32,
 }
 
+static ROW: Row = Row::of::<Nvme>();
+static ARRAY: Row = Row::of::<Array<Nvme>>();
+
 impl Interface for Nvme {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "nvme";
     const SUMMARY: &'static str = "NVM Express";
     const FUNCTION: Option<fn(&Plan) -> Function> = Some(served_function);
-    const ARRAY: Option<&'static Row> = Some(Array::<Nvme>::ROW);
+    const ARRAY: Option<&'static Row> = Some(&ARRAY);
     const STAGES: &'static [&'static str] = joined!(ASKED, COMMAND);
     const DEPTH_MAX: u32 = driver::DEPTH_MAX as u32;
     const MASKS: Option<Masks> = Some(function::MASKS);

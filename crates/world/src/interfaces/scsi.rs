@@ -14,7 +14,7 @@ use wire::nvme::status::Status;
 use wire::scsi::lun::Lun;
 
 use super::stages::{ASKED, COMMAND, joined};
-use super::{Driver, Interface, Nvme, controller_options, queue_options};
+use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
 use crate::medium::Store;
 use plan::Plan;
 
@@ -49,7 +49,10 @@ pub fn spread_options(plan: &Plan) -> SpreadOptions {
     }
 }
 
+static ROW: Row = Row::of::<Scsi>();
+
 impl Interface for Scsi {
+    const ROW: &'static Row = &ROW;
     const NAME: &'static str = "scsi";
     const FUNCTION: Option<fn(&Plan) -> Function> = Nvme::FUNCTION;
     const SUMMARY: &'static str = "NVM Express behind a SCSI face";
