@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use bus::DevicePort;
+use bus::vfio_user::VfioUserDevice;
 use device::faults::Faults;
 use device::nvme::{Controller, Options, Subsystem};
 
@@ -25,7 +25,14 @@ impl Shared {
     }
 
     /// Starts the controller of this number, from 1 on.
-    pub fn start<P: DevicePort>(&self, number: u16, port: P) -> Rc<Controller<P, Footing>> {
+    ///
+    /// Hosts that share a drive are vfio-user clients. For a port of any kind, the controller would be compiled
+    /// again in each crate that calls this.
+    pub fn start(
+        &self,
+        number: u16,
+        port: VfioUserDevice,
+    ) -> Rc<Controller<VfioUserDevice, Footing>> {
         self.subsystem.start_controller(number, port, self.options.clone(), Faults::none())
     }
 }
