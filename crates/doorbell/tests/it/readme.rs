@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 /// Pages whose commands are run.
 const PAGES: &[&str] = &[
@@ -161,30 +162,50 @@ fn compare(page: &str, example: &Example, printed: &str, bless_live: bool, chang
     );
 }
 
+/// Runs the examples of a fence, one after the other.
+fn run_fence(name: &str, page: &str, fence: Vec<Example>, bless_live: bool) -> Changes {
+    let (mut servers, mut changes) = (Vec::new(), Changes::new());
+    for example in fence {
+        if let Some(command) = example.command.strip_suffix(" &") {
+            servers.push(Server::start(command));
+            continue;
+        }
+        let done = shell(&example.command).output().expect("a shell");
+        let at = format!("{name}:{}: {}", example.line + 1, example.command);
+        assert!(done.status.success(), "{at}: {:?}", done.status);
+        println!("{at}: runs");
+        let printed = String::from_utf8(done.stdout).expect("text");
+        compare(page, &example, &printed, bless_live, &mut changes);
+    }
+    changes
+}
+
 #[test]
 fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
     let bless = std::env::var("DOORBELL_BLESS").unwrap_or_default();
     // Where the examples put what they write.
     fs::create_dir_all(root().join("target")).expect("a folder");
-    for name in PAGES {
-        let path = root().join(name);
-        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mut changes = Changes::new();
-        for fence in fences(&page) {
-            let mut servers = Vec::new();
-            for example in fence {
-                if let Some(command) = example.command.strip_suffix(" &") {
-                    servers.push(Server::start(command));
-                    continue;
+    let text = |name: &str| {
+        fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let pages: Vec<_> = PAGES.iter().map(|name| (*name, text(name))).collect();
+    let of_page = |at: usize| fences(&pages[at].1).into_iter().map(move |fence| (at, fence));
+    // Fences do not depend on each other: each core takes the next one.
+    let next = Mutex::new((0..pages.len()).flat_map(of_page).collect::<Vec<_>>().into_iter());
+    let changes = Mutex::new(vec![Changes::new(); pages.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let Some((at, fence)) = next.lock().expect("no panic").next() else { return };
+                    let (name, page) = &pages[at];
+                    let found = run_fence(name, page, fence, bless == "live");
+                    changes.lock().expect("no panic")[at].extend(found);
                 }
-                let done = shell(&example.command).output().expect("a shell");
-                let at = format!("{name}:{}: {}", example.line + 1, example.command);
-                assert!(done.status.success(), "{at}: {:?}", done.status);
-                println!("{at}: runs");
-                let printed = String::from_utf8(done.stdout).expect("text");
-                compare(&page, &example, &printed, bless == "live", &mut changes);
-            }
+            });
         }
+    });
+    for ((name, page), changes) in pages.iter().zip(changes.into_inner().expect("no panic")) {
         if bless.is_empty() {
             let told: Vec<_> =
                 changes.iter().map(|(line, now)| format!("{name}:{}: {now}", line + 1)).collect();
@@ -193,7 +214,7 @@ fn every_example_of_every_page_runs_and_prints_what_the_page_shows() {
         } else {
             let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
             changes.into_iter().for_each(|(line, now)| lines[line] = now);
-            fs::write(&path, lines.join("\n") + "\n").expect("a page that can be written");
+            fs::write(root().join(name), lines.join("\n") + "\n").expect("a writable page");
         }
     }
 }
