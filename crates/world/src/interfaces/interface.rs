@@ -77,8 +77,8 @@ pub trait Interface: Sized + 'static {
     /// Its row for a plan with a table `[array]`, if several of its devices can be one.
     const ARRAY: Option<&'static Row> = None;
 
-    /// Its row: what the world, the front ends and the command know of it. It refers to a static: a constant of
-    /// this value would be compiled again, driver and device, in each crate that uses it.
+    /// Its row: what the world, the front ends and the command know of it. It refers to a static: a constant
+    /// of this value would be compiled again, driver and device, in each crate that uses it.
     const ROW: &'static Row;
 
     /// Whether a plan's faults can strike its commands. Where they can't, a world with some is not built.

@@ -26,8 +26,8 @@ impl Shared {
 
     /// Starts the controller of this number, from 1 on.
     ///
-    /// Hosts that share a drive are vfio-user clients. Generic over the port, this would compile the controller
-    /// again in each crate that calls it.
+    /// Hosts that share a drive are vfio-user clients. Generic over the port, this would compile the
+    /// controller again in each crate that calls it.
     pub fn start(
         &self,
         number: u16,
