@@ -95,7 +95,7 @@ int main(int count, char **words) {
     int listener = listen_at(arguments.socket);
     say(arguments, place->name());
     for (;;) {
-        say(arguments, "waiting for a host");
+        say(arguments, "waiting for a client");
         Mapping memory;
         std::string why;
         int socket = accept_host(listener, memory, why);
@@ -104,10 +104,10 @@ int main(int count, char **words) {
             say(arguments, why);
             continue;
         }
-        say(arguments, "a host has connected");
+        say(arguments, "client connected");
         serve(arguments, *place, medium, socket, memory);
         close(socket);
         unmap(memory);
-        say(arguments, "the host has gone");
+        say(arguments, "client disconnected");
     }
 }

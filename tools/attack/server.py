@@ -19,7 +19,7 @@ from .vfio_user import VfioUser, served
 FRONT_ENDS = ["shm", "vfio-user", "shared", "nbd", "nbd-tcp"]
 LIBC = ctypes.CDLL(None)
 # What a server prints when it listens and its drive's contents are open.
-WAITING = re.compile(rb"waiting for (a host|a client|clients)")
+WAITING = re.compile(rb"waiting for a client")
 
 
 def die_with_parent():
@@ -99,7 +99,7 @@ class Server:
     def words(self):
         """What it said that is no routine."""
         text = self.log().decode(errors="replace").splitlines()
-        lines = [line for line in text if not re.search(r"waiting for|has connected|has gone|vectors$", line)]
+        lines = [line for line in text if not re.search(r"waiting for|client connected|client disconnected|vectors$", line)]
         return " | ".join(lines[-6:])[-600:] or "nothing said"
 
     def how_it_ended(self):

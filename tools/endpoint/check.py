@@ -35,7 +35,7 @@ def bad_greetings(endpoint):
         peer.connect(endpoint.socket)
         peer.sendall(b"GET / HTTP/1.1\r\n\r\n 24 b")
     endpoint.expect("the peer's greeting is too short, or came without a memory descriptor")
-    endpoint.expect("waiting for a host")
+    endpoint.expect("waiting for a client")
     unsealed = os.memfd_create("unsealed")
     os.ftruncate(unsealed, 1 << 20)
     greeting = b"DOOR" + b"".join(n.to_bytes(size, "little") for n, size in ((1, 4), (0, 8), (1 << 20, 8)))
@@ -45,7 +45,7 @@ def bad_greetings(endpoint):
         peer.sendmsg([greeting], [rights])
         endpoint.expect("the peer's memory is not sealed against shrinking (F_SEAL_SHRINK expected)")
     os.close(unsealed)
-    endpoint.expect("waiting for a host")
+    endpoint.expect("waiting for a client")
 
 
 def conforms(endpoint):

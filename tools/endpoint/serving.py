@@ -34,7 +34,7 @@ class Endpoint:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             self.name = self.line()
-            self.expect("waiting for a host")
+            self.expect("waiting for a client")
         except BaseException:
             self.__exit__()
             raise
@@ -68,7 +68,7 @@ class Endpoint:
         said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
         if said.returncode != 0 or said.stderr:
             raise Problem(f"{' '.join(command)}:\n{said.stdout}{said.stderr}")
-        self.expect("a host has connected")
-        self.expect("the host has gone")
-        self.expect("waiting for a host")
+        self.expect("client connected")
+        self.expect("client disconnected")
+        self.expect("waiting for a client")
         return said.stdout

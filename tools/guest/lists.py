@@ -170,7 +170,7 @@ def nvme(bench):
             bench.count(f"nvme/{name}", guest, begun)
             if not then:
                 bench.check("the server lives, and has let nobody go",
-                            ssd.lives() and "let go" not in ssd.said(), ssd.said()[-400:])
+                            ssd.lives() and "dropped" not in ssd.said(), ssd.said()[-400:])
         finally:
             guest.kill()
             ssd.end()

@@ -6,6 +6,7 @@ mod compare;
 mod conformance;
 mod digest;
 mod diskhog;
+mod front_end;
 mod hardware;
 mod interface;
 mod papers;
@@ -18,13 +19,13 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use front_end::Listen;
 use interface::Named;
 use plan::{self, Plan};
-use serve::nbd;
 use world::interfaces::Row;
 
 /// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
@@ -43,14 +44,15 @@ enum Command {
     Replay(run::Replay),
     /// Run the same work by every interface that a plan has, side by side, and say where each wins
     Compare(compare::Compare),
-    /// Serve a live device to other processes, over shared memory or as a PCI function
+    /// Serve a live device to other processes: over shared memory, as a PCI function, or as a network disk
+    #[command(after_help = front_end::limits())]
     Serve {
         /// A plan: a built-in name or a file
         plan: String,
         #[command(flatten)]
-        doors: Doors,
+        listen: Listen,
         /// One SSD behind all vfio-user sockets, a controller for each: hosts that share what it holds
-        #[arg(long, requires = "vfio_user")]
+        #[arg(long)]
         shared: bool,
         /// Which host interface
         #[arg(long, value_parser = Named, default_value = "nvme")]
@@ -89,22 +91,6 @@ enum Command {
     Bench(bench::Bench),
     /// Write a plan of this machine, and say what it predicts beside what is measured
     Calibrate(calibrate::Calibrate),
-}
-
-/// Where to listen.
-#[derive(Args)]
-#[group(required = true, multiple = false)]
-struct Doors {
-    /// To `doorbell run --socket`, over shared memory: the path of a Unix socket
-    #[arg(long, value_name = "SOCKET")]
-    shm: Option<PathBuf>,
-    /// To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD
-    #[arg(long, value_name = "SOCKET")]
-    vfio_user: Vec<PathBuf>,
-    /// To NBD clients, any number of them: HOST:PORT, or the path of a Unix socket (unix:PATH, or with a
-    /// slash in it where it has a colon)
-    #[arg(long, value_name = "ADDRESS")]
-    nbd: Option<PathBuf>,
 }
 
 /// Values set beside the plan.
@@ -178,8 +164,8 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Run(typed) => run::run(&typed),
         Command::Replay(typed) => run::replay(&typed),
         Command::Compare(typed) => compare::compare(&typed),
-        Command::Serve { plan, doors, shared, interface, sets } => {
-            serve(&sets.open(&plan)?, &doors, shared, interface)
+        Command::Serve { plan, listen, shared, interface, sets } => {
+            serve(&sets.open(&plan)?, &listen, shared, interface)
         }
         Command::Check { plans, sets } => check(&plans, &sets),
         Command::Plans => {
@@ -206,22 +192,15 @@ fn perform(command: Command) -> Result<bool, String> {
 
 fn serve(
     plan: &Plan,
-    doors: &Doors,
+    listen: &Listen,
     shared: bool,
     interface: &'static Row,
 ) -> Result<bool, String> {
-    // Whether anybody listens to what is said here does not matter to those who are served.
-    let say = |socket: &Path, what: &str| {
-        let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", socket.display());
+    // Clients are served whether or not the output is read.
+    let report = |address: &Path, what: &str| {
+        let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
     };
-    let served = match (&doors.shm, &doors.nbd) {
-        (Some(socket), _) => {
-            serve::over_shared_memory(interface, plan, socket, |what| say(socket, what))
-        }
-        (_, Some(address)) => nbd::serve(interface, plan, address, |what| say(address, what)),
-        _ if shared => serve::shared::to_all(interface, plan, &doors.vfio_user, say),
-        _ => serve::over_vfio_user(interface, plan, &doors.vfio_user, say),
-    };
+    let served = listen.front_end.serve(interface, plan, &listen.addresses, shared, &report);
     served.map_err(|error| error.to_string())?;
     Ok(true)
 }

@@ -29,7 +29,7 @@ pub use host::fastpath::{Function, Handle, Latency, Refused};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
 use plan::Plan;
-use serve::served;
+use serve::plan_for_clients;
 use world::interfaces::FASTPATH;
 use world::{self, RunError};
 
@@ -62,7 +62,7 @@ impl Service {
     /// The plan has no such machine, or the drive does not start, or its medium keeps only stamps.
     pub fn start(plan: &Plan, drive: &Drive, from: u64) -> Result<Service, RunError> {
         let plan = match drive {
-            Drive::Here { .. } => &served(FASTPATH, plan)?,
+            Drive::Here { .. } => &plan_for_clients(FASTPATH, plan)?,
             Drive::Served(_) => plan,
         };
         let (desk, stop) = (Arc::<Desk>::default(), Arc::new(AtomicBool::new(false)));

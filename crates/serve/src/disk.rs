@@ -13,7 +13,7 @@ use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use runtime::{Log, Pool, Rt, STD_CLOCK};
 use wire::Lba;
 
-use crate::served;
+use crate::plan_for_clients;
 use plan::Plan;
 use world::device::{Clock, Device, Kept};
 use world::interfaces::{self, Row};
@@ -125,7 +125,7 @@ impl Disk {
     pub fn of_plan(row: &'static Row, plan: &Plan) -> Result<Disk, RunError> {
         let (orders, taken) = channel();
         let (ready, is_ready) = sync_channel(1);
-        let plan = served(row, plan)?;
+        let plan = plan_for_clients(row, plan)?;
         let thread = std::thread::Builder::new().name("disk".into()).spawn(move || {
             let ready_too = ready.clone();
             if let Err(error) = run(row, &plan, taken, |shape| drop(ready_too.send(Ok(shape)))) {

@@ -34,6 +34,13 @@ pub struct ProcessError {
     what: String,
 }
 
+impl ProcessError {
+    /// What has failed, without the socket's path.
+    pub fn reason(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for ProcessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.socket.display(), self.what)

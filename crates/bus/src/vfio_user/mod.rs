@@ -94,6 +94,13 @@ pub struct VfioUserError {
     what: String,
 }
 
+impl VfioUserError {
+    /// What has failed, without the socket's path.
+    pub fn reason(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for VfioUserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.socket.display(), self.what)

@@ -96,7 +96,7 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
     let lines = server.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(lines);
     lines.read_line(&mut line).expect("a line of the server");
-    assert_eq!(line, "doorbell: socket: waiting for a host\n");
+    assert_eq!(line, "doorbell: socket: waiting for a client\n");
     let arguments = ["run", &job, "--world", "live", "--interface", "dcx", "--socket", "socket"];
     let run = said(doorbell(&folder, &arguments).args(["--resets", "10"]).args(&sets));
     server.kill().expect("the server lives");

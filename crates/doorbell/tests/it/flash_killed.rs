@@ -28,7 +28,7 @@ impl Server {
     /// Starts to serve a state, and waits until it listens.
     fn start(folder: &Folder, case: &Case, pace: &str) -> Server {
         let mut server = Server::behind(folder, case, "--shm", pace);
-        server.says("waiting for a host");
+        server.says("waiting for a client");
         server
     }
 
@@ -132,10 +132,10 @@ fn kill_again_and_again(case: &Case, kills: u64) {
                 driver.stop().await.expect("an orderly end");
             }
         });
-        looked.says("a host has connected");
-        looked.says("the host has gone");
+        looked.says("client connected");
+        looked.says("client disconnected");
         if round % 3 == 0 {
-            looked.says("waiting for a host");
+            looked.says("waiting for a client");
             server = Some(looked);
         }
     }
@@ -267,9 +267,9 @@ fn clients_that_change_little_have_little_written_and_the_state_stays() {
     let (state, bytes, mut journal) = files(&folder);
     for client in 0..4 {
         let connected = vfio_user::connect(&socket, 1 << 20, base, Sharing::Mapped);
-        server.says("a client has connected");
+        server.says("client connected");
         drop(connected.expect("the server accepts"));
-        server.says("the client has gone");
+        server.says("client disconnected");
         server.says("waiting for a client");
         let now = files(&folder);
         assert_eq!((now.0, now.1), (state, bytes), "client {client}: the state is another");
@@ -296,8 +296,8 @@ fn a_damaged_journal_is_refused_at_start_and_repaired_by_the_tool() {
     over_socket(&plan, &folder.path("socket"), async |_, driver| {
         driver.stop().await.expect("an orderly end");
     });
-    server.says("a host has connected");
-    server.says("the host has gone");
+    server.says("client connected");
+    server.says("client disconnected");
     for action in ["check", "repair", "upgrade"] {
         let (good, said) = state(&folder, action);
         assert!(!good && said.contains("in use by another process"), "{action}: {said}");

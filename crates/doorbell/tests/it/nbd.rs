@@ -421,7 +421,7 @@ fn silent_clients_keep_nobody_out() {
     assert!(late.is_let_go());
     assert_eq!(all[62].run(READ, 0, 0, &mut block), 0);
     drop(all);
-    server.says_before_long("a client was let go: there are 64");
+    server.says_before_long("client dropped: there are 64");
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
             assert_eq!((bad.answer().0, bad.answer().0), (reply::INFO, reply::ACK));
         }
         assert!(bad.is_let_go());
-        server.says_before_long("a client was let go: a thread for it: ");
+        server.says_before_long("client dropped: no thread for it: ");
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
         system::limit(&server.child, Limit::Memory, before);
         assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);

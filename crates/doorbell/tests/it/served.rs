@@ -4,14 +4,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use crate::common::{Folder, Said, doorbell, plan, said};
 use fnvme::engine::{Drive, Service};
 use plan::{Fastpath, KeepRule, Plan, built_in};
 use runtime::Dice;
 
-/// A server, which is killed when it is dropped.
-struct Server(Child);
+/// A server, which is killed when it is dropped, and what it prints after it waits for a client.
+struct Server(Child, Receiver<String>);
 
 impl Server {
     fn start(folder: &Folder, plan: &str, front_end: &[&str]) -> Server {
@@ -24,8 +26,17 @@ impl Server {
             let bytes = lines.read_line(&mut line).expect("it says that it waits");
             assert!(bytes > 0, "{plan}, {front_end:?}: it ended");
         }
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Server(child)
+        let (give, printed) = channel();
+        std::thread::spawn(move || {
+            lines.lines().map_while(Result::ok).for_each(|line| drop(give.send(line)));
+        });
+        Server(child, printed)
+    }
+
+    /// The next line, without what every line begins with.
+    fn prints(&self) -> String {
+        let line = self.1.recv_timeout(Duration::from_secs(60)).expect("a line before long");
+        line.strip_prefix("doorbell: ./door: ").expect("program and address").to_owned()
     }
 }
 
@@ -119,6 +130,28 @@ fn every_built_in_plan_gives_back_what_clients_write() {
                 "--nbd" => by_nbd(&folder, name),
                 "--shm" => by_run(&folder, name, "--socket"),
                 flag => by_run(&folder, name, flag),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_front_end_prints_the_same_events() {
+    let folder = Folder::new("events");
+    for front_end in FRONT_ENDS {
+        let server = Server::start(&folder, "live", front_end);
+        for _ in 0..2 {
+            match front_end[0] {
+                "--nbd" => by_nbd(&folder, "live"),
+                "--shm" => by_run(&folder, "live", "--socket"),
+                flag => by_run(&folder, "live", flag),
+            }
+            for expected in ["client connected", "client disconnected"] {
+                assert_eq!(server.prints(), expected, "{front_end:?}");
+            }
+            // A front end of many clients waits for the next while it serves the first.
+            if front_end[0] != "--nbd" {
+                assert_eq!(server.prints(), "waiting for a client", "{front_end:?}");
             }
         }
     }

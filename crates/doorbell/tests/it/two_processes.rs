@@ -64,7 +64,7 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut server = Server { child, lines, socket };
-        server.says("waiting for a host");
+        server.says("waiting for a client");
         server
     }
 
@@ -126,8 +126,8 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
         let run = said(&mut client(&folder, &job, &["--resets", &times.to_string()]));
         assert_clean(&run);
         assert_eq!(resets(&run), times, "{}", run.out);
-        server.says("a host has connected");
-        server.says("the host has gone");
+        server.says("client connected");
+        server.says("client disconnected");
         assert!(server.lives());
     }
 }
@@ -139,7 +139,7 @@ fn a_host_whose_device_is_killed_says_so_and_ends() {
     let mut server = Server::start(&folder, None);
     let mut command = client(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    server.says("a host has connected");
+    server.says("client connected");
     std::thread::sleep(Duration::from_millis(700));
     server.kill();
     let output = running.wait_with_output().expect("the host ends");
@@ -160,17 +160,17 @@ fn a_device_whose_host_is_killed_serves_the_next() {
     for _ in 0..3 {
         let mut killed =
             client(&folder, &job, &[]).stdout(Stdio::null()).spawn().expect("the host starts");
-        server.says("a host has connected");
+        server.says("client connected");
         std::thread::sleep(Duration::from_millis(300));
         killed.kill().expect("the host lives");
         killed.wait().expect("the host has ended");
-        server.says("the host has gone");
-        server.says("waiting for a host");
+        server.says("client disconnected");
+        server.says("waiting for a client");
     }
     let job = verified(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
-    server.says("a host has connected");
-    server.says("the host has gone");
+    server.says("client connected");
+    server.says("client disconnected");
     assert!(server.lives());
 }
 
@@ -246,8 +246,8 @@ fn what_was_flushed_before_the_device_was_killed_is_there_afterwards() {
             check_all(driver.disk(0), kept, &format!("round {round}")).await;
             driver.stop().await.expect("an orderly end");
         });
-        server.says("a host has connected");
-        server.says("the host has gone");
+        server.says("client connected");
+        server.says("client disconnected");
     }
 }
 
@@ -261,7 +261,7 @@ fn silent_hosts_keep_nobody_waiting() {
         .collect();
     let job = verified(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));
-    server.says("a host has connected");
+    server.says("client connected");
     drop(crowd);
     assert!(server.lives());
 }
@@ -284,7 +284,7 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     loop {
         let mut line = String::new();
         server.lines.read_line(&mut line).expect("a line of the server");
-        if line.ends_with("a host has connected\n") {
+        if line.ends_with("client connected\n") {
             break;
         }
         lines += 1;
@@ -306,7 +306,7 @@ fn a_host_that_takes_its_memory_away_is_let_go_and_the_next_is_served() {
     let mut greeting = [&b"DOOR"[..], &1_u32.to_le_bytes(), &BASE.to_le_bytes()].concat();
     greeting.extend((1_u64 << 20).to_le_bytes());
     let window = system::exchange(&host, &greeting, &memory);
-    server.says("a host has connected");
+    server.says("client connected");
     let set = |at, value: u64| {
         use std::os::unix::fs::FileExt;
         window
@@ -329,8 +329,8 @@ fn a_host_that_takes_its_memory_away_is_let_go_and_the_next_is_served() {
     }
     let Some(taken) = system::take_away(&memory, 0) else { return };
     set(0x1000, 1);
-    server.says("the host was let go: its memory has no more pages");
-    server.says("waiting for a host");
+    server.says("client dropped: its memory has no more pages");
+    server.says("waiting for a client");
     drop((taken, host));
     let job = verified(&folder, 1_000);
     assert_clean(&said(&mut client(&folder, &job, &[])));

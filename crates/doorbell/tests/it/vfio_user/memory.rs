@@ -225,7 +225,7 @@ fn memory_that_is_cut_short_costs_the_client_its_connection_and_nobody_anything(
     let mut server = Server::start(&folder, None);
     for round in 0..6 {
         let mut raw = Raw::greeted(&server.socket);
-        server.says("a client has connected");
+        server.says("client connected");
         let memory = file(PAGES * PAGE);
         let pages = whole(&mut raw, &memory, 3);
         raw.bus_master(true);
@@ -291,7 +291,7 @@ fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
     let folder = Folder::new("vfu-huge-cut");
     let mut server = Server::start(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    server.says("a client has connected");
+    server.says("client connected");
     assert_eq!(identify_to_huge_pages(&mut raw, &memory, 0), Status::SUCCESS);
     raw.reset();
     raw.unmap(Some((BASE, PAGES * PAGE))).expect("it was mapped so");
@@ -385,7 +385,7 @@ fn a_client_that_does_not_serve_its_memory_is_let_go() {
     let folder = Folder::new("vfu-silent");
     let mut server = Server::start(&folder, None);
     let mut raw = Raw::greeted(&server.socket);
-    server.says("a client has connected");
+    server.says("client connected");
     asked_for_an_entry(&mut raw);
     // An order behind it, too, which waits.
     let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };

@@ -76,8 +76,8 @@ fn every_block_is_right_polled_and_by_interrupts_and_under_resets() {
     ] {
         let mut server = Server::start(&folder, image);
         assert_clean(&said(&mut run(&folder, &job, more)));
-        server.says("a client has connected");
-        server.says("the client has gone");
+        server.says("client connected");
+        server.says("client disconnected");
         server.says("waiting for a client");
         // The next finds the device as any host does.
         assert_clean(&said(&mut run(&folder, &job, &[])));
@@ -119,7 +119,7 @@ fn a_driver_whose_server_is_killed_says_so_and_ends() {
     let mut server = Server::start(&folder, None);
     let mut command = run(&folder, &job, &[]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    server.says("a client has connected");
+    server.says("client connected");
     std::thread::sleep(Duration::from_millis(500));
     server.kill();
     let output = running.wait_with_output().expect("the host ends");

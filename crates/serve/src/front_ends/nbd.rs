@@ -1,96 +1,67 @@
 //! A drive for clients of NBD: the kernel's, qemu's, fio's, libnbd's.
 //!
-//! Each connection has two threads, one that reads requests and one that writes replies, in whatever order
-//! the drive ends them; a third, the drive's, is everybody's. Several clients may come at once: a flush of
-//! one is one of all. Who says what makes no sense is let go, and nobody else notices.
-
-mod address;
-mod clients;
+//! Each connection has two threads: one reads requests, the other writes replies in the order in which the
+//! drive completes them. The drive has one thread, for all connections. A flush by one client is a flush of
+//! all writes that have completed. A client that breaks the protocol is dropped; others do not notice.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 
-use bus::listen::Backoff;
-
 use host::{Deallocated, IoError, Kind};
+use runtime::Span;
 use wire::Lba;
 use wire::nbd::{
     Ask, BlockSizeInfo, ClientFlags, Export, ExportInfo, FIXED_NEWSTYLE, FUA, Greeting,
     INFO_BLOCK_SIZE, NO_HOLE, NO_ZEROES, OPTION_BYTES_MAX, OptionHeader, OptionReply,
     REQUEST_BYTES_MAX, Reply, Request, error, option, parse_info, reply, transmission,
 };
+use world::RunError;
 use zerocopy::{FromBytes, IntoBytes};
 
-use address::Address;
-use clients::{Clients, Incoming, Socket, Stream};
-
 use crate::disk::{Client, Disk, Done, Operation, Shape};
-use crate::served;
-use plan::Plan;
-use world::RunError;
-use world::interfaces::Row;
+use crate::front_end::{Addresses, FrontEnd, Job, Limits};
+use crate::in_flight::InFlight;
+use crate::net::clients::{Admitted, many_at_a_time};
+use crate::net::socket::{Socket, Stream};
 
-/// What one connection may have under way: bytes that are read or written, and requests.
-const BYTES_UNDER_WAY: usize = 64 << 20;
-const REQUESTS_UNDER_WAY: usize = 128;
+/// What one connection may have in flight.
+const REQUESTS_IN_FLIGHT: usize = 128;
+const BYTES_IN_FLIGHT: usize = 64 << 20;
 
-/// Options before transmission: a client that asks for ever is let go.
+/// Options before transmission: a client that sends more is dropped.
 const OPTIONS_MAX: u32 = 64;
 
-/// Serves the drive of a plan at this address, until it ends: a path for a Unix socket, or `HOST:PORT`.
-///
-/// # Errors
-/// There is no listening at the address, or the drive does not start.
-pub fn serve(
-    row: &'static Row,
-    plan: &Plan,
-    address: &Path,
-    say: impl Fn(&str) + Sync,
-) -> Result<(), RunError> {
-    let place = Address::of(address).map_err(RunError)?;
-    let plan = &served(row, plan)?;
-    let socket = Socket::bind(&place).map_err(|error| {
-        RunError(format!("{}: {error}, expected a place to listen at", address.display()))
-    })?;
-    let disk = Disk::of_plan(row, plan)?;
-    let (clients, mut backoff) = (Clients::default(), Backoff::default());
-    say("waiting for clients");
-    std::thread::scope(|scope| {
-        loop {
-            let stream = match socket.accept() {
-                Ok(_) if disk.is_gone() => return Err(RunError("the drive has ended".into())),
-                Ok(stream) => Arc::new(stream),
-                Err(error) => {
-                    if let Some(words) = backoff.failed(&error) {
-                        say(&words);
-                    }
-                    clients.rest(backoff.left());
-                    continue;
-                }
-            };
-            let let_go = |why: String| say(&format!("a client was let go: {why}"));
-            if let Err(why) = clients.admit(&stream) {
-                let_go(why);
-                continue;
-            }
-            let (disk, clients, say, own) = (&disk, &clients, &say, stream.clone());
-            let thread = Builder::new().name("nbd client".into()).spawn_scoped(scope, move || {
-                say("a client has connected");
-                match connection(&own, disk, clients) {
-                    Ok(()) => say("a client has gone"),
-                    Err(error) => say(&format!("a client was let go: {error}")),
-                }
-                clients.leaves(&own);
-            });
-            if let Err(error) = thread {
-                clients.leaves(&stream);
-                let_go(format!("a thread for it: {error}"));
-            }
-        }
-    })
+/// The row of this front end.
+pub(crate) static ROW: FrontEnd = FrontEnd {
+    name: "nbd",
+    value_name: "ADDRESS",
+    help: "To NBD clients, any number of them: HOST:PORT, or the path of a Unix socket (unix:PATH, or with a \
+           slash in it where it has a colon)",
+    addresses: Addresses::One,
+    limits: Limits {
+        // Each has two threads, and memory for what it has in flight.
+        clients: 64,
+        // 16 places are always there for others.
+        clients_of_network: Some(48),
+        // Negotiation takes some round trips.
+        handshake: Span::s(10),
+        in_flight: Some((REQUESTS_IN_FLIGHT, BYTES_IN_FLIGHT)),
+    },
+    serve,
+};
+
+fn serve(job: &Job<'_>) -> Result<(), RunError> {
+    let (address, events) = job.first();
+    let socket = Socket::bind(ROW.name, address).map_err(RunError)?;
+    let disk = Disk::of_plan(job.row, &job.plan)?;
+    Err(many_at_a_time(
+        &socket,
+        &ROW.limits,
+        &events,
+        || disk.is_gone(),
+        |client| connection(client, &disk),
+    ))
 }
 
 /// What a client said makes no sense, in these words.
@@ -99,26 +70,27 @@ fn nonsense<T>(words: String) -> io::Result<T> {
 }
 
 /// From a client's first word to its last.
-fn connection(stream: &Arc<Stream>, disk: &Disk, clients: &Clients) -> io::Result<()> {
-    let mut from = BufReader::with_capacity(64 << 10, Incoming::new(stream));
+fn connection(client: &Admitted<'_>, disk: &Disk) -> io::Result<()> {
+    let stream = client.stream();
+    let mut from = BufReader::with_capacity(64 << 10, client.incoming());
     let shape = disk.shape();
-    if !negotiate(&mut from, stream, &shape, &|| clients.negotiated(stream))? {
+    if !negotiate(&mut from, stream, &shape, &|| client.keep_place())? {
         return Ok(());
     }
-    from.get_mut().negotiated()?;
+    from.get_mut().handshake_has_ended()?;
     let (client, done) = disk.client();
-    let under_way = &UnderWay::default();
+    let in_flight = &InFlight::new(REQUESTS_IN_FLIGHT, BYTES_IN_FLIGHT);
     std::thread::scope(|scope| {
         let writer = Builder::new().name("nbd replies".into()).spawn_scoped(scope, move || {
-            let written = replies(stream, &done, under_way);
+            let written = replies(stream, &done, in_flight);
             // Whoever cannot be answered is not read from either.
             stream.end();
-            under_way.close();
+            in_flight.close();
             written
         });
         let writer =
-            writer.map_err(|error| io::Error::other(format!("a thread for it: {error}")))?;
-        let read = requests(&mut from, client, &shape, under_way);
+            writer.map_err(|error| io::Error::other(format!("no thread for it: {error}")))?;
+        let read = requests(&mut from, client, &shape, in_flight);
         // What is under way ends and is told of: then there is nobody left to tell.
         let written = writer.join().expect("it does not panic");
         read.and(written)
@@ -241,7 +213,7 @@ fn requests(
     from: &mut impl Read,
     client: Client,
     shape: &Shape,
-    under_way: &UnderWay,
+    in_flight: &InFlight,
 ) -> io::Result<()> {
     loop {
         let request: Request = match read_as(from) {
@@ -262,7 +234,7 @@ fn requests(
             Some(Ask::Read | Ask::Write) => bytes.min(REQUEST_BYTES_MAX) as usize,
             _ => 0,
         };
-        let Some(tag) = under_way.begin(request.cookie.get(), moved) else { return Ok(()) };
+        let Some(tag) = in_flight.begin(request.cookie.get(), moved) else { return Ok(()) };
         let mut data = Vec::new();
         if ask == Some(Ask::Write) {
             data.resize(moved, 0);
@@ -323,16 +295,16 @@ fn operation(
 }
 
 /// Tells the client of every end, until there will be no other.
-fn replies(stream: &Stream, done: &Receiver<Done>, under_way: &UnderWay) -> io::Result<()> {
+fn replies(stream: &Stream, done: &Receiver<Done>, in_flight: &InFlight) -> io::Result<()> {
     let mut to = BufWriter::with_capacity(256 << 10, stream);
     while let Ok(first) = done.recv() {
         let mut next = Some(first);
         while let Some(Done { tag, result }) = next {
-            let cookie = under_way.cookie(tag);
+            let cookie = in_flight.cookie(tag);
             let error = result.as_ref().err().map_or(0, number_of);
             to.write_all(Reply::new(cookie, error).as_bytes())?;
             to.write_all(result.as_deref().unwrap_or_default())?;
-            under_way.end(tag);
+            in_flight.end(tag);
             next = done.try_recv().ok();
         }
         to.flush()?;
@@ -348,65 +320,5 @@ fn number_of(failed: &IoError) -> u32 {
         Kind::OutOfMemory => error::ENOMEM,
         Kind::Gone | Kind::Closed => error::ESHUTDOWN,
         _ => error::EIO,
-    }
-}
-
-/// What a connection has under way, with a bound.
-struct UnderWay {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-struct State {
-    /// Cookies, and bytes that are moved.
-    places: Vec<Option<(u64, usize)>>,
-    bytes: usize,
-    closed: bool,
-}
-
-impl Default for UnderWay {
-    fn default() -> UnderWay {
-        let places = vec![None; REQUESTS_UNDER_WAY];
-        let state = Mutex::new(State { places, bytes: 0, closed: false });
-        UnderWay { state, changed: Condvar::new() }
-    }
-}
-
-impl UnderWay {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with it")
-    }
-
-    /// Waits for a place for a request that moves so many bytes; none: nobody is answered any more.
-    fn begin(&self, cookie: u64, bytes: usize) -> Option<u64> {
-        let is_full = |state: &mut State| {
-            let fits = state.bytes == 0 || state.bytes + bytes <= BYTES_UNDER_WAY;
-            !(state.closed || fits && state.places.contains(&None))
-        };
-        let waited = self.changed.wait_while(self.state(), is_full);
-        let mut state = waited.expect("nobody panics with it");
-        if state.closed {
-            return None;
-        }
-        let free = state.places.iter().position(Option::is_none).expect("waited for");
-        state.places[free] = Some((cookie, bytes));
-        state.bytes += bytes;
-        Some(free as u64)
-    }
-
-    fn cookie(&self, tag: u64) -> u64 {
-        self.state().places[tag as usize].expect("it was begun").0
-    }
-
-    fn end(&self, tag: u64) {
-        let mut state = self.state();
-        let (_, bytes) = state.places[tag as usize].take().expect("it was begun");
-        state.bytes -= bytes;
-        self.changed.notify_one();
-    }
-
-    fn close(&self) {
-        self.state().closed = true;
-        self.changed.notify_one();
     }
 }

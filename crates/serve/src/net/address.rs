@@ -1,4 +1,4 @@
-//! Where a server listens, by a word.
+//! Addresses of front ends on a network, as they are typed.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 pub enum Address {
     /// A Unix socket at this path.
     Unix(PathBuf),
-    /// Any one of these: what a host's name stands for.
+    /// Any one of these: what the name of a host resolves to.
     Tcp(Vec<SocketAddr>),
 }
 
 impl Address {
-    /// A text with a slash is a path, and so is what follows `unix:`; one with a colon is a host and a port.
-    /// A name with neither is a path, unless it is a number, which is a port without its host.
+    /// The address of the front end with this flag. A text with a slash is a path, and so is what follows
+    /// `unix:`; one with a colon is a host and a port. A name with neither is a path, unless it is a number:
+    /// a port without its host.
     ///
     /// # Errors
     /// It is none of these, or the host has no address: in words.
-    pub fn of(address: &Path) -> Result<Address, String> {
+    pub fn of(flag: &str, address: &Path) -> Result<Address, String> {
         const EXPECTED: &str =
             "expected HOST:PORT, as 127.0.0.1:10809 or localhost:10809, or a path, as ./nbd.sock";
         let Some(text) = address.to_str() else { return Ok(Address::Unix(address.into())) };
@@ -33,7 +34,7 @@ impl Address {
         }
         let Some((host, port)) = text.rsplit_once(':') else {
             return match text.is_empty() || text.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => Err(format!("--nbd {text}: found no host and no path, {EXPECTED}")),
+                true => Err(format!("--{flag} {text}: found no host and no path, {EXPECTED}")),
                 false => Ok(Address::Unix(address.into())),
             };
         };
@@ -41,18 +42,18 @@ impl Address {
             port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse::<u16>().ok());
         let Some(port) = number.flatten() else {
             return Err(format!(
-                "--nbd {text}: found the port {port:?}, expected 0 to 65535; {EXPECTED}"
+                "--{flag} {text}: found the port {port:?}, expected 0 to 65535; {EXPECTED}"
             ));
         };
         if host.contains([':', ' ']) {
-            return Err(format!("--nbd {text}: found no host in {host:?}, {EXPECTED}"));
+            return Err(format!("--{flag} {text}: found no host in {host:?}, {EXPECTED}"));
         }
         match (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>) {
             Ok(all) if !all.is_empty() && !host.is_empty() => Ok(Address::Tcp(all)),
             Ok(_) => {
-                Err(format!("--nbd {text}: found no address of the host {host:?}, {EXPECTED}"))
+                Err(format!("--{flag} {text}: found no address of the host {host:?}, {EXPECTED}"))
             }
-            Err(error) => Err(format!("--nbd {text}: the host {host:?}: {error}, {EXPECTED}")),
+            Err(error) => Err(format!("--{flag} {text}: the host {host:?}: {error}, {EXPECTED}")),
         }
     }
 }
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_address_is_a_host_and_a_port_or_a_path() {
-        let of = |text: &str| Address::of(Path::new(text));
+        let of = |text: &str| Address::of("nbd", Path::new(text));
         let path = |text: &str| Ok(Address::Unix(text.into()));
         for text in ["nbd.sock", "./10809", "a/b:c", "/run/localhost:10809"] {
             assert_eq!(of(text), path(text), "{text}");

@@ -1,0 +1,77 @@
+//! Shared memory: `doorbell run --socket`, and programs with `bus::live::connect`.
+//!
+//! The device runs in this thread, on the client's memory. Contents live as long as the server, and longer in
+//! a file.
+
+use bus::listen;
+use bus::live::{Client, Server, Shared};
+use runtime::{Log, Rt, STD_CLOCK};
+use world::device::{Clock, Device, Kept};
+use world::{RunError, until};
+
+use crate::events::End;
+use crate::front_end::{Addresses, FrontEnd, Job, Limits};
+use crate::lifecycle::one_at_a_time;
+use crate::{Events, medium};
+
+/// The row of this front end.
+pub(crate) static ROW: FrontEnd = FrontEnd {
+    name: "shm",
+    value_name: "SOCKET",
+    help: "To `doorbell run --socket`, over shared memory: the path of a Unix socket",
+    addresses: Addresses::One,
+    limits: Limits {
+        clients: 1,
+        clients_of_network: None,
+        handshake: listen::GREETING,
+        in_flight: None,
+    },
+    serve,
+};
+
+fn serve(job: &Job<'_>) -> Result<(), RunError> {
+    let (socket, events) = job.first();
+    let server = Server::bind(socket).map_err(RunError::of)?;
+    let mut kept = Some(medium(&job.plan)?);
+    let register_bytes = (job.row.register_bytes)(&job.plan);
+    Err(one_at_a_time(
+        &events,
+        || server.accept(register_bytes).map_err(|error| error.reason().into()),
+        |(shared, client)| {
+            let before = kept.take().expect("the last session has returned it");
+            let (end, after) = session(job, &events, &shared, client, before)?;
+            kept = Some(after);
+            Ok(end)
+        },
+    ))
+}
+
+fn session(
+    job: &Job<'_>,
+    events: &Events<'_>,
+    shared: &Shared,
+    mut client: Client,
+    kept: Kept,
+) -> Result<(End, Kept), RunError> {
+    let rt = Rt::live(&STD_CLOCK, None, Log::Off);
+    let device = Device::start(job.row, shared.device(&rt), kept, Clock::Wall, &job.plan)?;
+    let end = match client.welcome() {
+        Ok(()) => {
+            rt.block_on(until(&rt, || client.is_gone() || device.is_down()));
+            End::Disconnected
+        }
+        Err(error) => End::Dropped(error.reason().into()),
+    };
+    for (name, injected) in device.fault_counts() {
+        events.note(format_args!("fault {name}: struck {injected} times"));
+    }
+    let mut kept = device.switch_off();
+    // What was not flushed is lost if the process ends now; the next client reads what this one wrote.
+    if let Err(error) = kept.keep_journal(&job.plan) {
+        events.note(error);
+    }
+    match client.has_lost_memory() {
+        true => Ok((End::Dropped("its memory has no more pages".into()), kept)),
+        false => Ok((end, kept)),
+    }
+}

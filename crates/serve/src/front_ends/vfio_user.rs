@@ -1,0 +1,62 @@
+//! vfio-user: QEMU, SPDK, and programs with a VFIO driver of their own.
+//!
+//! Behind each socket is [a device of its own](own_drive), or [one device](one_drive) with a controller for
+//! each socket. The thread of a socket speaks vfio-user; devices have threads of their own, or share one.
+
+mod one_drive;
+mod own_drive;
+
+use std::fmt::Display;
+
+use bus::listen;
+use bus::vfio_user::{Ended, Function, Server, Session};
+use world::RunError;
+
+use crate::events::End;
+use crate::front_end::{Addresses, FrontEnd, Job, Limits};
+
+/// The row of this front end.
+pub(crate) static ROW: FrontEnd = FrontEnd {
+    name: "vfio-user",
+    value_name: "SOCKET",
+    help: "To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD",
+    addresses: Addresses::Several,
+    limits: Limits {
+        clients: 1,
+        clients_of_network: None,
+        handshake: listen::GREETING,
+        in_flight: None,
+    },
+    serve,
+};
+
+fn serve(job: &Job<'_>) -> Result<(), RunError> {
+    let function = job.row.served_function(&job.plan).map_err(RunError)?;
+    match job.shared {
+        true => one_drive::serve(job, &function),
+        false => own_drive::serve(job, &function),
+    }
+}
+
+/// A server for each socket: mappings are shared out among them.
+fn bind(job: &Job<'_>) -> Result<Vec<Server>, RunError> {
+    let bind = |socket| Ok(Server::bind(socket).map_err(RunError::of)?.one_of(job.addresses.len()));
+    job.addresses.iter().map(|socket| bind(socket)).collect()
+}
+
+fn accept(server: &Server, function: &Function) -> Result<Session, String> {
+    server.accept(function).map_err(|error| error.reason().into())
+}
+
+fn end_of(ended: Ended) -> End {
+    match ended {
+        Ended::Gone => End::Disconnected,
+        Ended::LetGo(why) => End::Dropped(why),
+        Ended::Device => End::Dropped("the device has ended".into()),
+    }
+}
+
+/// A session that could not begin: the system's limit, for now.
+fn no_thread(error: impl Display) -> End {
+    End::Dropped(format!("no thread for its device: {error}"))
+}

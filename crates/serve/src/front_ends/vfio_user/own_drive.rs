@@ -1,0 +1,121 @@
+//! A device behind each socket, with contents of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
+
+use bus::vfio_user::{DeviceEnd, Function, Server, Session, Why};
+use media::contents::Backing;
+use plan::Plan;
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
+use world::RunError;
+use world::device::{Clock, Device, Kept};
+use world::interfaces::Row;
+
+use super::{accept, bind, end_of, no_thread};
+use crate::events::End;
+use crate::front_end::Job;
+use crate::lifecycle::{all_have_ended, one_at_a_time, one_thread_each};
+use crate::{Events, medium};
+
+pub(super) fn serve(job: &Job<'_>, function: &Function) -> Result<(), RunError> {
+    let mut sockets = Vec::new();
+    for (number, server) in bind(job)?.into_iter().enumerate() {
+        let plan = plan_of(&job.plan, number);
+        sockets.push(Socket { row: job.row, kept: Mutex::new(Some(medium(&plan)?)), plan, server });
+    }
+    std::thread::scope(|scope| {
+        for (address, socket) in job.addresses.iter().zip(&sockets) {
+            one_thread_each(scope, job.events(address), move |events| {
+                let next = || accept(&socket.server, function);
+                one_at_a_time(events, next, |session| socket.session(events, session))
+            });
+        }
+    });
+    Err(all_have_ended())
+}
+
+/// The plan of the device behind the socket of this number, counted from 0. A file has one owner: from the
+/// second on, a number is appended to its name.
+fn plan_of(plan: &Plan, number: usize) -> Plan {
+    let mut plan = plan.clone();
+    if number == 0 {
+        return plan;
+    }
+    if let Backing::File(path) = &mut plan.medium.contents.backing {
+        *path = numbered(path, number);
+    }
+    if let Some(path) = plan.medium.flash.as_mut().and_then(|flash| flash.state.as_mut()) {
+        *path = numbered(path, number);
+    }
+    plan
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", number + 1));
+    PathBuf::from(name)
+}
+
+struct Socket {
+    row: &'static Row,
+    plan: Plan,
+    server: Server,
+    /// The medium between two sessions. A session takes it in its thread, so that it is still here if there
+    /// is no such thread.
+    kept: Mutex<Option<Kept>>,
+}
+
+impl Socket {
+    fn session(&self, events: &Events<'_>, mut session: Session) -> Result<End, RunError> {
+        let end = session.device_end();
+        let (thread, ended) = std::thread::scope(|scope| {
+            let thread = Builder::new().name("device".into());
+            match thread.spawn_scoped(scope, || self.device(events, end)) {
+                Ok(thread) => {
+                    let ended = end_of(session.run(&self.server));
+                    (Some(thread.join()), ended)
+                }
+                Err(error) => (None, no_thread(error)),
+            }
+        });
+        match thread {
+            None | Some(Ok(Ok(()))) => Ok(ended),
+            failed => {
+                events.ended(&ended);
+                // The medium's state was in the thread that has panicked.
+                let panicked = "the device's thread has panicked: no further client is served";
+                Err(failed
+                    .and_then(Result::ok)
+                    .and_then(Result::err)
+                    .unwrap_or(RunError(panicked.into())))
+            }
+        }
+    }
+
+    /// The device for one client: from reset to reset, until the client has disconnected.
+    fn device(&self, events: &Events<'_>, end: DeviceEnd) -> Result<(), RunError> {
+        let place = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = place().take().expect("the last session has returned it");
+        let mut rt = Rt::live(&STD_CLOCK, None, Log::Off);
+        let mut port = end.port(&rt);
+        loop {
+            let device = Device::start(self.row, port.clone(), kept, Clock::Wall, &self.plan)?;
+            let why = rt.block_on(race(port.attend(), device.link_down(&rt)));
+            kept = device.switch_off();
+            match why {
+                Either::First(Why::Left) | Either::Second(()) => break,
+                Either::First(Why::Reset) => {
+                    rt = Rt::live(&STD_CLOCK, None, Log::Off);
+                    port = port.begin_anew(&rt);
+                }
+            }
+        }
+        // What could not be written is still in memory, and is written when that succeeds.
+        if let Err(error) = kept.keep_journal(&self.plan) {
+            events.note(error);
+        }
+        place().replace(kept);
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Many clients at a time, each in a thread of its own, within the limits of their front end.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+
+use bus::listen::Backoff;
+use runtime::Span;
+use world::RunError;
+
+use super::socket::{Incoming, Network, Socket, Stream};
+use crate::Events;
+use crate::events::End;
+use crate::front_end::Limits;
+
+/// How long the place of a client that was dropped may take to become free: its thread ends when it next
+/// looks.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// Serves every client of a socket in a thread of its own, until the device has ended.
+///
+/// Returns when the next client connects after that.
+pub(crate) fn many_at_a_time(
+    socket: &Socket,
+    limits: &'static Limits,
+    events: &Events<'_>,
+    device_has_ended: impl Fn() -> bool,
+    session: impl Fn(&Admitted<'_>) -> io::Result<()> + Sync,
+) -> RunError {
+    let (clients, mut backoff) = (Clients::new(limits), Backoff::default());
+    events.waiting();
+    std::thread::scope(|scope| {
+        loop {
+            let stream = match socket.accept() {
+                Ok(_) if device_has_ended() => return RunError("the drive has ended".into()),
+                Ok(stream) => Arc::new(stream),
+                Err(error) => {
+                    if let Some(words) = backoff.failed(&error) {
+                        events.note(words);
+                    }
+                    clients.rest(backoff.left());
+                    continue;
+                }
+            };
+            if let Err(why) = clients.admit(&stream) {
+                events.ended(&End::Dropped(why));
+                continue;
+            }
+            let (clients, session, own) = (&clients, &session, stream.clone());
+            let thread = Builder::new().name("client".into()).spawn_scoped(scope, move || {
+                events.connected();
+                events.ended(&match session(&Admitted { stream: &own, clients }) {
+                    Ok(()) => End::Disconnected,
+                    Err(error) => End::Dropped(error.to_string()),
+                });
+                clients.leaves(&own);
+            });
+            if let Err(error) = thread {
+                clients.leaves(&stream);
+                events.ended(&End::Dropped(format!("no thread for it: {error}")));
+            }
+        }
+    })
+}
+
+/// A client that was admitted.
+pub(crate) struct Admitted<'a> {
+    stream: &'a Arc<Stream>,
+    clients: &'a Clients,
+}
+
+impl Admitted<'_> {
+    pub(crate) fn stream(&self) -> &Stream {
+        self.stream
+    }
+
+    /// What it sends, from its handshake on.
+    pub(crate) fn incoming(&self) -> Incoming<'_> {
+        Incoming::new(self.stream, self.clients.limits.handshake)
+    }
+
+    /// Its handshake has ended: it is not dropped any more to make place for others.
+    pub(crate) fn keep_place(&self) {
+        self.clients.keep_place(self.stream);
+    }
+}
+
+/// The clients that are connected.
+struct Clients {
+    limits: &'static Limits,
+    /// In the order in which they connected.
+    connected: Mutex<Vec<Known>>,
+    left: Condvar,
+}
+
+struct Known {
+    stream: Arc<Stream>,
+    network: Option<Network>,
+    keeps_place: bool,
+    dropped: bool,
+}
+
+impl Clients {
+    fn new(limits: &'static Limits) -> Clients {
+        Clients { limits, connected: Mutex::default(), left: Condvar::new() }
+    }
+
+    fn connected(&self) -> MutexGuard<'_, Vec<Known>> {
+        // The list is whole even if a thread has panicked with it.
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a client. At the limit of its network, or of all, the client whose handshake has taken the
+    /// longest is dropped: of its network, or of all.
+    ///
+    /// # Errors
+    /// All that count against the limit have ended their handshakes, or the place did not become free.
+    fn admit(&self, stream: &Arc<Stream>) -> Result<(), String> {
+        self.admit_from(stream.network(), stream)
+    }
+
+    fn admit_from(&self, network: Option<Network>, stream: &Arc<Stream>) -> Result<(), String> {
+        let mut connected = self.connected();
+        if let (Some(own), Some(most)) = (network, self.limits.clients_of_network) {
+            let is_own = |known: &Known| known.network == network;
+            connected = self
+                .with_place(connected, most, is_own)
+                .ok_or_else(|| format!("there are {most} clients from {own}"))?;
+        }
+        let most = self.limits.clients;
+        connected = self
+            .with_place(connected, most, |_| true)
+            .ok_or_else(|| format!("there are {most} clients"))?;
+        let (keeps_place, dropped) = (false, false);
+        connected.push(Known { stream: stream.clone(), network, keeps_place, dropped });
+        Ok(())
+    }
+
+    /// The list with fewer than `most` clients that count. At the limit, the first of them that is in its
+    /// handshake is dropped, and this waits for its place; none if it does not become free.
+    fn with_place<'a>(
+        &self,
+        mut connected: MutexGuard<'a, Vec<Known>>,
+        most: usize,
+        counts: impl Fn(&Known) -> bool,
+    ) -> Option<MutexGuard<'a, Vec<Known>>> {
+        let is_full =
+            |connected: &[Known]| connected.iter().filter(|known| counts(known)).count() >= most;
+        if !is_full(&connected) {
+            return Some(connected);
+        }
+        let evictable = |known: &&mut Known| counts(known) && !known.keeps_place && !known.dropped;
+        let first = connected.iter_mut().find(evictable)?;
+        first.dropped = true;
+        first.stream.end();
+        let waited =
+            self.left.wait_timeout_while(connected, LEAVING, |connected| is_full(connected));
+        connected = waited.unwrap_or_else(PoisonError::into_inner).0;
+        (!is_full(&connected)).then_some(connected)
+    }
+
+    fn keep_place(&self, stream: &Arc<Stream>) {
+        let mut connected = self.connected();
+        let known = connected.iter_mut().find(|known| Arc::ptr_eq(&known.stream, stream));
+        known.expect("it was admitted").keeps_place = true;
+    }
+
+    fn leaves(&self, stream: &Arc<Stream>) {
+        self.connected().retain(|known| !Arc::ptr_eq(&known.stream, stream));
+        self.left.notify_all();
+    }
+
+    /// Rests for this long, or until a client leaves and frees what it held.
+    fn rest(&self, span: Span) {
+        if span > Span::ZERO {
+            drop(self.left.wait_timeout(self.connected(), Duration::from_nanos(span.as_ns())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const OF_NETWORK: usize = 48;
+    static LIMITS: Limits = Limits {
+        clients: 64,
+        clients_of_network: Some(OF_NETWORK),
+        handshake: Span::s(10),
+        in_flight: None,
+    };
+
+    #[test]
+    fn limit_of_a_network_evicts_only_its_own_silent_clients() {
+        let clients = Clients::new(&LIMITS);
+        let connect = |address: &str| {
+            let stream = Arc::new(Stream::Unix(UnixStream::pair().expect("a pair").0));
+            let network = Network::of(address.parse().expect("an address"));
+            (clients.admit_from(Some(network), &stream), stream)
+        };
+        let is_dropped = |stream: &Arc<Stream>| {
+            let connected = clients.connected();
+            let mut all = connected.iter();
+            all.find(|known| Arc::ptr_eq(&known.stream, stream)).expect("it is there").dropped
+        };
+        let (_, other) = connect("192.0.2.1");
+        let (_, known) = connect("2001:db8::1");
+        clients.keep_place(&known);
+        let rest = 2..=OF_NETWORK;
+        let (all, silent): (Vec<_>, Vec<_>) =
+            rest.map(|host| connect(&format!("2001:db8::{host:x}"))).unzip();
+        assert!(all.iter().all(Result::is_ok));
+        // The place is not free before the client of it has left; then the next one is dropped.
+        for turn in 0..2 {
+            let refused = connect("2001:db8::ffff").0;
+            assert_eq!(refused, Err("there are 48 clients from 2001:db8::/64".into()));
+            let dropped = silent.iter().filter(|stream| is_dropped(stream)).count();
+            assert!(dropped == turn + 1 && is_dropped(&silent[turn]), "the oldest");
+        }
+        assert!(!is_dropped(&other), "older, of another network");
+        assert!(!is_dropped(&known), "older, has ended its handshake");
+        clients.leaves(&silent[0]);
+        assert_eq!(connect("2001:db8::ffff").0, Ok(()));
+        assert_eq!(connect("2001:db8:0:1::1").0, Ok(()), "the next /64");
+    }
+}

@@ -1,0 +1,68 @@
+//! A run over vfio-user with both ends on one thread.
+
+use bus::vfio_user::{self, Sharing};
+use plan::Plan;
+use runtime::{Either, Log, Rt, STD_CLOCK, race};
+use world::device::{Clock, Device, Kept};
+use world::interfaces::Row;
+use world::work::Work;
+use world::{Options, Outcome, RunError, drive, journeys, until};
+
+/// Runs work live over vfio-user with both ends on this thread, for counting instructions: only what is
+/// said over the socket has threads of its own.
+///
+/// # Errors
+/// As for any run, and if there is no socket to be had.
+pub fn in_one_thread(
+    row: &'static Row,
+    plan: &Plan,
+    work: &Work,
+    options: Options,
+) -> Result<Outcome, RunError> {
+    let function = row.served_function(plan).map_err(RunError)?;
+    let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
+    let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
+    let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
+    std::thread::scope(|scope| {
+        let (give, take) = std::sync::mpsc::channel();
+        scope.spawn(|| {
+            let accepted = server.accept(&function).map(|mut session| {
+                let _ = give.send(session.device_end());
+                session
+            });
+            drop(give);
+            accepted.map(|session| session.run(&server))
+        });
+        let connecting = scope.spawn(|| vfio_user::connect(&socket, bytes, base, Sharing::Mapped));
+        let Ok(end) = take.recv() else {
+            return Err(RunError("the client and its server do not understand each other".into()));
+        };
+        let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
+        let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
+        // A client resets the device before it uses it: the executor is then another.
+        let (mut rt, mut kept) = (executor(), Kept::to_read(plan)?);
+        let mut port = end.port(&rt);
+        loop {
+            let device = Device::start(row, port.clone(), kept, Clock::Wall, plan)?;
+            let connected = until(&rt, || connecting.is_finished());
+            if let Either::Second(()) = rt.block_on(race(port.attend(), connected)) {
+                break;
+            }
+            kept = device.switch_off();
+            rt = executor();
+            port = port.begin_anew(&rt);
+        }
+        let connection = connecting.join().expect("connecting does not panic");
+        let host = connection.map_err(RunError::of)?.host(&rt);
+        let ports = |_, _| host.clone();
+        let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
+        let ran = match rt.block_on(race(work, port.attend())) {
+            Either::First(told) => told,
+            Either::Second(_) => Err(RunError("the device was told to stop".into())),
+        };
+        rt.drop_tasks();
+        // The socket's threads end when nobody holds either end.
+        drop((host, port));
+        ran.map(Outcome::of)
+    })
+}
