@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use plan::Plan;
-use serve::nbd;
+use serve::front_ends::nbd;
 use world::interfaces::NVME;
 
 /// Where the server listens, from the first input on.
@@ -17,7 +17,9 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
-    std::thread::spawn(move || nbd::serve(NVME, &plan, &listens, |_| ()).expect("a server"));
+    std::thread::spawn(move || {
+        nbd::ROW.serve(NVME, &plan, &[listens], false, &|_, _| ()).expect("a server")
+    });
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
     }

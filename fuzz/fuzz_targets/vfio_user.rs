@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use plan::Plan;
+use serve::front_ends::vfio_user;
 use world::interfaces::NVME;
 
 #[path = "../../crates/doorbell/tests/it/vfio_user/raw.rs"]
@@ -22,7 +23,7 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     let sets = [("medium.block", "512 B"), ("medium.capacity", "1 MiB")];
     let plan = Plan::open("live", &sets).expect("a plan of ours");
     let listens = socket.clone();
-    std::thread::spawn(move || serve::over_vfio_user(NVME, &plan, &[listens], |_, _| ()));
+    std::thread::spawn(move || vfio_user::ROW.serve(NVME, &plan, &[listens], false, &|_, _| ()));
     while UnixStream::connect(&socket).is_err() {
         std::thread::yield_now();
     }

@@ -33,7 +33,7 @@ const BYTES_IN_FLIGHT: usize = 64 << 20;
 const OPTIONS_MAX: u32 = 64;
 
 /// The row of this front end.
-pub(crate) static ROW: FrontEnd = FrontEnd {
+pub static ROW: FrontEnd = FrontEnd {
     name: "nbd",
     value_name: "ADDRESS",
     help: "To NBD clients, any number of them: HOST:PORT, or the path of a Unix socket (unix:PATH, or with a \

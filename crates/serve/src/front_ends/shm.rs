@@ -15,7 +15,7 @@ use crate::lifecycle::one_at_a_time;
 use crate::{Events, medium};
 
 /// The row of this front end.
-pub(crate) static ROW: FrontEnd = FrontEnd {
+pub static ROW: FrontEnd = FrontEnd {
     name: "shm",
     value_name: "SOCKET",
     help: "To `doorbell run --socket`, over shared memory: the path of a Unix socket",

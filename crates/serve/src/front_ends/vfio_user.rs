@@ -16,7 +16,7 @@ use crate::events::End;
 use crate::front_end::{Addresses, FrontEnd, Job, Limits};
 
 /// The row of this front end.
-pub(crate) static ROW: FrontEnd = FrontEnd {
+pub static ROW: FrontEnd = FrontEnd {
     name: "vfio-user",
     value_name: "SOCKET",
     help: "To vfio-user clients, QEMU among them: the path of a Unix socket; given again, another SSD",
