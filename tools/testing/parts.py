@@ -69,8 +69,9 @@ def python_sources():
 
 
 def check_tools():
-    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot"):
+    for tool in ("test", "strace-to-iolog", "linux-guest", "qemu-hardware", "boot", "patches"):
         run(f"tools/{tool} --self-test")
+    try_to("tools/patches --check")
     sources = list(python_sources())
     for path in sources:
         # As py_compile does, without a file.
@@ -214,6 +215,12 @@ def attacks(form):
     run(f"tools/attacks --{form} --doorbell {DEBUG}")
 
 
+def check_patches():
+    # The example patches: each built and tested alone, in a worktree.
+    if not try_to("tools/patches"):
+        raise Skipped("this is not a git repository")
+
+
 def check_miri():
     if not needs.miri():
         raise Skipped(f"there is no nightly Rust with Miri ({needs.MIRI_LINE})")
@@ -274,5 +281,6 @@ PARTS = (
     Part("guest", "6", check_guest),
     Part("rtl", "4.5", check_rtl, tools=("verilator", "iverilog", "yosys", "c++", needs.VENV)),
     Part("heavy", "10", check_heavy, column=NAMED),
+    Part("patches", "10", check_patches, column=NAMED),
     Part("attacks-long", "60", lambda: attacks("long"), column=NAMED),
 )
