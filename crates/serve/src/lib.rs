@@ -8,7 +8,7 @@
 //!
 //! [`all`] lists the front ends. Each is a module and a [`FrontEnd`], its row: what its flag is called, what
 //! an address of it looks like, its [`Limits`], and [`serve`](FrontEnd::serve). They share their life cycle
-//! ([`lifecycle`]), the lines that they report ([`Events`]), and what listens on a network ([`net`]).
+//! (`lifecycle`), the lines that they report ([`Events`]), and what listens on a network (`net`).
 //!
 //! Not here: protocols of the wire (`wire`), the transports of shared memory and vfio-user (`bus`), and
 //! devices (`world`).

@@ -1,6 +1,6 @@
 //! vfio-user: QEMU, SPDK, and programs with a VFIO driver of their own.
 //!
-//! Behind each socket is [a device of its own](own_drive), or [one device](one_drive) with a controller for
+//! Behind each socket is a device of its own (`own_drive`), or one device (`one_drive`) with a controller for
 //! each socket. The thread of a socket speaks vfio-user; devices have threads of their own, or share one.
 
 mod one_drive;
