@@ -27,7 +27,7 @@ struct Ram(Arena, RefCell<Vec<u8>>);
 
 impl Ram {
     fn place(&self, lba: Lba, buffer: &Buffer) -> std::ops::Range<usize> {
-        self.geometry().judge(lba, buffer).expect("judged before");
+        self.geometry().validate(lba, buffer).expect("judged before");
         let at = lba.0 as usize * BLOCK;
         at..at + buffer.bytes()
     }
@@ -69,7 +69,7 @@ impl BlockDevice for Ram {
     }
 
     async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
-        self.geometry().judge_range(lba, u64::from(blocks)).expect("judged before");
+        self.geometry().validate_range(lba, u64::from(blocks)).expect("judged before");
         let at = lba.0 as usize * BLOCK;
         self.1.borrow_mut()[at..at + blocks as usize * BLOCK].fill(0);
         Ok(())

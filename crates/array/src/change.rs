@@ -8,12 +8,12 @@ use core::cell::RefCell;
 use bus::{Buffer, HostPort};
 use wire::Lba;
 
-use super::desk::Asked;
 use super::journal::{Journal, Part};
-use super::journey::{Way, fold};
+use super::mailbox::Asked;
 use super::record::Change;
 use super::stripes::Held;
 use super::together::{all, many};
+use super::trace::{Way, fold};
 use super::{Layout, PARITY_BYTES, Piece, Place, Segment, Shared, is_lost, is_unreadable};
 use host::{BlockDevice, IoError, Kind};
 
@@ -29,8 +29,8 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// A task: one change after the other.
     pub async fn work(self: Rc<Self>, number: usize) {
         loop {
-            let (asked, journey) = self.desk.next(number).await;
-            self.rt.take_along(journey);
+            let (asked, trace) = self.mailbox.next(number).await;
+            self.rt.attach_trace_number(trace);
             let done = match &asked {
                 Asked::Write { number, lba, from, fua } => {
                     let blocks = from.bytes() as u32 / self.geometry.block_bytes;
@@ -44,10 +44,10 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                     Box::pin(self.deallocate(*number, lba.0, *blocks)).await
                 }
             };
-            fold(&self.rt, journey);
-            self.rt.part_from_journey();
+            fold(&self.rt, trace);
+            self.rt.detach_trace();
             drop(asked);
-            self.desk.answer(&self.rt, number, done);
+            self.mailbox.answer(&self.rt, number, done);
         }
     }
 
@@ -66,7 +66,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     async fn write_segment(&self, write: Write<'_>, segment: Segment) -> Result<(), IoError> {
         let mut tries = TRIES;
         loop {
-            self.judge()?;
+            self.validate()?;
             tries -= 1;
             let before = self.out.get();
             let done = self.try_segment(write, segment).await;
@@ -207,7 +207,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Waits for stripes.
     pub async fn hold(&self, stripes: (u64, u64)) -> Held<'_> {
         let held = self.stripes.hold(&self.rt, stripes).await;
-        self.rt.mark(self.stripe_wait);
+        self.rt.record(self.stripe_wait);
         held
     }
 
@@ -297,7 +297,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         member: u32,
         stripe: u64,
     ) -> Result<(), IoError> {
-        self.judge()?;
+        self.validate()?;
         let at = Place { number, member, block: stripe * self.layout.chunk() };
         let way = self.ways.begin(&self.rt);
         let sum = self.sum_of_others(at, self.chunk_bytes(), &way).await?;

@@ -25,9 +25,9 @@ use core::cell::{Cell, RefCell};
 use bus::{Buffer, HostPort};
 use runtime::{Rt, Signal};
 
-use super::journey::Way;
 use super::record::{Change, Head, Region, Superblock, sum};
 use super::together::all;
+use super::trace::Way;
 use super::{Out, Place, Shared, is_lost};
 use host::{BlockDevice, IoError, Kind};
 
@@ -151,7 +151,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         way: &Way<'_>,
     ) -> Result<u32, IoError> {
         let used = self.place(journal, number, way).await?;
-        self.rt.mark(self.journal_wait);
+        self.rt.record(self.journal_wait);
         let noted = self.note_at(journal, number, used, change, parts).await;
         if noted.is_err() {
             journal.give_back(&self.rt, used.slot);
@@ -168,7 +168,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         way: &Way<'_>,
     ) -> Result<Used, IoError> {
         loop {
-            self.judge()?;
+            self.validate()?;
             if let Some(used) = journal.take() {
                 return Ok(used);
             }
@@ -179,7 +179,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                 }
                 None => {
                     journal.moved.changed(&self.rt, seen).await;
-                    self.rt.mark(self.journal_wait);
+                    self.rt.record(self.journal_wait);
                 }
             }
         }
@@ -222,17 +222,17 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     /// Who is out is in the superblocks of all others.
     pub async fn settle(&self, journal: &Journal, number: usize) -> Result<(), IoError> {
         while self.out_member() != journal.state.borrow().superblock.out {
-            self.judge()?;
+            self.validate()?;
             let seen = journal.moved.version();
             match journal.record(&self.rt) {
                 Some(recording) => self.record(journal, number, &recording, |_| ()).await?,
                 None => {
                     journal.moved.changed(&self.rt, seen).await;
-                    self.rt.mark(self.journal_wait);
+                    self.rt.record(self.journal_wait);
                 }
             }
         }
-        self.judge()
+        self.validate()
     }
 
     /// Writes superblocks: what they say holds from then on, whatever happens.
@@ -260,7 +260,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             let one =
                 |(member, from)| self.write_or_without(Place { number, member, block }, from, true);
             all(&self.rt, parts.into_iter(), one).await?;
-            self.judge()?;
+            self.validate()?;
             journal.state.borrow_mut().superblock = next;
             if self.out_member() == next.out {
                 return Ok(());
@@ -306,7 +306,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             }
         };
         all(&self.rt, 0..self.layout.members(), one).await?;
-        self.judge()
+        self.validate()
     }
 
     /// New superblocks, of another life; the first time twice, as who has none is another device later.

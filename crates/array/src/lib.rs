@@ -22,14 +22,14 @@
 extern crate alloc;
 
 mod change;
-mod desk;
 mod journal;
-mod journey;
 mod layout;
+mod mailbox;
 mod record;
 mod start;
 mod stripes;
 mod together;
+mod trace;
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -41,15 +41,15 @@ use bus::{Buffer, Cost, HostPort, OutOfMemory};
 use runtime::{Rt, Stage};
 use wire::Lba;
 
-use desk::{Asked, Desk};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
 use journal::Journal;
-pub use journey::Numbers;
-use journey::Ways;
 pub use layout::{Layout, MEMBERS_MAX, Piece, Segment};
+use mailbox::{Asked, Mailbox};
 use record::{Region, Superblock};
 use stripes::Stripes;
 use together::all;
+pub use trace::Numbers;
+use trace::Ways;
 
 /// The cost that a port is asked for: 512 bytes of one buffer added to those of another, for a parity.
 pub const COSTS: &[&str] = &["parity"];
@@ -74,7 +74,7 @@ pub struct Options {
     /// kept.
     pub journal: u32,
     /// Where its own journeys are.
-    pub journeys: Numbers,
+    pub traces: Numbers,
 }
 
 /// Why devices make no array.
@@ -115,7 +115,7 @@ struct Shared<P: HostPort, D> {
     failed: Cell<Option<IoError>>,
     stripes: Stripes,
     journal: Option<Journal>,
-    desk: Desk,
+    mailbox: Mailbox,
     ways: Ways,
     stripe_wait: Stage,
     journal_wait: Stage,
@@ -166,7 +166,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             return Err(Unfit { what: "members", found: 0, expected: "one at least" });
         };
         let all = || disks.iter().map(|disks| disks[0].geometry());
-        judge(&disks, first, &options)?;
+        validate(&disks, first, &options)?;
         let (members, chunk) = (disks.len() as u32, options.chunk_bytes / first.block_bytes);
         let least = all().map(|geometry| geometry.blocks).min().unwrap_or(0);
         let entries = if options.parity { options.journal } else { 0 };
@@ -206,8 +206,8 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             failed: Cell::new(None),
             stripes: Stripes::default(),
             journal,
-            desk: Desk::new(writes),
-            ways: Ways::new(options.journeys, writes),
+            mailbox: Mailbox::new(writes),
+            ways: Ways::new(options.traces, writes),
             stripe_wait: rt.stage(STAGES[0]),
             journal_wait: rt.stage(STAGES[1]),
             rooms: RefCell::default(),
@@ -216,9 +216,9 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
             ports,
             rt,
         });
-        for number in 0..shared.desk.places() {
+        for number in 0..shared.mailbox.places() {
             let task = shared.rt.spawn(shared.clone().work(number));
-            shared.desk.belongs_to(number, task);
+            shared.mailbox.belongs_to(number, task);
         }
         let each = |number| Array { shared: shared.clone(), number };
         Ok((0..shared.ports.len()).map(each).collect())
@@ -310,7 +310,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
 }
 
 /// Whether they are enough, and alike.
-fn judge<D: BlockDevice>(
+fn validate<D: BlockDevice>(
     disks: &[Vec<D>],
     first: Geometry,
     options: &Options,
@@ -366,7 +366,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 
     /// Whether there are more members out than a parity makes up for.
-    fn judge(&self) -> Result<(), IoError> {
+    fn validate(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
     }
 
@@ -389,7 +389,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
                 return Err(error);
             }
         }
-        self.judge()?;
+        self.validate()?;
         let way = self.ways.begin(&self.rt);
         let _held = self.hold((stripe, stripe + 1)).await;
         self.count(|counters| counters.recovered += 1);
@@ -412,12 +412,12 @@ fn is_unreadable(kind: Kind) -> bool {
 impl<P: HostPort, D: BlockDevice + Clone + 'static> Array<P, D> {
     /// Lets a task change stripes.
     async fn change(&self, asked: Asked) -> Result<(), IoError> {
-        self.shared.desk.carry_out(&self.shared.rt, &self.shared.ways, asked).await
+        self.shared.mailbox.carry_out(&self.shared.rt, &self.shared.ways, asked).await
     }
 
     async fn read_all(&self, lba: Lba, into: &Buffer) -> Result<(), IoError> {
         let shared = &*self.shared;
-        let blocks = shared.geometry.judge(lba, into)?;
+        let blocks = shared.geometry.validate(lba, into)?;
         let block_bytes = shared.geometry.block_bytes as usize;
         let part = |piece: Piece| {
             let part =
@@ -465,7 +465,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
     }
 
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
-        if let Err(error) = self.shared.geometry.judge(lba, &from) {
+        if let Err(error) = self.shared.geometry.validate(lba, &from) {
             return (from, Err(error));
         }
         let named = |error: IoError| error.at(lba);
@@ -481,7 +481,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
         let (shared, number) = (&*self.shared, self.number);
         async move {
-            shared.judge()?;
+            shared.validate()?;
             // What has been acknowledged is in the journal.
             if shared.journal.is_some() { Ok(()) } else { shared.flush_members(number).await }
         }
@@ -492,7 +492,7 @@ impl<P: HostPort, D: BlockDevice + Clone + 'static> BlockDevice for Array<P, D> 
     }
 
     async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
-        self.shared.geometry.judge_range(lba, blocks.into())?;
+        self.shared.geometry.validate_range(lba, blocks.into())?;
         if self.shared.deallocated == Deallocated::Unsupported {
             let why = "members with a command for it, and zeros behind it";
             return Err(IoError::refused(Kind::Unsupported, lba, why));

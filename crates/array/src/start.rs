@@ -30,7 +30,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
         self.out.set(missing.map(|member| Out { member, rebuilt: 0 }));
         let known = self.superblocks(journal, number).await?;
         let newest = self.newest(&known)?;
-        self.judge_members(&known, newest)?;
+        self.validate_members(&known, newest)?;
         let failed = |error: IoError| {
             let expected = "members that can be read and written";
             let what = "the block of a member that failed when the array was started";
@@ -73,7 +73,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
             }
             known.push(newest);
         }
-        self.judge().or_else(|_| unfit("members that answer", 0, "all but one"))?;
+        self.validate().or_else(|_| unfit("members that answer", 0, "all but one"))?;
         Ok(known)
     }
 
@@ -112,7 +112,7 @@ impl<P: HostPort, D: BlockDevice + Clone> Shared<P, D> {
     }
 
     /// Who is out: whom the newest superblock names, who does not answer, and who has none where all had one.
-    fn judge_members(
+    fn validate_members(
         &self,
         known: &[Option<Superblock>],
         newest: Option<Superblock>,

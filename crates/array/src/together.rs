@@ -30,14 +30,14 @@ pub async fn all<T, F: Future<Output = Done>>(
 
 /// How far one of several has come that a task is about.
 struct Part {
-    journey: u32,
+    trace: u32,
     done: Option<Done>,
 }
 
 impl Part {
     fn new(rt: &Rt) -> Part {
-        rt.part_from_journey();
-        Part { journey: rt.journey(), done: None }
+        rt.detach_trace();
+        Part { trace: rt.trace(), done: None }
     }
 
     /// Polls it, unless it has ended; gives its journey if it has now.
@@ -50,13 +50,13 @@ impl Part {
         if self.done.is_some() {
             return None;
         }
-        rt.take_along(self.journey);
+        rt.attach_trace_number(self.trace);
         if let Poll::Ready(done) = work.poll(&mut beside_others(cx)) {
             self.done = Some(done);
         }
-        self.journey = rt.journey();
-        rt.part_from_journey();
-        self.done.map(|_| self.journey)
+        self.trace = rt.trace();
+        rt.detach_trace();
+        self.done.map(|_| self.trace)
     }
 }
 
@@ -67,7 +67,7 @@ async fn both<T, F: Future<Output = Done>>(rt: &Rt, one: T, two: T, work: impl F
         let ended = first.poll(one.as_mut(), rt, cx);
         let ended = second.poll(two.as_mut(), rt, cx).or(ended);
         let (Some(first), Some(second)) = (first.done, second.done) else { return Poll::Pending };
-        ended.into_iter().for_each(|journey| rt.take_along(journey));
+        ended.into_iter().for_each(|trace| rt.attach_trace_number(trace));
         Poll::Ready(first.and(second))
     })
     .await
@@ -88,7 +88,7 @@ pub async fn many<T, F: Future<Output = Done>>(
         }
         let done = parts.iter().try_fold(Ok(()), |sum: Done, (part, _)| Some(sum.and(part.done?)));
         let Some(done) = done else { return Poll::Pending };
-        ended.into_iter().for_each(|journey| rt.take_along(journey));
+        ended.into_iter().for_each(|trace| rt.attach_trace_number(trace));
         Poll::Ready(done)
     })
     .await

@@ -10,7 +10,7 @@ use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{Buffer, HostPort, OutOfMemory};
 use host::{BlockDevice, Deallocated, Geometry, IoError, Kind};
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::pcie::Generation;
 use wire::{BusAddr, Lba};
 
@@ -28,7 +28,7 @@ struct State {
     /// What is durable, and what is not yet, by block.
     blocks: RefCell<Vec<Block>>,
     /// Draws how long it takes.
-    dice: RefCell<Dice>,
+    rng: RefCell<Rng>,
     gone: Cell<bool>,
     /// What is to be durable is not.
     lies: Cell<bool>,
@@ -41,7 +41,7 @@ impl Ram {
         Ram(Rc::new(State {
             host: host.clone(),
             blocks: RefCell::new(vec![(vec![0; BLOCK], None); blocks as usize]),
-            dice: RefCell::new(Dice::for_part(seed, "disk")),
+            rng: RefCell::new(Rng::for_part(seed, "disk")),
             gone: Cell::new(false),
             lies: Cell::new(false),
             bad: Cell::new(None),
@@ -49,16 +49,16 @@ impl Ram {
     }
 
     async fn work(&self, lba: Lba) -> Result<(), IoError> {
-        let span = Span::ns(1 + self.0.dice.borrow_mut().below(1_000));
+        let span = Span::ns(1 + self.0.rng.borrow_mut().below(1_000));
         self.0.host.rt().sleep(span).await;
         if self.0.gone.get() { Err(IoError::of(Kind::Gone, Some(lba))) } else { Ok(()) }
     }
 
     /// Each block that no flush has covered is there or is not.
     fn cut_power(&self) {
-        let mut dice = self.0.dice.borrow_mut();
+        let mut rng = self.0.rng.borrow_mut();
         for (durable, newer) in self.0.blocks.borrow_mut().iter_mut() {
-            if let Some(newer) = newer.take().filter(|_| dice.chance(1, 2)) {
+            if let Some(newer) = newer.take().filter(|_| rng.chance(1, 2)) {
                 *durable = newer;
             }
         }
@@ -81,7 +81,7 @@ impl BlockDevice for Ram {
     }
 
     async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
-        let count = self.geometry().judge(lba, &into).expect("a read that is one");
+        let count = self.geometry().validate(lba, &into).expect("a read that is one");
         if let Err(error) = self.work(lba).await {
             return (into, Err(error));
         }
@@ -97,7 +97,7 @@ impl BlockDevice for Ram {
     }
 
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
-        let count = self.geometry().judge(lba, &from).expect("a write that is one");
+        let count = self.geometry().validate(lba, &from).expect("a write that is one");
         if let Err(error) = self.work(lba).await {
             return (from, Err(error));
         }
@@ -106,7 +106,7 @@ impl BlockDevice for Ram {
         let durable = fua && !self.0.lies.get();
         for number in 0..count as usize {
             // The power may fail between any two blocks.
-            if number > 0 && self.0.dice.borrow_mut().chance(1, 4) {
+            if number > 0 && self.0.rng.borrow_mut().chance(1, 4) {
                 self.0.host.rt().sleep(Span::ns(100)).await;
             }
             let mut bytes = vec![0; BLOCK];
@@ -132,7 +132,7 @@ impl BlockDevice for Ram {
     }
 
     async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
-        self.geometry().judge_range(lba, blocks.into()).expect("blocks that are there");
+        self.geometry().validate_range(lba, blocks.into()).expect("blocks that are there");
         self.work(lba).await?;
         for block in &mut self.0.blocks.borrow_mut()[lba.0 as usize..][..blocks as usize] {
             block.1 = Some(vec![0; BLOCK]);
@@ -156,7 +156,7 @@ impl World {
 
     fn of(members: u64, blocks: u64, seed: u64) -> World {
         let rt = Rt::simulated(None, Log::Off);
-        rt.shuffle_ready_tasks(Dice::for_part(seed, "ready"));
+        rt.shuffle_ready_tasks(Rng::for_part(seed, "ready"));
         let bus = SimBus::new(&rt, spec());
         let host = bus.host(0);
         let disks =
@@ -171,8 +171,8 @@ impl World {
     fn array_with(&self, parity: bool, journal: u32) -> Tested {
         let disks = self.disks.iter().map(|disk| vec![disk.clone()]).collect();
         let chunk_bytes = CHUNK as u32 * BLOCK as u32;
-        let journeys = Numbers::default();
-        let options = Options { chunk_bytes, parity, writes: 4, journal, journeys };
+        let traces = Numbers::default();
+        let options = Options { chunk_bytes, parity, writes: 4, journal, traces };
         Array::new(vec![self.host.clone()], disks, options).expect("an array").remove(0)
     }
 }
@@ -187,26 +187,26 @@ impl Drop for World {
 struct Known {
     array: Tested,
     blocks: Vec<u8>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Known {
     fn new(array: &Tested, seed: u64) -> Known {
         let blocks = vec![0; array.geometry().blocks as usize];
-        Known { array: array.clone(), blocks, dice: Dice::for_part(seed, "work") }
+        Known { array: array.clone(), blocks, rng: Rng::for_part(seed, "work") }
     }
 
     fn range(&mut self) -> (u64, u64) {
         let all = self.blocks.len() as u64;
         let most = u64::from(self.array.geometry().transfer_bytes_max) / BLOCK as u64;
-        let blocks = 1 + self.dice.below(most);
-        (self.dice.below(all - blocks), blocks)
+        let blocks = 1 + self.rng.below(most);
+        (self.rng.below(all - blocks), blocks)
     }
 
     async fn write(&mut self) {
         let (lba, blocks) = self.range();
-        let byte = self.dice.below(256) as u8;
-        if self.dice.chance(1, 8) {
+        let byte = self.rng.below(256) as u8;
+        if self.rng.chance(1, 8) {
             let done = self.array.deallocate(Lba(lba), blocks as u32).await;
             done.expect("blocks given back");
             self.blocks[lba as usize..][..blocks as usize].fill(0);
@@ -218,7 +218,7 @@ impl Known {
             from.copy_in(number as usize * BLOCK, &[byte; BLOCK]);
             self.blocks[(lba + number) as usize] = byte;
         }
-        let fua = self.dice.chance(1, 4);
+        let fua = self.rng.chance(1, 4);
         self.array.write(Lba(lba), from, fua).await.1.expect("blocks written");
     }
 
@@ -356,13 +356,13 @@ fn after_a_power_cut_what_was_flushed_is_there_and_parities_can_be_made_right() 
             // Newer things in the upper half, which is not looked at.
             let half = known.blocks.len() as u64 / 2;
             for _ in 0..20 {
-                let lba = half + known.dice.below(half - 1);
+                let lba = half + known.rng.below(half - 1);
                 let from = array.buffer(BLOCK).expect("a buffer");
-                from.copy_in(0, &[known.dice.below(256) as u8; BLOCK]);
+                from.copy_in(0, &[known.rng.below(256) as u8; BLOCK]);
                 let writes = array.write(Lba(lba), from, false);
-                poll_times(writes, 1 + known.dice.below(8) as u32).await;
+                poll_times(writes, 1 + known.rng.below(8) as u32).await;
             }
-            world.rt.sleep(Span::ns(known.dice.below(1_500))).await;
+            world.rt.sleep(Span::ns(known.rng.below(1_500))).await;
         });
         world.rt.drop_tasks();
         world.disks.iter().for_each(Ram::cut_power);
@@ -446,7 +446,7 @@ fn what_makes_no_array_is_refused() {
     let try_with = |members: usize, chunk_bytes, parity| {
         let disks = world.disks[..members].iter().map(|disk| vec![disk.clone()]).collect();
         let options =
-            Options { chunk_bytes, parity, writes: 1, journal: 0, journeys: Numbers::default() };
+            Options { chunk_bytes, parity, writes: 1, journal: 0, traces: Numbers::default() };
         Array::new(vec![world.host.clone()], disks, options).err().map(|unfit| unfit.what)
     };
     assert_eq!(try_with(0, 512, false), Some("members"));
@@ -476,11 +476,11 @@ fn whole_stripes_are_written_without_reading() {
 type Allowed = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Writes to blocks of its own, of stripes that others write to as well.
-async fn write_on(array: Tested, allowed: Allowed, mut dice: Dice, (begin, end): (u64, u64)) {
+async fn write_on(array: Tested, allowed: Allowed, mut rng: Rng, (begin, end): (u64, u64)) {
     loop {
-        let blocks = 1 + dice.below((end - begin).min(20));
-        let lba = begin + dice.below(end - begin - blocks + 1);
-        let byte = if dice.chance(1, 8) { 0 } else { 1 + dice.below(255) as u8 };
+        let blocks = 1 + rng.below((end - begin).min(20));
+        let lba = begin + rng.below(end - begin - blocks + 1);
+        let byte = if rng.chance(1, 8) { 0 } else { 1 + rng.below(255) as u8 };
         let range = lba as usize..(lba + blocks) as usize;
         allowed.borrow_mut()[range.clone()].iter_mut().for_each(|block| block.push(byte));
         let done = match byte {
@@ -497,7 +497,7 @@ async fn write_on(array: Tested, allowed: Allowed, mut dice: Dice, (begin, end):
 }
 
 /// Looks at all blocks. What they hold now they hold from now on.
-async fn judge(array: &Tested, allowed: &Allowed) -> Result<(), String> {
+async fn validate(array: &Tested, allowed: &Allowed) -> Result<(), String> {
     for lba in 0..array.geometry().blocks {
         let into = array.buffer(BLOCK).expect("a buffer");
         let (into, done) = array.read(Lba(lba), into).await;
@@ -517,9 +517,9 @@ async fn judge(array: &Tested, allowed: &Allowed) -> Result<(), String> {
 /// again. A member may be missing from some life on: gone while it was written to, or at the cut; and in
 /// every other life it is back, with what it held.
 async fn lives(world: &World, seed: u64) -> Result<u64, String> {
-    let (mut dice, mut again) = (Dice::for_part(seed, "lives"), 0);
-    let lost = dice.below(4) as usize;
-    let from = dice.below(8);
+    let (mut rng, mut again) = (Rng::for_part(seed, "lives"), 0);
+    let lost = rng.below(4) as usize;
+    let from = rng.below(8);
     let blocks = world.array_with(true, JOURNAL).geometry().blocks;
     let allowed: Allowed = Rc::new(RefCell::new(vec![vec![0]; blocks as usize]));
     for life in 0..8 {
@@ -531,24 +531,26 @@ async fn lives(world: &World, seed: u64) -> Result<u64, String> {
         if expected.is_none() && array.out().is_some() || life > from && array.out() != expected {
             return Err(format!("life {life} of {from}: {:?} is out", array.out()));
         }
-        judge(&array, &allowed).await.map_err(|what| format!("life {life} of {from}: {what}"))?;
+        validate(&array, &allowed)
+            .await
+            .map_err(|what| format!("life {life} of {from}: {what}"))?;
         for member in (0..4).filter(|_| array.out().is_none()) {
             let without = world.array_with(true, JOURNAL);
             without.take_out(member);
-            let judged = judge(&without, &allowed).await;
-            judged.map_err(|what| format!("life {life} without {member}: {what}"))?;
+            let validated = validate(&without, &allowed).await;
+            validated.map_err(|what| format!("life {life} without {member}: {what}"))?;
         }
         let mut at = 0;
         for writer in 0..4 {
-            let dice = Dice::for_part(seed ^ life << 32, &format!("writer {writer}"));
+            let rng = Rng::for_part(seed ^ life << 32, &format!("writer {writer}"));
             let part = (at, at + blocks / 4);
             at = part.1;
-            world.rt.spawn(write_on(array.clone(), allowed.clone(), dice, part));
+            world.rt.spawn(write_on(array.clone(), allowed.clone(), rng, part));
         }
-        world.rt.sleep(Span::ns(dice.below(40_000))).await;
-        if life + 1 == from && dice.chance(1, 2) {
+        world.rt.sleep(Span::ns(rng.below(40_000))).await;
+        if life + 1 == from && rng.chance(1, 2) {
             disk.gone.set(true);
-            world.rt.sleep(Span::ns(dice.below(20_000))).await;
+            world.rt.sleep(Span::ns(rng.below(20_000))).await;
         }
         world.rt.drop_tasks();
         world.disks.iter().for_each(Ram::cut_power);

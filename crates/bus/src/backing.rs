@@ -53,7 +53,7 @@ pub(crate) fn is_memory(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// Why it is not to be mapped: names the file and its file system.
 pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
     let name = name(fd);
-    let judged = || -> io::Result<Option<String>> {
+    let validated = || -> io::Result<Option<String>> {
         if !is_regular(fd)? {
             return Ok(Some("is no regular file".into()));
         }
@@ -72,7 +72,7 @@ pub(crate) fn must_be_local(fd: BorrowedFd<'_>) -> Result<(), String> {
             )),
         })
     };
-    match judged() {
+    match validated() {
         Ok(None) => Ok(()),
         Ok(Some(why)) => Err(format!("{name} {why}")),
         Err(error) => Err(format!("{name}: {error}")),

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 
-use runtime::{Dice, Line, Span, Time, Turn};
+use runtime::{Line, Rng, Span, Time, Turn};
 use wire::pcie::{self, Generation, Pieces, ReadRules, TlpFormat, Traffic};
 
 use crate::switch::Switch;
@@ -110,11 +110,11 @@ struct Direction {
     landed: Cell<Time>,
     credits: RefCell<VecDeque<(Time, u32, u32)>>,
     available: Cell<(u32, u32)>,
-    dice: RefCell<Dice>,
+    rng: RefCell<Rng>,
 }
 
 impl Direction {
-    fn new(spec: &LinkSpec, dice: Dice) -> Direction {
+    fn new(spec: &LinkSpec, rng: Rng) -> Direction {
         let available = spec.credits.map_or((0, 0), |c| (c.headers, c.data));
         Direction {
             line: Line::default(),
@@ -123,7 +123,7 @@ impl Direction {
             landed: Cell::new(Time::ZERO),
             credits: RefCell::default(),
             available: Cell::new(available),
-            dice: RefCell::new(dice),
+            rng: RefCell::new(rng),
         }
     }
 }
@@ -136,8 +136,8 @@ impl Link {
             true => (0, 1),
             false => pcie::byte_time(spec.generation, spec.lanes),
         };
-        let up = Direction::new(&spec, Dice::for_part(seed, "link up"));
-        let down = Direction::new(&spec, Dice::for_part(seed, "link down"));
+        let up = Direction::new(&spec, Rng::for_part(seed, "link up"));
+        let down = Direction::new(&spec, Rng::for_part(seed, "link down"));
         let byte_time_log2 = byte_time.1.is_power_of_two().then(|| byte_time.1.ilog2());
         Link { spec, format, byte_time, byte_time_log2, up, down, switch: None }
     }
@@ -288,7 +288,7 @@ impl Link {
     fn hold_up(&self, direction: &Direction, way: Way) -> Span {
         match self.spec.held_up {
             Some(held_up) if way == Way::Up => {
-                let unlucky = direction.dice.borrow_mut().below(held_up.one_in) == 0;
+                let unlucky = direction.rng.borrow_mut().below(held_up.one_in) == 0;
                 if unlucky { held_up.span } else { Span::ZERO }
             }
             _ => Span::ZERO,

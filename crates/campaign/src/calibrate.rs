@@ -196,8 +196,8 @@ mod tests {
         let plan = Plan::parse(&plan(of, &WAYS), "calibrated").expect("a plan");
         let job = format!("[r]\nrw=randread\nbs=4k\nsize=1m\niodepth={depth}\nnumber_ios=2000\n");
         let work = Work::parse(std::path::Path::new("test"), &job, Default::default()).unwrap();
-        let outcome = simulate(NVME, &plan, &work, Options::default()).unwrap();
-        Span::ns(outcome.jobs[0].1.seen.read.total.percentile_ns(50_000))
+        let run_result = simulate(NVME, &plan, &work, Options::default()).unwrap();
+        Span::ns(run_result.jobs[0].1.stats.read.total.percentile_ns(50_000))
     }
 
     #[test]

@@ -9,11 +9,11 @@ use bus::live::{self, LiveHost, Shared};
 use bus::sim::SimBus;
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use conformance::{Case, Ran, Table};
+use conformance::{Case, CaseRun, Table};
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 
 use plan::Plan;
-use world::device::{self, Clock, Device, Kept};
+use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::NVME;
 use world::pci;
 use world::{RunError, shared, sim_spec, simulated_device, until};
@@ -51,7 +51,7 @@ pub fn run(
     plan: &Plan,
     controller: Controller<'_>,
     wanted: impl Fn(&Case) -> bool,
-    each: impl FnMut(&Ran),
+    each: impl FnMut(&CaseRun),
 ) -> Result<Table, RunError> {
     let ours = matches!(controller, Controller::Simulated | Controller::Thread);
     let plan = if ours { &plan.for_clients().map_err(RunError::of)? } else { plan };
@@ -91,7 +91,7 @@ pub fn run(
 fn simulated(
     plan: &Plan,
     wanted: impl Fn(&Case) -> bool,
-    each: impl FnMut(&Ran),
+    each: impl FnMut(&CaseRun),
 ) -> Result<Table, RunError> {
     device::check(NVME, plan)?;
     let rt = Rt::simulated(None, Log::Off);
@@ -110,7 +110,7 @@ fn over_socket(
     plan: &Plan,
     socket: &Path,
     wanted: impl Fn(&Case) -> bool,
-    each: impl FnMut(&Ran),
+    each: impl FnMut(&CaseRun),
 ) -> Result<Table, RunError> {
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
@@ -122,9 +122,9 @@ fn over_socket(
         watched.mark_gone();
         core::future::pending::<()>().await;
     };
-    let ran = rt.block_on(race(Table::run(Rc::new(host), wanted, each), watch));
+    let case_run = rt.block_on(race(Table::run(Rc::new(host), wanted, each), watch));
     rt.drop_tasks();
-    match ran {
+    match case_run {
         Either::First(table) => Ok(table),
         Either::Second(()) => unreachable!("the watch never ends"),
     }
@@ -133,7 +133,7 @@ fn over_socket(
 fn in_wall_time(
     port: impl FnOnce(&Rt) -> LiveHost,
     wanted: impl Fn(&Case) -> bool,
-    each: impl FnMut(&Ran),
+    each: impl FnMut(&CaseRun),
 ) -> Table {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let table = rt.block_on(Table::run(Rc::new(port(&rt)), wanted, each));
@@ -144,7 +144,7 @@ fn in_wall_time(
 fn on_a_thread(
     plan: &Plan,
     wanted: impl Fn(&Case) -> bool,
-    each: impl FnMut(&Ran),
+    each: impl FnMut(&CaseRun),
 ) -> Result<Table, RunError> {
     let shared = shared(NVME, plan)?;
     let stop = AtomicBool::new(false);
@@ -173,7 +173,7 @@ fn serve(
 ) -> Result<(), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let port = shared.device(&rt);
-    let device = Device::start(NVME, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let device = Device::start(NVME, port, MediumState::to_read(plan)?, Clock::Wall, plan)?;
     let _ = started.send(());
     rt.block_on(until(&rt, || stop.load(Ordering::Acquire)));
     device.switch_off();

@@ -13,12 +13,12 @@ use std::rc::Rc;
 use bus::{Buffer, Cost, HostPort};
 use host::BlockDevice;
 use host::nvme::{Policy, Shape};
-use runtime::{Dice, Log, Rt, STD_CLOCK, Signal, Span, Time};
+use runtime::{Log, Rng, Rt, STD_CLOCK, Signal, Span, Time};
 use wire::Lba;
 use workload::stats::Windows;
 
 use plan::Plan;
-use world::device::{self, Clock, Device, Kept};
+use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
 use world::{self, RunError};
 
@@ -69,7 +69,7 @@ impl Hog {
 
 /// What the monitor has seen of a core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct CoreSeen {
+pub struct CoreStats {
     /// Bytes moved while it counted.
     pub bytes: u64,
     /// Requests ended.
@@ -80,7 +80,7 @@ pub struct CoreSeen {
 
 /// What the monitor has seen.
 #[derive(Clone, Debug)]
-pub struct HogSeen {
+pub struct HogStats {
     /// How the queues are spread.
     pub policy: Policy,
     /// The queues.
@@ -88,12 +88,12 @@ pub struct HogSeen {
     /// For how long it counted.
     pub measured: Span,
     /// By core.
-    pub cores: Vec<CoreSeen>,
+    pub cores: Vec<CoreStats>,
     /// How often a core found the lock of a queue taken, from the beginning on.
     pub lock_waits: u64,
 }
 
-impl HogSeen {
+impl HogStats {
     /// Bytes of all cores.
     pub fn bytes(&self) -> u64 {
         self.cores.iter().map(|core| core.bytes).sum()
@@ -123,7 +123,7 @@ impl HogSeen {
 ///
 /// # Errors
 /// The machine can't be built, or an operation failed.
-pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
+pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     check(plan, hog)?;
     world::on_cores_in_virtual_time::<Scsi, _>(
         plan,
@@ -137,21 +137,22 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
 ///
 /// # Errors
 /// As for [`simulated`].
-pub fn live(plan: &Plan, hog: &Hog) -> Result<HogSeen, RunError> {
+pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     check(plan, hog)?;
     let shared = world::shared(SCSI, plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let device = Device::start(SCSI, shared.device(&rt), Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let device =
+        Device::start(SCSI, shared.device(&rt), MediumState::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
-    let seen = rt.block_on(async {
+    let stats = rt.block_on(async {
         let ports = (0..plan.host.cores).map(|_| host.clone()).collect();
         let driver = Scsi::connect(ports, plan).await.map_err(RunError::of)?;
-        let seen = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
+        let stats = load(&rt, plan, hog, &driver, |_| host.clone(), true).await?;
         driver.stop().await.map_err(RunError)?;
-        Ok(seen)
+        Ok(stats)
     });
     drop(device.switch_off());
-    seen
+    stats
 }
 
 /// What is asked of the plan's machine is there.
@@ -187,7 +188,7 @@ fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
 
 /// What the threads and the monitor share.
 struct Board {
-    cores: RefCell<Vec<(CoreSeen, Windows)>>,
+    cores: RefCell<Vec<(CoreStats, Windows)>>,
     begin: Time,
     end: Time,
     running: Cell<u32>,
@@ -258,12 +259,12 @@ impl Board {
     }
 
     /// What was seen, by core.
-    fn seen(&self) -> Vec<CoreSeen> {
-        let seen = |(core, windows): (CoreSeen, Windows)| CoreSeen {
+    fn stats(&self) -> Vec<CoreStats> {
+        let stats = |(core, windows): (CoreStats, Windows)| CoreStats {
             series: windows.counts().iter().map(|window| window.bytes).collect(),
             ..core
         };
-        self.cores.take().into_iter().map(seen).collect()
+        self.cores.take().into_iter().map(stats).collect()
     }
 
     fn fail(&self, error: impl ToString) {
@@ -278,13 +279,13 @@ async fn load<P: HostPort>(
     driver: &<Scsi as Interface>::Driver<P>,
     port: impl Fn(u32) -> P,
     drain: bool,
-) -> Result<HogSeen, RunError> {
+) -> Result<HogStats, RunError> {
     let begin = rt.now() + hog.ramp;
     let options = spread_options(plan);
     let (policy, shape) = (options.policy, options.shape(plan.host.cores as u16));
     let board = Rc::new(Board {
         cores: RefCell::new(vec![
-            (CoreSeen::default(), Windows::of(hog.interval));
+            (CoreStats::default(), Windows::of(hog.interval));
             hog.threads as usize
         ]),
         begin,
@@ -310,8 +311,8 @@ async fn load<P: HostPort>(
     if let Some(failed) = board.failed.take() {
         return Err(RunError(format!("diskhog: {failed}")));
     }
-    let (cores, lock_waits) = (board.seen(), driver.lock_waits());
-    Ok(HogSeen { policy, shape, measured: hog.time, cores, lock_waits })
+    let (cores, lock_waits) = (board.stats(), driver.lock_waits());
+    Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits })
 }
 
 /// One thread, and its range.
@@ -329,7 +330,7 @@ struct Thread<D, P> {
     piece_bytes: u64,
     /// Once a request; once a piece; for each 4 KiB.
     costs: (Cost, Cost, Option<Cost>),
-    dice: RefCell<Dice>,
+    rng: RefCell<Rng>,
     buffers: RefCell<Vec<Buffer>>,
     left: Cell<u64>,
     ended: Signal,
@@ -368,7 +369,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
                 kernel.map(|_| port.cost("copy")),
             ),
             port,
-            dice: RefCell::new(Dice::for_part(plan.run.seed, &format!("diskhog {core}"))),
+            rng: RefCell::new(Rng::for_part(plan.run.seed, &format!("diskhog {core}"))),
             buffers: RefCell::default(),
             left: Cell::new(0),
             ended: Signal::default(),
@@ -382,7 +383,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         while self.rt.now() < self.board.end && self.board.failed.borrow().is_none() {
             for _ in 0..self.hog.batch {
                 let place = match self.hog.random {
-                    true => self.dice.borrow_mut().below(self.places),
+                    true => self.rng.borrow_mut().below(self.places),
                     false => turn % self.places,
                 };
                 turn += 1;
@@ -455,7 +456,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             true => self.disk.write(lba, part, false).await,
             false => self.disk.read(lba, part).await,
         };
-        self.rt.part_from_journey();
+        self.rt.detach_trace();
         if !self.hog.write {
             self.copy(bytes).await;
         }

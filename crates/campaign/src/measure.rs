@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use bus::live::Shared;
 use bus::{Buffer, HostPort, Memory};
 use host::{BlockDevice, IoError};
-use runtime::{Dice, Either, Log, Rt, STD_CLOCK, Span, WallClock, race};
+use runtime::{Either, Log, Rng, Rt, STD_CLOCK, Span, WallClock, race};
 use wire::{BusAddr, Lba};
 use workload::trace::Mapping;
 
 use plan::Plan;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{Driver, Interface, NVME};
 use world::work::Work;
 use world::{self, Options, RunError};
@@ -81,9 +81,9 @@ pub fn lines(samples: usize) -> (Span, Span) {
     let lines: Vec<Word> = (0..LINES).map(|_| Word(AtomicU64::new(0))).collect();
     let (written, read) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
     let mut order: Vec<usize> = (1..LINES).collect();
-    let mut dice = Dice::for_part(1, "lines");
+    let mut rng = Rng::for_part(1, "lines");
     for last in (1..order.len()).rev() {
-        order.swap(last, dice.below(last as u64 + 1) as usize);
+        order.swap(last, rng.below(last as u64 + 1) as usize);
     }
     let (lines, written, read, order) = (&lines, &written, &read, &order);
     let (mut alone, mut together) = std::thread::scope(|scope| {
@@ -102,13 +102,13 @@ pub fn lines(samples: usize) -> (Span, Span) {
         for turn in 1..=2 * samples as u64 {
             written.wait_for(turn);
             let begun = STD_CLOCK.now();
-            let seen = if turn % 2 == 0 {
+            let stats = if turn % 2 == 0 {
                 let follow = |at: usize, _| lines[at].0.load(Ordering::Relaxed) as usize;
                 (0..LINES).fold(0, follow) as u64
             } else {
                 lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
             };
-            let span = STD_CLOCK.now().since(std::hint::black_box((begun, seen)).0);
+            let span = STD_CLOCK.now().since(std::hint::black_box((begun, stats)).0);
             if turn % 2 == 0 { &mut alone } else { &mut together }.push(span / LINES as u64);
             read.0.store(turn, Ordering::Release);
         }
@@ -127,13 +127,13 @@ const SOURCE_BYTES: usize = 1 << 20;
 pub fn copy(bytes: usize, samples: usize) -> Span {
     let from = vec![1; SOURCE_BYTES];
     let to = Memory::private(BUFFERS as usize * bytes, BusAddr(0));
-    let mut dice = Dice::for_part(1, "copies");
+    let mut rng = Rng::for_part(1, "copies");
     let places = (SOURCE_BYTES / bytes) as u64;
     let mut spans: Vec<Span> = (0..samples)
         .map(|_| {
             let begun = STD_CLOCK.now();
             for turn in 0..COPIES {
-                let place = dice.below(places) as usize * bytes;
+                let place = rng.below(places) as usize * bytes;
                 let at = BusAddr(turn % BUFFERS * bytes as u64);
                 to.write(at, &from[place..place + bytes]).expect("inside");
             }
@@ -196,8 +196,8 @@ pub fn look(samples: usize) -> std::io::Result<Span> {
             let (begun, mut left) = (STD_CLOCK.now(), LOOKS);
             rt.block_on(host.on_memory(BusAddr(0), 4, || {
                 left -= 1;
-                let seen = shared.host_memory.load_u32(BusAddr(0)).expect("inside");
-                (left == 0 || seen != 0).then_some(())
+                let stats = shared.host_memory.load_u32(BusAddr(0)).expect("inside");
+                (left == 0 || stats != 0).then_some(())
             }));
             STD_CLOCK.now().since(begun) / LOOKS
         })
@@ -226,7 +226,7 @@ pub fn driver_costs<I: Interface>(
     let shared = world::shared(I::ROW, plan)?;
     let (rt, device) = (live(), live());
     let port = shared.device(&device);
-    let _device = Device::start(I::ROW, port, Kept::to_read(plan)?, Clock::Wall, plan)?;
+    let _device = Device::start(I::ROW, port, MediumState::to_read(plan)?, Clock::Wall, plan)?;
     let host = shared.host(&rt);
     let costs = rt.block_on(async {
         let driver = beside(&rt, &device, I::connect(vec![host], plan)).await;

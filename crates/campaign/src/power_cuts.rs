@@ -17,12 +17,12 @@ use std::rc::Rc;
 use bus::Buffer;
 use bus::sim::SimBus;
 use host::{BlockDevice, Deallocated};
-use runtime::{Dice, Either, Log, Rt, race};
+use runtime::{Either, Log, Rng, Rt, race};
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 
 use plan::Plan;
-use world::device::{self, Clock, Device, Kept};
+use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::{Row, of_member};
 use world::pci;
 use world::{self, RunError};
@@ -102,13 +102,13 @@ pub fn run(
     let first = campaign.from / EPOCH;
     let end = campaign.from + campaign.cuts;
     let members = (row.members)(plan).map_or(1, |array| array.devices);
-    let fresh = (0..members).map(|number| Kept::to_read(&of_member(plan, number)));
+    let fresh = (0..members).map(|number| MediumState::to_read(&of_member(plan, number)));
     let fresh: Vec<_> = fresh
         .collect::<Result<_, _>>()
         .map_err(|error| Failure { cut: campaign.from, what: error.0 })?;
     let mut survived = Survived::default();
     for epoch in first..end.div_ceil(EPOCH) {
-        let fresh = fresh.iter().map(Kept::fork).collect();
+        let fresh = fresh.iter().map(MediumState::fork).collect();
         let mut drive = Epoch::new(plan, campaign.seed, epoch, fresh);
         for cut in epoch * EPOCH..end.min((epoch + 1) * EPOCH) {
             progress(cut);
@@ -155,11 +155,11 @@ impl Survived {
 /// One drive, from cut to cut.
 struct Epoch<'a> {
     plan: &'a Plan,
-    dice: Dice,
+    rng: Rng,
     ledger: Rc<RefCell<Ledger>>,
     stamps: Stamps,
     /// What each member holds.
-    kept: Vec<Kept>,
+    kept: Vec<MediumState>,
     /// How often it was switched on.
     lives: u64,
     /// Of an array with a journal: the life from which on a member is missing, every other time, and which.
@@ -168,11 +168,11 @@ struct Epoch<'a> {
 }
 
 impl Epoch<'_> {
-    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Vec<Kept>) -> Epoch<'_> {
+    fn new(plan: &Plan, seed: u64, epoch: u64, kept: Vec<MediumState>) -> Epoch<'_> {
         let contents = &plan.medium.contents;
         // At least: an array's are a little fewer.
         let blocks = contents.capacity_bytes / u64::from(contents.block_bytes) * kept.len() as u64;
-        let mut lost = Dice::for_part(seed, &format!("lost in epoch {epoch}"));
+        let mut lost = Rng::for_part(seed, &format!("lost in epoch {epoch}"));
         let array = plan.array.as_ref().filter(|array| array.journal.is_some());
         let array = array.filter(|array| array.out.is_none());
         Epoch {
@@ -181,7 +181,7 @@ impl Epoch<'_> {
                 let lives = if lost.chance(1, 2) { 3 } else { EPOCH };
                 (lost.below(lives), lost.below(array.devices.into()) as u32)
             }),
-            dice: Dice::for_part(seed, &format!("epoch {epoch}")),
+            rng: Rng::for_part(seed, &format!("epoch {epoch}")),
             ledger: Rc::new(RefCell::new(Ledger::new(blocks))),
             stamps: Stamps::new(seed),
             kept,
@@ -216,15 +216,15 @@ impl Epoch<'_> {
         let rt = Rt::simulated(None, Log::Off);
         let plan = &self.plan_of_life();
         let buses = world::buses(row, &rt, plan);
-        let start = |((number, bus), kept): ((u32, &SimBus), Kept)| {
+        let start = |((number, bus), kept): ((u32, &SimBus), MediumState)| {
             let plan = of_member(plan, number);
             Device::start(row, bus.device(), kept, Clock::Virtual, &plan)
         };
         let devices = (0..).zip(&buses).zip(self.kept.drain(..)).map(start);
         let devices: Vec<_> = devices.collect::<Result<_, _>>().map_err(|error| error.0)?;
-        let early = (!last && self.dice.chance(1, 8)).then(|| self.dice.below(EARLY_EVENTS_MAX));
-        let events = 1 + self.dice.below(EVENTS_MAX);
-        let work_seed = self.dice.next_u64();
+        let early = (!last && self.rng.chance(1, 8)).then(|| self.rng.below(EARLY_EVENTS_MAX));
+        let events = 1 + self.rng.below(EVENTS_MAX);
+        let work_seed = self.rng.next_u64();
         let whole = last || self.lives.is_multiple_of(WHOLE_CHECK);
         self.lives += 1;
         let work = Rc::new(Work {
@@ -264,8 +264,8 @@ impl Epoch<'_> {
             software.set(driver.software());
             Ok(false)
         })?;
-        let seen = world::flash_of(&devices).and_then(|seen| seen.software).or(software.take());
-        let collected = seen.map_or(0, |seen| seen.counters.collected);
+        let stats = world::flash_of(&devices).and_then(|stats| stats.software).or(software.take());
+        let collected = stats.map_or(0, |stats| stats.counters.collected);
         self.kept = devices.into_iter().map(Device::cut).collect();
         self.ledger.borrow_mut().power_cut();
         if let Some(what) = work.failed.take() {
@@ -335,9 +335,9 @@ impl Work {
     fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
         for writer in 0..WRITERS {
             let (work, disk) = (self.clone(), disk.clone());
-            let dice = Dice::for_part(seed, &format!("writer {writer}"));
+            let rng = Rng::for_part(seed, &format!("writer {writer}"));
             self.rt.spawn(async move {
-                if let Err(what) = work.write(&disk, dice, writer).await {
+                if let Err(what) = work.write(&disk, rng, writer).await {
                     work.failed.borrow_mut().get_or_insert(what);
                 }
             });
@@ -347,7 +347,7 @@ impl Work {
     async fn write<D: BlockDevice>(
         &self,
         disk: &D,
-        mut dice: Dice,
+        mut rng: Rng,
         writer: u64,
     ) -> Result<(), String> {
         let all = disk.geometry().blocks;
@@ -358,22 +358,22 @@ impl Work {
         let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
         loop {
             // Many are single units, some single blocks; half of them in an eighth of the drive.
-            let blocks = match dice.below(4) {
+            let blocks = match rng.below(4) {
                 0 => 1,
-                1 => 1 + dice.below(most),
+                1 => 1 + rng.below(most),
                 _ => (4096 / u64::from(self.block_bytes)).max(1),
             };
-            let region = if dice.chance(1, 2) { all / 8 } else { all };
-            let lba = dice.below((region - blocks).max(1)) / blocks * blocks;
-            if dice.chance(1, TRIM_EVERY) && trims {
+            let region = if rng.chance(1, 2) { all / 8 } else { all };
+            let lba = rng.below((region - blocks).max(1)) / blocks * blocks;
+            if rng.chance(1, TRIM_EVERY) && trims {
                 // Some are long: what they empty is collected for nothing.
-                let blocks = if dice.chance(1, 8) { dice.below(all / 16).max(1) } else { blocks };
+                let blocks = if rng.chance(1, 8) { rng.below(all / 16).max(1) } else { blocks };
                 self.trim(disk, lba.min(all - blocks), blocks as u32).await?;
             } else {
                 let bytes = &mut scratch[..blocks as usize * self.block_bytes as usize];
-                self.write_once(disk, lba, bytes, &buffer, dice.chance(1, 16)).await?;
+                self.write_once(disk, lba, bytes, &buffer, rng.chance(1, 16)).await?;
             }
-            if dice.chance(1, if writer == 0 { 4 } else { 64 }) {
+            if rng.chance(1, if writer == 0 { 4 } else { 64 }) {
                 let flush = self.ledger.borrow_mut().start_flush();
                 disk.flush().await.map_err(|error| error.to_string())?;
                 self.ledger.borrow_mut().finish_flush(flush);
@@ -414,7 +414,7 @@ impl Work {
 
 /// The arguments that repeat a failure: the cut after which it was found, and the life after that, up to
 /// its own cut.
-pub fn again(plan: &str, interface: &str, seed: u64, cut: u64) -> String {
+pub fn repro_arguments(plan: &str, interface: &str, seed: u64, cut: u64) -> String {
     format!(
         "doorbell power-cuts {plan} --interface {interface} --seed {seed} --from {cut} --cuts 2"
     )

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use bus::Memory;
-use runtime::{Dice, Either, Rt, Span, Time, race};
+use runtime::{Either, Rng, Rt, Span, Time, race};
 use wire::nvme::admin::{self, CreateCq, CreateSq, Priority};
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::features::{NumberOfQueues, fid};
@@ -550,9 +550,6 @@ pub(crate) fn sq_of(qid: u16, size: u32, cqid: u16) -> CreateSq {
 
 /// Bytes of chance, the same for the same seed.
 pub(crate) fn noise(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut dice = Dice::for_part(seed, "conformance");
-    (0..bytes.div_ceil(8))
-        .flat_map(|_| dice.next_u64().to_le_bytes())
-        .take(bytes as usize)
-        .collect()
+    let mut rng = Rng::for_part(seed, "conformance");
+    (0..bytes.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(bytes as usize).collect()
 }

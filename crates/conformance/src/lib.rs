@@ -23,5 +23,5 @@ mod verdict;
 pub use bench::Bench;
 pub use case::{Case, Harm, Section};
 pub use reach::{Later, Reach};
-pub use suite::{Counts, Ran, Table, sections};
+pub use suite::{CaseRun, Counts, Table, sections};
 pub use verdict::{Stop, Verdict};

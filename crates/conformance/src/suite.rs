@@ -21,7 +21,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
 }
 
 /// How a case went.
-pub struct Ran {
+pub struct CaseRun {
     /// Its section.
     pub section: &'static Section,
     /// The case.
@@ -34,7 +34,7 @@ pub struct Ran {
 #[derive(Default)]
 pub struct Table {
     /// How each case went, in order.
-    pub ran: Vec<Ran>,
+    pub runs: Vec<CaseRun>,
 }
 
 /// How many cases of some ended how.
@@ -55,7 +55,7 @@ impl Table {
     pub async fn run(
         reach: Rc<dyn Reach>,
         wanted: impl Fn(&Case) -> bool,
-        mut each: impl FnMut(&Ran),
+        mut each: impl FnMut(&CaseRun),
     ) -> Table {
         let mut table = Table::default();
         let mut beyond_help = false;
@@ -65,9 +65,9 @@ impl Table {
                 // A controller that no case can be begun on answers no other either.
                 beyond_help |= matches!(&verdict, Some((_, true)));
                 let verdict = verdict.map(|(verdict, _)| verdict);
-                let ran = Ran { section, case, verdict };
-                each(&ran);
-                table.ran.push(ran);
+                let case_run = CaseRun { section, case, verdict };
+                each(&case_run);
+                table.runs.push(case_run);
             }
         }
         // Whoever comes next finds a controller that is off.
@@ -79,13 +79,13 @@ impl Table {
 
     /// How all of them ended.
     pub fn counts(&self) -> Counts {
-        Table::count(self.ran.iter())
+        Table::count(self.runs.iter())
     }
 
-    fn count<'a>(ran: impl Iterator<Item = &'a Ran>) -> Counts {
+    fn count<'a>(case_run: impl Iterator<Item = &'a CaseRun>) -> Counts {
         let mut counts = Counts::default();
-        for ran in ran {
-            let place = match &ran.verdict {
+        for case_run in case_run {
+            let place = match &case_run.verdict {
                 Some(Ok(())) => &mut counts.passed,
                 Some(Err(Stop::Failed(_))) => &mut counts.failed,
                 Some(Err(Stop::Lacks(_))) => &mut counts.lacking,
@@ -101,7 +101,7 @@ impl Table {
         let mut text = String::new();
         let mut of = "";
         for section in sections() {
-            let here = self.ran.iter().filter(|ran| std::ptr::eq(ran.section, section));
+            let here = self.runs.iter().filter(|case_run| std::ptr::eq(case_run.section, section));
             let counts = Table::count(here);
             if counts == Counts::default() {
                 continue;
@@ -117,9 +117,9 @@ impl Table {
             let not_run = if left > 0 { format!("  {left} not run") } else { String::new() };
             let _ = writeln!(text, "{not_run}");
         }
-        for ran in &self.ran {
-            if let Some(Err(Stop::Failed(words))) = &ran.verdict {
-                let Ran { section, case, .. } = ran;
+        for case_run in &self.runs {
+            if let Some(Err(Stop::Failed(words))) = &case_run.verdict {
+                let CaseRun { section, case, .. } = case_run;
                 let _ =
                     writeln!(text, "failed: {} ({}, {})", case.name, section.of, section.number);
                 let _ = writeln!(text, "  expected: {}", case.about);
@@ -127,7 +127,7 @@ impl Table {
             }
         }
         let Counts { passed, failed, lacking, left } = self.counts();
-        let all = self.ran.len();
+        let all = self.runs.len();
         let _ = write!(text, "{all} cases: {passed} passed, {failed} failed, ");
         let _ = write!(text, "{lacking} about what this controller does not have");
         if left > 0 {
@@ -140,9 +140,9 @@ impl Table {
     /// What the controller says it does not have, a line for each case about it.
     pub fn lacking(&self) -> String {
         let mut text = String::new();
-        for ran in &self.ran {
-            if let Some(Err(Stop::Lacks(words))) = &ran.verdict {
-                let _ = writeln!(text, "lacking: {}: {words}", ran.case.name);
+        for case_run in &self.runs {
+            if let Some(Err(Stop::Lacks(words))) = &case_run.verdict {
+                let _ = writeln!(text, "lacking: {}: {words}", case_run.case.name);
             }
         }
         text

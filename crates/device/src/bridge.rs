@@ -156,7 +156,7 @@ impl<M: Media> Bridge<M> {
     /// Something that one does after the other.
     async fn pass(&self, line: &Line, span: Span) {
         let turn = line.reserve(self.rt.now(), span);
-        self.rt.mark_turn(self.waits, turn);
+        self.rt.record_turn(self.waits, turn);
         self.rt.sleep_until(turn.end).await;
     }
 
@@ -184,7 +184,7 @@ impl<M: Media> Bridge<M> {
                 Tag { rt: &self.rt, of: &controller.tags }
             }
         };
-        self.rt.mark(self.waits.turn);
+        self.rt.record(self.waits.turn);
         self.convert().await;
         if let Some(timing) = self.options.timing {
             self.pass(&controller.processor, timing.command).await;
@@ -286,13 +286,13 @@ impl<M: Media> Media for Bridge<M> {
 
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         let (parts, block) = (self.parts(at)?, self.block_bytes());
-        let lent = parts.iter().try_for_each(|part| {
+        let scratch_guard = parts.iter().try_for_each(|part| {
             let from = part.from * block;
             let medium = &self.controllers[part.controller].medium;
             medium.runs(part.at, &mut |offset, run| put(from + offset, run))
         });
         self.spare.borrow_mut().push(parts);
-        lent
+        scratch_guard
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use ftl::policy::{Candidate, Lead, Space};
+use ftl::policy::{Candidate, GcControl, Space};
 use ftl::{NotCollected, Pages};
 
 use crate::drive::Drive;
@@ -22,9 +22,9 @@ pub trait Collections {
     fn candidate(&self, superblock: u32) -> Option<Candidate>;
 
     /// Who leads from now on.
-    fn lead(&self, lead: Lead);
+    fn lead(&self, lead: GcControl);
 
-    /// Returns when less space is left than [`Lead::Named`] says.
+    /// Returns when less space is left than [`GcControl::Named`] says.
     fn short(&self) -> Later<'_, ()>;
 
     /// As [`ftl::Ftl::collect`].
@@ -49,7 +49,7 @@ pub struct Survey {
     /// Units of each.
     pub superblock_units: u32,
     /// Rows of the collector that may be under way at the same time.
-    pub lanes: u32,
+    pub gc_parallelism: u32,
 }
 
 impl<P: Pages> Collections for Drive<P> {
@@ -59,7 +59,7 @@ impl<P: Pages> Collections for Drive<P> {
             space: software.space(),
             superblocks: software.superblocks(),
             superblock_units: software.superblock_units(),
-            lanes: software.lanes(),
+            gc_parallelism: software.gc_parallelism(),
         })
     }
 
@@ -67,7 +67,7 @@ impl<P: Pages> Collections for Drive<P> {
         self.mounted()?.candidate(superblock)
     }
 
-    fn lead(&self, lead: Lead) {
+    fn lead(&self, lead: GcControl) {
         if let Some(software) = self.mounted() {
             software.lead(lead);
         }

@@ -117,7 +117,7 @@ impl<P: Pages> Drive<P> {
                 return mounted.as_ref().map_err(|error| *error);
             }
             self.has_mounted.changed(&self.rt, self.has_mounted.version()).await;
-            self.rt.mark(self.stages.mount);
+            self.rt.record(self.stages.mount);
         }
     }
 
@@ -184,12 +184,12 @@ impl<P: Pages> Media for Drive<P> {
     fn runs(&self, at: Extent, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError> {
         let software = self.mounted().ok_or(MediaError::Unreadable)?;
         let mut seen = 0;
-        let lent = software.lend(at.block, at.blocks, &mut |offset, run| {
+        let scratch_guard = software.lend(at.block, at.blocks, &mut |offset, run| {
             self.zeros(seen, offset, put);
             put(offset, run);
             seen = offset + run.len() as u32;
         });
-        lent.map_err(of_flash)?;
+        scratch_guard.map_err(of_flash)?;
         self.zeros(seen, at.blocks * self.options.block_bytes, put);
         Ok(())
     }
@@ -199,14 +199,14 @@ impl<P: Pages> Media for Drive<P> {
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.write(at.block, data).await.map_err(of_flash)?;
-        self.rt.mark(self.stages.buffer);
+        self.rt.record(self.stages.buffer);
         Ok(())
     }
 
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.trim(at.block, at.blocks).await.map_err(of_flash)?;
-        self.rt.mark(self.stages.buffer);
+        self.rt.record(self.stages.buffer);
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl<P: Pages> Media for Drive<P> {
     async fn flush(&self) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.flush().await.map_err(of_flash)?;
-        self.rt.mark(self.stages.flush);
+        self.rt.record(self.stages.flush);
         Ok(())
     }
 }

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use crate::flash::Ill;
+use crate::flash::DieFault;
 use media::{Flip, Harm};
-use runtime::{Dice, Rt, Signal, Span, Time};
+use runtime::{Rng, Rt, Signal, Span, Time};
 use wire::nvme::entry::Sqe;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
@@ -62,7 +62,7 @@ pub enum What {
         /// Which: dies are counted round the channels first.
         die: u32,
         /// Of what.
-        of: Ill,
+        of: DieFault,
     },
     /// The interrupt that tells of the completion is lost.
     LostInterrupt,
@@ -85,9 +85,9 @@ impl What {
             What::CorruptMetadata => "corrupt-metadata",
             What::CorruptMedium => "corrupt-medium",
             What::StuckMedium(_) => "stuck-medium",
-            What::Die { of: Ill::Stuck(_), .. } => "stuck-die",
-            What::Die { of: Ill::Slow { .. }, .. } => "slow-die",
-            What::Die { of: Ill::Unreadable(_), .. } => "unreadable-die",
+            What::Die { of: DieFault::Stuck(_), .. } => "stuck-die",
+            What::Die { of: DieFault::Slow { .. }, .. } => "slow-die",
+            What::Die { of: DieFault::Unreadable(_), .. } => "unreadable-die",
             What::LostInterrupt => "lost-interrupt",
             What::LinkDown => "link-down",
             What::Fatal => "fatal",
@@ -138,12 +138,12 @@ pub enum Which {
 
 impl Which {
     /// Whether it is the match of this number.
-    fn takes(self, number: u64, dice: &mut Dice) -> bool {
+    fn takes(self, number: u64, rng: &mut Rng) -> bool {
         match self {
             Which::Each => true,
             Which::Nth(n) => number == n,
             Which::Every(n) => number.is_multiple_of(n),
-            Which::OneIn(n) => dice.chance(1, n),
+            Which::OneIn(n) => rng.chance(1, n),
         }
     }
 }
@@ -205,7 +205,7 @@ impl Match {
 
 /// How a struck command goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// As ever.
     #[default]
     Works,
@@ -223,7 +223,7 @@ pub struct Effect {
     /// It begins so much later.
     pub delay: Span,
     /// Then this.
-    pub fate: Fate,
+    pub disposition: Disposition,
     /// A draw for the bit that turns over on the data's way.
     pub data: Option<u64>,
     /// A draw for the bit that turns over on the metadata's way.
@@ -251,20 +251,20 @@ pub struct Faults {
     down: Cell<bool>,
     went_down: Signal,
     /// Who is told of dies that fall ill.
-    dies: RefCell<Option<TellOfDie>>,
+    dies: RefCell<Option<FailDie>>,
     /// Faults that are to stop the controller.
     fatal: RefCell<Vec<u64>>,
     is_fatal: Signal,
 }
 
 /// Tells a die that it falls ill.
-type TellOfDie = Box<dyn Fn(u32, Ill)>;
+type FailDie = Box<dyn Fn(u32, DieFault)>;
 
 struct Played {
     fault: Fault,
     matched: Cell<u64>,
-    struck: Cell<u64>,
-    dice: RefCell<Dice>,
+    injected: Cell<u64>,
+    rng: RefCell<Rng>,
 }
 
 impl Faults {
@@ -276,10 +276,10 @@ impl Faults {
     /// These faults, from now on.
     pub fn start(rt: &Rt, faults: &[Fault], seed: u64) -> Rc<Faults> {
         let played = |fault: &Fault| Played {
-            dice: RefCell::new(Dice::for_part(seed, &format!("fault {}", fault.name))),
+            rng: RefCell::new(Rng::for_part(seed, &format!("fault {}", fault.name))),
             fault: fault.clone(),
             matched: Cell::new(0),
-            struck: Cell::new(0),
+            injected: Cell::new(0),
         };
         let played = Rc::new(Faults {
             faults: faults.iter().map(played).collect(),
@@ -300,11 +300,11 @@ impl Faults {
 
     /// How often each has struck, by its name, in the plan's order.
     pub fn counts(&self) -> Vec<(String, u64)> {
-        self.faults.iter().map(|one| (one.fault.name.clone(), one.struck.get())).collect()
+        self.faults.iter().map(|one| (one.fault.name.clone(), one.injected.get())).collect()
     }
 
     /// From now on `tell` is told of dies that fall ill.
-    pub fn tell_of_dies(&self, tell: impl Fn(u32, Ill) + 'static) {
+    pub fn on_die_fault(&self, tell: impl Fn(u32, DieFault) + 'static) {
         *self.dies.borrow_mut() = Some(Box::new(tell));
     }
 
@@ -317,18 +317,18 @@ impl Faults {
 
     fn strike(&self, rt: &Rt, number: usize, order: Option<&Order>, effect: &mut Effect) {
         let one = &self.faults[number];
-        one.struck.set(one.struck.get() + 1);
+        one.injected.set(one.injected.get() + 1);
         let id = order.map_or(u64::MAX, Order::id);
         rt.log("fault", one.fault.what.word(), number as u64, id);
         match one.fault.what {
             What::Delay(span) => effect.delay += span,
-            What::Drop => effect.fate = Fate::IsLost,
-            What::Hang => effect.fate = Fate::Hangs,
+            What::Drop => effect.disposition = Disposition::IsLost,
+            What::Hang => effect.disposition = Disposition::Hangs,
             What::Reorder { behind, at_most } => effect.reorder = Some((behind, at_most)),
-            What::Status(status) => effect.fate = Fate::Fails(status),
-            What::CorruptData => effect.data = Some(one.dice.borrow_mut().next_u64()),
-            What::CorruptMetadata => effect.metadata = Some(one.dice.borrow_mut().next_u64()),
-            What::CorruptMedium => effect.medium = Some(one.dice.borrow_mut().next_u64()),
+            What::Status(status) => effect.disposition = Disposition::Fails(status),
+            What::CorruptData => effect.data = Some(one.rng.borrow_mut().next_u64()),
+            What::CorruptMetadata => effect.metadata = Some(one.rng.borrow_mut().next_u64()),
+            What::CorruptMedium => effect.medium = Some(one.rng.borrow_mut().next_u64()),
             What::StuckMedium(span) => {
                 let for_ever = span == FOREVER;
                 self.harm.stick(if for_ever { Time::NEVER } else { rt.now() + span });
@@ -340,12 +340,12 @@ impl Faults {
             }
             What::LostInterrupt => effect.silent = true,
             What::LinkDown => {
-                effect.fate = Fate::Hangs;
+                effect.disposition = Disposition::Hangs;
                 self.down.set(true);
                 self.went_down.notify(rt);
             }
             What::Fatal => {
-                effect.fate = Fate::Hangs;
+                effect.disposition = Disposition::Hangs;
                 self.fatal.borrow_mut().push(number as u64);
                 self.is_fatal.notify(rt);
             }
@@ -362,17 +362,17 @@ impl Faults {
     pub(crate) fn begin(&self, rt: &Rt, order: &Order) -> Effect {
         let (mut effect, after) = (Effect::default(), rt.now().since(self.since));
         if self.down.get() {
-            effect.fate = Fate::Hangs;
+            effect.disposition = Disposition::Hangs;
             return effect;
         }
         for (number, one) in self.faults.iter().enumerate() {
             let When::Commands(of) = &one.fault.when else { continue };
-            if one.struck.get() == of.times || !of.means(order, after) {
+            if one.injected.get() == of.times || !of.means(order, after) {
                 continue;
             }
             one.matched.set(one.matched.get() + 1);
-            let struck = of.which.takes(one.matched.get(), &mut one.dice.borrow_mut());
-            if struck {
+            let injected = of.which.takes(one.matched.get(), &mut one.rng.borrow_mut());
+            if injected {
                 self.strike(rt, number, Some(order), &mut effect);
             }
         }
@@ -488,12 +488,12 @@ mod tests {
     }
 
     /// The numbers, from 1, of the matches that are struck.
-    fn struck(which: Which, times: u64, seed: u64) -> Vec<u64> {
+    fn injected(which: Which, times: u64, seed: u64) -> Vec<u64> {
         let rt = Rt::simulated(None, Log::Off);
         let when = When::Commands(Match { which, times, ..any() });
         let fault = Fault { name: "x".into(), what: What::Status(Status::WRITE_FAULT), when };
         let faults = Faults::start(&rt, &[fault], seed);
-        let hit = |_: &u64| faults.begin(&rt, &read(0, 1)).fate != Fate::Works;
+        let hit = |_: &u64| faults.begin(&rt, &read(0, 1)).disposition != Disposition::Works;
         let numbers = (1..=1000).filter(hit).collect::<Vec<_>>();
         assert_eq!(faults.counts(), [("x".to_owned(), numbers.len() as u64)]);
         numbers
@@ -501,19 +501,19 @@ mod tests {
 
     #[test]
     fn matches_are_counted() {
-        assert_eq!(struck(Which::Each, 3, 1), [1, 2, 3]);
-        assert_eq!(struck(Which::Nth(7), u64::MAX, 1), [7]);
-        assert_eq!(struck(Which::Every(300), u64::MAX, 1), [300, 600, 900]);
-        assert_eq!(struck(Which::Every(300), 2, 1), [300, 600]);
-        let drawn = struck(Which::OneIn(10), u64::MAX, 1);
+        assert_eq!(injected(Which::Each, 3, 1), [1, 2, 3]);
+        assert_eq!(injected(Which::Nth(7), u64::MAX, 1), [7]);
+        assert_eq!(injected(Which::Every(300), u64::MAX, 1), [300, 600, 900]);
+        assert_eq!(injected(Which::Every(300), 2, 1), [300, 600]);
+        let drawn = injected(Which::OneIn(10), u64::MAX, 1);
         // 1000 draws of one in ten: 100, give or take six standard deviations of 9.5.
         assert!((43..=157).contains(&drawn.len()), "{}", drawn.len());
-        assert_eq!(drawn, struck(Which::OneIn(10), u64::MAX, 1));
-        assert_ne!(drawn, struck(Which::OneIn(10), u64::MAX, 2));
+        assert_eq!(drawn, injected(Which::OneIn(10), u64::MAX, 1));
+        assert_ne!(drawn, injected(Which::OneIn(10), u64::MAX, 2));
     }
 
     #[test]
-    fn a_fault_draws_from_dice_of_its_own() {
+    fn a_fault_draws_from_rng_of_its_own() {
         let rt = Rt::simulated(None, Log::Off);
         let when = || When::Commands(Match { which: Which::OneIn(4), ..any() });
         let fault = |name: &str, what| Fault { name: name.into(), what, when: when() };

@@ -14,11 +14,11 @@ impl<M: Media> Payload for Blocks<'_, M> {
     #[inline]
     fn runs(&self, put: &mut dyn FnMut(u32, &[u8])) -> Result<(), Unreadable> {
         let lend = |put: &mut dyn FnMut(u32, &[u8])| self.media.runs(self.at, put);
-        let lent = match &self.flip {
+        let scratch_guard = match &self.flip {
             None => lend(put),
             Some(flip) => flipped(std::slice::from_ref(flip), lend, put),
         };
-        lent.map_err(|_| Unreadable)
+        scratch_guard.map_err(|_| Unreadable)
     }
 }
 

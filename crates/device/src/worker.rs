@@ -34,11 +34,11 @@ impl Worker {
 #[inline]
 pub(crate) async fn or_cut<T, C>(
     cut: impl Fn() -> Option<C>,
-    mut journey: Pin<&mut impl Future<Output = T>>,
+    mut trace: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, C> {
     poll_fn(|cx| match cut() {
         Some(why) => Poll::Ready(Err(why)),
-        None => journey.as_mut().poll(cx).map(Ok),
+        None => trace.as_mut().poll(cx).map(Ok),
     })
     .await
 }

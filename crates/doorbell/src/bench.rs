@@ -13,10 +13,10 @@ use plan::Plan;
 use plan::units::size_text;
 use runtime::Span;
 use workload::trace::Mapping;
-use world::engine::Ran;
+use world::engine::JobResult;
 use world::interfaces::{DCX, Dcx, Interface, NVME, Nvme, Row};
 use world::work::Work;
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 use super::interface::Named;
 
@@ -93,13 +93,13 @@ fn table(typed: &Bench) -> Result<bool, String> {
                 for way in &WAYS[..if span == MIB { WAYS.len() } else { 2 }] {
                     let (round, _) = measure::round_trip(SAMPLES);
                     let work = parse(&job(typed.ms, span, bytes, depth))?;
-                    let outcome = way.run(&plan, &work)?;
-                    good &= outcome.jobs.iter().all(|(_, ran)| ran.errors() == 0);
-                    let (_, ran) = outcome.jobs.last().expect("the reads");
-                    let p50 = p50(ran).0 as f64;
+                    let run_result = way.run(&plan, &work)?;
+                    good &= run_result.jobs.iter().all(|(_, job_result)| job_result.errors() == 0);
+                    let (_, job_result) = run_result.jobs.last().expect("the reads");
+                    let p50 = p50(job_result).0 as f64;
                     let ratio = p50 / *first.get_or_insert(p50);
                     let word = way.word();
-                    let row = row(ran, round);
+                    let row = row(job_result, round);
                     println!("{name:>5} {bytes:>6} {depth:>6} {word:>5} {row} {ratio:>6.2}");
                 }
             }
@@ -189,9 +189,9 @@ impl Way {
         }
     }
 
-    fn run(self, plan: &Plan, work: &Work) -> Result<Outcome, String> {
+    fn run(self, plan: &Plan, work: &Work) -> Result<RunResult, String> {
         let options = Options::default();
-        let outcome = match self {
+        let run_result = match self {
             Way::Threads(row) => world::live_in_threads(row, plan, work, options),
             Way::VfioUser => {
                 let served = Served::start().map_err(|error| format!("serving: {error}"));
@@ -199,20 +199,20 @@ impl Way {
                 world::live_over_vfio_user(NVME, plan, work, options, &socket)
             }
         };
-        outcome.map_err(|error| error.to_string())
+        run_result.map_err(|error| error.to_string())
     }
 }
 
-fn p50(ran: &Ran) -> Span {
-    Span::ns(ran.seen.read.total.percentile_ns(50_000))
+fn p50(job_result: &JobResult) -> Span {
+    Span::ns(job_result.stats.read.total.percentile_ns(50_000))
 }
 
-fn row(ran: &Ran, round: Span) -> String {
-    let read = &ran.seen.read;
-    let p50 = p50(ran);
+fn row(job_result: &JobResult, round: Span) -> String {
+    let read = &job_result.stats.read;
+    let p50 = p50(job_result);
     let p99 = Span::ns(read.total.percentile_ns(99_000));
     let ratio = p50.0 as f64 / round.0 as f64;
-    let iops = read.iops(ran.measured);
+    let iops = read.iops(job_result.measured);
     let (p50, p99, round) = (p50.to_string(), p99.to_string(), round.to_string());
     format!("{p50:>11} {p99:>11} {iops:>10.0} {round:>11} {ratio:>11.2}")
 }
@@ -224,14 +224,14 @@ fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let job =
         format!("[reads]\nrw=randread\nbs={bytes}\niodepth={depth}\nsize=1m\nio_size={moved}\n");
     let (plan, work, options) = (plan()?, parse(&job)?, Options::default());
-    let outcome = match typed.vfio_user {
+    let run_result = match typed.vfio_user {
         true => serve::in_one_thread(typed.interface, &plan, &work, options),
         false => world::live_in_one_thread(typed.interface, &plan, &work, options),
     };
-    let outcome = outcome.map_err(|error| error.to_string())?;
-    let (_, ran) = &outcome.jobs[0];
-    println!("{} reads of {bytes} bytes at depth {depth}", ran.seen.read.total.count());
-    Ok(ran.errors() == 0)
+    let run_result = run_result.map_err(|error| error.to_string())?;
+    let (_, job_result) = &run_result.jobs[0];
+    println!("{} reads of {bytes} bytes at depth {depth}", job_result.stats.read.total.count());
+    Ok(job_result.errors() == 0)
 }
 
 fn parse(job: &str) -> Result<Work, String> {

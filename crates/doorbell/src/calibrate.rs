@@ -9,7 +9,7 @@ use runtime::Span;
 use workload::trace::Mapping;
 use world::interfaces::NVME;
 use world::work::Work;
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 #[derive(Args)]
 pub(super) struct Calibrate {
@@ -121,11 +121,11 @@ impl Row {
     }
 }
 
-fn p50(outcome: Result<Outcome, world::RunError>) -> Result<Span, String> {
-    let outcome = outcome.map_err(|error| error.to_string())?;
-    let (_, ran) = outcome.jobs.last().expect("the reads");
-    match ran.errors() {
-        0 => Ok(Span::ns(ran.seen.read.total.percentile_ns(50_000))),
+fn p50(run_result: Result<RunResult, world::RunError>) -> Result<Span, String> {
+    let run_result = run_result.map_err(|error| error.to_string())?;
+    let (_, job_result) = run_result.jobs.last().expect("the reads");
+    match job_result.errors() {
+        0 => Ok(Span::ns(job_result.stats.read.total.percentile_ns(50_000))),
         errors => Err(format!("{errors} reads failed, expected none")),
     }
 }

@@ -7,7 +7,7 @@ use papers::Table;
 use plan::Plan;
 use workload::pattern::OpKind;
 use world::device;
-use world::engine::Ran;
+use world::engine::JobResult;
 use world::interfaces::{self, Row};
 use world::work::Work;
 use world::{self, Options};
@@ -65,7 +65,7 @@ pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
                 println!("== {}, {world}, plan {}", work.file.display(), plan.name);
                 let columns = columns(&plan, work, simulated)?;
                 good &= columns.iter().all(|column| column.errors == 0);
-                tell(&columns);
+                print_report(&columns);
             }
         }
     }
@@ -90,45 +90,51 @@ fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, Str
 }
 
 fn column(row: &'static Row, plan: &Plan, work: &Work, simulated: bool) -> Result<Column, String> {
-    let outcome = match simulated {
+    let run_result = match simulated {
         true => world::simulate(row, plan, work, Options::default()),
         false => world::live_in_threads(row, plan, work, Options::default()),
     };
-    let outcome = outcome.map_err(|error| format!("{}: {error}", row.name))?;
-    let mut all = Ran::default();
-    for (job, ran) in &outcome.jobs {
-        for message in &ran.messages {
+    let run_result = run_result.map_err(|error| format!("{}: {error}", row.name))?;
+    let mut all = JobResult::default();
+    for (job, job_result) in &run_result.jobs {
+        for message in &job_result.messages {
             eprintln!("error: {}, {}: {message}", row.name, job.name);
         }
-        match all.seen.breakdowns.is_empty() {
-            true => all = Ran { seen: ran.seen.clone(), measured: ran.measured, ..Ran::default() },
-            false => all.merge(ran),
+        match all.stats.breakdowns.is_empty() {
+            true => {
+                all = JobResult {
+                    stats: job_result.stats.clone(),
+                    measured: job_result.measured,
+                    ..JobResult::default()
+                }
+            }
+            false => all.merge(job_result),
         }
     }
-    let errors = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
+    let errors = run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum();
     let kinds = OpKind::ALL.into_iter().filter_map(|kind| of_kind(row, &all, kind)).collect();
     Ok(Column { name: row.name, kinds, errors })
 }
 
-fn of_kind(row: &'static Row, ran: &Ran, kind: OpKind) -> Option<Kind> {
-    let seen = ran.seen.of(kind);
-    if seen.total.count() == 0 {
+fn of_kind(row: &'static Row, job_result: &JobResult, kind: OpKind) -> Option<Kind> {
+    let stats = job_result.stats.of(kind);
+    if stats.total.count() == 0 {
         return None;
     }
-    let mean = ran.seen.breakdowns.get(&kind)?.mean();
+    let mean = job_result.stats.breakdowns.get(&kind)?.mean();
     let stages = row.stages.iter().copied().zip(mean.stages_ps.iter().map(|ps| ps / 1e6));
     let mut stages: Vec<_> = stages.collect();
     stages.push(("unexplained", mean.unexplained_ps / 1e6));
     Some(Kind {
         kind,
-        iops: seen.iops(ran.measured),
-        mean_us: seen.total.mean_ns() / 1e3,
-        p99_us: seen.total.percentile_ns(99_000) as f64 / 1e3,
+        iops: stats.iops(job_result.measured),
+        mean_us: stats.total.mean_ns() / 1e3,
+        p99_us: stats.total.percentile_ns(99_000) as f64 / 1e3,
         stages,
     })
 }
 
-fn tell(columns: &[Column]) {
+fn print_report(columns: &[Column]) {
     let words = ["reads", "writes", "flushes", "trims"];
     for (kind, word) in OpKind::ALL.into_iter().zip(words) {
         let of = |column: &'_ Column| column.kinds.iter().position(|of| of.kind == kind);

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use ::conformance::{Case, Harm, Ran, Stop, sections};
+use ::conformance::{Case, CaseRun, Harm, Stop, sections};
 use campaign::conformance::{Controller, run};
 use clap::{Args, ValueEnum};
 use plan::Plan;
@@ -157,10 +157,10 @@ fn try_one(
         plan,
         controller,
         |case| case.harm <= harm && picks(typed, case),
-        |ran: &Ran| {
+        |case_run: &CaseRun| {
             number += 1;
             if progress {
-                eprint!("\r{number:>4} {:<60}", ran.case.name);
+                eprint!("\r{number:>4} {:<60}", case_run.case.name);
             }
         },
     );
@@ -168,7 +168,7 @@ fn try_one(
         eprint!("\r{:<65}\r", "");
     }
     let table = table.map_err(|error| error.to_string())?;
-    if table.ran.is_empty() {
+    if table.runs.is_empty() {
         let expected =
             "expected --data overwrite or erase: every case that was picked writes or erases";
         return Err(format!("--data: found keep, {expected}"));
@@ -181,7 +181,10 @@ fn try_one(
     if left > 0 {
         println!("{left} cases that write or erase were left out: --data overwrite or erase");
     }
-    Ok(table.ran.iter().all(|ran| !matches!(ran.verdict, None | Some(Err(Stop::Failed(_))))))
+    Ok(table
+        .runs
+        .iter()
+        .all(|case_run| !matches!(case_run.verdict, None | Some(Err(Stop::Failed(_))))))
 }
 
 fn picks(typed: &Conformance, case: &Case) -> bool {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use campaign::diskhog::{self, Hog, HogSeen};
+use campaign::diskhog::{self, Hog, HogStats};
 use clap::{Args, ValueEnum};
 use papers::Table;
 use plan::units::{parse_size, parse_span};
@@ -69,22 +69,22 @@ pub(super) fn diskhog(typed: &Diskhog) -> Result<bool, String> {
     let hog = typed.hog()?;
     let worlds = [World::Live, World::Sim].into_iter();
     let worlds = worlds.filter(|world| typed.world == World::Both || typed.world == *world);
-    let mut seen = Vec::new();
+    let mut stats = Vec::new();
     for world in worlds {
         let mut of_world = Vec::new();
         for word in words(&plan, typed.policy)? {
             let plan = with_policy(&plan, word);
-            let ran = match world {
+            let job_result = match world {
                 World::Live => diskhog::live(&plan, &hog),
                 _ => diskhog::simulated(&plan, &hog),
             };
-            of_world.push((word, ran.map_err(|error| error.to_string())?));
+            of_world.push((word, job_result.map_err(|error| error.to_string())?));
         }
-        tell(&typed.what(), world, &hog, &of_world);
-        seen.extend(of_world.into_iter().map(|(word, ran)| (world, word, ran)));
+        print_report(&typed.what(), world, &hog, &of_world);
+        stats.extend(of_world.into_iter().map(|(word, job_result)| (world, word, job_result)));
     }
     match &typed.json {
-        Some(path) => write_json(path, &seen).map(|()| true),
+        Some(path) => write_json(path, &stats).map(|()| true),
         None => Ok(true),
     }
 }
@@ -142,7 +142,7 @@ fn name(world: World) -> &'static str {
     if world == World::Live { "live, one thread" } else { "simulated" }
 }
 
-fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
+fn print_report(what: &str, world: World, hog: &Hog, stats: &[(&'static str, HogStats)]) {
     let columns = [
         "policy",
         "queues",
@@ -153,17 +153,17 @@ fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
         "most",
         "lock waits",
     ];
-    let line = |(word, ran): &(&'static str, HogSeen)| {
-        let (least, most) = ran.shares();
+    let line = |(word, job_result): &(&'static str, HogStats)| {
+        let (least, most) = job_result.shares();
         vec![
             (*word).to_owned(),
-            format!("{} of {}", ran.shape.queues, ran.shape.depth),
-            ran.shape.outstanding().to_string(),
-            format!("{:.1}", ran.megabytes_s()),
-            format!("{:.2}", ran.kiops()),
+            format!("{} of {}", job_result.shape.queues, job_result.shape.depth),
+            job_result.shape.outstanding().to_string(),
+            format!("{:.1}", job_result.megabytes_s()),
+            format!("{:.2}", job_result.kiops()),
             format!("{least:.3}"),
             format!("{most:.3}"),
-            ran.lock_waits.to_string(),
+            job_result.lock_waits.to_string(),
         ]
     };
     println!(
@@ -171,22 +171,22 @@ fn tell(what: &str, world: World, hog: &Hog, seen: &[(&'static str, HogSeen)]) {
         Table {
             what: format!("diskhog, {}: {what}", name(world)),
             columns: columns.map(String::from).into(),
-            lines: seen.iter().map(line).collect(),
+            lines: stats.iter().map(line).collect(),
             notes: vec!["a core's share is of what all have got, evenly divided: 1 is even".into()],
         }
     );
-    for (word, ran) in seen {
-        series(word, hog, ran);
+    for (word, job_result) in stats {
+        series(word, hog, job_result);
     }
 }
 
 /// What the monitor sampled, a line for each core.
-fn series(word: &str, hog: &Hog, ran: &HogSeen) {
-    let samples = ran.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
+fn series(word: &str, hog: &Hog, job_result: &HogStats) {
+    let samples = job_result.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
     let columns = (1..=samples).map(|at| format!("{}", hog.interval * at as u64));
     let rate = |bytes: u64| format!("{:.1}", bytes as f64 / hog.interval.as_us_f64());
-    let line = |(core, seen): (usize, &diskhog::CoreSeen)| {
-        let sampled = (0..samples).map(|at| rate(seen.series.get(at).copied().unwrap_or(0)));
+    let line = |(core, stats): (usize, &diskhog::CoreStats)| {
+        let sampled = (0..samples).map(|at| rate(stats.series.get(at).copied().unwrap_or(0)));
         std::iter::once(format!("core {core}")).chain(sampled).collect()
     };
     println!(
@@ -194,26 +194,26 @@ fn series(word: &str, hog: &Hog, ran: &HogSeen) {
         Table {
             what: format!("{word}: MB/s of each core, sample by sample"),
             columns: std::iter::once("until".to_owned()).chain(columns).collect(),
-            lines: ran.cores.iter().enumerate().map(line).collect(),
+            lines: job_result.cores.iter().enumerate().map(line).collect(),
             notes: Vec::new(),
         }
     );
 }
 
-fn write_json(path: &PathBuf, seen: &[(World, &'static str, HogSeen)]) -> Result<(), String> {
-    let runs: Vec<_> = seen
+fn write_json(path: &PathBuf, stats: &[(World, &'static str, HogStats)]) -> Result<(), String> {
+    let runs: Vec<_> = stats
         .iter()
-        .map(|(world, word, ran)| {
+        .map(|(world, word, job_result)| {
             json!({
                 "world": if *world == World::Live { "live" } else { "sim" },
                 "policy": word,
-                "queues": ran.shape.queues,
-                "depth": ran.shape.depth,
-                "outstanding": ran.shape.outstanding(),
-                "seconds": ran.measured.as_us_f64() / 1e6,
-                "megabytes_per_second": ran.megabytes_s(),
-                "lock_waits": ran.lock_waits,
-                "cores": ran.cores,
+                "queues": job_result.shape.queues,
+                "depth": job_result.shape.depth,
+                "outstanding": job_result.shape.outstanding(),
+                "seconds": job_result.measured.as_us_f64() / 1e6,
+                "megabytes_per_second": job_result.megabytes_s(),
+                "lock_waits": job_result.lock_waits,
+                "cores": job_result.cores,
             })
         })
         .collect();

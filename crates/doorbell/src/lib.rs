@@ -13,8 +13,8 @@ mod papers;
 mod power_cuts;
 mod recorded;
 mod run;
-mod seen;
 mod state;
+mod stats;
 mod watch;
 
 use std::ffi::OsString;

@@ -41,12 +41,12 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
     };
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} cuts, {eta} left");
     bar.set_style(style.expect("a template of ours"));
-    let ran = power_cuts::run(row, plan, campaign, |cut| {
+    let job_result = power_cuts::run(row, plan, campaign, |cut| {
         bar.set_position(cut.saturating_sub(campaign.from));
     });
     bar.finish_and_clear();
     let seed = typed.seed;
-    match ran {
+    match job_result {
         Ok(survived) => {
             let Survived { cuts, early, writes, trims, flushes, blocks, collected } = survived;
             println!(
@@ -64,8 +64,9 @@ pub(super) fn power_cuts(typed: &PowerCuts) -> Result<bool, String> {
         }
         Err(failure) => {
             eprintln!("error: {failure}");
-            let again = power_cuts::again(&typed.plan, row.name, seed, failure.cut);
-            eprintln!("to repeat: {again}{}", typed.sets.typed());
+            let repro_arguments =
+                power_cuts::repro_arguments(&typed.plan, row.name, seed, failure.cut);
+            eprintln!("to repeat: {repro_arguments}{}", typed.sets.typed());
             Ok(false)
         }
     }

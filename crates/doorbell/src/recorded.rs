@@ -12,9 +12,9 @@ use workload::limits::IODEPTH_MAX;
 use workload::pattern::OpKind;
 use workload::stats::Latencies;
 use workload::trace::{Recorded, StageMean};
-use world::Outcome;
-use world::engine::Ran;
-use world::tape::{ENTRIES_MAX, Tape, register_write, stages};
+use world::RunResult;
+use world::engine::JobResult;
+use world::run_recorder::{ENTRIES_MAX, RunRecorder, register_write, stages};
 use world::work::Work;
 
 use super::run::create;
@@ -23,23 +23,32 @@ use super::run::create;
 pub(super) struct Recorder {
     path: PathBuf,
     file: File,
-    pub(super) tape: Rc<Tape>,
+    pub(super) run_recorder: Rc<RunRecorder>,
 }
 
 impl Recorder {
     /// Makes the file, and the room for what comes.
     pub(super) fn new(path: &PathBuf) -> Result<Recorder, String> {
-        Ok(Recorder { path: path.to_owned(), file: create(path)?, tape: Tape::new(ENTRIES_MAX) })
+        Ok(Recorder {
+            path: path.to_owned(),
+            file: create(path)?,
+            run_recorder: RunRecorder::new(ENTRIES_MAX),
+        })
     }
 
     /// Writes down what was taken down; `run` says what it was.
-    pub(super) fn finish(self, run: String, work: &Work, outcome: &Outcome) -> Result<(), String> {
+    pub(super) fn finish(
+        self,
+        run: String,
+        work: &Work,
+        run_result: &RunResult,
+    ) -> Result<(), String> {
         let at_once = |jobs: &[workload::job::Job]| -> u64 {
             jobs.iter().map(|job| u64::from(job.iodepth) * u64::from(job.numjobs)).sum()
         };
         let deepest = work.groups().into_iter().map(at_once).max().unwrap_or(1);
         let depth = deepest.clamp(1, IODEPTH_MAX) as u32;
-        let recording = self.tape.finish(run, depth, outcome);
+        let recording = self.run_recorder.finish(run, depth, run_result);
         let path = self.path.display();
         recording
             .write(BufWriter::new(self.file))
@@ -63,14 +72,14 @@ pub(super) fn counting(log: Log, count: &Rc<Cell<u64>>) -> Log {
 }
 
 /// Prints a recorded run beside what has now become of the same arrivals.
-pub(super) fn tell(live: &Recorded, outcome: &Outcome, register_writes: u64) {
-    let mut all = Ran::default();
-    outcome.jobs.iter().for_each(|(_, ran)| all.merge(ran));
-    let now = stages(outcome);
+pub(super) fn print_report(live: &Recorded, run_result: &RunResult, register_writes: u64) {
+    let mut all = JobResult::default();
+    run_result.jobs.iter().for_each(|(_, job_result)| all.merge(job_result));
+    let now = stages(run_result);
     println!("as recorded ({}), and as replayed", live.run);
     for kind in OpKind::ALL {
         let before = live.latencies.get(&kind).cloned().unwrap_or_default();
-        let after = &all.seen.of(kind).total;
+        let after = &all.stats.of(kind).total;
         if before.count() + after.count() == 0 {
             continue;
         }
@@ -99,9 +108,9 @@ pub(super) fn tell(live: &Recorded, outcome: &Outcome, register_writes: u64) {
 }
 
 fn both(a: &Latencies, b: &Latencies, of: impl Fn(&Latencies) -> f64) -> [String; 2] {
-    [a, b].map(|seen| match seen.count() {
+    [a, b].map(|stats| match stats.count() {
         0 => "-".into(),
-        _ => format!("{:.3}", of(seen) / 1e3),
+        _ => format!("{:.3}", of(stats) / 1e3),
     })
 }
 

@@ -19,16 +19,16 @@ use workload::report::{JobReport, Report};
 use workload::trace::Mapping;
 use world::engine::Progress;
 use world::interfaces::{NVME, Row};
+use world::run_recorder::RunRecorder;
 use world::series::TimeSeries;
-use world::tape::Tape;
 use world::work::Work;
-use world::{self, Options, Outcome, RunError, Where};
+use world::{self, Options, RunError, RunResult, Where};
 
 use super::Sets;
 use super::digest::Digest;
 use super::interface::Named;
 use super::recorded::{self, Recorder};
-use super::seen::{awake, flash};
+use super::stats::{awake, flash};
 use super::watch::Watch;
 pub(super) use flags::works;
 
@@ -158,7 +158,7 @@ enum Device<'a> {
 }
 
 /// One file in one world.
-struct Once<'a> {
+struct RunSpec<'a> {
     plan: &'a Plan,
     work: &'a Work,
     interface: &'static Row,
@@ -171,11 +171,11 @@ struct Once<'a> {
     /// The length of the intervals of a time series.
     series: Option<Span>,
     /// Live: takes the run down.
-    tape: Option<Rc<Tape>>,
+    run_recorder: Option<Rc<RunRecorder>>,
     /// Simulated, of a recorded run: counted.
     register_writes: Rc<Cell<u64>>,
     /// What `doorbell replay` is to be told behind the file's name, to do it again.
-    again: &'a str,
+    repro_arguments: &'a str,
 }
 
 impl Run {
@@ -210,8 +210,9 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
     let interval = typed.interval()?;
     let mut recorder = typed.recorder()?;
     let (seed, map) = (plan.run.seed, typed.map);
-    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
-    let (mut good, mut reports, mut courses) = (true, Vec::new(), Vec::new());
+    let repro_arguments =
+        repro_arguments(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
+    let (mut good, mut reports, mut time_series) = (true, Vec::new(), Vec::new());
     for work in &works {
         for simulated in [false, true] {
             let wanted = match typed.world {
@@ -224,7 +225,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
             }
             let (device, resets) = (typed.device(), typed.resets);
             let interface = typed.interface;
-            let once = Once {
+            let spec = RunSpec {
                 plan: &plan,
                 work,
                 interface,
@@ -233,22 +234,25 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
                 resets,
                 threads: typed.threads,
                 series: series.is_some().then_some(interval),
-                tape: recorder.as_ref().filter(|_| !simulated).map(|to| to.tape.clone()),
+                run_recorder: recorder
+                    .as_ref()
+                    .filter(|_| !simulated)
+                    .map(|to| to.run_recorder.clone()),
                 register_writes: Rc::default(),
-                again: &again,
+                repro_arguments: &repro_arguments,
             };
             let log =
                 typed.log.as_ref().filter(|_| simulated).map(Digest::into_file).transpose()?;
-            let mut outcome = once.run(log.as_ref())?;
-            good &= once.tell(&outcome);
-            courses.extend(outcome.series.take().map(|course| (once.title(), course)));
+            let mut run_result = spec.run(log.as_ref())?;
+            good &= spec.print_report(&run_result);
+            time_series.extend(run_result.series.take().map(|series| (spec.title(), series)));
             if let Some(log) = log {
                 log.finish(&typed.plan, plan.run.seed)?;
             }
             if let Some(recorder) = recorder.take_if(|_| !simulated) {
-                recorder.finish(once.how(), work, &outcome)?;
+                recorder.finish(spec.how(), work, &run_result)?;
             }
-            reports.push(once.report(outcome).to_json());
+            reports.push(spec.report(run_result).to_json());
         }
     }
     if let (Some(file), Some(path)) = (&mut json, &typed.json) {
@@ -260,7 +264,7 @@ pub(super) fn run(typed: &Run) -> Result<bool, String> {
         put(file, path, &format!("{value:#}\n"))?;
     }
     if let (Some(file), Some(path)) = (&mut series, &typed.series) {
-        put(file, path, &text_of(&courses, path))?;
+        put(file, path, &text_of(&time_series, path))?;
     }
     Ok(good)
 }
@@ -270,20 +274,21 @@ fn put(file: &mut File, path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// Time series, each with what was run, as the file's name asks for.
-fn text_of(courses: &[(String, TimeSeries)], path: &Path) -> String {
+fn text_of(time_series: &[(String, TimeSeries)], path: &Path) -> String {
     if path.extension().is_some_and(|ending| ending == "json") {
         let one = |(run, series): &(String, TimeSeries)| json!({ "run": run, "series": series.to_json() });
-        return format!("{:#}\n", Value::Array(courses.iter().map(one).collect()));
+        return format!("{:#}\n", Value::Array(time_series.iter().map(one).collect()));
     }
-    courses.iter().map(|(title, course)| format!("{title}\n{course}")).collect()
+    time_series.iter().map(|(title, series)| format!("{title}\n{series}")).collect()
 }
 
 pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
     let plan = seeded(&typed.sets, &typed.plan, Some(typed.seed))?;
     let work = &works(std::slice::from_ref(&typed.file), typed.map)?[0];
     let (seed, map) = (typed.seed, typed.map);
-    let again = again(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
-    let once = Once {
+    let repro_arguments =
+        repro_arguments(&typed.plan, seed, map, typed.interface, typed.resets, &typed.sets);
+    let spec = RunSpec {
         plan: &plan,
         work,
         interface: typed.interface,
@@ -292,16 +297,16 @@ pub(super) fn replay(typed: &Replay) -> Result<bool, String> {
         resets: typed.resets,
         threads: 1,
         series: None,
-        tape: None,
+        run_recorder: None,
         register_writes: Rc::default(),
-        again: &again,
+        repro_arguments: &repro_arguments,
     };
     let log = match &typed.log {
         Some(path) => Digest::into_file(path)?,
         None => Digest::default(),
     };
-    let outcome = once.run(Some(&log))?;
-    let good = once.tell(&outcome);
+    let run_result = spec.run(Some(&log))?;
+    let good = spec.print_report(&run_result);
     log.finish(&typed.plan, typed.seed)?;
     Ok(good)
 }
@@ -317,7 +322,7 @@ pub(super) fn create(path: &PathBuf) -> Result<File, String> {
 }
 
 /// The arguments that repeat a run, quoted for a shell.
-fn again(
+fn repro_arguments(
     plan: &str,
     seed: u64,
     map: Lay,
@@ -344,11 +349,11 @@ fn seeded(sets: &Sets, plan: &str, seed: Option<u64>) -> Result<Plan, String> {
     sets.open(plan)
 }
 
-impl Once<'_> {
-    fn run(&self, log: Option<&Digest>) -> Result<Outcome, String> {
+impl RunSpec<'_> {
+    fn run(&self, log: Option<&Digest>) -> Result<RunResult, String> {
         let ((options, watch), plan, work) = (self.options(log), self.plan, self.work);
         let row = self.interface.of_plan(plan);
-        let outcome = match self.device {
+        let run_result = match self.device {
             _ if self.simulated => world::simulate(row, plan, work, options),
             _ if row.name == NVME.name && plan.array.is_none() && self.several_threads() => {
                 self.run_in_host_threads(options)
@@ -361,10 +366,10 @@ impl Once<'_> {
             Device::Vfio(address) => world::live_over_vfio(row, plan, work, options, address),
         };
         drop(watch);
-        outcome.map_err(|error| error.to_string())
+        run_result.map_err(|error| error.to_string())
     }
 
-    fn run_in_host_threads(&self, options: Options) -> Result<Outcome, RunError> {
+    fn run_in_host_threads(&self, options: Options) -> Result<RunResult, RunError> {
         let device = match self.device {
             Device::Thread => Where::Thread,
             Device::Shared(socket) => Where::Socket(socket),
@@ -385,7 +390,7 @@ impl Once<'_> {
             progress: progress.clone(),
             resets: self.resets,
             series: self.series,
-            tape: self.tape.clone(),
+            run_recorder: self.run_recorder.clone(),
             ..Options::default()
         };
         (options, Watch::begin(&self.work.file.display().to_string(), progress))
@@ -428,10 +433,10 @@ impl Once<'_> {
     }
 
     /// Prints what was seen; false if anything went wrong.
-    fn tell(&self, outcome: &Outcome) -> bool {
+    fn print_report(&self, run_result: &RunResult) -> bool {
         let file = self.work.file.display();
         println!("{}", self.title());
-        for note in self.work.notes.iter().chain(&outcome.notes) {
+        for note in self.work.notes.iter().chain(&run_result.notes) {
             println!("note: {note}");
         }
         if !self.simulated && self.host_threads() < self.threads {
@@ -442,60 +447,65 @@ impl Once<'_> {
             );
         }
         if self.resets > 0 {
-            println!("note: {} of {} resets came under the work", outcome.resets, self.resets);
+            println!("note: {} of {} resets came under the work", run_result.resets, self.resets);
         }
-        for (name, struck) in &outcome.faults {
-            println!("fault {name}: struck {struck} times");
+        for (name, injected) in &run_result.faults {
+            println!("fault {name}: struck {injected} times");
         }
-        if let Some(flash) = &outcome.flash {
-            let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed).max().unwrap_or_default();
+        if let Some(flash) = &run_result.flash {
+            let elapsed = run_result
+                .jobs
+                .iter()
+                .map(|(_, job_result)| job_result.elapsed)
+                .max()
+                .unwrap_or_default();
             flash.lines(elapsed).iter().for_each(|line| println!("{line}"));
         }
         let mut good = true;
-        for (job, ran) in &outcome.jobs {
-            for message in &ran.messages {
+        for (job, job_result) in &run_result.jobs {
+            for message in &job_result.messages {
                 eprintln!("error: {message}");
             }
-            if ran.errors() > 0 {
-                eprintln!("error: {}: {} errors in all", job.name, ran.errors());
+            if job_result.errors() > 0 {
+                eprintln!("error: {}: {} errors in all", job.name, job_result.errors());
                 good = false;
             }
-            if ran.blocks_verified > 0 {
-                println!("{}: {} blocks verified", job.name, ran.blocks_verified);
+            if job_result.blocks_verified > 0 {
+                println!("{}: {} blocks verified", job.name, job_result.blocks_verified);
             }
         }
         if !good && self.simulated {
-            eprintln!("to repeat: doorbell replay {file} {}", self.again);
+            eprintln!("to repeat: doorbell replay {file} {}", self.repro_arguments);
         }
         if self.plan.host.completion == Completion::Hybrid {
-            awake(outcome).iter().for_each(|line| println!("note: {line}"));
+            awake(run_result).iter().for_each(|line| println!("note: {line}"));
         }
-        print!("{}", self.jobs(outcome));
+        print!("{}", self.jobs(run_result));
         if let Some(live) = self.work.recorded.as_ref().filter(|_| self.simulated) {
-            recorded::tell(live, outcome, self.register_writes.get());
+            recorded::print_report(live, run_result, self.register_writes.get());
         }
         good
     }
 
-    fn jobs(&self, outcome: &Outcome) -> Report {
-        let jobs = outcome.jobs.iter().map(|(job, ran)| JobReport {
+    fn jobs(&self, run_result: &RunResult) -> Report {
+        let jobs = run_result.jobs.iter().map(|(job, job_result)| JobReport {
             name: job.name.clone(),
             description: job.description.clone(),
-            error: if ran.errors() > 0 { 5 } else { 0 },
-            measured: ran.measured,
-            elapsed: ran.elapsed,
+            error: if job_result.errors() > 0 { 5 } else { 0 },
+            measured: job_result.measured,
+            elapsed: job_result.elapsed,
             options: job.options.clone(),
-            seen: ran.seen.clone(),
+            stats: job_result.stats.clone(),
             ..JobReport::default()
         });
         Report { jobs: jobs.collect(), ..Report::default() }
     }
 
-    fn report(&self, outcome: Outcome) -> Report {
+    fn report(&self, run_result: RunResult) -> Report {
         // A simulated run repeats byte for byte, its report too.
         let now =
             || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
-        let busy = outcome.busy.as_ref().map(|busy| {
+        let busy = run_result.busy.as_ref().map(|busy| {
             json!({
                 "of_ps": busy.of.0,
                 "link_up_ps": busy.up.0,
@@ -507,15 +517,15 @@ impl Once<'_> {
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
             unix_ms: if self.simulated { 0 } else { now() },
-            notes: self.work.notes.iter().chain(&outcome.notes).cloned().collect(),
+            notes: self.work.notes.iter().chain(&run_result.notes).cloned().collect(),
             world: json!({
                 "world": self.world(),
                 "interface": self.interface.name,
-                "timed_events": outcome.timed_events,
+                "timed_events": run_result.timed_events,
                 "busy": busy,
-                "host_thread_ps": outcome.host_thread.map(|took| took.0),
-                "flash": outcome.flash.as_ref().map(flash),
-                "faults": outcome.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
+                "host_thread_ps": run_result.host_thread.map(|took| took.0),
+                "flash": run_result.flash.as_ref().map(flash),
+                "faults": run_result.faults.iter().cloned().collect::<BTreeMap<_, _>>(),
             }),
             plan: json!({
                 "name": self.plan.name,
@@ -523,7 +533,7 @@ impl Once<'_> {
                 "seed": self.plan.run.seed,
                 "sources": self.plan.sources,
             }),
-            ..self.jobs(&outcome)
+            ..self.jobs(&run_result)
         }
     }
 }

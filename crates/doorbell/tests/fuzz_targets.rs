@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Once;
 
-use runtime::Dice;
+use runtime::Rng;
 
 #[path = "../../../fuzz/fuzz_targets/nbd_server.rs"]
 mod nbd_server;
@@ -40,19 +40,19 @@ fn each_and_changed(folder: &str, times: u64, run: fn(&[u8])) {
     for file in files {
         let seed = fs::read(&file).expect("a seed");
         run(&seed);
-        let mut dice = Dice::for_part(seed.len() as u64, "changes");
+        let mut rng = Rng::for_part(seed.len() as u64, "changes");
         for _ in 0..times {
             let mut input = seed.clone();
-            for _ in 0..=dice.below(4) {
-                let at = dice.below(input.len() as u64 + 1) as usize;
-                let end = (at + dice.below(16) as usize).min(input.len());
-                match dice.below(4) {
+            for _ in 0..=rng.below(4) {
+                let at = rng.below(input.len() as u64 + 1) as usize;
+                let end = (at + rng.below(16) as usize).min(input.len());
+                match rng.below(4) {
                     0 => drop(input.drain(at..end)),
                     1 => {
                         let again = input[at..end].to_vec();
                         input.splice(at..at, again);
                     }
-                    _ => input[at..end].iter_mut().for_each(|byte| *byte ^= dice.next_u64() as u8),
+                    _ => input[at..end].iter_mut().for_each(|byte| *byte ^= rng.next_u64() as u8),
                 }
             }
             run(&input);

@@ -66,9 +66,9 @@ fn by_driver(reads: u64) -> Result<(), Box<dyn Error>> {
     );
     let work = Work::parse(Path::new("latency"), &job, Default::default())?;
     let had = cpu();
-    let outcome = world::live_in_threads(NVME, &plan, &work, Options::default())?;
-    let seen = &outcome.jobs[0].1.seen.read;
-    let mean = (1e9 / seen.iops(outcome.jobs[0].1.measured)) as u64;
+    let run_result = world::live_in_threads(NVME, &plan, &work, Options::default())?;
+    let seen = &run_result.jobs[0].1.stats.read;
+    let mean = (1e9 / seen.iops(run_result.jobs[0].1.measured)) as u64;
     let (p50, p99) = (seen.total.percentile_ns(50_000), seen.total.percentile_ns(99_000));
     row("NVMe driver, two threads", p50, p99, mean, (cpu() - had) / reads);
     Ok(())

@@ -10,7 +10,7 @@
 //! at work. Orders are rare: a lock, and an answer over a channel.
 
 mod client;
-mod desk;
+mod mailbox;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ use bus::Memory;
 use bus::live::{self, Shared};
 
 pub use client::{Client, Error, STAGING_BYTES, Ticket};
-use desk::{Desk, Order};
 use functions::Named;
 pub use host::fastpath::{Function, Handle, Latency, Refused};
+use mailbox::{Mailbox, Order};
 pub use wire::fastpath::{Direction, Refusal, Request, Status, Transfer};
 
 use plan::Plan;
@@ -47,7 +47,7 @@ pub enum Drive {
 
 /// An engine that runs. Ends when dropped.
 pub struct Service {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     memory: Memory,
     block_bytes: u32,
     stop: Arc<AtomicBool>,
@@ -65,7 +65,7 @@ impl Service {
             Drive::Here { .. } => &plan_for_clients(FASTPATH, plan)?,
             Drive::Served(_) => plan,
         };
-        let (desk, stop) = (Arc::<Desk>::default(), Arc::new(AtomicBool::new(false)));
+        let (mailbox, stop) = (Arc::<Mailbox>::default(), Arc::new(AtomicBool::new(false)));
         let (shared, far) = match drive {
             Drive::Here { .. } => (world::shared(FASTPATH, plan)?, None),
             Drive::Served(path) => {
@@ -75,7 +75,7 @@ impl Service {
             }
         };
         let mut service = Service {
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             memory: shared.host_memory.clone(),
             block_bytes: 0,
             stop: stop.clone(),
@@ -92,7 +92,7 @@ impl Service {
         let with_drive = !own_thread && far.is_none();
         let (plan, (tell, told)) = (plan.clone(), sync_channel(1));
         service.spawn("fastpath-engine", move || {
-            worker::run(worker::Setup { plan, shared, far, with_drive, from, desk, tell });
+            worker::run(worker::Setup { plan, shared, far, with_drive, from, mailbox, tell });
         })?;
         service.block_bytes = told.recv().map_err(RunError::of)??;
         Ok(service)
@@ -122,9 +122,9 @@ impl Service {
 
     fn open_by(&self, bytes: u64, function: Option<Named>) -> Result<Client, Error> {
         let (tell, told) = sync_channel(1);
-        self.desk.put(Order::Open { bytes, function, tell })?;
+        self.mailbox.put(Order::Open { bytes, function, tell })?;
         let lane = told.recv().map_err(|_| Error::Gone)??;
-        Client::here(&self.memory, lane, self.block_bytes, self.desk.clone())
+        Client::here(&self.memory, lane, self.block_bytes, self.mailbox.clone())
     }
 
     /// Reads or writes blocks of the drive by the ordinary NVMe driver, whose queue is beside the engine's.
@@ -133,7 +133,7 @@ impl Service {
     /// What the driver says.
     pub fn ordinary(&self, lba: u64, bytes: Vec<u8>, write: bool) -> Result<Vec<u8>, Error> {
         let (tell, told) = sync_channel(1);
-        self.desk.put(Order::Ordinary { lba, bytes, write, tell })?;
+        self.mailbox.put(Order::Ordinary { lba, bytes, write, tell })?;
         told.recv().map_err(|_| Error::Gone)?
     }
 
@@ -144,13 +144,13 @@ impl Service {
     /// There is no listening at this socket.
     pub fn listen(&mut self, socket: &Path) -> Result<(), RunError> {
         let server = live::Server::bind(socket).map_err(RunError::of)?;
-        let (desk, stop) = (self.desk.clone(), self.stop.clone());
+        let (mailbox, stop) = (self.mailbox.clone(), self.stop.clone());
         self.listening = Some(socket.into());
         self.spawn("fastpath-door", move || {
             while !stop.load(Ordering::Acquire) {
                 // A client that does not greet is its own fault; the next may.
                 let Ok((shared, peer)) = server.accept(client::REGISTER_BYTES) else { continue };
-                if desk.put(Order::Admit { shared, peer }).is_err() {
+                if mailbox.put(Order::Admit { shared, peer }).is_err() {
                     break;
                 }
             }
@@ -163,7 +163,7 @@ impl Service {
     /// The engine has ended.
     pub fn latency(&self) -> Result<Latency, Error> {
         let (tell, told) = sync_channel(1);
-        self.desk.put(Order::Latency { tell })?;
+        self.mailbox.put(Order::Latency { tell })?;
         told.recv().map_err(|_| Error::Gone)
     }
 
@@ -175,7 +175,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.desk.stop();
+        self.mailbox.stop();
         self.stop.store(true, Ordering::Release);
         // Whoever waits at the door is let in, and sees that it is over.
         if let Some(socket) = &self.listening {

@@ -106,7 +106,7 @@ impl State {
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         self.buffer.oldest_order().is_none()
             && self.note.is_none()
-            && self.trial.is_none()
+            && self.reserve_copy.is_none()
             && self.collection.rows == 0
             && self.closing.is_empty()
             && self.cached().is_none_or(|cached| cached.is_quiet())

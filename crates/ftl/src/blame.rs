@@ -98,14 +98,14 @@ impl<P: Pages> Inner<P> {
     /// A row has come to flash.
     pub fn has_landed(&self, job: &Job) {
         if !job.collected && !job.of_map {
-            let (at, die) = (self.rt.now(), job.spot.die);
+            let (at, die) = (self.rt.now(), job.write_pointer.die);
             self.blame.last.set(Some(Landed { at, die, made_up: job.made_up }));
         }
     }
 
     /// A wait begins. None: nobody asks where its time goes.
     pub fn begin_wait(&self) -> Option<Since> {
-        if !self.rt.is_followed() {
+        if !self.rt.is_traced() {
             return None;
         }
         let mut dies = self.blame.spare.borrow_mut().pop().unwrap_or_default();
@@ -125,7 +125,7 @@ impl<P: Pages> Inner<P> {
             collector = made_up.throttled.saturating_sub(since.throttled)
                 + self.pages.collected(die).saturating_sub(had);
         }
-        self.rt.mark_split(held.rest, (held.collector, collector), self.rt.now());
+        self.rt.record_split(held.rest, (held.collector, collector), self.rt.now());
         since.dies.clear();
         self.blame.spare.borrow_mut().push(since.dies);
     }

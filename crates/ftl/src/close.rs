@@ -10,14 +10,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::ftl::Inner;
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::pages::{Pages, Source, Unit};
 use crate::policy::Stream;
 use crate::state::{Job, PAD, QUEUE, State};
 
 /// A row that has been made up, and the row that closes it not yet.
 struct Open {
-    spot: Spot,
+    write_pointer: WritePointer,
     /// The oldest write in it.
     oldest: u64,
 }
@@ -55,7 +55,7 @@ impl Closing {
 impl<P: Pages> Inner<P> {
     /// A row has been programmed: what it closes counts.
     pub fn hold(&self, state: &mut State, job: Job, failed: u32) {
-        let Spot { superblock, group, die } = job.spot;
+        let WritePointer { superblock, group, die } = job.write_pointer;
         if job.filler {
             self.is_safe(state, job, failed);
         } else {
@@ -64,8 +64,8 @@ impl<P: Pages> Inner<P> {
         // Nothing is programmed any more where no plane is left.
         let over = group + 1 == self.layout.groups || state.supers.members(superblock, die) == 0;
         let closed = |(one, _): &(Job, u32)| {
-            one.spot.superblock == superblock
-                && (over || one.spot.group + self.layout.shape.reach <= group)
+            one.write_pointer.superblock == superblock
+                && (over || one.write_pointer.group + self.layout.shape.reach <= group)
         };
         while let Some(at) = state.closing.held[die as usize].iter().position(closed) {
             let (job, failed) = state.closing.held[die as usize].remove(at);
@@ -112,11 +112,13 @@ impl<P: Pages> Inner<P> {
         for stream in streams.iter().copied() {
             loop {
                 let mut state = self.state.borrow_mut();
-                let Some((spot, planes)) = state.closing_row(stream, &wanted) else { break };
-                let job = state.filler(stream, spot, planes);
-                state.queues[spot.die as usize].jobs.push_back(job);
+                let Some((write_pointer, planes)) = state.closing_row(stream, &wanted) else {
+                    break;
+                };
+                let job = state.filler(stream, write_pointer, planes);
+                state.queues[write_pointer.die as usize].jobs.push_back(job);
                 drop(state);
-                self.dies[spot.die as usize].notify(&self.rt);
+                self.dies[write_pointer.die as usize].notify(&self.rt);
                 any = true;
             }
         }
@@ -137,7 +139,8 @@ impl State {
                 _ => u64::MAX,
             };
             let oldest = job.units.iter().map(order).min().unwrap_or(u64::MAX);
-            self.closing.open[stream as usize].push_back(Open { spot: job.spot, oldest });
+            self.closing.open[stream as usize]
+                .push_back(Open { write_pointer: job.write_pointer, oldest });
         }
     }
 
@@ -146,22 +149,24 @@ impl State {
         &mut self,
         stream: Stream,
         wanted: impl Fn(&Open) -> bool,
-    ) -> Option<(Spot, u32)> {
+    ) -> Option<(WritePointer, u32)> {
         let row = self.supers.peek(stream);
         let reach = self.layout.shape.reach;
         let open = &mut self.closing.open[stream as usize];
         open.retain(|one| {
             row.is_some_and(|(at, _)| {
-                let last = Spot { group: one.spot.group + reach, ..one.spot };
+                let last =
+                    WritePointer { group: one.write_pointer.group + reach, ..one.write_pointer };
                 at.superblock == last.superblock && at <= last
             })
         });
-        let (spot, planes) = row.filter(|_| open.iter().any(wanted))?;
-        (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((spot, planes))
+        let (write_pointer, planes) = row.filter(|_| open.iter().any(wanted))?;
+        (self.queues[write_pointer.die as usize].jobs.len() < QUEUE)
+            .then_some((write_pointer, planes))
     }
 
-    fn filler(&mut self, stream: Stream, spot: Spot, planes: u32) -> Job {
-        let mut job = self.job(spot, planes, false);
+    fn filler(&mut self, stream: Stream, write_pointer: WritePointer, planes: u32) -> Job {
+        let mut job = self.job(write_pointer, planes, false);
         job.of_map = stream == Stream::Map;
         job.filler = true;
         let units = planes.count_ones() * self.layout.plane_units;
@@ -179,7 +184,7 @@ impl State {
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let waits = self.blocked
             || self.urgent
-            || self.trial.is_some()
+            || self.reserve_copy.is_some()
             || slots == 0
             || !self.collection.drained.is_empty();
         waits && !self.closing.is_empty() && self.queues.iter().all(idle)

@@ -9,10 +9,10 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::ftl::Inner;
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::named::PATIENCE;
 use crate::options::Cache;
-use crate::pages::{Erase, LOST, META, Page, Pages, Part, Seen, Source, Unit};
+use crate::pages::{Erase, LOST, META, Page, PageRead, Pages, Part, Source, Unit};
 use crate::policy::{self, Candidate, Stream};
 use crate::purge::Task;
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
@@ -47,7 +47,7 @@ impl<P: Pages> Inner<P> {
         while !self.ends(Task::Collector) {
             let seen = self.collect.version();
             let step = self.state.borrow_mut().next_step();
-            if self.state.borrow_mut().judge_named() {
+            if self.state.borrow_mut().validate_named() {
                 self.named.notify(&self.rt);
             }
             let awaited = self.state.borrow().awaits_leader();
@@ -56,9 +56,9 @@ impl<P: Pages> Inner<P> {
                 Step::Read => self.gather().await,
                 Step::Row => self.copy_row(),
                 Step::Keep => drop(self.state.borrow_mut().collector_row()),
-                Step::Cancel => self.cancel_trial(),
-                Step::Notes => self.trial_row(true),
-                Step::End => self.trial_row(false),
+                Step::Cancel => self.cancel_reserve_copy(),
+                Step::Notes => self.uncommitted_row(true),
+                Step::End => self.uncommitted_row(false),
                 Step::Grant => self.form(),
                 Step::Resolve => self.resolve().await,
                 Step::Wait if self.close_idle() => {}
@@ -109,7 +109,7 @@ impl<P: Pages> Inner<P> {
             if !state.supers.is_valid(*at) {
                 continue;
             }
-            let good = part.is_some_and(|part| matches!(part.seen, Seen::Good { .. }));
+            let good = part.is_some_and(|part| matches!(part.seen, PageRead::Good { .. }));
             let logical =
                 if good { Some(self.pages.logical(place)) } else { state.lost(*at, lost) };
             if let Some(logical) = logical
@@ -124,7 +124,7 @@ impl<P: Pages> Inner<P> {
     /// and unit.
     async fn owners_of_lost(&self, found: &[u32], parts: &[Part]) -> Vec<(u32, u32)> {
         let mut lost = Vec::new();
-        let is_good = |part: &Part| matches!(part.seen, Seen::Good { .. });
+        let is_good = |part: &Part| matches!(part.seen, PageRead::Good { .. });
         if self.state.borrow().cached().is_none() || parts.iter().all(is_good) {
             return lost;
         }
@@ -143,11 +143,11 @@ impl<P: Pages> Inner<P> {
 
     fn copy_row(&self) {
         let mut state = self.state.borrow_mut();
-        let Some((spot, planes)) = state.collector_row() else { return };
-        let job = state.copy_job(spot, planes);
-        state.queues[spot.die as usize].jobs.push_back(job);
+        let Some((write_pointer, planes)) = state.collector_row() else { return };
+        let job = state.copy_job(write_pointer, planes);
+        state.queues[write_pointer.die as usize].jobs.push_back(job);
         drop(state);
-        self.dies[spot.die as usize].notify(&self.rt);
+        self.dies[write_pointer.die as usize].notify(&self.rt);
     }
 
     /// The task that erases what the collector has gone over.
@@ -174,7 +174,8 @@ impl<P: Pages> Inner<P> {
             for die in 0..self.layout.shape.dies {
                 let planes = state.supers.members(superblock, die);
                 if planes != 0 {
-                    let blocks = self.layout.row(Spot { superblock, group: 0, die }, planes).blocks;
+                    let blocks =
+                        self.layout.row(WritePointer { superblock, group: 0, die }, planes).blocks;
                     erases.push(Erase { blocks, failed: 0 });
                 }
             }
@@ -228,7 +229,7 @@ impl State {
     /// to be had, as after programs that have failed.
     pub fn collector_stream(&mut self) -> Stream {
         let own = self.supers.peek(Stream::Collector).is_some()
-            || self.trial.is_some()
+            || self.reserve_copy.is_some()
             || (self.options.separate_streams && self.supers.clean > 0);
         if own { Stream::Collector } else { Stream::Host }
     }
@@ -237,26 +238,30 @@ impl State {
         if let Some(leader) = &mut self.leader {
             leader.awaited = false;
         }
-        if self.has_lost_trial() {
+        if self.reserve_copy_failed() {
             return Step::Cancel;
         }
-        if self.collection.rows >= self.lanes() || (self.trial.is_none() && self.is_map_full()) {
+        if self.collection.rows >= self.gc_parallelism()
+            || (self.reserve_copy.is_none() && self.is_map_full())
+        {
             return Step::Wait;
         }
         if self.stale() > 0 && self.free() <= 1 {
             return Step::Resolve;
         }
-        let ready = self.weed_out();
+        let ready = self.drop_stale();
         let stream = self.collector_stream();
         let row = self.supers.peek(stream);
         let room = row.map_or(self.layout.row_units, |(_, planes)| {
             planes.count_ones() * self.layout.plane_units
         });
-        let free = row.is_none_or(|(spot, _)| self.queues[spot.die as usize].jobs.len() < QUEUE);
-        if let Some(step) = self.trial_step(ready > 0, free) {
+        let free = row.is_none_or(|(write_pointer, _)| {
+            self.queues[write_pointer.die as usize].jobs.len() < QUEUE
+        });
+        if let Some(step) = self.reserve_copy_step(ready > 0, free) {
             return step;
         }
-        if row.is_none() && self.trial.is_some() {
+        if row.is_none() && self.reserve_copy.is_some() {
             return Step::Wait;
         }
         // The keep is not touched while an erase gives another; unless that waits for a row itself.
@@ -267,7 +272,7 @@ impl State {
         if ready >= room {
             return if free { self.row_or_wait(row) } else { Step::Wait };
         }
-        let trying = self.trial.as_ref().is_some_and(|trial| !trial.decided);
+        let trying = self.reserve_copy.as_ref().is_some_and(|reserve_copy| !reserve_copy.decided);
         if self.collection.victim.is_some() || (!trying && self.begin()) {
             return Step::Read;
         }
@@ -293,7 +298,7 @@ impl State {
         Step::Wait
     }
 
-    fn row_or_wait(&self, row: Option<(Spot, u32)>) -> Step {
+    fn row_or_wait(&self, row: Option<(WritePointer, u32)>) -> Step {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
     }
 
@@ -305,7 +310,7 @@ impl State {
         self.blocked
             && !self.granted
             && !self.awaits_leader()
-            && self.trial.is_none()
+            && self.reserve_copy.is_none()
             && !collection.drained.iter().any(|at| self.is_empty(*at))
             && (!has_row || (collection.victim.is_none() && collection.drained.is_empty()))
             && self.queues.iter().all(idle)
@@ -322,12 +327,12 @@ impl State {
     }
 
     /// How many rows of the collector may be under way.
-    fn lanes(&self) -> u32 {
-        let most = self.options.lanes.max(1);
-        let lanes = if self.blocked { most } else { self.space().lanes(most) };
+    fn gc_parallelism(&self) -> u32 {
+        let most = self.options.gc_parallelism.max(1);
+        let gc_parallelism = if self.blocked { most } else { self.space().gc_parallelism(most) };
         // What is in danger, and what is begun for that, goes on slowly in any case.
-        let lanes = lanes.max(self.named_rows().min(most));
-        lanes.max(u32::from(self.supers.refreshing > 0 || self.trial.is_some()))
+        let gc_parallelism = gc_parallelism.max(self.named_rows().min(most));
+        gc_parallelism.max(u32::from(self.supers.refreshing > 0 || self.reserve_copy.is_some()))
     }
 
     /// Chooses the next superblock, if one is wanted.
@@ -356,7 +361,7 @@ impl State {
                 return false;
             }
             let last = self.free() <= 1;
-            let keep = self.keep_units().filter(|_| last);
+            let keep = self.reserve_units().filter(|_| last);
             let fitting = keep.and_then(|keep| self.find_victim(keep));
             let Some(at) = fitting.or_else(|| self.find_gaining(last)) else { return false };
             at
@@ -376,7 +381,7 @@ impl State {
         let enough = move |one: &Candidate| one.valid + least <= one.units;
         let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
         let candidates = candidates.map(move |one| one.filter(enough));
-        policy::victim(self.options.choice, candidates, &mut self.dice).map(|at| at as u32)
+        policy::victim(self.options.choice, candidates, &mut self.rng).map(|at| at as u32)
     }
 
     /// The next valid units of the victim, as many as a row still lacks.
@@ -403,7 +408,7 @@ impl State {
     }
 
     /// Forgets what has become invalid. Returns how many of the rest may be copied now.
-    fn weed_out(&mut self) -> u32 {
+    fn drop_stale(&mut self) -> u32 {
         let mut gathered = core::mem::take(&mut self.collection.gathered);
         // By what it holds, not by whether that place is valid: it may hold something else by now.
         gathered.retain(|(at, logical)| self.is_still_at(*logical, *at));
@@ -421,9 +426,9 @@ impl State {
         }
     }
 
-    fn copy_job(&mut self, spot: Spot, planes: u32) -> Job {
+    fn copy_job(&mut self, write_pointer: WritePointer, planes: u32) -> Job {
         let stream = self.collector_stream();
-        let mut job = self.job(spot, planes, true);
+        let mut job = self.job(write_pointer, planes, true);
         let room = (planes.count_ones() * self.layout.plane_units) as usize;
         let mut gathered = core::mem::take(&mut self.collection.gathered);
         gathered.retain(|(at, logical)| {
@@ -520,7 +525,7 @@ impl State {
         let now = self.next_sequence;
         let (supers, spread) = (&self.supers, self.options.wear_spread);
         let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
-        if let Some(at) = policy::laggard(spread, supers.most_erases, candidates) {
+        if let Some(at) = policy::wear_victim(spread, supers.most_erases, candidates) {
             self.supers.set_refresh(at as u32);
             self.counters.levelled += 1;
         }

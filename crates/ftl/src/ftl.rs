@@ -9,8 +9,8 @@ use runtime::{Pool, Rt, Signal};
 use crate::blame::Blame;
 use crate::layout::{Layout, NONE};
 use crate::options::{Cache, Error, MountError, Options, Space};
-use crate::pages::{LOST, Page, Pages, Part, Seen, Tag};
-use crate::policy::Lead;
+use crate::pages::{LOST, Page, PageRead, Pages, Part, Tag};
+use crate::policy::GcControl;
 use crate::purge::{TASKS, Task};
 use crate::state::{PAD, State};
 use crate::stats::{Histogram, Stats};
@@ -167,7 +167,7 @@ impl<P: Pages> Inner<P> {
             if self.locate(logical).await == Ok(Some(at)) {
                 self.note(&parts[0]);
                 let lost = || self.pages.logical(self.layout.place(at)) & LOST != 0;
-                let good = matches!(parts[0].seen, Seen::Good { .. }) && !lost();
+                let good = matches!(parts[0].seen, PageRead::Good { .. }) && !lost();
                 break if good { Ok(Some(at)) } else { Err(Error::Unreadable) };
             }
         };
@@ -183,7 +183,7 @@ impl<P: Pages> Inner<P> {
             _ => parts.push(Part {
                 page: place.page,
                 units: 1 << place.unit,
-                seen: Seen::Unreadable,
+                seen: PageRead::Unreadable,
             }),
         }
     }
@@ -195,7 +195,7 @@ impl<P: Pages> Inner<P> {
         let limits = self.options.limits;
         let one = &mut state.supers.all[part.page.block as usize];
         one.health.reads += 1;
-        if let Seen::Good { corrected, .. } = part.seen {
+        if let PageRead::Good { corrected, .. } = part.seen {
             one.health.corrected = one.health.corrected.max(corrected);
         }
         one.health.age = now - one.filled.min(now);
@@ -230,7 +230,7 @@ impl<P: Pages> Inner<P> {
         let mut good = true;
         for part in parts.iter() {
             self.note(part);
-            good &= matches!(part.seen, Seen::Good { .. });
+            good &= matches!(part.seen, PageRead::Good { .. });
         }
         for (logical, _, _) in pieces {
             let Some(at) = self.locate(logical).await? else { continue };
@@ -240,7 +240,7 @@ impl<P: Pages> Inner<P> {
             let part =
                 if good && parts.len() == 1 { parts.first() } else { parts.iter().find(sensed) };
             match part.filter(sensed) {
-                Some(part) if matches!(part.seen, Seen::Good { .. }) => {
+                Some(part) if matches!(part.seen, PageRead::Good { .. }) => {
                     if self.pages.logical(place) & LOST != 0 {
                         return Err(Error::Unreadable);
                     }
@@ -393,9 +393,9 @@ impl<P: Pages> Ftl<P> {
             self.0.layout.place(first + in_super * shape.units).page
         };
         let mut parts = self.0.take_parts();
-        parts.push(Part { page, units: 0, seen: Seen::Unreadable });
+        parts.push(Part { page, units: 0, seen: PageRead::Unreadable });
         self.0.pages.read(&mut parts).await;
-        if parts[0].seen != Seen::Erased {
+        if parts[0].seen != PageRead::Erased {
             self.0.note(&parts[0]);
         }
         self.0.give_parts(parts);
@@ -413,8 +413,8 @@ impl<P: Pages> Ftl<P> {
 
     /// When the collector begins from now on: for who has several such drives, and lets them collect by
     /// turns. The host has the space that it would have.
-    pub fn lead(&self, lead: Lead) {
-        self.0.state.borrow_mut().set_lead(lead);
+    pub fn lead(&self, lead: GcControl) {
+        self.0.state.borrow_mut().set_gc_control(lead);
         self.0.collect.notify(&self.0.rt);
     }
 

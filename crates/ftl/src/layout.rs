@@ -9,7 +9,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// A row of a superblock: its group of pages, and its die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
+pub(crate) struct WritePointer {
     pub superblock: u32,
     pub group: u32,
     pub die: u32,
@@ -49,16 +49,17 @@ impl Layout {
     }
 
     #[inline]
-    pub fn spot(&self, unit: u32) -> Spot {
+    pub fn write_pointer(&self, unit: u32) -> WritePointer {
         let (superblock, in_super) = (unit / self.super_units, unit % self.super_units);
         let row = in_super / self.row_units;
-        Spot { superblock, group: row / self.shape.dies, die: row % self.shape.dies }
+        WritePointer { superblock, group: row / self.shape.dies, die: row % self.shape.dies }
     }
 
     /// The number of a row's first unit in plane 0.
     #[inline]
-    pub fn first(&self, spot: Spot) -> u32 {
-        let row = (spot.superblock * self.groups + spot.group) * self.shape.dies + spot.die;
+    pub fn first(&self, write_pointer: WritePointer) -> u32 {
+        let row = (write_pointer.superblock * self.groups + write_pointer.group) * self.shape.dies
+            + write_pointer.die;
         row * self.row_units
     }
 
@@ -90,21 +91,21 @@ impl Layout {
         u64::from(self.system_blocks()) * u64::from(self.plane_units * self.groups)
     }
 
-    pub fn row(&self, spot: Spot, planes: u32) -> Row {
-        let blocks = Blocks { die: spot.die, block: spot.superblock, planes };
-        Row { blocks, page: spot.group * self.shape.group }
+    pub fn row(&self, write_pointer: WritePointer, planes: u32) -> Row {
+        let blocks = Blocks { die: write_pointer.die, block: write_pointer.superblock, planes };
+        Row { blocks, page: write_pointer.group * self.shape.group }
     }
 
     #[inline]
     pub fn place(&self, unit: u32) -> Place {
-        let spot = self.spot(unit);
+        let write_pointer = self.write_pointer(unit);
         let in_row = unit % self.row_units;
         let (plane, in_plane) = (in_row / self.plane_units, in_row % self.plane_units);
         let page = Page {
-            die: spot.die,
+            die: write_pointer.die,
             plane,
-            block: spot.superblock,
-            page: spot.group * self.shape.group + in_plane / self.shape.units,
+            block: write_pointer.superblock,
+            page: write_pointer.group * self.shape.group + in_plane / self.shape.units,
         };
         Place { page, unit: in_plane % self.shape.units }
     }
@@ -133,8 +134,8 @@ mod tests {
             let place = layout.place(unit);
             assert!(place.page.die < 3 && place.page.plane < 2 && place.page.block < 4);
             assert!(place.page.page < 6 && place.unit < 4);
-            let spot = layout.spot(unit);
-            assert_eq!(layout.first(spot), unit - unit % layout.row_units);
+            let write_pointer = layout.write_pointer(unit);
+            assert_eq!(layout.first(write_pointer), unit - unit % layout.row_units);
             assert_eq!(layout.superblock(unit), place.page.block);
             places.push(place);
         }

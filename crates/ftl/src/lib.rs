@@ -22,12 +22,12 @@ mod parts;
 pub mod policy;
 mod precondition;
 mod purge;
+mod reserve_copy;
 mod root;
 pub mod space;
 mod state;
 mod stats;
 mod supers;
-mod trial;
 mod trim;
 mod write;
 
@@ -38,7 +38,7 @@ pub use mount::mount_time;
 pub use named::NotCollected;
 pub use options::{Cache, Error, Mistakes, MountError, Options};
 pub use pages::{
-    Blocks, Erase, Failed, Header, LOST, META, MountTimes, Page, Pages, Part, Place, Row, Seen,
+    Blocks, Erase, Failed, Header, LOST, META, MountTimes, Page, PageRead, Pages, Part, Place, Row,
     Shape, Source, Steps, Tag, Unit, Unkept,
 };
 pub use purge::purge_time;

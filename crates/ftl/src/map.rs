@@ -172,12 +172,12 @@ impl Cached {
     #[inline]
     fn frame_entry(&self, logical: u32) -> Option<u32> {
         let part = self.part(logical);
-        let seat = self.seats[part as usize];
-        if seat == NONE {
+        let pci_slot = self.seats[part as usize];
+        if pci_slot == NONE {
             return None;
         }
-        self.frames[seat as usize].used.set(true);
-        Some(self.entries[(seat * self.per_part + logical % self.per_part) as usize])
+        self.frames[pci_slot as usize].used.set(true);
+        Some(self.entries[(pci_slot * self.per_part + logical % self.per_part) as usize])
     }
 
     /// Where a unit lies. None: the cache doesn't know.
@@ -225,14 +225,14 @@ impl Cached {
         mut entry: impl FnMut(usize) -> u32,
         mut clear: impl FnMut(u32),
     ) {
-        let seat = self.next_frame();
-        let frame = &mut self.frames[seat];
+        let pci_slot = self.next_frame();
+        let frame = &mut self.frames[pci_slot];
         if frame.part != NONE {
             self.seats[frame.part as usize] = NONE;
         }
         (frame.part, frame.used) = (part, Cell::new(true));
-        self.seats[part as usize] = seat as u32;
-        let base = seat * self.per_part as usize;
+        self.seats[part as usize] = pci_slot as u32;
+        let base = pci_slot * self.per_part as usize;
         let range = self.range(part);
         for at in 0..range.len() {
             self.entries[base + at] = entry(at);

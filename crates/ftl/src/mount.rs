@@ -11,15 +11,15 @@ use core::cell::Cell;
 use runtime::{Rt, Span};
 
 use crate::ftl::{Ftl, Inner};
-use crate::layout::{Layout, NONE, Spot};
+use crate::layout::{Layout, NONE, WritePointer};
 use crate::options::{MountError, Options};
-use crate::pages::{Header, Page, Pages, Part, Seen, Shape, Source, Tag, Unit};
+use crate::pages::{Header, Page, PageRead, Pages, Part, Shape, Source, Tag, Unit};
 use crate::policy::Stream;
 use crate::root::Root;
 use crate::space;
-use crate::state::{Holds, NUMBER, ON_TRIAL, PAD, State, TRIM, holds};
+use crate::state::{Holds, NUMBER, PAD, State, TRIM, UNCOMMITTED, holds};
 use crate::supers::Phase;
-use crate::trim::{Noted, noted};
+use crate::trim::{TrimRecord, trim_records};
 
 pub(crate) async fn mount<P: Pages>(
     rt: &Rt,
@@ -141,21 +141,25 @@ impl<P: Pages> Inner<P> {
             parts.clear();
             for die in 0..shape.dies {
                 let planes = self.state.borrow().supers.members(superblock, die);
-                self.add_row(&mut parts, Spot { superblock, group, die }, planes);
+                self.add_row(&mut parts, WritePointer { superblock, group, die }, planes);
             }
             self.pages.read(&mut parts).await;
-            if parts.iter().all(|part| part.seen == Seen::Erased) {
+            if parts.iter().all(|part| part.seen == PageRead::Erased) {
                 break;
             }
             (any, all_erased) = (true, false);
             let mut last = None;
             for part in &parts {
                 let Some(header) = self.pages.header(part.page) else { continue };
-                let spot =
-                    Spot { superblock, group: part.page.page / shape.group, die: part.page.die };
-                let row = Found { sequence: header.sequence, first: self.layout.first(spot) };
+                let write_pointer = WritePointer {
+                    superblock,
+                    group: part.page.page / shape.group,
+                    die: part.page.die,
+                };
+                let row =
+                    Found { sequence: header.sequence, first: self.layout.first(write_pointer) };
                 self.state.borrow_mut().saw(superblock, header);
-                counts |= header.erases & ON_TRIAL == 0;
+                counts |= header.erases & UNCOMMITTED == 0;
                 if last.replace(row) != Some(row) && header.sequence >= root.from {
                     found.push(row);
                 }
@@ -177,12 +181,13 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    fn add_row(&self, parts: &mut Vec<Part>, spot: Spot, planes: u32) {
+    fn add_row(&self, parts: &mut Vec<Part>, write_pointer: WritePointer, planes: u32) {
         let group = self.layout.shape.group;
         for plane in (0..self.layout.shape.planes).filter(|plane| planes >> plane & 1 != 0) {
-            for page in spot.group * group..(spot.group + 1) * group {
-                let page = Page { die: spot.die, plane, block: spot.superblock, page };
-                parts.push(Part { page, units: 0, seen: Seen::Unreadable });
+            for page in write_pointer.group * group..(write_pointer.group + 1) * group {
+                let page =
+                    Page { die: write_pointer.die, plane, block: write_pointer.superblock, page };
+                parts.push(Part { page, units: 0, seen: PageRead::Unreadable });
             }
         }
     }
@@ -226,7 +231,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// All trims that are noted, on flash and in slots, in the order in which they came.
-    async fn trims(&self, kept: &[(u32, Tag)]) -> Vec<Noted> {
+    async fn trims(&self, kept: &[(u32, Tag)]) -> Vec<TrimRecord> {
         let mut trims = Vec::new();
         let notes = self.state.borrow().notes.clone();
         let mut parts = self.take_parts();
@@ -239,7 +244,7 @@ impl<P: Pages> Inner<P> {
             self.pages.lend(place, &mut |at, run| {
                 bytes[at as usize..][..run.len()].copy_from_slice(run);
             });
-            noted(&bytes, &mut trims);
+            trim_records(&bytes, &mut trims);
         }
         self.give_parts(parts);
         for (slot, tag) in kept {
@@ -248,7 +253,7 @@ impl<P: Pages> Inner<P> {
                 self.pages.lend_slot(*slot, &mut |at, run| {
                     bytes[at as usize..][..run.len()].copy_from_slice(run);
                 });
-                noted(&bytes, &mut trims);
+                trim_records(&bytes, &mut trims);
                 let mut state = self.state.borrow_mut();
                 state.next_note = state.next_note.max(number + 1) & NUMBER;
             }
@@ -258,7 +263,7 @@ impl<P: Pages> Inner<P> {
     }
 
     /// Rows and trims, in their order.
-    fn replay(&self, found: &[Found], trims: &[Noted]) {
+    fn replay(&self, found: &[Found], trims: &[TrimRecord]) {
         let mut state = self.state.borrow_mut();
         let mut trims = trims.iter().peekable();
         for row in found {
@@ -327,10 +332,10 @@ impl<P: Pages> Inner<P> {
             parts.clear();
             for die in 0..shape.dies {
                 let planes = self.state.borrow().supers.members(superblock, die);
-                self.add_row(&mut parts, Spot { superblock, group, die }, planes);
+                self.add_row(&mut parts, WritePointer { superblock, group, die }, planes);
             }
             self.pages.read(&mut parts).await;
-            if parts.iter().any(|part| part.seen != Seen::Erased) {
+            if parts.iter().any(|part| part.seen != PageRead::Erased) {
                 break;
             }
             untouched = Some(group);
@@ -361,27 +366,27 @@ impl<P: Pages> Inner<P> {
         let mut rows = Vec::new();
         // What is written of a block is written from its beginning on, so one looks from the end.
         for group in (0..=last).rev() {
-            let spot = Spot { superblock, group, die };
+            let write_pointer = WritePointer { superblock, group, die };
             let planes = self.state.borrow().supers.members(superblock, die);
             parts.clear();
-            self.add_row(&mut parts, spot, planes);
+            self.add_row(&mut parts, write_pointer, planes);
             self.pages.read(&mut parts).await;
             // Plane by plane: one that had failed was left out from then on.
-            let touched = parts.iter().filter(|part| part.seen != Seen::Erased);
+            let touched = parts.iter().filter(|part| part.seen != PageRead::Erased);
             let planes = planes & !touched.fold(0, |all, part| all | 1 << part.page.plane);
             if planes == 0 {
                 break;
             }
-            rows.push((spot, planes));
+            rows.push((write_pointer, planes));
         }
         self.give_parts(parts);
-        for (spot, planes) in rows.into_iter().rev() {
+        for (write_pointer, planes) in rows.into_iter().rev() {
             let planes = planes & self.state.borrow().supers.members(superblock, die);
             if planes == 0 {
                 continue;
             }
-            let (header, units) = self.state.borrow_mut().padding(spot, planes);
-            let row = self.layout.row(spot, planes);
+            let (header, units) = self.state.borrow_mut().padding(write_pointer, planes);
+            let row = self.layout.row(write_pointer, planes);
             if let Err(failed) = self.pages.program(row, header, &units).await {
                 self.state.borrow_mut().supers.doom(superblock, die, failed.planes);
             }
@@ -441,7 +446,7 @@ impl State {
         self.supers.saw(superblock, header);
     }
 
-    fn replay_trim(&mut self, trim: &Noted) {
+    fn replay_trim(&mut self, trim: &TrimRecord) {
         self.next_sequence = self.next_sequence.max(trim.before);
         let end = trim.first.saturating_add(trim.count).min(self.options.units);
         for logical in trim.first..end {
@@ -493,8 +498,8 @@ impl State {
     }
 
     /// A row of padding.
-    fn padding(&mut self, spot: Spot, planes: u32) -> (Header, Vec<Unit>) {
-        let job = self.job(spot, planes, false);
+    fn padding(&mut self, write_pointer: WritePointer, planes: u32) -> (Header, Vec<Unit>) {
+        let job = self.job(write_pointer, planes, false);
         let pad = Unit { logical: PAD, from: Source::Nothing };
         let count = planes.count_ones() * self.layout.plane_units;
         (job.header, alloc::vec![pad; count as usize])

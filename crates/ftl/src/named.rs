@@ -2,7 +2,7 @@
 //! not decided here. What can be collected is, by what the proof of [`space`](crate::space) asks: a name is
 //! a wish, which is refused where it can't be had.
 //!
-//! Nobody outside can hold the collector up. Where the host would have to wait ([`policy::Lead::Named`]) it
+//! Nobody outside can hold the collector up. Where the host would have to wait ([`policy::GcControl::Named`]) it
 //! waits for a name itself, but no longer than [`PATIENCE`]: then it works by itself, and waits for nobody
 //! until another name comes. So whoever names superblocks and falls silent costs that once, and nothing else.
 
@@ -116,12 +116,12 @@ impl<P: Pages> Ftl<P> {
     }
 
     /// Rows of the collector that may be under way at the same time.
-    pub fn lanes(&self) -> u32 {
-        self.0.options.lanes.max(1)
+    pub fn gc_parallelism(&self) -> u32 {
+        self.0.options.gc_parallelism.max(1)
     }
 
     /// Returns when less space is left than whoever names superblocks wants to be told of
-    /// ([`Lead::Named`](policy::Lead::Named)).
+    /// ([`GcControl::Named`](policy::Lead::Named)).
     pub async fn short(&self) {
         loop {
             let seen = self.0.collect.version();
@@ -237,8 +237,8 @@ impl State {
 
     /// Whether it may be collected where nothing but the keep is left to move it to.
     fn fits_keep(&self, one: &Candidate) -> bool {
-        let rows = space::trial_rows(&self.layout.shape);
-        let keep = self.keep_units().map(|keep| keep.min(one.units));
+        let rows = space::uncommitted_rows(&self.layout.shape);
+        let keep = self.reserve_units().map(|keep| keep.min(one.units));
         keep.is_some_and(|keep| space::fits(one.valid, keep, self.layout.row_units, rows))
     }
 
@@ -251,7 +251,7 @@ impl State {
     }
 
     /// Notes how what was named has ended, if it has. True where there is news.
-    pub fn judge_named(&mut self) -> bool {
+    pub fn validate_named(&mut self) -> bool {
         let Some(named) = self.named else { return false };
         let ended = match named.stage {
             Stage::Waits if self.worn_out => Err(NotCollected::WornOut),

@@ -45,7 +45,7 @@ pub struct Options {
     /// [`space::RESERVE_MIN`].
     pub reserve: u32,
     /// Rows of the collector that may be under way at the same time.
-    pub lanes: u32,
+    pub gc_parallelism: u32,
     /// Erases by which one superblock may lag behind another.
     pub wear_spread: u32,
     /// Where data are written anew.
@@ -64,7 +64,7 @@ pub struct Mistakes {
     /// A flush returns without waiting.
     pub flush_returns_at_once: bool,
     /// Trims are never written down.
-    pub trims_are_not_noted: bool,
+    pub trims_are_not_logged: bool,
     /// After a power cut, rows are replayed in the order of their places, not in that of their numbers.
     pub replay_out_of_order: bool,
     /// A checkpoint counts rows as done that are still being programmed.
@@ -90,7 +90,7 @@ impl Options {
             choice: Choice::Greedy,
             map_cache: None,
             reserve: 2,
-            lanes: 2 * shape.dies,
+            gc_parallelism: 2 * shape.dies,
             wear_spread: 64,
             limits: Limits { corrected: u32::MAX, reads: 1_000_000, age: u64::MAX },
             checkpoint_rows: Some((rows / 8).max(64)),

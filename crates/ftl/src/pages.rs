@@ -99,12 +99,12 @@ pub struct Part {
     /// Which of its units, a bit for each. None: the spare bytes alone.
     pub units: u32,
     /// What came of it; set by [`Pages::read`].
-    pub seen: Seen,
+    pub seen: PageRead,
 }
 
 /// What a read has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum PageRead {
     /// No program has reached this page since its block was erased. Never said of a page whose program or
     /// whose block's erase was cut short.
     Erased,

@@ -10,10 +10,10 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::ftl::Inner;
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::map::{Cached, Dump, Map};
 use crate::options::Error;
-use crate::pages::{Pages, Part, Seen, Source, Tag, Unit};
+use crate::pages::{PageRead, Pages, Part, Source, Tag, Unit};
 use crate::policy::Stream;
 use crate::purge::Task;
 use crate::state::{CHUNK, Job, PAD, QUEUE, State};
@@ -28,11 +28,11 @@ impl<P: Pages> Inner<P> {
         let part = self.state.borrow().cached().map_or(0, |cached| cached.part(logical));
         loop {
             // All of it is one stage, whatever it waits for.
-            let journey = self.rt.journey();
-            self.rt.part_from_journey();
+            let trace = self.rt.trace();
+            self.rt.detach_trace();
             let done = self.load(part).await;
-            self.rt.take_along(journey);
-            self.rt.mark(self.blame.map);
+            self.rt.attach_trace_number(trace);
+            self.rt.record(self.blame.map);
             done?;
             if let Some(at) = self.state.borrow().look(logical) {
                 return Ok(at);
@@ -100,7 +100,7 @@ impl<P: Pages> Inner<P> {
             let mut parts = self.take_parts();
             self.add_part(&mut parts, at);
             self.pages.read(&mut parts).await;
-            let good = matches!(parts[0].seen, Seen::Good { .. });
+            let good = matches!(parts[0].seen, PageRead::Good { .. });
             self.note(&parts[0]);
             self.give_parts(parts);
             let mut state = self.state.borrow_mut();
@@ -247,11 +247,11 @@ impl<P: Pages> Inner<P> {
     pub fn form_parts(&self) {
         loop {
             let mut state = self.state.borrow_mut();
-            let Some((spot, planes)) = state.part_row() else { break };
-            let job = state.part_job(spot, planes);
-            state.queues[spot.die as usize].jobs.push_back(job);
+            let Some((write_pointer, planes)) = state.part_row() else { break };
+            let job = state.part_job(write_pointer, planes);
+            state.queues[write_pointer.die as usize].jobs.push_back(job);
             drop(state);
-            self.dies[spot.die as usize].notify(&self.rt);
+            self.dies[write_pointer.die as usize].notify(&self.rt);
         }
         let closes = self.state.borrow().cached().is_some_and(|cached| cached.closing);
         if closes {
@@ -332,7 +332,7 @@ impl<P: Pages> Inner<P> {
             places.iter().filter(|at| **at != NONE).for_each(|at| self.add_part(&mut parts, *at));
             self.pages.read(&mut parts).await;
             self.state.borrow_mut().counters.map_reads += parts.len() as u64;
-            if !parts.iter().all(|part| matches!(part.seen, Seen::Good { .. })) {
+            if !parts.iter().all(|part| matches!(part.seen, PageRead::Good { .. })) {
                 return Ok(false);
             }
             for (part, at) in some.zip(places) {
@@ -410,7 +410,7 @@ impl State {
     }
 
     /// Whether a row of parts may be made up now, and where.
-    fn part_row(&mut self) -> Option<(Spot, u32)> {
+    fn part_row(&mut self) -> Option<(WritePointer, u32)> {
         let cached = self.cached_mut()?;
         let waiting = cached.waiting.len() as u32;
         if waiting == 0 {
@@ -419,7 +419,7 @@ impl State {
             return None;
         }
         let force = cached.force;
-        let (spot, planes) = match self.supers.peek(Stream::Map) {
+        let (write_pointer, planes) = match self.supers.peek(Stream::Map) {
             Some(row) => row,
             None => {
                 // Beyond what is kept for it only where programs have failed.
@@ -432,8 +432,8 @@ impl State {
             }
         };
         let room = planes.count_ones() * self.layout.plane_units;
-        let has_place = self.queues[spot.die as usize].jobs.len() < QUEUE;
-        (has_place && (waiting >= room || force)).then_some((spot, planes))
+        let has_place = self.queues[write_pointer.die as usize].jobs.len() < QUEUE;
+        (has_place && (waiting >= room || force)).then_some((write_pointer, planes))
     }
 
     /// Whether parts wait for a superblock that nobody will ever give: programs have failed too often.
@@ -448,8 +448,8 @@ impl State {
             && self.queues.iter().all(|queue| queue.jobs.is_empty() && queue.flying.is_none())
     }
 
-    fn part_job(&mut self, spot: Spot, planes: u32) -> Job {
-        let mut job = self.job(spot, planes, false);
+    fn part_job(&mut self, write_pointer: WritePointer, planes: u32) -> Job {
+        let mut job = self.job(write_pointer, planes, false);
         job.of_map = true;
         for _ in 0..planes.count_ones() * self.layout.plane_units {
             let next = self.cached_mut().and_then(|cached| {

@@ -1,7 +1,7 @@
 //! What flash software decides, as pure functions of what it sees: which superblock is collected, which
 //! erased one is written next, how fast the collector works and the host may write.
 
-use runtime::Dice;
+use runtime::Rng;
 
 /// How the collector chooses among superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Candidate {
 pub fn victim(
     choice: Choice,
     candidates: impl ExactSizeIterator<Item = Option<Candidate>> + Clone,
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) -> Option<usize> {
     let gaining = || {
         candidates
@@ -64,7 +64,7 @@ pub fn victim(
             let mut drawn: Option<(usize, Candidate)> = None;
             let count = candidates.len() as u64;
             for _ in 0..if count > 0 { draws.max(1) } else { 0 } {
-                let at = dice.below(count) as usize;
+                let at = rng.below(count) as usize;
                 let one = candidates.clone().nth(at).flatten().filter(Candidate::gains);
                 let better = |one: &Candidate| drawn.is_none_or(|(_, best)| one.valid < best.valid);
                 if let Some(one) = one.filter(better) {
@@ -123,7 +123,7 @@ pub fn fresh(stream: Stream, erases: impl Iterator<Item = Option<u32>>) -> Optio
 
 /// Whose turn it is to be moved so that wear evens out (static wear levelling): the least worn
 /// superblock, if it lags behind the most worn by more than `spread` erases.
-pub fn laggard(
+pub fn wear_victim(
     spread: u32,
     most_erases: u32,
     candidates: impl Iterator<Item = Option<Candidate>>,
@@ -135,7 +135,7 @@ pub fn laggard(
 
 /// When the collector begins, beside when the host would have to wait for it: that it does whatever was said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lead {
+pub enum GcControl {
     /// When space is about to be short.
     #[default]
     Own,
@@ -169,14 +169,14 @@ impl Space {
 
     /// How many rows of the collector may be under way, of at most `most`: from one where space begins
     /// to be short, to all where the host is about to wait.
-    pub fn lanes(&self, most: u32) -> u32 {
+    pub fn gc_parallelism(&self, most: u32) -> u32 {
         if self.left >= self.start {
             return 0;
         }
         let short = self.start - self.left.max(self.hold);
         let range = (self.start - self.hold).max(1);
-        let lanes = (short * u64::from(most)).div_ceil(range);
-        lanes.clamp(1, most.max(1).into()) as u32
+        let gc_parallelism = (short * u64::from(most)).div_ceil(range);
+        gc_parallelism.clamp(1, most.max(1).into()) as u32
     }
 }
 

@@ -9,10 +9,10 @@
 
 use alloc::vec::Vec;
 
-use runtime::Dice;
+use runtime::Rng;
 
 use crate::ftl::Inner;
-use crate::layout::Spot;
+use crate::layout::WritePointer;
 use crate::options::Error;
 use crate::pages::{Pages, Steps};
 use crate::state::State;
@@ -23,18 +23,18 @@ impl<P: Pages> Inner<P> {
         if !self.state.borrow().is_new() {
             return Err(Error::InUse);
         }
-        let mut dice = Dice::for_part(seed, "precondition");
+        let mut rng = Rng::for_part(seed, "precondition");
         let plan = self.state.borrow().ages();
         let units = self.options.units;
         // A walk over all units that visits each once.
-        let steps = Steps { step: coprime(units, &mut dice), of: units };
-        let mut next = steps.after(dice.below(units.into()) as u32, 1);
+        let steps = Steps { step: coprime(units, &mut rng), of: units };
+        let mut next = steps.after(rng.below(units.into()) as u32, 1);
         let mut map = Sorter::new(units);
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             cached.laid = Some(alloc::vec![0; units as usize]);
         }
         for (superblock, valid) in plan {
-            next = self.lay(superblock, valid, (next, steps), &mut map, &mut dice);
+            next = self.lay(superblock, valid, (next, steps), &mut map, &mut rng);
             // Long work lets others run.
             self.rt.yield_now().await;
         }
@@ -48,7 +48,7 @@ impl<P: Pages> Inner<P> {
         let zeros = alloc::vec![0; self.layout.shape.unit_bytes as usize];
         let per_unit = u64::from(self.layout.shape.unit_bytes / self.options.block_bytes);
         for _ in 0..warm_up {
-            self.write(dice.below(units.into()) * per_unit, &zeros).await?;
+            self.write(rng.below(units.into()) * per_unit, &zeros).await?;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl<P: Pages> Inner<P> {
         valid: u32,
         (mut next, steps): (u32, Steps),
         map: &mut Sorter,
-        dice: &mut Dice,
+        rng: &mut Rng,
     ) -> u32 {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -71,17 +71,17 @@ impl<P: Pages> Inner<P> {
         let mut chosen = alloc::vec![0_u64; self.layout.row_units.div_ceil(64) as usize];
         for group in 0..self.layout.groups {
             for die in 0..self.layout.shape.dies {
-                let spot = Spot { superblock, group, die };
+                let write_pointer = WritePointer { superblock, group, die };
                 let planes = state.supers.members(superblock, die);
                 if planes == 0 {
                     continue;
                 }
-                let job = state.job(spot, planes, false);
+                let job = state.job(write_pointer, planes, false);
                 let first = next;
                 chosen.fill(0);
                 for (at, (_, unit)) in job.targets(&self.layout).enumerate() {
                     // Selection sampling (Knuth, volume 2, 3.4.2): exactly so many, all places alike.
-                    let is_chosen = wanted == left || dice.chance(wanted.into(), left.into());
+                    let is_chosen = wanted == left || rng.chance(wanted.into(), left.into());
                     left -= 1;
                     if is_chosen {
                         wanted -= 1;
@@ -91,7 +91,7 @@ impl<P: Pages> Inner<P> {
                         next = steps.after(next, 1);
                     }
                 }
-                let row = self.layout.row(spot, planes);
+                let row = self.layout.row(write_pointer, planes);
                 self.pages.lay_steps(row, job.header, &chosen, first, steps);
                 state.recycle(job);
             }
@@ -135,7 +135,7 @@ impl Sorter {
 }
 
 /// A step with which a walk round so many visits all of them.
-fn coprime(of: u32, dice: &mut Dice) -> u32 {
+fn coprime(of: u32, rng: &mut Rng) -> u32 {
     let gcd = |mut a: u32, mut b: u32| {
         while b > 0 {
             (a, b) = (b, a % b);
@@ -144,7 +144,7 @@ fn coprime(of: u32, dice: &mut Dice) -> u32 {
     };
     // Near the golden section neighbours come to lie far from each other.
     let golden = (u64::from(of) * 618_034 / 1_000_000) as u32;
-    let mut step = golden.saturating_sub(dice.below(1000) as u32).max(1);
+    let mut step = golden.saturating_sub(rng.below(1000) as u32).max(1);
     while gcd(step, of) != 1 {
         step += 1;
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_walk_visits_every_unit_once() {
         for of in [1, 2, 97, 1000, 4096] {
-            let step = coprime(of, &mut Dice::new(of.into()));
+            let step = coprime(of, &mut Rng::new(of.into()));
             let mut seen: Vec<u32> = (0..of)
                 .map(|at| (u64::from(at) * u64::from(step) % u64::from(of)) as u32)
                 .collect();

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use runtime::Span;
 
 use crate::ftl::{Ftl, Inner};
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::options::Error;
 use crate::pages::{Erase, Page, Pages};
 use crate::state::State;
@@ -156,7 +156,8 @@ impl<P: Pages> Inner<P> {
         for die in 0..shape.dies {
             let planes = (u32::MAX >> (32 - shape.planes)) & !self.layout.of_roots(superblock, die);
             if planes != 0 {
-                let blocks = self.layout.row(Spot { superblock, group: 0, die }, planes).blocks;
+                let blocks =
+                    self.layout.row(WritePointer { superblock, group: 0, die }, planes).blocks;
                 erases.push(Erase { blocks, failed: 0 });
             }
         }
@@ -199,8 +200,8 @@ impl<P: Pages> Inner<P> {
             if self.pages.is_bad(block) {
                 continue;
             }
-            let spot = Spot { superblock: block.block, group: 0, die: block.die };
-            let blocks = self.layout.row(spot, 1 << block.plane).blocks;
+            let write_pointer = WritePointer { superblock: block.block, group: 0, die: block.die };
+            let blocks = self.layout.row(write_pointer, 1 << block.plane).blocks;
             let mut erase = [Erase { blocks, failed: 0 }];
             self.pages.erase(&mut erase).await;
             if erase[0].failed != 0 {
@@ -224,7 +225,7 @@ impl State {
         new.counters = self.counters;
         new.rows_at_checkpoint = self.counters.rows;
         new.root = self.root;
-        new.dice = self.dice.clone();
+        new.rng = self.rng.clone();
         new.leader = self.leader;
         new.space.start = self.space.start;
         *self = new;

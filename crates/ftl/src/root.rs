@@ -10,9 +10,11 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::ftl::Inner;
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::options::Error;
-use crate::pages::{Blocks, Erase, Header, Page, Pages, Part, Place, Row, Seen, Source, Tag, Unit};
+use crate::pages::{
+    Blocks, Erase, Header, Page, PageRead, Pages, Part, Place, Row, Source, Tag, Unit,
+};
 use crate::purge::Task;
 use crate::state::{CHUNK, ROOT, State};
 use crate::supers::Phase;
@@ -146,9 +148,9 @@ impl<P: Pages> Inner<P> {
         for page in 0..shape.pages {
             let page = Page { page, ..block };
             let units = u32::MAX >> (32 - shape.units);
-            let mut parts = [Part { page, units, seen: Seen::Unreadable }];
+            let mut parts = [Part { page, units, seen: PageRead::Unreadable }];
             self.pages.read(&mut parts).await;
-            if parts[0].seen == Seen::Erased {
+            if parts[0].seen == PageRead::Erased {
                 break;
             }
             for unit in 0..shape.units {
@@ -185,7 +187,7 @@ impl<P: Pages> Inner<P> {
             parts.clear();
             some.iter().for_each(|(at, _)| self.add_part(&mut parts, *at));
             self.pages.read(&mut parts).await;
-            done = parts.iter().all(|part| matches!(part.seen, Seen::Good { .. }))
+            done = parts.iter().all(|part| matches!(part.seen, PageRead::Good { .. }))
                 && some.iter().all(|(at, chunk)| self.take_chunk(*at, *chunk));
             if !done {
                 break;
@@ -388,9 +390,10 @@ impl<P: Pages> Inner<P> {
             if self.pages.is_bad(block) {
                 continue;
             }
-            let blocks = self
-                .layout
-                .row(Spot { superblock: block.block, group: 0, die: block.die }, 1 << block.plane);
+            let blocks = self.layout.row(
+                WritePointer { superblock: block.block, group: 0, die: block.die },
+                1 << block.plane,
+            );
             let mut erase = [Erase { blocks: blocks.blocks, failed: 0 }];
             self.pages.erase(&mut erase).await;
             if erase[0].failed == 0 {

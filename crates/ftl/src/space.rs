@@ -47,7 +47,7 @@
 //!
 //! Where pages of a word line are programmed one by one ([`Shape::reach`]) a row counts only when those have
 //! been programmed that could take it with them, and `t - 2` is less by the rows that see to it
-//! ([`trial_rows`]). They are there: what is not closed lies in a superblock that is open, and when that is
+//! ([`uncommitted_rows`]). They are there: what is not closed lies in a superblock that is open, and when that is
 //! full all of it is closed.
 //!
 //! So the reserve has to be two superblocks, and the over-provisioning about two rows in each
@@ -66,12 +66,12 @@ use crate::pages::Shape;
 use crate::policy::Stream;
 
 /// Rows of the keep that a trial needs beside what it copies: notes of trims, and the end.
-pub const TRIAL_ROWS: u32 = 2;
+pub const UNCOMMITTED_ROWS: u32 = 2;
 
-/// As [`TRIAL_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind
+/// As [`UNCOMMITTED_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind
 /// the end.
-pub fn trial_rows(shape: &Shape) -> u32 {
-    TRIAL_ROWS + 2 * shape.reach * shape.dies
+pub fn uncommitted_rows(shape: &Shape) -> u32 {
+    UNCOMMITTED_ROWS + 2 * shape.reach * shape.dies
 }
 
 /// Notes of trims that may be on flash, or on their way.
@@ -125,7 +125,7 @@ pub enum Opening {
     /// As any.
     Plain,
     /// On trial: it is the keep.
-    Trial,
+    ReserveCopy,
 }
 
 /// Whether a stream may open an erased superblock, of which there are `free`. `wanted` more are to be left
@@ -134,7 +134,7 @@ pub fn may_open(stream: Stream, free: u32, wanted: u32) -> Opening {
     match stream {
         Stream::Host if free > 1 + wanted => Opening::Plain,
         Stream::Collector if free > 1 => Opening::Plain,
-        Stream::Collector if free == 1 => Opening::Trial,
+        Stream::Collector if free == 1 => Opening::ReserveCopy,
         _ => Opening::No,
     }
 }
@@ -159,7 +159,7 @@ pub fn most_units(shape: &Shape, bad_per_plane: u32) -> u64 {
     let blocks = (0..layout.system_blocks()).map(|at| layout.system_block(at).block);
     let lost = 1 + blocks.max().unwrap_or(0) + bad_per_plane;
     let superblocks = shape.blocks.saturating_sub(lost);
-    let rows = trial_rows(shape);
+    let rows = uncommitted_rows(shape);
     let most = most_valid(superblocks, layout.super_units, layout.row_units, rows);
     let left = most.saturating_sub(NOTES_MAX.into());
     let per_chunk = u64::from(shape.unit_bytes / crate::options::ENTRY_BYTES);

@@ -3,12 +3,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use runtime::Dice;
+use runtime::Rng;
 
 use crate::blame::Clocks;
 use crate::buffer::Buffer;
 use crate::close::Closing;
-use crate::layout::{Layout, NONE, Spot};
+use crate::layout::{Layout, NONE, WritePointer};
 use crate::map::Map;
 use crate::named::{Leader, Named};
 use crate::options::{ENTRY_BYTES, Options, Space};
@@ -53,7 +53,7 @@ pub(crate) fn holds(logical: u32) -> Holds {
 
 /// A row on its way to flash.
 pub(crate) struct Job {
-    pub spot: Spot,
+    pub write_pointer: WritePointer,
     pub planes: u32,
     pub header: Header,
     pub units: Vec<Unit>,
@@ -62,7 +62,7 @@ pub(crate) struct Job {
     pub from: Vec<u32>,
     pub collected: bool,
     /// It counts only when the trial of its superblock has ended.
-    pub on_trial: bool,
+    pub uncommitted: bool,
     /// It holds nothing: it closes word lines.
     pub filler: bool,
     /// It holds parts of a map that is cached.
@@ -114,10 +114,10 @@ pub(crate) struct Collection {
 }
 
 /// In [`Header::erases`]: the row counts only if its superblock holds one without this.
-pub(crate) const ON_TRIAL: u32 = 1 << 31;
+pub(crate) const UNCOMMITTED: u32 = 1 << 31;
 
 /// What the collector has copied into the keep: see [`space`](crate::space).
-pub(crate) struct Trial {
+pub(crate) struct ReserveCopy {
     /// The keep.
     pub at: u32,
     /// What takes its place.
@@ -170,13 +170,13 @@ pub(crate) struct State {
     /// Who leads the collector, if somebody outside does.
     pub leader: Option<Leader>,
     /// The keep is being written.
-    pub trial: Option<Trial>,
+    pub reserve_copy: Option<ReserveCopy>,
     /// The host may write a row though it would have to wait: the collector can do nothing.
     pub granted: bool,
     /// The last checkpoint found no block for its root.
     pub rootless: bool,
     pub space: Space,
-    pub dice: Dice,
+    pub rng: Rng,
     pub counters: Counters,
     pub rows_at_checkpoint: u64,
     pub root: RootPlace,
@@ -214,11 +214,11 @@ impl State {
             collection: Collection::default(),
             named: None,
             leader: None,
-            trial: None,
+            reserve_copy: None,
             granted: false,
             rootless: false,
             space: Space::of(&layout, options.reserve),
-            dice: Dice::for_part(options.seed, "flash collector"),
+            rng: Rng::for_part(options.seed, "flash collector"),
             counters: Counters::default(),
             rows_at_checkpoint: 0,
             root: RootPlace { group: layout.groups, ..RootPlace::default() },
@@ -302,16 +302,16 @@ impl State {
     }
 
     /// From when on the collector is to work.
-    pub fn set_lead(&mut self, lead: policy::Lead) {
+    pub fn set_gc_control(&mut self, lead: policy::GcControl) {
         let own = Space::of(&self.layout, self.options.reserve);
         let one = u64::from(self.layout.super_units);
         self.space.start = match lead {
-            policy::Lead::Own => own.start,
-            policy::Lead::Held | policy::Lead::Named(_) => own.hold,
-            policy::Lead::Early(superblocks) => own.start + u64::from(superblocks) * one,
+            policy::GcControl::Own => own.start,
+            policy::GcControl::Held | policy::GcControl::Named(_) => own.hold,
+            policy::GcControl::Early(superblocks) => own.start + u64::from(superblocks) * one,
         };
         self.leader = match lead {
-            policy::Lead::Named(below) => Some(Leader::new(below)),
+            policy::GcControl::Named(below) => Some(Leader::new(below)),
             _ => None,
         };
     }
@@ -325,18 +325,21 @@ impl State {
     pub fn oldest_sequence(&self) -> u64 {
         let first = |q: &Queue| q.flying.or_else(|| q.jobs.front().map(|job| job.header.sequence));
         // What is on trial has not arrived.
-        let tried = self.trial.as_ref().map(|trial| self.supers.all[trial.at as usize].opened);
+        let tried = self
+            .reserve_copy
+            .as_ref()
+            .map(|reserve_copy| self.supers.all[reserve_copy.at as usize].opened);
         let known = self.queues.iter().filter_map(first).chain(tried).chain(self.closing.oldest());
         known.min().unwrap_or(self.next_sequence)
     }
 
     /// A row is begun.
-    pub fn job(&mut self, spot: Spot, planes: u32, collected: bool) -> Job {
-        let on_trial = self.is_on_trial(spot.superblock);
+    pub fn job(&mut self, write_pointer: WritePointer, planes: u32, collected: bool) -> Job {
+        let uncommitted = self.is_uncommitted(write_pointer.superblock);
         let header = Header {
             sequence: self.next_sequence,
-            erases: self.supers.all[spot.superblock as usize].erases
-                | if on_trial { ON_TRIAL } else { 0 },
+            erases: self.supers.all[write_pointer.superblock as usize].erases
+                | if uncommitted { UNCOMMITTED } else { 0 },
         };
         self.next_sequence += 1;
         let (units, from) = match self.spare_jobs.pop() {
@@ -348,13 +351,13 @@ impl State {
         };
         let made_up = Clocks::default();
         Job {
-            spot,
+            write_pointer,
             planes,
             header,
             units,
             from,
             collected,
-            on_trial,
+            uncommitted,
             filler: false,
             of_map: false,
             made_up,
@@ -375,7 +378,7 @@ pub(crate) const QUEUE: usize = 2;
 impl Job {
     /// Every unit of the row with its plane and its number.
     pub fn targets(&self, layout: &Layout) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let (first, per_plane) = (layout.first(self.spot), layout.plane_units);
+        let (first, per_plane) = (layout.first(self.write_pointer), layout.plane_units);
         let planes = self.planes;
         (0..32).filter(move |plane| planes >> plane & 1 != 0).flat_map(move |plane| {
             (0..per_plane).map(move |at| (plane, first + plane * per_plane + at))

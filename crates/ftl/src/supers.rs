@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::layout::{Layout, Spot};
+use crate::layout::{Layout, WritePointer};
 use crate::pages::{Header, Page, Pages};
 use crate::policy::{Candidate, Health, Stream};
-use crate::state::ON_TRIAL;
+use crate::state::UNCOMMITTED;
 
 /// What becomes of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct Super {
 /// Where a stream writes next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frontier {
-    pub at: Option<Spot>,
+    pub at: Option<WritePointer>,
 }
 
 pub(crate) struct Supers {
@@ -155,8 +155,9 @@ impl Supers {
     }
 
     fn rows_left(&self, superblock: u32, die: u32) -> u32 {
-        let spot = self.frontiers.iter().filter_map(|f| f.at).find(|s| s.superblock == superblock);
-        spot.map_or(0, |at| self.layout.groups - at.group - u32::from(die < at.die))
+        let write_pointer =
+            self.frontiers.iter().filter_map(|f| f.at).find(|s| s.superblock == superblock);
+        write_pointer.map_or(0, |at| self.layout.groups - at.group - u32::from(die < at.die))
     }
 
     /// These planes are gone for good.
@@ -212,15 +213,15 @@ impl Supers {
     }
 
     /// The row that a stream writes next, if it has an open superblock with room.
-    pub fn peek(&mut self, stream: Stream) -> Option<(Spot, u32)> {
+    pub fn peek(&mut self, stream: Stream) -> Option<(WritePointer, u32)> {
         let frontier = stream as usize;
         loop {
-            let spot = self.frontiers[frontier].at?;
-            let planes = self.members(spot.superblock, spot.die);
+            let write_pointer = self.frontiers[frontier].at?;
+            let planes = self.members(write_pointer.superblock, write_pointer.die);
             if planes != 0 {
-                return Some((spot, planes));
+                return Some((write_pointer, planes));
             }
-            self.step(frontier, spot);
+            self.step(frontier, write_pointer);
         }
     }
 
@@ -232,25 +233,25 @@ impl Supers {
     /// The stream has taken that row.
     pub fn advance(&mut self, stream: Stream, planes: u32, next_sequence: u64) {
         let frontier = stream as usize;
-        let spot = self.frontiers[frontier].at.expect("an open superblock");
-        let one = &mut self.all[spot.superblock as usize];
+        let write_pointer = self.frontiers[frontier].at.expect("an open superblock");
+        let one = &mut self.all[write_pointer.superblock as usize];
         one.left = one.left.saturating_sub(planes.count_ones() * self.layout.plane_units);
         one.filled = next_sequence;
         one.flying += 1;
-        self.step(frontier, spot);
+        self.step(frontier, write_pointer);
     }
 
-    fn step(&mut self, frontier: usize, mut spot: Spot) {
-        spot.die += 1;
-        if spot.die == self.layout.shape.dies {
-            (spot.die, spot.group) = (0, spot.group + 1);
+    fn step(&mut self, frontier: usize, mut write_pointer: WritePointer) {
+        write_pointer.die += 1;
+        if write_pointer.die == self.layout.shape.dies {
+            (write_pointer.die, write_pointer.group) = (0, write_pointer.group + 1);
         }
-        if spot.group < self.layout.groups {
-            self.frontiers[frontier].at = Some(spot);
+        if write_pointer.group < self.layout.groups {
+            self.frontiers[frontier].at = Some(write_pointer);
             return;
         }
         self.frontiers[frontier].at = None;
-        let one = &mut self.all[spot.superblock as usize];
+        let one = &mut self.all[write_pointer.superblock as usize];
         (one.phase, one.left) = (Phase::Filled, 0);
     }
 
@@ -265,7 +266,7 @@ impl Supers {
         self.free -= 1;
         self.clean -= 1;
         self.free_units -= u64::from(one.units);
-        self.frontiers[stream as usize].at = Some(Spot { superblock, group: 0, die: 0 });
+        self.frontiers[stream as usize].at = Some(WritePointer { superblock, group: 0, die: 0 });
     }
 
     /// A free superblock is about to be erased. False: it is none, having no good block.
@@ -328,8 +329,8 @@ impl Supers {
         }
         one.opened = one.opened.min(header.sequence);
         one.filled = one.filled.max(header.sequence);
-        one.tried |= header.erases & ON_TRIAL != 0;
-        one.erases = one.erases.max(header.erases & !ON_TRIAL);
+        one.tried |= header.erases & UNCOMMITTED != 0;
+        one.erases = one.erases.max(header.erases & !UNCOMMITTED);
         self.most_erases = self.most_erases.max(one.erases);
     }
 
@@ -365,7 +366,7 @@ impl Supers {
         let one = &mut self.all[superblock as usize];
         one.left = one.units / self.layout.groups * groups_left;
         (one.phase, one.filled) = (Phase::Open, next_sequence);
-        self.frontiers[stream as usize].at = Some(Spot { superblock, group, die: 0 });
+        self.frontiers[stream as usize].at = Some(WritePointer { superblock, group, die: 0 });
     }
 
     /// Its data are to be moved soon.

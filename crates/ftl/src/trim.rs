@@ -9,20 +9,20 @@ use crate::space::NOTES_MAX;
 use crate::state::{OpenNote, State, TRIM};
 
 /// Bytes of one trim in a note: its first unit, their number, and the row before which it came.
-const NOTED_BYTES: u32 = 16;
+const TRIM_RECORD_BYTES: u32 = 16;
 
 /// A trim, as it is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct TrimRecord {
     pub first: u32,
     pub count: u32,
     /// What rows with smaller numbers hold of these units is gone.
     pub before: u64,
 }
 
-impl Noted {
-    fn to_bytes(self) -> [u8; NOTED_BYTES as usize] {
-        let mut bytes = [0; NOTED_BYTES as usize];
+impl TrimRecord {
+    fn to_bytes(self) -> [u8; TRIM_RECORD_BYTES as usize] {
+        let mut bytes = [0; TRIM_RECORD_BYTES as usize];
         bytes[..4].copy_from_slice(&self.first.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
         bytes[8..].copy_from_slice(&self.before.to_le_bytes());
@@ -31,15 +31,15 @@ impl Noted {
 }
 
 /// The trims of a note.
-pub(crate) fn noted(bytes: &[u8], into: &mut Vec<Noted>) {
-    for one in bytes.chunks_exact(NOTED_BYTES as usize) {
+pub(crate) fn trim_records(bytes: &[u8], into: &mut Vec<TrimRecord>) {
+    for one in bytes.chunks_exact(TRIM_RECORD_BYTES as usize) {
         let (first, rest) = one.split_at(4);
         let (count, before) = rest.split_at(4);
         let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
         let before = u64::from_le_bytes(before.try_into().expect("8 bytes"));
         let (first, count) = (number(first), number(count));
         if count > 0 {
-            into.push(Noted { first, count, before });
+            into.push(TrimRecord { first, count, before });
         }
     }
 }
@@ -115,15 +115,15 @@ impl<P: Pages> Inner<P> {
         }
         self.retag_dead(&mut state);
         let mut note = state.note.expect("opened above, and no time has passed");
-        let bytes = Noted { first, count, before: state.next_sequence }.to_bytes();
+        let bytes = TrimRecord { first, count, before: state.next_sequence }.to_bytes();
         let tag = Tag { logical: TRIM | note.number, order: state.buffer.next_order() };
-        if !self.options.mistakes.trims_are_not_noted {
-            self.pages.stage(note.slot, tag, note.count * NOTED_BYTES, &bytes);
+        if !self.options.mistakes.trims_are_not_logged {
+            self.pages.stage(note.slot, tag, note.count * TRIM_RECORD_BYTES, &bytes);
         }
         note.count += 1;
         note.stands_for = note.stands_for.min(stands_for);
         state.note = Some(note);
-        if (note.count + 1) * NOTED_BYTES > self.layout.shape.unit_bytes {
+        if (note.count + 1) * TRIM_RECORD_BYTES > self.layout.shape.unit_bytes {
             state.seal_note();
             drop(state);
             self.form();

@@ -7,7 +7,7 @@ use runtime::{Either, race};
 
 use crate::buffer::Phase;
 use crate::ftl::Inner;
-use crate::layout::{NONE, Spot};
+use crate::layout::{NONE, WritePointer};
 use crate::options::{Cache, Error};
 use crate::pages::{Failed, Pages, Source, Tag, Unit};
 use crate::policy::{self, Stream};
@@ -160,12 +160,12 @@ impl<P: Pages> Inner<P> {
     pub fn form(&self) {
         loop {
             let mut state = self.state.borrow_mut();
-            let Some((stream, spot, planes)) = state.host_row() else { break };
-            let mut job = state.host_job(stream, spot, planes, false);
-            job.made_up = self.clocks(spot.die);
-            state.queues[spot.die as usize].jobs.push_back(job);
+            let Some((stream, write_pointer, planes)) = state.host_row() else { break };
+            let mut job = state.host_job(stream, write_pointer, planes, false);
+            job.made_up = self.clocks(write_pointer.die);
+            state.queues[write_pointer.die as usize].jobs.push_back(job);
             drop(state);
-            self.dies[spot.die as usize].notify(&self.rt);
+            self.dies[write_pointer.die as usize].notify(&self.rt);
         }
         self.close_forced();
         self.form_parts();
@@ -198,9 +198,9 @@ impl<P: Pages> Inner<P> {
     /// Programs a row, without the planes that have failed since it was made up. Returns those and the
     /// ones that have failed now.
     async fn program(&self, job: &Job) -> u32 {
-        let Spot { superblock, die, .. } = job.spot;
+        let WritePointer { superblock, die, .. } = job.write_pointer;
         let planes = job.planes & self.state.borrow().supers.members(superblock, die);
-        let row = self.layout.row(job.spot, planes);
+        let row = self.layout.row(job.write_pointer, planes);
         if planes == job.planes {
             let done = self.pages.program(row, job.header, &job.units).await;
             return done.err().map_or(0, |failed| failed.planes);
@@ -219,10 +219,10 @@ impl<P: Pages> Inner<P> {
     /// A row has been programmed, but for these planes.
     pub fn arrived(&self, job: Job, failed: u32) {
         let mut state = self.state.borrow_mut();
-        state.queues[job.spot.die as usize].flying = None;
+        state.queues[job.write_pointer.die as usize].flying = None;
         state.counters.rows += 1;
         if failed != 0 {
-            state.supers.doom(job.spot.superblock, job.spot.die, failed);
+            state.supers.doom(job.write_pointer.superblock, job.write_pointer.die, failed);
         }
         if job.collected {
             state.collection.rows -= 1;
@@ -245,11 +245,11 @@ impl<P: Pages> Inner<P> {
 
     /// A row has arrived that nothing can take away any more.
     pub fn is_safe(&self, state: &mut State, job: Job, failed: u32) {
-        state.supers.all[job.spot.superblock as usize].flying -= 1;
-        if job.on_trial {
+        state.supers.all[job.write_pointer.superblock as usize].flying -= 1;
+        if job.uncommitted {
             self.try_row(state, job, failed);
         } else {
-            self.end_trial(state, job.spot.superblock, job.planes & !failed);
+            self.commit_reserve_copy(state, job.write_pointer.superblock, job.planes & !failed);
             self.settle(state, &job, failed, false);
             self.settle(state, &job, failed, true);
             state.recycle(job);
@@ -322,14 +322,14 @@ impl<P: Pages> Inner<P> {
 
 impl State {
     /// Whether a row of the host's may be made up now, and where.
-    fn host_row(&mut self) -> Option<(Stream, Spot, u32)> {
+    fn host_row(&mut self) -> Option<(Stream, WritePointer, u32)> {
         let was_blocked = core::mem::replace(&mut self.blocked, false);
         let row = self.find_host_row();
         self.counters.refusals += u64::from(self.blocked && !was_blocked);
         row
     }
 
-    fn find_host_row(&mut self) -> Option<(Stream, Spot, u32)> {
+    fn find_host_row(&mut self) -> Option<(Stream, WritePointer, u32)> {
         let waiting = self.buffer.waiting();
         if waiting == 0 {
             return None;
@@ -341,9 +341,9 @@ impl State {
             || (self.buffer.oldest_order().is_some_and(|oldest| oldest <= self.force)
                 && self.buffer.oldest_waiting().is_some_and(|oldest| oldest <= self.force));
         let mut stream = Stream::Host;
-        let (spot, planes) = match self.supers.peek(stream) {
+        let (write_pointer, planes) = match self.supers.peek(stream) {
             Some(row) => row,
-            None if urgent && self.trial.is_none() && self.free() <= 1 => {
+            None if urgent && self.reserve_copy.is_none() && self.free() <= 1 => {
                 stream = Stream::Collector;
                 let row = self.supers.peek(stream);
                 self.blocked = row.is_none();
@@ -360,11 +360,15 @@ impl State {
             self.blocked = true;
             return None;
         }
-        (self.queues[spot.die as usize].jobs.len() < QUEUE).then_some((stream, spot, planes))
+        (self.queues[write_pointer.die as usize].jobs.len() < QUEUE).then_some((
+            stream,
+            write_pointer,
+            planes,
+        ))
     }
 
     /// Opens a superblock for the host, if it may have one.
-    fn open_for_host(&mut self) -> Option<(Spot, u32)> {
+    fn open_for_host(&mut self) -> Option<(WritePointer, u32)> {
         let wanted = u32::from(self.supers.refreshing > 0);
         let may = space::may_open(Stream::Host, self.free(), wanted) == Opening::Plain;
         let row = if may { self.open_clean(Stream::Host) } else { None };
@@ -373,7 +377,7 @@ impl State {
     }
 
     /// Opens an erased superblock for a stream, if there is one.
-    pub fn open_clean(&mut self, stream: Stream) -> Option<(Spot, u32)> {
+    pub fn open_clean(&mut self, stream: Stream) -> Option<(WritePointer, u32)> {
         let clean = |one: &supers::Super| {
             (one.phase == supers::Phase::Free { clean: true }).then_some(one.erases)
         };
@@ -383,9 +387,15 @@ impl State {
     }
 
     /// The row, of what has waited longest, or of notes of trims alone.
-    pub fn host_job(&mut self, stream: Stream, spot: Spot, planes: u32, notes_alone: bool) -> Job {
+    pub fn host_job(
+        &mut self,
+        stream: Stream,
+        write_pointer: WritePointer,
+        planes: u32,
+        notes_alone: bool,
+    ) -> Job {
         self.granted = false;
-        let mut job = self.job(spot, planes, false);
+        let mut job = self.job(write_pointer, planes, false);
         for _ in 0..planes.count_ones() * self.layout.plane_units {
             let slot = if notes_alone { self.buffer.take_note() } else { self.buffer.take_off() };
             let unit = match slot {

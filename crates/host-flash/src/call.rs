@@ -40,7 +40,7 @@ impl<P: HostPort> Remote<P> {
             if self.store.has(Kind::Bare, bare) && self.store.has(Kind::Full, full) {
                 call.places.extend((0..full).map(|_| self.store.take(Kind::Full)));
                 call.places.extend((0..bare).map(|_| self.store.take(Kind::Bare)));
-                self.rt.mark(self.stages.room);
+                self.rt.record(self.stages.room);
                 return call;
             }
             call.unpin();

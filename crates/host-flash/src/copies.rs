@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use bus::{Buffer, HostPort};
-use ftl::{LOST, META, Page, Part, Seen, Unit};
+use ftl::{LOST, META, Page, PageRead, Part, Unit};
 use wire::BusAddr;
 use wire::pages::{Item, Source};
 
@@ -21,7 +21,7 @@ impl<P: HostPort> Remote<P> {
             }
             fresh += 1;
             let place = call.places[fresh];
-            let part = Part { page: *page, units: *units, seen: Seen::Unreadable };
+            let part = Part { page: *page, units: *units, seen: PageRead::Unreadable };
             let operation = self.read_of(&part, place, true, false);
             self.endpoint(page.die).submit(self, port, place, operation).await;
             self.count(|counts| {

@@ -108,8 +108,8 @@ impl<P: HostPort> Disk<P> {
             Some(number) => number,
             None => shared.free.take(rt).await,
         };
-        rt.begin_journey(0, number, since.unwrap_or_else(|| rt.now()));
-        rt.mark(shared.wait);
+        rt.begin_trace(0, number, since.unwrap_or_else(|| rt.now()));
+        rt.record(shared.wait);
         Number { shared, number }
     }
 
@@ -145,7 +145,7 @@ impl<P: HostPort> Disk<P> {
     /// Reads blocks from `lba` on until `into` is full: the map says where they are, each page comes into
     /// host memory, and what was asked for is copied from there.
     pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.shared.geometry.judge(lba, &into) {
+        let blocks = match self.shared.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
@@ -207,7 +207,7 @@ impl<P: HostPort> Disk<P> {
     /// Writes all of `from` to the blocks from `lba` on: into the write buffer in host memory, and with `fua`
     /// onto flash.
     pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
-        if let Err(error) = self.shared.geometry.judge(lba, &from) {
+        if let Err(error) = self.shared.geometry.validate(lba, &from) {
             return (from, Err(error));
         }
         let _number = self.begin().await;
@@ -220,10 +220,10 @@ impl<P: HostPort> Disk<P> {
         from.copy_out(0, &mut room);
         let mut done = self.ask(software.write(lba.0, &room)).await;
         shared.rooms.borrow_mut().push(room);
-        shared.remote.rt.mark(shared.buffer);
+        shared.remote.rt.record(shared.buffer);
         if fua && done.is_ok() {
             done = self.ask(software.flush()).await;
-            shared.remote.rt.mark(shared.flush);
+            shared.remote.rt.record(shared.flush);
         }
         (from, done.map_err(|kind| IoError::of(kind, Some(lba))))
     }
@@ -233,7 +233,7 @@ impl<P: HostPort> Disk<P> {
         let _number = self.begin().await;
         self.spend(self.map, 1).await;
         let done = self.ask(self.shared.software.flush()).await;
-        self.shared.remote.rt.mark(self.shared.flush);
+        self.shared.remote.rt.record(self.shared.flush);
         done.map_err(|kind| IoError::of(kind, None))
     }
 }
@@ -244,7 +244,7 @@ impl<P: HostPort> Disk<P> {
         let _number = self.begin().await;
         self.spend(self.map, self.units(lba, 1)).await;
         let done = self.ask(self.shared.software.trim(lba.0, blocks)).await;
-        self.shared.remote.rt.mark(self.shared.buffer);
+        self.shared.remote.rt.record(self.shared.buffer);
         done.map_err(|kind| IoError::of(kind, Some(lba)))
     }
 }

@@ -29,7 +29,7 @@ struct Slot {
     turn: Cell<u8>,
     /// How often the watchdog has seen the command.
     looks: Cell<u32>,
-    journey: Cell<u32>,
+    trace: Cell<u32>,
 }
 
 /// Bits of a command's number that name its slot; those above count its uses.
@@ -70,7 +70,7 @@ impl<P: HostPort> Endpoint<P> {
             place: Cell::new(NONE),
             turn: Cell::new(0),
             looks: Cell::new(0),
-            journey: Cell::new(u32::MAX),
+            trace: Cell::new(u32::MAX),
         };
         Ok(Endpoint {
             number,
@@ -156,7 +156,7 @@ impl<P: HostPort> Endpoint<P> {
             None => self.free.take(self.rt()).await,
         };
         let held = Held { endpoint: self, slot: Some(slot) };
-        self.rt().mark(remote.stages.slot);
+        self.rt().record(remote.stages.slot);
         port.spend(remote.costs.submit).await;
         held.launch(remote, port, place, operation);
     }
@@ -207,11 +207,11 @@ impl<P: HostPort> Endpoint<P> {
             return false;
         }
         let rt = self.rt();
-        rt.take_along(slot.journey.get());
-        if rt.is_followed() {
-            rt.mark_at(self.stages.completion, self.port.noticed());
-            rt.mark(self.stages.noticing);
-            rt.part_from_journey();
+        rt.attach_trace_number(slot.trace.get());
+        if rt.is_traced() {
+            rt.record_at(self.stages.completion, self.port.noticed());
+            rt.record(self.stages.noticing);
+            rt.detach_trace();
         }
         let place = slot.place.replace(NONE);
         self.free.give(rt, index);
@@ -220,7 +220,7 @@ impl<P: HostPort> Endpoint<P> {
     }
 
     /// The life of the pump. It ends when the endpoint is gone or makes no sense.
-    pub async fn pump(&self, remote: &Remote<P>) {
+    pub async fn poll_completions(&self, remote: &Remote<P>) {
         let mut interrupts = 0;
         let (rt, port) = (self.rt(), &self.port);
         loop {
@@ -268,10 +268,10 @@ impl<P: HostPort> Held<'_, P> {
         slot.turn.set(turn);
         slot.looks.set(0);
         slot.place.set(place);
-        slot.journey.set(endpoint.rt().journey());
+        slot.trace.set(endpoint.rt().trace());
         remote.store.launch(place);
         let id = u16::from(turn) << SLOT_BITS | index;
-        let command = Command { id, journey: slot.journey.get(), operation };
+        let command = Command { id, trace: slot.trace.get(), operation };
         let tail = endpoint.tail.get();
         let at = (tail % endpoint.entries) as usize * COMMAND_BYTES;
         endpoint.ring.copy_in(at, &command.to_bytes());
@@ -289,6 +289,6 @@ impl<P: HostPort> Drop for Held<'_, P> {
 }
 
 /// The task of a pump.
-pub(super) async fn pump<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
-    remote.endpoints[number].pump(&remote).await;
+pub(super) async fn poll_completions<P: HostPort>(remote: Rc<Remote<P>>, number: usize) {
+    remote.endpoints[number].poll_completions(&remote).await;
 }

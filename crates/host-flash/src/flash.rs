@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, Cost, HostPort};
-use ftl::{Erase, Failed, Header, Page, Pages, Part, Row, Seen, Shape, Steps, Tag, Unit};
+use ftl::{Erase, Failed, Header, Page, PageRead, Pages, Part, Row, Shape, Steps, Tag, Unit};
 use runtime::{Pool, Rt, Signal, Stage};
 use wire::pages::{Answer, ITEM_BYTES, Operation, PageAt, RowAt, Spare, Status};
 
@@ -219,7 +219,7 @@ impl<P: HostPort> Remote<P> {
 
     pub(super) async fn answered(&self, port: &P, place: u16) -> Answer {
         let answer = self.store.end(&self.rt, place).await;
-        self.rt.mark(self.stages.completion);
+        self.rt.record(self.stages.completion);
         if let Some(switch) = self.costs.switch {
             port.spend(switch).await;
         }
@@ -254,10 +254,10 @@ impl<P: HostPort> Remote<P> {
             let answer = self.answered(port, call.places[at]).await;
             part.seen = match answer.status {
                 Status::Done => {
-                    Seen::Good { corrected: answer.detail, retries: answer.retries.into() }
+                    PageRead::Good { corrected: answer.detail, retries: answer.retries.into() }
                 }
-                Status::Erased => Seen::Erased,
-                _ => Seen::Unreadable,
+                Status::Erased => PageRead::Erased,
+                _ => PageRead::Unreadable,
             };
         }
         for (part, place) in parts.iter().zip(call.places.drain(..)) {

@@ -270,7 +270,7 @@ async fn bring_up<P: HostPort>(
             remote.quarantine();
             return Err(error);
         }
-        rt.spawn(endpoint::pump(remote.clone(), number));
+        rt.spawn(endpoint::poll_completions(remote.clone(), number));
     }
     rt.spawn(watch(remote.clone(), options.timeout));
     rt.spawn(remote.clone().mark());

@@ -57,7 +57,7 @@ impl Geometry {
     ///
     /// # Errors
     /// No command could: what is wrong with it.
-    pub fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
+    pub fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         let bytes = buffer.bytes() as u64;
         // A block is a power of two, and a division takes longer than all else here.
@@ -71,7 +71,7 @@ impl Geometry {
             return refuse(Kind::Refused, "a buffer that begins at a multiple of 4 bytes");
         }
         let blocks = bytes >> self.block_bytes.trailing_zeros();
-        self.judge_range(lba, blocks)?;
+        self.validate_range(lba, blocks)?;
         Ok(blocks as u32)
     }
 
@@ -79,7 +79,7 @@ impl Geometry {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn judge_range(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
+    pub fn validate_range(&self, lba: Lba, blocks: u64) -> Result<(), IoError> {
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         if blocks == 0 {
             return refuse(Kind::Refused, "one or more blocks");

@@ -136,12 +136,12 @@ impl Banked {
     async fn read_time(&self, rows: Rows) -> Time {
         let Some(model) = &self.model else { return Time::ZERO };
         let (begin, over) = model.access(self.rt.now(), rows, 1);
-        self.rt.mark_at(self.waits.turn, begin);
+        self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
-        self.rt.mark(self.waits.service);
+        self.rt.record(self.waits.service);
         let (first, last) = model.stream(self.rt.now(), rows);
         self.rt.sleep_until(first).await;
-        self.rt.mark(self.waits.service);
+        self.rt.record(self.waits.service);
         last
     }
 
@@ -151,11 +151,11 @@ impl Banked {
         let rows = self.rows(at);
         let (_, last) = model.stream(self.rt.now(), rows);
         self.rt.sleep_until(last).await;
-        self.rt.mark(self.waits.service);
+        self.rt.record(self.waits.service);
         let (begin, over) = model.access(self.rt.now(), rows, model.timing.write_factor);
-        self.rt.mark_at(self.waits.turn, begin);
+        self.rt.record_at(self.waits.turn, begin);
         self.rt.sleep_until(over).await;
-        self.rt.mark(self.waits.service);
+        self.rt.record(self.waits.service);
     }
 
     #[inline]

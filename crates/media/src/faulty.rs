@@ -155,7 +155,7 @@ impl<M> Faulty<M> {
                 until if until > self.rt.now() => self.rt.sleep_until(until).await,
                 _ => return,
             }
-            self.rt.mark(self.wait);
+            self.rt.record(self.wait);
         }
     }
 }

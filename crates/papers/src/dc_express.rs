@@ -4,7 +4,7 @@ use bus::link::Link;
 use wire::dcx::command;
 
 use super::measure::{Arrivals, Machine, Reads, reads, small_reads, writes as writes_of};
-use super::{Exhibit, Judged, Row, Table};
+use super::{Exhibit, Row, Table, Validated};
 use world::RunError;
 use world::interfaces::{DCX, NVME};
 
@@ -87,7 +87,7 @@ fn small_block(user: &Machine) -> Shown {
         unit: "us",
         paper: 1.4,
         ours: ours.total_us,
-        judged: Judged::Within(100),
+        validated: Validated::Within(100),
         shape: "",
         assumed: user.swings(number)?,
         parts: ours.parts,
@@ -101,7 +101,7 @@ fn smallest(user: &Machine) -> Shown {
         unit: "us",
         paper: 1.0,
         ours: number(user)?,
-        judged: Judged::Within(100),
+        validated: Validated::Within(100),
         shape: "",
         parts: Vec::new(),
         assumed: Vec::new(),
@@ -116,7 +116,7 @@ fn transfer(user: &Machine) -> Shown {
         unit: "us",
         paper: 2.432,
         ours: number(user)?,
-        judged: Judged::Within(10),
+        validated: Validated::Within(10),
         shape: "",
         parts: Vec::new(),
         assumed: user.swings(number)?,
@@ -146,7 +146,7 @@ fn random_arrival(user: &Machine) -> Shown {
         unit: "us",
         paper: fetch_us(user)?.1 / 2.0,
         ours: number(user)?,
-        judged: Judged::Within(100),
+        validated: Validated::Within(100),
         shape: "",
         parts: Vec::new(),
         assumed: Vec::new(),
@@ -165,7 +165,7 @@ fn polling_share(user: &Machine) -> Shown {
         unit: "%",
         paper: 6.0,
         ours: number(user)?,
-        judged: Judged::Below,
+        validated: Validated::Below,
         shape: "",
         parts: Vec::new(),
         assumed: user.swings(number)?,
@@ -225,7 +225,7 @@ fn linux_nvme(user: &Machine) -> Shown {
         unit: "us",
         paper,
         ours: ours.total_us,
-        judged: Judged::Shape(ours.total_us > polled && ours.total_us <= paper),
+        validated: Validated::Shape(ours.total_us > polled && ours.total_us <= paper),
         shape: "slower than NVMe polled from user space, and our sum of known costs stays below",
         assumed: linux.swings(number)?,
         parts: ours.parts,
@@ -436,7 +436,7 @@ fn sweet_spot(user: &Machine) -> Shown {
         unit: "GHz",
         paper: 2.0,
         ours,
-        judged: Judged::Shape(inside),
+        validated: Validated::Shape(inside),
         shape: "the least energy a read lies at neither end of the range",
         parts: Vec::new(),
         assumed: vec![

@@ -6,7 +6,7 @@ use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
 use super::measure::Machine;
-use super::{Claim, Exhibit, Judged, Row, Table};
+use super::{Claim, Exhibit, Row, Table, Validated};
 use world::interfaces::FASTPATH;
 use world::work::Work;
 use world::{self, Options, RunError};
@@ -86,14 +86,14 @@ fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunE
          number_ios={count}\n"
     );
     let work = Work::parse(Path::new("papers"), &job, Mapping::default()).map_err(RunError::of)?;
-    let mut outcome = world::simulate(FASTPATH, &machine.open()?, &work, Options::default())?;
-    let ran = outcome.jobs.remove(0).1;
-    if ran.errors() > 0 {
-        return Err(RunError(ran.messages.join("; ")));
+    let mut run_result = world::simulate(FASTPATH, &machine.open()?, &work, Options::default())?;
+    let job_result = run_result.jobs.remove(0).1;
+    if job_result.errors() > 0 {
+        return Err(RunError(job_result.messages.join("; ")));
     }
     let kind = if writes { OpKind::Write } else { OpKind::Read };
-    let (mean, seen) = (ran.seen.breakdowns[&kind].mean(), ran.seen.of(kind));
-    let iops = seen.iops(ran.measured);
+    let (mean, stats) = (job_result.stats.breakdowns[&kind].mean(), job_result.stats.of(kind));
+    let iops = stats.iops(job_result.measured);
     Ok(Done {
         us: mean.total_ps / 1e6,
         parts: FASTPATH
@@ -159,7 +159,7 @@ fn latency(board: &Machine, kind: &Kind, what: &'static str) -> Result<Exhibit, 
         unit: "us",
         paper: kind.paper,
         ours: done.us,
-        judged: Judged::Shape(done.us < kind.paper && done.us < kind.baseline),
+        validated: Validated::Shape(done.us < kind.paper && done.us < kind.baseline),
         shape: "below the baseline, and our sum of known costs stays below the paper's",
         parts: done.parts,
         assumed: board.swings(number)?,
@@ -238,7 +238,7 @@ fn generated_before(board: &Machine) -> Result<Exhibit, RunError> {
         unit: "MB/s",
         paper: 800.0,
         ours,
-        judged: Judged::Shape(ours > 0.9 * 800.0 && ours <= 800.0),
+        validated: Validated::Shape(ours > 0.9 * 800.0 && ours <= 800.0),
         shape: "the drive is what limits: more than nine tenths of what it can take",
         parts: Vec::new(),
         assumed: Vec::new(),

@@ -7,7 +7,7 @@ use workload::pattern::OpKind;
 use workload::trace::Mapping;
 
 use super::flash_closer::{SCALE, row, table};
-use super::flash_ssds::{Load, Ran, Ssd, run, simulate};
+use super::flash_ssds::{Load, Measured, Ssd, run, simulate};
 use super::measure::Machine;
 use super::{Claim, Exhibit};
 use world::work::Work;
@@ -70,17 +70,17 @@ pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
 fn hosts() -> Result<Vec<Exhibit>, RunError> {
     let load = Load { amount: 6 << 20, ..Load::queued("randwrite", 512).by(4) };
     let mut lines = Vec::new();
-    let mut of = |ssd: Ssd, devices, kind: Kind| -> Result<Ran, RunError> {
-        let ran = run(ssd, &array(ssd, devices, kind), &load)?;
+    let mut of = |ssd: Ssd, devices, kind: Kind| -> Result<Measured, RunError> {
+        let measured = run(ssd, &array(ssd, devices, kind), &load)?;
         lines.push(vec![
             format!("{} x {devices}, {}", ssd.name(), kind.layout),
-            format!("{:.2}", ran.memory / f64::from(1 << 20)),
-            format!("{:.1}", 100.0 * ran.cores),
-            format!("{:.2}", ran.core_us),
-            format!("{:.0}", ran.iops),
-            format!("{:.0}", ran.us),
+            format!("{:.2}", measured.memory / f64::from(1 << 20)),
+            format!("{:.1}", 100.0 * measured.cores),
+            format!("{:.2}", measured.core_us),
+            format!("{:.0}", measured.iops),
+            format!("{:.0}", measured.us),
         ]);
-        Ok(ran)
+        Ok(measured)
     };
     let mut memory = Vec::new();
     for ssd in [Ssd::Closer, Ssd::Bridge] {
@@ -143,14 +143,14 @@ fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
         LOAD_MIB * of_each,
     );
     let work = Work::parse(Path::new("papers"), &job, Mapping::default()).map_err(RunError::of)?;
-    let mut outcome = simulate(ssd, &plan, &work, Options::default())?;
-    let software = outcome.flash.and_then(|seen| seen.software);
-    let (_, ran) = outcome.jobs.pop().expect("the load is the last");
-    if ran.errors() > 0 {
-        return Err(RunError(ran.messages.join("; ")));
+    let mut run_result = simulate(ssd, &plan, &work, Options::default())?;
+    let software = run_result.flash.and_then(|stats| stats.software);
+    let (_, measured) = run_result.jobs.pop().expect("the load is the last");
+    if measured.errors() > 0 {
+        return Err(RunError(measured.messages.join("; ")));
     }
     let of = |kind| {
-        let total = &ran.seen.of(kind).total;
+        let total = &measured.stats.of(kind).total;
         let us = |ns: u64| ns as f64 / 1e3;
         let at = |thousandths| us(total.percentile_ns(thousandths));
         [at(50_000), at(99_000), at(99_900), us(total.max_ns())]

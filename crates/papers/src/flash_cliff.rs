@@ -53,11 +53,11 @@ impl Place {
 fn course(ssd: Ssd, machine: &Machine, halves: u64) -> Result<Course, RunError> {
     let capacity = machine.open()?.medium.contents.capacity_bytes;
     let load = Load { amount: halves * capacity / 2, ..Load::queued("randwrite", 512) };
-    let ran = run(ssd, machine, &load)?;
+    let job_result = run(ssd, machine, &load)?;
     let width = capacity as f64 / FINE as f64;
     let mut places: Vec<Place> = Vec::new();
     let mut written = 0.0;
-    for point in &ran.series.points {
+    for point in &job_result.series.points {
         let at = (written / width) as usize;
         if at >= places.len() {
             places.push(Place::default());
@@ -65,7 +65,7 @@ fn course(ssd: Ssd, machine: &Machine, halves: u64) -> Result<Course, RunError> 
         let place = places.last_mut().expect("just made");
         written += point.writes.bytes as f64;
         place.ops += point.writes.ops as f64;
-        place.seconds += ran.series.interval.as_s_f64();
+        place.seconds += job_result.series.interval.as_s_f64();
         place.took_us += point.writes.took.as_us_f64();
         let (host, programmed) = point.units.unwrap_or_default();
         place.host_units += host as f64;

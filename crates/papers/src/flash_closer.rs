@@ -1,8 +1,8 @@
 //! Jung and Kandemir, "Challenges in Getting Flash Drives Closer to CPU" (HotStorage 2013): sections 4.1 to
 //! 4.3. Two closed products were measured: shapes are checked, and magnitudes stand beside the paper's.
 
-use super::flash_ssds::{Load, Ran, Ssd, run};
-use super::{Claim, Exhibit, Judged, Row, Table};
+use super::flash_ssds::{Load, Measured, Ssd, run};
+use super::{Claim, Exhibit, Row, Table, Validated};
 use world::RunError;
 
 /// Sizes of a request, bytes: from the default block to what no flash page holds.
@@ -90,7 +90,7 @@ pub(super) fn row(
         unit,
         paper,
         ours,
-        judged: Judged::Shape(shape.1),
+        validated: Validated::Shape(shape.1),
         shape: shape.0,
         parts: Vec::new(),
         assumed: Vec::new(),
@@ -100,8 +100,8 @@ pub(super) fn row(
 /// One kind of access at one size, on both.
 struct Pair {
     load: Load,
-    bridge: Ran,
-    closer: Ran,
+    bridge: Measured,
+    closer: Measured,
 }
 
 impl Pair {
@@ -134,9 +134,9 @@ impl Sweep {
     fn speed_table(&self) -> Exhibit {
         let line = |pair: &Pair| {
             let mut line = vec![format!("{} {}", pair.load.rw, pair.load.bytes)];
-            for ran in [&pair.bridge, &pair.closer] {
-                line.push(format!("{:.0}", ran.us));
-                line.push(format!("{:.0}", ran.iops));
+            for measured in [&pair.bridge, &pair.closer] {
+                line.push(format!("{:.0}", measured.us));
+                line.push(format!("{:.0}", measured.iops));
             }
             line.push(format!("{:.2}", pair.closer.iops / pair.bridge.iops));
             line
@@ -150,17 +150,17 @@ impl Sweep {
     }
 
     /// The mean over sizes and patterns of this, closer over bridge.
-    fn mean(&self, reads: bool, of: impl Fn(&Ran) -> f64) -> f64 {
+    fn mean(&self, reads: bool, of: impl Fn(&Measured) -> f64) -> f64 {
         let pairs = || self.pairs.iter().filter(|pair| pair.is_read() == reads);
         pairs().map(|pair| of(&pair.closer) / of(&pair.bridge)).sum::<f64>()
             / pairs().count() as f64
     }
 
     fn speed_rows(&self) -> Vec<Exhibit> {
-        let shorter = |reads| 100.0 * (1.0 - self.mean(reads, |ran| ran.us));
-        let more = |reads| 100.0 * (self.mean(reads, |ran| ran.iops) - 1.0);
-        let judge = |ours: f64| ("the from-scratch SSD is the better", ours > 0.0);
-        let one = |what, paper, ours| row(what, "%", paper, ours, judge(ours));
+        let shorter = |reads| 100.0 * (1.0 - self.mean(reads, |measured| measured.us));
+        let more = |reads| 100.0 * (self.mean(reads, |measured| measured.iops) - 1.0);
+        let validate = |ours: f64| ("the from-scratch SSD is the better", ours > 0.0);
+        let one = |what, paper, ours| row(what, "%", paper, ours, validate(ours));
         let scattered = |row| Exhibit::Departure(Box::new(row), SCATTERED);
         vec![
             scattered(one("C5: latency of reads, from-scratch below bridge", 29.0, shorter(true))),
@@ -174,9 +174,9 @@ impl Sweep {
     fn cores(&self) -> Vec<Exhibit> {
         let line = |pair: &Pair| {
             let mut line = vec![format!("{} {}", pair.load.rw, pair.load.bytes)];
-            for ran in [&pair.bridge, &pair.closer] {
-                line.push(format!("{:.1}", 100.0 * ran.cores));
-                line.push(format!("{:.2}", ran.core_us));
+            for measured in [&pair.bridge, &pair.closer] {
+                line.push(format!("{:.1}", 100.0 * measured.cores));
+                line.push(format!("{:.2}", measured.core_us));
             }
             line
         };
@@ -288,12 +288,12 @@ fn legacy() -> Result<Vec<Exhibit>, RunError> {
         let queued = run(ssd, &ssd.machine(), &Load::queued("randwrite", 512))?;
         let one = run(ssd, &ssd.legacy(), &Load::legacy("randwrite", 512))?;
         let ratio = queued.us / one.us;
-        for (mode, ran) in [("queue", &queued), ("legacy", &one)] {
+        for (mode, measured) in [("queue", &queued), ("legacy", &one)] {
             lines.push(vec![
                 format!("{}, {mode}", ssd.name()),
-                format!("{:.1}", ran.us),
-                format!("{:.0}", ran.iops),
-                format!("{:.1}", 100.0 * ran.cores),
+                format!("{:.1}", measured.us),
+                format!("{:.0}", measured.iops),
+                format!("{:.1}", 100.0 * measured.cores),
             ]);
         }
         let shape = "queue mode waits longer, at most by its 128 entries";
@@ -324,14 +324,14 @@ fn workers() -> Result<Vec<Exhibit>, RunError> {
     let mut all = Vec::new();
     for ssd in [Ssd::Closer, Ssd::Bridge] {
         let by = |workers| run(ssd, &ssd.machine(), &Load::queued("randwrite", 512).by(workers));
-        let ran = WORKERS.iter().map(|workers| by(*workers)).collect::<Result<Vec<_>, _>>()?;
-        let lines = WORKERS.iter().zip(&ran).map(|(workers, ran)| {
+        let measured = WORKERS.iter().map(|workers| by(*workers)).collect::<Result<Vec<_>, _>>()?;
+        let lines = WORKERS.iter().zip(&measured).map(|(workers, measured)| {
             vec![
                 workers.to_string(),
-                format!("{:.0}", ran.us),
-                format!("{:.0}", ran.iops),
-                format!("{:.1}", 100.0 * ran.cores),
-                format!("{:.2}", ran.memory / f64::from(1 << 20)),
+                format!("{:.0}", measured.us),
+                format!("{:.0}", measured.iops),
+                format!("{:.1}", 100.0 * measured.cores),
+                format!("{:.2}", measured.memory / f64::from(1 << 20)),
             ]
         });
         let figure = if ssd == Ssd::Closer { "Figure 7" } else { "Figure 8" };
@@ -341,7 +341,7 @@ fn workers() -> Result<Vec<Exhibit>, RunError> {
             lines.collect(),
             &[],
         ));
-        all.push(ran);
+        all.push(measured);
     }
     let [closer, bridge] = &all[..] else { unreachable!("both") };
     exhibits.extend(of_workers(closer, bridge));
@@ -349,10 +349,12 @@ fn workers() -> Result<Vec<Exhibit>, RunError> {
 }
 
 /// Row C8, and what C6 and C7 say of workers.
-fn of_workers(closer: &[Ran], bridge: &[Ran]) -> Vec<Exhibit> {
-    let more = |ran: &[Ran], from: usize| 100.0 * (ran[3].us / ran[from].us - 1.0);
-    let grows = |ran: &[Ran], from| ("the more workers, the longer", more(ran, from) > 0.0);
-    let gain = |ran: &[Ran]| ran[2].iops / ran[0].iops;
+fn of_workers(closer: &[Measured], bridge: &[Measured]) -> Vec<Exhibit> {
+    let more =
+        |measured: &[Measured], from: usize| 100.0 * (measured[3].us / measured[from].us - 1.0);
+    let grows =
+        |measured: &[Measured], from| ("the more workers, the longer", more(measured, from) > 0.0);
+    let gain = |measured: &[Measured]| measured[2].iops / measured[0].iops;
     vec![
         row(
             "C8: latency by 8 workers over 4, from-scratch",

@@ -11,7 +11,7 @@ use plan::Plan;
 use world::interfaces::{HOST_FLASH, HOST_FLASH_ARRAY, NVME, NVME_ARRAY};
 use world::series::{Point, TimeSeries};
 use world::work::Work;
-use world::{self, Options, Outcome, RunError};
+use world::{self, Options, RunError, RunResult};
 
 /// How often a run is looked at.
 const INTERVAL: Span = Span::ms(1);
@@ -106,7 +106,7 @@ impl Load {
 }
 
 /// What was seen.
-pub(super) struct Ran {
+pub(super) struct Measured {
     /// The mean latency, microseconds.
     pub us: f64,
     /// Requests a second.
@@ -127,7 +127,7 @@ pub(super) fn simulate(
     plan: &Plan,
     work: &Work,
     options: Options,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     match (ssd, plan.array.is_some()) {
         (Ssd::Bridge, false) => world::simulate(NVME, plan, work, options),
         (Ssd::Closer, false) => world::simulate(HOST_FLASH, plan, work, options),
@@ -137,19 +137,19 @@ pub(super) fn simulate(
 }
 
 /// Runs a load on a new drive, in virtual time.
-pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Ran, RunError> {
+pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Measured, RunError> {
     let plan = machine.open()?;
     let work = Work::parse(Path::new("papers"), &load.job(), Mapping::default());
     let work = work.map_err(RunError::of)?;
     let options = Options { series: Some(INTERVAL), ..Options::default() };
-    let mut outcome = simulate(ssd, &plan, &work, options)?;
-    let (_, ran) = outcome.jobs.pop().expect("the load is the last");
-    if ran.errors() > 0 {
-        return Err(RunError(ran.messages.join("; ")));
+    let mut run_result = simulate(ssd, &plan, &work, options)?;
+    let (_, measured) = run_result.jobs.pop().expect("the load is the last");
+    if measured.errors() > 0 {
+        return Err(RunError(measured.messages.join("; ")));
     }
     let reads = load.rw.ends_with("read");
-    let seen = ran.seen.of(if reads { OpKind::Read } else { OpKind::Write });
-    let mut series = outcome.series.expect("asked for");
+    let stats = measured.stats.of(if reads { OpKind::Read } else { OpKind::Write });
+    let mut series = run_result.series.expect("asked for");
     let its = |point: &Point| if reads { point.reads.ops } else { point.writes.ops };
     let first =
         series.points.iter().position(|point| its(point) > 0 && (!reads || point.writes.ops == 0));
@@ -160,9 +160,9 @@ pub(super) fn run(ssd: Ssd, machine: &Machine, load: &Load) -> Result<Ran, RunEr
     let cores = series.points.iter().map(busy).sum::<f64>() / points.max(1.0);
     let all_us = INTERVAL.as_us_f64() * points * f64::from(plan.host.cores);
     let memory = series.points.iter().map(|point| point.memory_bytes).max().unwrap_or(0);
-    Ok(Ran {
-        us: seen.total.mean_ns() / 1e3,
-        iops: seen.iops(ran.measured),
+    Ok(Measured {
+        us: stats.total.mean_ns() / 1e3,
+        iops: stats.iops(measured.measured),
         cores,
         core_us: cores * all_us / ops.max(1.0),
         memory: memory as f64,

@@ -86,7 +86,7 @@ pub struct Claim {
 
 /// How a row is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum Validated {
     /// Within this many thousandths of the paper's number.
     Within(u64),
     /// Below the paper's number.
@@ -106,7 +106,7 @@ pub struct Row {
     /// What this code gives.
     pub ours: f64,
     /// How it is judged.
-    pub judged: Judged,
+    pub validated: Validated,
     /// The shape in words, if it is judged by that.
     pub shape: &'static str,
     /// Its parts, by stage.
@@ -130,12 +130,12 @@ pub struct Table {
 impl Row {
     /// Whether the row is what it must be.
     pub fn holds(&self) -> bool {
-        match self.judged {
-            Judged::Within(thousandths) => {
+        match self.validated {
+            Validated::Within(thousandths) => {
                 (self.ours - self.paper).abs() * 1000.0 <= self.paper * thousandths as f64
             }
-            Judged::Below => self.ours < self.paper,
-            Judged::Shape(holds) => holds,
+            Validated::Below => self.ours < self.paper,
+            Validated::Shape(holds) => holds,
         }
     }
 }
@@ -143,12 +143,12 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.holds() { "holds" } else { "DOES NOT HOLD" };
-        let rule = match self.judged {
-            Judged::Within(thousandths) => {
+        let rule = match self.validated {
+            Validated::Within(thousandths) => {
                 format!("P, within {}.{} %", thousandths / 10, thousandths % 10)
             }
-            Judged::Below => "P, below the paper's bound".to_owned(),
-            Judged::Shape(_) => format!("S: {}", self.shape),
+            Validated::Below => "P, below the paper's bound".to_owned(),
+            Validated::Shape(_) => format!("S: {}", self.shape),
         };
         let unit = self.unit;
         writeln!(f, "{}\n  {rule}: {verdict}", self.what)?;
@@ -157,7 +157,7 @@ impl fmt::Display for Row {
         for (stage, value) in self.parts.iter().filter(|(_, value)| *value > 0.0) {
             writeln!(f, "      {stage:<26} {value:>10.3} {unit}")?;
         }
-        if self.judged != Judged::Below {
+        if self.validated != Validated::Below {
             writeln!(f, "    {:<28} {:>10.3} {unit}", "unexplained", self.paper - self.ours)?;
         }
         if !self.assumed.is_empty() {

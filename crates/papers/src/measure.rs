@@ -124,17 +124,17 @@ fn run(row: &'static Row, machine: &Machine, job: &str, kind: OpKind) -> Result<
     let job = format!("{job}iodepth=1\nsize=16m\n");
     let work = Work::parse(Path::new("papers"), &job, Mapping::default());
     let work = work.map_err(|error| RunError(error.to_string()))?;
-    let mut outcome = world::simulate(row, &plan, &work, Options::default())?;
-    let ran = outcome.jobs.remove(0).1;
-    if ran.errors() > 0 {
-        return Err(RunError(ran.messages.join("; ")));
+    let mut run_result = world::simulate(row, &plan, &work, Options::default())?;
+    let job_result = run_result.jobs.remove(0).1;
+    if job_result.errors() > 0 {
+        return Err(RunError(job_result.messages.join("; ")));
     }
-    let mean = ran.seen.breakdowns[&kind].mean();
+    let mean = job_result.stats.breakdowns[&kind].mean();
     let us = |ps: f64| ps / 1e6;
     Ok(Reads {
         total_us: us(mean.total_ps),
         parts: row.stages.iter().copied().zip(mean.stages_ps.iter().map(|ps| us(*ps))).collect(),
-        busy: outcome.busy.expect("a simulated world"),
+        busy: run_result.busy.expect("a simulated world"),
         count: mean.count,
     })
 }

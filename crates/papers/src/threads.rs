@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bus::HostPort;
 use bus::sim::SimHost;
 use host::BlockDevice;
-use runtime::{Dice, Log, Rt, Span, Time};
+use runtime::{Log, Rng, Rt, Span, Time};
 use wire::Lba;
 
 use super::measure::Machine;
@@ -99,9 +99,9 @@ pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError>
                 let layers = LAYERS.iter().filter(|layer| Block::STAGES.contains(layer));
                 let layers: Vec<_> = layers.map(|layer| port.cost(layer)).collect();
                 let disk = driver.disk(number as usize);
-                let dice = Dice::for_part(plan.run.seed, &format!("thread {number}"));
+                let rng = Rng::for_part(plan.run.seed, &format!("thread {number}"));
                 let thread = Thread { port, layers, threads, window, tally: tally.clone() };
-                rt.spawn(thread.work(rt.clone(), disk, dice));
+                rt.spawn(thread.work(rt.clone(), disk, rng));
             }
             rt.sleep_until(window.1).await;
         },
@@ -129,7 +129,7 @@ struct Thread {
 }
 
 impl Thread {
-    async fn work<D: BlockDevice>(self, rt: Rt, disk: D, mut dice: Dice) {
+    async fn work<D: BlockDevice>(self, rt: Rt, disk: D, mut rng: Rng) {
         let bytes = self.threads.bytes;
         let block = u64::from(disk.geometry().block_bytes);
         let mut buffer = match disk.buffer(bytes as usize) {
@@ -141,7 +141,7 @@ impl Thread {
             for layer in &self.layers {
                 self.port.spend(*layer).await;
             }
-            let lba = Lba(dice.below(REGION / u64::from(bytes)) * u64::from(bytes) / block);
+            let lba = Lba(rng.below(REGION / u64::from(bytes)) * u64::from(bytes) / block);
             let (back, done) = match self.threads.write {
                 true => disk.write(lba, buffer, false).await,
                 false => disk.read(lba, buffer).await,
@@ -154,7 +154,7 @@ impl Thread {
             if self.window.0 <= now && now < self.window.1 {
                 self.tally.note(begun, now);
             }
-            rt.part_from_journey();
+            rt.detach_trace();
             rt.sleep(self.threads.think).await;
         }
     }

@@ -7,8 +7,8 @@ use runtime::Span;
 
 use super::measure::Machine;
 use super::plot::{Plot, Series};
-use super::{Claim, Exhibit, Judged, Row, Table};
-use campaign::diskhog::{Hog, HogSeen, simulated};
+use super::{Claim, Exhibit, Row, Table, Validated};
+use campaign::diskhog::{Hog, HogStats, simulated};
 use plan::POLICIES;
 use world::RunError;
 
@@ -55,7 +55,7 @@ fn word(policy: Policy) -> &'static str {
     POLICIES.iter().find(|(_, known)| *known == policy).expect("all have words").0
 }
 
-fn hogged(machine: &Machine, policy: Policy, hog: &Hog) -> Result<HogSeen, RunError> {
+fn hogged(machine: &Machine, policy: Policy, hog: &Hog) -> Result<HogStats, RunError> {
     simulated(&machine.with("host.sharing.policy", word(policy)).open()?, hog)
 }
 
@@ -64,7 +64,7 @@ fn sequential(cores: u32, write: bool, time: Span) -> Hog {
     Hog { write, time, interval: time, ..Hog::sequential(cores) }
 }
 
-fn read(machine: &Machine, policy: Policy, cores: u32) -> Result<HogSeen, RunError> {
+fn read(machine: &Machine, policy: Policy, cores: u32) -> Result<HogStats, RunError> {
     hogged(machine, policy, &sequential(cores, false, WINDOW))
 }
 
@@ -131,7 +131,7 @@ fn counts() -> Result<Vec<Exhibit>, RunError> {
             unit: "",
             paper: paper as f64,
             ours: shape.outstanding() as f64,
-            judged: Judged::Within(0),
+            validated: Validated::Within(0),
             shape: "",
             parts: Vec::new(),
             assumed: Vec::new(),
@@ -141,7 +141,7 @@ fn counts() -> Result<Vec<Exhibit>, RunError> {
 }
 
 /// MB/s of the SSD and of the disks, each with one queue of 128, by cores.
-fn pair(cores: u32, write: bool) -> Result<(HogSeen, HogSeen), RunError> {
+fn pair(cores: u32, write: bool) -> Result<(HogStats, HogStats), RunError> {
     let ssd = hogged(&ssd(), Policy::Single, &sequential(cores, write, WINDOW))?;
     let disks = hogged(&disks(), Policy::Single, &sequential(cores, write, DISKS_WINDOW))?;
     Ok((ssd, disks))
@@ -163,9 +163,9 @@ fn beside_disks() -> Result<Vec<Exhibit>, RunError> {
         ratios.push(ssd / disks);
     }
     let row = |what, paper, ours, holds, shape| {
-        let judged = Judged::Shape(holds);
+        let validated = Validated::Shape(holds);
         let (parts, assumed) = (Vec::new(), Vec::new());
-        Exhibit::Row(Row { what, unit: "times", paper, ours, judged, shape, parts, assumed })
+        Exhibit::Row(Row { what, unit: "times", paper, ours, validated, shape, parts, assumed })
     };
     Ok(vec![
         table(
@@ -194,35 +194,36 @@ fn beside_disks() -> Result<Vec<Exhibit>, RunError> {
 /// Reads of 4 MiB by policy and cores.
 struct Curves {
     /// By policy in the order of [`Policy::ALL`], then by cores from one on.
-    seen: Vec<Vec<HogSeen>>,
+    stats: Vec<Vec<HogStats>>,
 }
 
 impl Curves {
     fn measure(machine: &Machine) -> Result<Curves, RunError> {
         let of = |policy| (1..=CORES).map(|cores| read(machine, policy, cores)).collect();
-        Ok(Curves { seen: Policy::ALL.into_iter().map(of).collect::<Result<_, RunError>>()? })
+        Ok(Curves { stats: Policy::ALL.into_iter().map(of).collect::<Result<_, RunError>>()? })
     }
 
-    fn of(&self, policy: Policy) -> &[HogSeen] {
+    fn of(&self, policy: Policy) -> &[HogStats] {
         let place = Policy::ALL.iter().position(|known| *known == policy);
-        &self.seen[place.expect("one of all")]
+        &self.stats[place.expect("one of all")]
     }
 
     fn megabytes(&self, policy: Policy) -> Vec<f64> {
-        self.of(policy).iter().map(HogSeen::megabytes_s).collect()
+        self.of(policy).iter().map(HogStats::megabytes_s).collect()
     }
 
-    fn with_all(&self, policy: Policy) -> &HogSeen {
+    fn with_all(&self, policy: Policy) -> &HogStats {
         &self.of(policy)[CORES as usize - 1]
     }
 
     /// Figures 5.3 and 5.4.
     fn shares(&self) -> Vec<Exhibit> {
         let line = |policy: Policy| {
-            let seen = self.with_all(policy);
-            let rate =
-                |core: &campaign::diskhog::CoreSeen| core.bytes as f64 / seen.measured.as_us_f64();
-            let cores = seen.cores.iter().map(|core| whole(rate(core)));
+            let stats = self.with_all(policy);
+            let rate = |core: &campaign::diskhog::CoreStats| {
+                core.bytes as f64 / stats.measured.as_us_f64()
+            };
+            let cores = stats.cores.iter().map(|core| whole(rate(core)));
             std::iter::once(word(policy).to_owned()).chain(cores).collect()
         };
         let single = self.with_all(Policy::Single).shares().1;
@@ -360,7 +361,7 @@ fn operations() -> Result<Vec<Exhibit>, RunError> {
             unit: "kIOPS",
             paper: 50.0,
             ours: two,
-            judged: Judged::Shape(two < 70.0),
+            validated: Validated::Shape(two < 70.0),
             shape: "below the drive's own 70",
             parts: Vec::new(),
             assumed,
@@ -386,10 +387,10 @@ fn written() -> Result<Vec<Exhibit>, RunError> {
     // Samples of a run that begins with empty queues.
     let interval = Span::ms(20);
     let hog = Hog { write: true, time: interval * 10, interval, ..Hog::operations(2) };
-    let seen = hogged(&ssd(), Policy::PerCore, &hog)?;
+    let stats = hogged(&ssd(), Policy::PerCore, &hog)?;
     let at = |sample: usize| -> f64 {
         let bytes: u64 =
-            seen.cores.iter().map(|core| core.series.get(sample).copied().unwrap_or(0)).sum();
+            stats.cores.iter().map(|core| core.series.get(sample).copied().unwrap_or(0)).sum();
         bytes as f64 / 4096.0 / interval.as_us_f64() * 1e3
     };
     let (first, last) = (at(0), at(9));

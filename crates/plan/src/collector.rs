@@ -12,22 +12,22 @@ const COSTS: &[&str] = host::nvme::COLLECTOR_COSTS;
 
 /// How a host leads its device's collector.
 #[derive(Clone, Debug)]
-pub struct LedCollector {
+pub struct HostDirectedGc {
     /// Superblocks' worth of space by which it begins sooner than the device would.
     pub early: u32,
     /// What it costs.
     pub costs: Vec<NamedCost>,
 }
 
-impl Table for LedCollector {
+impl Table for HostDirectedGc {
     const NAME: &'static str = "collector";
     const EXAMPLE: &'static str = "plans/small-flash.toml";
 
-    fn read(fields: Fields<'_>) -> Option<LedCollector> {
+    fn read(fields: Fields<'_>) -> Option<HostDirectedGc> {
         let early = fields.number("early", Welcome, 0..=64);
         let costs = costs(&fields, COSTS);
         fields.done();
-        Some(LedCollector { early: early? as u32, costs: costs? })
+        Some(HostDirectedGc { early: early? as u32, costs: costs? })
     }
 
     fn host_costs(&self) -> Vec<NamedCost> {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ::device::faults::{FOREVER, Fault, Match, What, When, Which};
-use ::device::flash::Ill;
+use ::device::flash::DieFault;
 use runtime::Span;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
@@ -125,10 +125,10 @@ fn die(fields: &Fields<'_>, kind: Kind) -> Option<What> {
     let of = match kind {
         Kind::SlowDie => {
             let percent = fields.number("percent", Welcome, 100..=100_000);
-            Ill::Slow { percent: percent? as u32, span: span? }
+            DieFault::Slow { percent: percent? as u32, span: span? }
         }
-        Kind::UnreadableDie => Ill::Unreadable(span?),
-        _ => Ill::Stuck(span?),
+        Kind::UnreadableDie => DieFault::Unreadable(span?),
+        _ => DieFault::Stuck(span?),
     };
     Some(What::Die { die: die? as u32, of })
 }

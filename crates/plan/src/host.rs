@@ -113,7 +113,7 @@ impl Plan {
     ///
     /// # Errors
     /// The host is to sleep before it looks.
-    pub fn must_not_nap(&self, interface: &str) -> Result<(), String> {
+    pub fn must_not_sleep(&self, interface: &str) -> Result<(), String> {
         match self.host.completion {
             Completion::Polled | Completion::Interrupt => Ok(()),
             Completion::Hybrid => Err(format!(

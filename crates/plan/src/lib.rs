@@ -58,7 +58,7 @@ pub use array::{Array, Collections};
 pub use block::{Block, BlockSizing};
 pub use bridge::BridgeOf;
 pub use built_in::built_in;
-pub use collector::LedCollector;
+pub use collector::HostDirectedGc;
 pub use dcx::{Dcx, DcxTags};
 pub use device::{DEVICE_COSTS, Device};
 use document::{Document, TEXT_MAX};

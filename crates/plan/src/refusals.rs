@@ -372,7 +372,7 @@ fn no_toml_is_refused_where_it_ends_to_be_some() {
 }
 
 #[test]
-fn settings_are_judged_like_the_rest_and_named_as_such() {
+fn settings_are_validated_like_the_rest_and_named_as_such() {
     let with = |sets: &[(&str, &str)]| Plan::parse_with(PLAN, "p.toml", sets);
     let said = |sets: &[(&str, &str)]| with(sets).unwrap_err().to_string();
     let plan = with(&[("link.lanes", "8"), ("host.poll", "30 ns")]).unwrap();

@@ -69,7 +69,7 @@ const OWN: [Section; 5] = [
     Section::of::<block::Block>(),
     Section::of::<fastpath::Fastpath>(),
     Section::of::<pages::PageAccess>(),
-    Section::of::<collector::LedCollector>(),
+    Section::of::<collector::HostDirectedGc>(),
 ];
 
 static ADDED: RwLock<Vec<Section>> = RwLock::new(Vec::new());

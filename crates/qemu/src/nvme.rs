@@ -9,7 +9,7 @@ use bus::{Buffer, HostPort};
 use host::InitError;
 use host::nvme::{Completion, Controller, Counters, Doorbell, Options, Queue, QueueOptions};
 use host::pci::{Function, Message, Vectors};
-use runtime::{Dice, Rt, Span};
+use runtime::{Rng, Rt, Span};
 use wire::pci::Bdf;
 use wire::{Lba, Nsid};
 
@@ -181,7 +181,7 @@ async fn work(
             extent_blocks: extent / block,
             block: block as usize,
             written: vec![0; (span / block) as usize],
-            dice: Dice::for_part(wanted.seed, &format!("worker {number}")),
+            rng: Rng::for_part(wanted.seed, &format!("worker {number}")),
         };
         let ios = ios / workers + u64::from(number < ios % workers);
         let (left, result) = (left.clone(), result.clone());
@@ -226,18 +226,18 @@ struct Worker {
     block: usize,
     /// How often each block was written.
     written: Vec<u32>,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Worker {
     /// Gives how many reads it took to see everything again.
     async fn run(&mut self, ios: u64) -> Result<u64, String> {
         for _ in 0..ios {
-            let extent = self.extents[self.dice.below(self.extents.len() as u64) as usize];
-            let blocks = 1 + self.dice.below(self.extent_blocks);
+            let extent = self.extents[self.rng.below(self.extents.len() as u64) as usize];
+            let blocks = 1 + self.rng.below(self.extent_blocks);
             let first =
-                extent * self.extent_blocks + self.dice.below(self.extent_blocks - blocks + 1);
-            if self.dice.chance(1, 2) {
+                extent * self.extent_blocks + self.rng.below(self.extent_blocks - blocks + 1);
+            if self.rng.chance(1, 2) {
                 self.write(first, blocks).await?;
             } else {
                 self.read(first, blocks).await?;

@@ -38,7 +38,7 @@ pub(super) async fn check(
 
 /// How reads have ended.
 #[derive(Default)]
-struct Seen {
+struct Reads {
     good: Cell<u64>,
     failed: RefCell<Vec<IoError>>,
 }
@@ -56,7 +56,7 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
     let completion = Completion::Interrupt { vector: 1 };
     let queue = QueueOptions { depth: DEPTH, completion, ..QueueOptions::default() };
     let queue = controller.queue(queue).await.map_err(|error| error.to_string())?;
-    let (rt, seen) = (bench.rt, Rc::new(Seen::default()));
+    let (rt, seen) = (bench.rt, Rc::new(Reads::default()));
     for reader in 0..u64::from(DEPTH) {
         rt.spawn(read_on(queue.clone(), reader, seen.clone()));
     }
@@ -106,7 +106,7 @@ async fn afterwards(
     }
 }
 
-async fn read_on(queue: Rc<Queue<LiveHost>>, reader: u64, seen: Rc<Seen>) {
+async fn read_on(queue: Rc<Queue<LiveHost>>, reader: u64, seen: Rc<Reads>) {
     let blocks = READ_BYTES as u64 / u64::from(host::BlockDevice::geometry(&*queue).block_bytes);
     let Ok(mut buffer) = host::BlockDevice::buffer(&*queue, READ_BYTES) else { return };
     loop {

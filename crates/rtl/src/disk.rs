@@ -36,7 +36,7 @@ struct Whole<P: HostPort> {
 impl<P: HostPort> Disk<P> {
     /// For a caller on this port, of a drive of this shape: requests are cut into commands of
     /// `block_size` bytes, or of less where they are no multiple of it. Their journeys have the
-    /// number `journeys`.
+    /// number `traces`.
     ///
     /// # Errors
     /// The block did not take the handle.
@@ -45,7 +45,7 @@ impl<P: HostPort> Disk<P> {
         port: &P,
         geometry: Geometry,
         block_size: u32,
-        journeys: u16,
+        traces: u16,
     ) -> Result<Disk<P>, BusError> {
         let memory = port.arena().memory();
         let (base, bytes) = (memory.base(), memory.bytes() as u64);
@@ -62,7 +62,7 @@ impl<P: HostPort> Disk<P> {
             engine: engine.clone(),
             caller: Caller {
                 port: port.clone(),
-                journeys,
+                traces,
                 request: port.cost("request"),
                 take_response: port.cost("take response"),
             },
@@ -79,7 +79,7 @@ impl<P: HostPort> Disk<P> {
         buffer: Buffer,
     ) -> (Buffer, Result<(), IoError>) {
         let whole = &*self.0;
-        if let Err(error) = whole.geometry.judge(lba, &buffer) {
+        if let Err(error) = whole.geometry.validate(lba, &buffer) {
             return (buffer, Err(error));
         }
         let (at, bytes) = (buffer.at().0 - whole.base.0, buffer.bytes() as u64);

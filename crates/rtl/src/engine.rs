@@ -83,7 +83,7 @@ impl<P: HostPort> Clone for Engine<P> {
 pub(crate) struct Caller<P: HostPort> {
     pub port: P,
     /// The number of its journeys.
-    pub journeys: u16,
+    pub traces: u16,
     /// Handing a request to the block, and taking its response.
     pub request: Cost,
     pub take_response: Cost,
@@ -201,8 +201,8 @@ impl<P: HostPort> Engine<P> {
         let begun = rt.now();
         let tag = core.tags.take(rt).await;
         if let Some(caller) = caller {
-            rt.begin_journey(caller.journeys, tag, begun);
-            rt.mark(core.stages[0]);
+            rt.begin_trace(caller.traces, tag, begun);
+            rt.record(core.stages[0]);
             caller.port.spend(caller.request).await;
         }
         let request = Request { tag: tag.into(), ..*request };
@@ -212,12 +212,12 @@ impl<P: HostPort> Engine<P> {
         }
         let mut asking = Asking { core, tag, is_over: false };
         let posted = self.window(registers::REQUEST, &request_words(&request)).await;
-        rt.mark(core.stages[1]);
+        rt.record(core.stages[1]);
         let response = match posted {
             Ok(()) => Ok(core.response(tag).await),
             Err(error) => Err(error),
         };
-        rt.mark(core.stages[2]);
+        rt.record(core.stages[2]);
         if let Some(caller) = caller {
             caller.port.spend(caller.take_response).await;
         }

@@ -13,7 +13,7 @@ use bus::sim::SimHost;
 use media::MediaError;
 use raw::nvme::world::{Setup as Bench, World};
 use rtl::{Engine, Setup, Timing, Verilated};
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::fastpath::registers::{Counter, Handle};
 use wire::fastpath::{Direction, Refusal, Request, Response, Status, Transfer};
 use wire::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
@@ -133,7 +133,7 @@ fn many_callers(seed: u64) -> (u64, u64) {
         for caller in 0..8_u64 {
             let (l, left) = (l.clone(), left.clone());
             l.world.rt.clone().spawn(async move {
-                one_caller(&l, caller, &mut Dice::new(seed * 8 + caller)).await;
+                one_caller(&l, caller, &mut Rng::new(seed * 8 + caller)).await;
                 left.set(left.get() - 1);
             });
         }
@@ -147,16 +147,16 @@ fn many_callers(seed: u64) -> (u64, u64) {
     })
 }
 
-async fn one_caller(l: &Loop, caller: u64, dice: &mut Dice) {
+async fn one_caller(l: &Loop, caller: u64, rng: &mut Rng) {
     let (area, buffer) = (caller * (128 << 10), caller * (64 << 10));
     let mut copy = l.on_medium(area, 128 << 10);
     for _ in 0..12 {
-        let block = 512_u32 << (dice.next_u64() % 5);
-        let size = block * (1 + (dice.next_u64() % 5) as u32);
-        let offset = (dice.next_u64() % 64) * 1024;
+        let block = 512_u32 << (rng.next_u64() % 5);
+        let size = block * (1 + (rng.next_u64() % 5) as u32);
+        let offset = (rng.next_u64() % 64) * 1024;
         let place = offset as usize..offset as usize + size as usize;
-        if dice.next_u64().is_multiple_of(2) {
-            let data = raw::nvme::pattern(dice.next_u64(), size as usize);
+        if rng.next_u64().is_multiple_of(2) {
+            let data = raw::nvme::pattern(rng.next_u64(), size as usize);
             l.fill(buffer, &data);
             let written = l.perform(Direction::Write, area + offset, size, block, buffer).await;
             assert_eq!(written.status(), Status::Good);

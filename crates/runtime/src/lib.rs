@@ -21,26 +21,26 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
-mod dice;
-mod journey;
 mod log;
 mod pass;
 mod resource;
+mod rng;
 mod rt;
 mod sleep;
 mod time;
 mod timers;
+mod trace;
 mod wait;
 #[cfg(feature = "std")]
 mod wall;
 
-pub use dice::Dice;
-pub use journey::{Finished, Journeys, SLOT_BITS, STAGES_MAX, Stage, StageSums, slot_bits};
 pub use log::{Entry, Log};
 pub use resource::{Line, Lock, Policy as LockPolicy, Processor, Spend, Turn, Urgency, Waits};
+pub use rng::Rng;
 pub use rt::{Parked, Rt, TaskId, WallClock};
 pub use sleep::{Either, Sleep, beside_others, race};
 pub use time::{Span, Time};
+pub use trace::{Finished, SLOT_BITS, STAGES_MAX, Stage, StageSums, Traces, slot_bits};
 pub use wait::{Pool, Signal};
 #[cfg(feature = "std")]
 pub use wall::STD_CLOCK;

@@ -128,7 +128,7 @@ impl Rt {
             self.read_clock(clock);
         }
         match deaf {
-            true if self.0.ready.borrow().is_empty() => clock.nap(self.0.next_timer.get()),
+            true if self.0.ready.borrow().is_empty() => clock.sleep_for(self.0.next_timer.get()),
             false if idle >= LOOKS_UNTIL_IDLE => clock.idle(idle, self.0.next_timer.get()),
             _ => {}
         }

@@ -6,10 +6,10 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::dice::Dice;
-use crate::journey::Stage;
+use crate::rng::Rng;
 use crate::rt::{Parked, Rt};
 use crate::time::{Span, Time};
+use crate::trace::Stage;
 
 /// A turn at a [`Line`]: when it begins and when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub enum Policy {
     Fair,
     /// A spin lock: whoever sees it first. A newcomer, or the last holder, whose cache still holds the
     /// word, may take it while it travels to those who wait.
-    Unfair(Dice),
+    Unfair(Rng),
 }
 
 /// A lock of the modelled host. Moving it from one waiter to the next takes `transfer`, the time in
@@ -272,7 +272,7 @@ impl Lock {
         }
         let pick = match &mut state.policy {
             Policy::Fair => 0,
-            Policy::Unfair(dice) => dice.below(count) as usize,
+            Policy::Unfair(rng) => rng.below(count) as usize,
         };
         // A fair lock is never free while somebody waits: it is handed over.
         state.held = matches!(state.policy, Policy::Fair);
@@ -363,8 +363,8 @@ pub struct Waits {
 impl Rt {
     /// Gives the current journey's time up to the end of `turn` to its two names.
     #[inline]
-    pub fn mark_turn(&self, waits: Waits, turn: Turn) {
-        self.mark_at(waits.turn, turn.begin);
-        self.mark_at(waits.service, turn.end);
+    pub fn record_turn(&self, waits: Waits, turn: Turn) {
+        self.record_at(waits.turn, turn.begin);
+        self.record_at(waits.service, turn.end);
     }
 }

@@ -21,13 +21,13 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
-use crate::dice::Dice;
-use crate::journey::{Journeys, NO_JOURNEY};
 use crate::log::{Entry, Log};
 use crate::pass::{LOOKS_UNTIL_IDLE, Pass};
+use crate::rng::Rng;
 use crate::sleep::{Sleep, straight};
 use crate::time::{Span, Time};
 use crate::timers::Timers;
+use crate::trace::{NO_TRACE, Traces};
 
 /// The clock of the live world, and how to pass idle time on this platform.
 pub trait WallClock {
@@ -38,7 +38,7 @@ pub trait WallClock {
     fn idle(&self, looks: u32, until: Time);
     /// Called where nobody waits for memory: nothing can happen in this world before `until`. May return
     /// earlier, and must not later than a millisecond from now.
-    fn nap(&self, until: Time) {
+    fn sleep_for(&self, until: Time) {
         self.idle(LOOKS_UNTIL_IDLE, until);
     }
 }
@@ -65,7 +65,7 @@ struct Task {
     /// None while it is being polled, and when it has ended.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
-    journey: u32,
+    trace: u32,
 }
 
 /// A task that is about to be polled: what it waits in, and the journey that it has along.
@@ -96,7 +96,7 @@ pub(crate) struct Core {
     pub current: ByItself<TaskId>,
     /// A task is being polled from inside another: see [`Rt::hand_over`].
     handed_over: Cell<bool>,
-    journey: ByItself<u32>,
+    trace: ByItself<u32>,
     pub timed_events: Cell<u64>,
     /// Whoever waits for this one is woken before the next.
     pub watched_event: Cell<u64>,
@@ -108,8 +108,8 @@ pub(crate) struct Core {
     pub in_place: bool,
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
-    shuffle: RefCell<Option<Dice>>,
-    journeys: Option<Journeys>,
+    shuffle: RefCell<Option<Rng>>,
+    traces: Option<Traces>,
     log: Log,
 }
 
@@ -137,17 +137,17 @@ impl Parked {
 
 impl Rt {
     /// A world in virtual time.
-    pub fn simulated(journeys: Option<Journeys>, log: Log) -> Rt {
-        Rt::new(Clock::Virtual, journeys, log)
+    pub fn simulated(traces: Option<Traces>, log: Log) -> Rt {
+        Rt::new(Clock::Virtual, traces, log)
     }
 
     /// A world on a real clock.
-    pub fn live(clock: &'static dyn WallClock, journeys: Option<Journeys>, log: Log) -> Rt {
-        Rt::new(Clock::Wall(clock), journeys, log)
+    pub fn live(clock: &'static dyn WallClock, traces: Option<Traces>, log: Log) -> Rt {
+        Rt::new(Clock::Wall(clock), traces, log)
     }
 
-    fn new(clock: Clock, journeys: Option<Journeys>, log: Log) -> Rt {
-        let main = Task { future: None, queued: false, journey: NO_JOURNEY };
+    fn new(clock: Clock, traces: Option<Traces>, log: Log) -> Rt {
+        let main = Task { future: None, queued: false, trace: NO_TRACE };
         let straight = straight();
         let in_place = matches!(clock, Clock::Virtual) && !straight.will_wake(OURS);
         let core = Core {
@@ -163,7 +163,7 @@ impl Rt {
             luck: Cell::new(0),
             current: ByItself(Cell::new(OUTSIDE)),
             handed_over: Cell::new(false),
-            journey: ByItself(Cell::new(NO_JOURNEY)),
+            trace: ByItself(Cell::new(NO_TRACE)),
             timed_events: Cell::new(0),
             watched_event: Cell::new(u64::MAX),
             event_watcher: Cell::new(OUTSIDE),
@@ -172,7 +172,7 @@ impl Rt {
             in_place,
             shuffled: Cell::new(false),
             shuffle: RefCell::new(None),
-            journeys,
+            traces,
             log,
         };
         Rt(Rc::new(core), 0)
@@ -180,8 +180,8 @@ impl Rt {
 
     /// From here on, a ready task is picked at random instead of in order: a test that still passes
     /// does not lean on an order that nobody promised.
-    pub fn shuffle_ready_tasks(&self, dice: Dice) {
-        *self.0.shuffle.borrow_mut() = Some(dice);
+    pub fn shuffle_ready_tasks(&self, rng: Rng) {
+        *self.0.shuffle.borrow_mut() = Some(rng);
         self.0.shuffled.set(true);
     }
 
@@ -215,7 +215,7 @@ impl Rt {
 
     /// Starts a task that runs until it ends or the executor is dropped.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let task = Task { future: Some(Box::pin(future)), queued: false, journey: NO_JOURNEY };
+        let task = Task { future: Some(Box::pin(future)), queued: false, trace: NO_TRACE };
         let mut tasks = self.0.tasks.borrow_mut();
         let id = match self.0.free.borrow_mut().pop() {
             Some(id) => {
@@ -416,9 +416,9 @@ impl Rt {
                 Clock::Wall(clock) => self.next_in_pass(clock),
             };
             if id == MAIN {
-                let journey = self.enter_main();
+                let trace = self.enter_main();
                 let poll = main.as_mut().poll(&mut Context::from_waker(OURS));
-                self.leave_main(journey);
+                self.leave_main(trace);
                 if let Poll::Ready(output) = poll {
                     return output;
                 }
@@ -439,8 +439,8 @@ impl Rt {
     fn any_ready(&self) -> Option<TaskId> {
         let mut ready = self.0.ready.borrow_mut();
         match self.0.shuffle.borrow_mut().as_mut() {
-            Some(dice) if ready.len() > 1 => {
-                let pick = dice.below(ready.len() as u64) as usize;
+            Some(rng) if ready.len() > 1 => {
+                let pick = rng.below(ready.len() as u64) as usize;
                 ready.swap_remove_front(pick)
             }
             _ => ready.pop_front(),
@@ -452,13 +452,13 @@ impl Rt {
         let main = &mut tasks[MAIN.0 as usize];
         main.queued = false;
         self.0.current.0.set(MAIN);
-        self.0.journey.0.replace(main.journey)
+        self.0.trace.0.replace(main.trace)
     }
 
-    fn leave_main(&self, journey_before: u32) {
+    fn leave_main(&self, trace_before: u32) {
         self.0.current.0.set(OUTSIDE);
-        let journey = self.0.journey.0.replace(journey_before);
-        self.0.tasks.borrow_mut()[MAIN.0 as usize].journey = journey;
+        let trace = self.0.trace.0.replace(trace_before);
+        self.0.tasks.borrow_mut()[MAIN.0 as usize].trace = trace;
     }
 
     /// Takes a task out to be polled, if it is not being polled and has not ended; one that stands in a
@@ -472,7 +472,7 @@ impl Rt {
         } else if task.queued {
             return None;
         }
-        Some((task.future.take()?, task.journey))
+        Some((task.future.take()?, task.trace))
     }
 
     #[inline(always)]
@@ -483,16 +483,16 @@ impl Rt {
     }
 
     #[inline(always)]
-    fn poll_taken(&self, id: TaskId, (mut future, journey): Taken) {
-        let journey_before = self.0.journey.0.replace(journey);
+    fn poll_taken(&self, id: TaskId, (mut future, trace): Taken) {
+        let trace_before = self.0.trace.0.replace(trace);
         let caller = self.0.current.0.replace(id);
         let poll = future.as_mut().poll(&mut Context::from_waker(self.0.straight));
         self.0.current.0.set(caller);
-        let journey = self.0.journey.0.replace(journey_before);
+        let trace = self.0.trace.0.replace(trace_before);
         if poll.is_pending() {
             let mut tasks = self.0.tasks.borrow_mut();
             let task = &mut tasks[id.0 as usize];
-            (task.future, task.journey) = (Some(future), journey);
+            (task.future, task.trace) = (Some(future), trace);
         } else {
             // Dropping may wake other tasks, so nothing is borrowed here.
             drop(future);
@@ -546,12 +546,12 @@ impl Rt {
         }
     }
 
-    pub(crate) fn journeys(&self) -> Option<&Journeys> {
-        self.0.journeys.as_ref()
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.0.traces.as_ref()
     }
 
-    pub(crate) fn journey_cell(&self) -> &Cell<u32> {
-        &self.0.journey.0
+    pub(crate) fn trace_cell(&self) -> &Cell<u32> {
+        &self.0.trace.0
     }
 
     /// Drops one task, which must not have ended by itself: its number may be another's by then. One that is
@@ -570,7 +570,7 @@ impl Rt {
         let count = tasks.len();
         // The futures see a live executor while they are dropped.
         *self.0.tasks.borrow_mut() =
-            (0..count).map(|_| Task { future: None, queued: false, journey: NO_JOURNEY }).collect();
+            (0..count).map(|_| Task { future: None, queued: false, trace: NO_TRACE }).collect();
         drop(tasks);
         self.0.ready.borrow_mut().clear();
         *self.0.pass.borrow_mut() = Pass::new();

@@ -305,14 +305,14 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
+    use crate::rng::Rng;
 
     /// Against a sorted map, with few timers and many, near ones, far ones and late ones, timers taken back,
     /// and moments that several share.
     #[test]
     fn timers_fire_as_a_sorted_map_would_have_them() {
         for seed in 0..60 {
-            let mut dice = Dice::new(seed);
+            let mut rng = Rng::new(seed);
             let (mut timers, mut oracle) = (Timers::new(), BTreeMap::new());
             let (mut now, mut armed, mut most) = (Time::ZERO, 0_u32, 0);
             for step in 0..6_000 {
@@ -320,23 +320,23 @@ mod tests {
                 let arms = if step / 1_000 % 2 == 0 { 5 } else { 2 };
                 // Moments of one stretch, of those that have lists, and of those behind them.
                 let unit = [0, STRETCH_LOG2 - 4, STRETCH_LOG2, STRETCH_LOG2 + 6];
-                let unit = unit[dice.below(4) as usize];
-                match dice.below(8) {
+                let unit = unit[rng.below(4) as usize];
+                match rng.below(8) {
                     die if die < arms => {
-                        let late = if dice.chance(1, 50) { 30 << unit } else { 0 };
-                        let at = Time((now.0 + (dice.below(400) << unit)).saturating_sub(late));
+                        let late = if rng.chance(1, 50) { 30 << unit } else { 0 };
+                        let at = Time((now.0 + (rng.below(400) << unit)).saturating_sub(late));
                         let sequence = timers.arm(at, Parked::new(TaskId(armed), None));
                         oracle.insert((at, armed), sequence);
                         armed += 1;
                     }
                     7 if !oracle.is_empty() => {
-                        let nth = dice.below(oracle.len() as u64) as usize;
+                        let nth = rng.below(oracle.len() as u64) as usize;
                         let (&key, &sequence) = oracle.iter().nth(nth).unwrap();
                         oracle.remove(&key);
                         timers.disarm(key.0, sequence);
                     }
                     _ => {
-                        let until = Time(now.0 + (dice.below(20) << unit));
+                        let until = Time(now.0 + (rng.below(20) << unit));
                         let due = oracle.first_key_value().map(|(key, _)| *key);
                         let due = due.filter(|(at, _)| *at <= until);
                         let fired = timers.fire(until).map(|(at, task, _)| (at, task));

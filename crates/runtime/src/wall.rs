@@ -84,7 +84,7 @@ impl WallClock for StdClock {
     }
 
     /// Sleeps until shortly before, and spins from there.
-    fn nap(&self, until: Time) {
+    fn sleep_for(&self, until: Time) {
         let left = until.since(self.now());
         if left > SLEEP_LATE {
             let sleep = Span(left.0 - SLEEP_LATE.0).min(SLEEP_MAX);

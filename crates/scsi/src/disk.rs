@@ -8,7 +8,7 @@ use bus::{Buffer, OutOfMemory};
 use wire::Lba;
 use wire::scsi::capacity::{CAPACITY_16_BYTES, Shape, Unmapped};
 use wire::scsi::cdb::{Access, Command, Form, ModeSense, PageControl, Synchronize};
-use wire::scsi::inquiry::{self, Limits, Seen, page};
+use wire::scsi::inquiry::{self, Limits, StandardInquiry, page};
 use wire::scsi::lun::Lun;
 use wire::scsi::mode;
 use wire::scsi::sense::{Key, Sense};
@@ -31,7 +31,7 @@ pub struct Disk<T> {
     transport: Rc<T>,
     lun: Lun,
     geometry: Geometry,
-    seen: Seen,
+    seen: StandardInquiry,
     deallocated: Deallocated,
     /// The most blocks of one UNMAP.
     unmap_max: u32,
@@ -101,7 +101,7 @@ impl<T: Transport> Disk<T> {
         };
         let allocation = CAPACITY_16_BYTES as u32;
         let answer = probe.ask("READ CAPACITY(16)", Command::ReadCapacity16 { allocation }).await?;
-        let shape = judge(Shape::parse_16(answer.bytes()))?;
+        let shape = validate(Shape::parse_16(answer.bytes()))?;
         let limits = probe.limits().await;
         let unmap_max = limits
             .filter(|limits| limits.unmap_ranges_max > 0)
@@ -123,7 +123,7 @@ impl<T: Transport> Disk<T> {
     }
 
     /// What the unit said of itself.
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &StandardInquiry {
         &self.seen
     }
 
@@ -147,7 +147,7 @@ impl<T: Transport> Disk<T> {
 }
 
 /// A shape that can be served.
-fn judge(shape: Option<Shape>) -> Result<Shape, AttachError> {
+fn validate(shape: Option<Shape>) -> Result<Shape, AttachError> {
     let unsupported = |what, found, expected| AttachError::Unsupported { what, found, expected };
     let shape = shape.ok_or(unsupported("the last LBA", u64::MAX, "less than 2^64 - 1"))?;
     let bytes = shape.block_bytes;
@@ -242,7 +242,7 @@ impl<T: Transport> BlockDevice for Disk<T> {
     }
 
     async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.geometry.judge(lba, &into) {
+        let blocks = match self.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
@@ -252,7 +252,7 @@ impl<T: Transport> BlockDevice for Disk<T> {
     }
 
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.geometry.judge(lba, &from) {
+        let blocks = match self.geometry.validate(lba, &from) {
             Ok(blocks) => blocks,
             Err(error) => return (from, Err(error)),
         };
@@ -275,7 +275,7 @@ impl<T: Transport> BlockDevice for Disk<T> {
             let why = "a unit that says it serves UNMAP";
             return Err(IoError::refused(Kind::Unsupported, lba, why));
         }
-        self.geometry.judge_range(lba, u64::from(blocks))?;
+        self.geometry.validate_range(lba, u64::from(blocks))?;
         let (mut at, mut left) = (lba, blocks);
         while left > 0 {
             let blocks = left.min(self.unmap_max);

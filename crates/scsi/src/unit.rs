@@ -151,7 +151,7 @@ impl<D: BlockDevice> Unit<D> {
     }
 
     /// That these blocks are there.
-    fn judge_range(&self, lba: Lba, blocks: u32) -> Result<(), Sense> {
+    fn validate_range(&self, lba: Lba, blocks: u32) -> Result<(), Sense> {
         let end = lba.0.checked_add(u64::from(blocks));
         match end.is_some_and(|end| end <= self.device.geometry().blocks) {
             true => Ok(()),
@@ -160,9 +160,9 @@ impl<D: BlockDevice> Unit<D> {
     }
 
     /// That a read or write can be carried out; gives its length in bytes.
-    fn judge(&self, access: &Access, room: usize) -> Result<usize, Sense> {
+    fn validate(&self, access: &Access, room: usize) -> Result<usize, Sense> {
         self.ready()?;
-        self.judge_range(access.lba, access.blocks)?;
+        self.validate_range(access.lba, access.blocks)?;
         let geometry = self.device.geometry();
         // Longer than the page of block limits says (SBC-3, 6.6.4, MAXIMUM TRANSFER LENGTH).
         let bytes = u64::from(access.blocks) * u64::from(geometry.block_bytes);
@@ -178,7 +178,7 @@ impl<D: BlockDevice> Unit<D> {
 
     async fn access(&self, access: &Access, write: bool, buffer: Option<Buffer>) -> Reply {
         let room = buffer.as_ref().map_or(0, Buffer::bytes);
-        let bytes = match self.judge(access, room) {
+        let bytes = match self.validate(access, room) {
             Ok(bytes) => bytes,
             Err(sense) => return Reply::check(buffer, sense),
         };
@@ -265,15 +265,15 @@ impl<D: BlockDevice> Unit<D> {
         }
         let ranges = unmap::parse(&bytes[..taken.max(unmap::HEAD_BYTES)]).expect("a whole head");
         for range in ranges.clone() {
-            self.judge_range(range.lba, range.blocks)?;
+            self.validate_range(range.lba, range.blocks)?;
         }
         Ok(ranges)
     }
 
     async fn synchronize(&self, what: &Synchronize, buffer: Option<Buffer>) -> Reply {
         // No blocks at all would be the whole unit: a first one past the end is a mistake all the same.
-        let judged = self.ready().and_then(|()| self.judge_range(what.lba, what.blocks));
-        if let Err(sense) = judged {
+        let validated = self.ready().and_then(|()| self.validate_range(what.lba, what.blocks));
+        if let Err(sense) = validated {
             return Reply::check(buffer, sense);
         }
         match self.device.flush().await {

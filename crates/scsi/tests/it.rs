@@ -52,7 +52,7 @@ impl Ram {
 
     fn place(&self, lba: Lba, buffer: &Buffer) -> std::ops::Range<usize> {
         // Whoever asks for more than there is has not been judged.
-        self.geometry.judge(lba, buffer).unwrap();
+        self.geometry.validate(lba, buffer).unwrap();
         let at = lba.0 as usize * BLOCK;
         at..at + buffer.bytes()
     }
@@ -90,7 +90,7 @@ impl BlockDevice for Ram {
     }
 
     async fn deallocate(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
-        self.geometry.judge_range(lba, u64::from(blocks)).unwrap();
+        self.geometry.validate_range(lba, u64::from(blocks)).unwrap();
         let place = lba.0 as usize * BLOCK..(lba.0 as usize + blocks as usize) * BLOCK;
         self.bytes.borrow_mut()[place].fill(0);
         self.trims.set(self.trims.get() + 1);

@@ -15,7 +15,7 @@ use wire::Lba;
 
 use crate::plan_for_clients;
 use plan::Plan;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{self, Row};
 use world::{self, RunError};
 
@@ -172,7 +172,7 @@ fn run(
 ) -> Result<(), RunError> {
     let shared = world::shared(row, plan)?;
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-    let mut kept = Kept::new(plan)?;
+    let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
     let device = Device::start(row, shared.device(&rt), kept, Clock::Wall, plan)?;
     let host = shared.host(&rt);

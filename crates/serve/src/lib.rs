@@ -29,7 +29,7 @@ pub use one_thread::in_one_thread;
 
 use plan::Plan;
 use world::RunError;
-use world::device::{self, Kept};
+use world::device::{self, MediumState};
 use world::interfaces::Row;
 
 /// The plan as its device is served, checked against this interface. Every front end calls this before it
@@ -44,8 +44,8 @@ pub fn plan_for_clients(row: &'static Row, plan: &Plan) -> Result<Plan, RunError
 }
 
 /// The medium of a plan, with its journal.
-fn medium(plan: &Plan) -> Result<Kept, RunError> {
-    let mut medium = Kept::new(plan)?;
+fn medium(plan: &Plan) -> Result<MediumState, RunError> {
+    let mut medium = MediumState::new(plan)?;
     medium.keep_journal(plan)?;
     Ok(medium)
 }

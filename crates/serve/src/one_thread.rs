@@ -3,10 +3,10 @@
 use bus::vfio_user::{self, Sharing};
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 use world::work::Work;
-use world::{Options, Outcome, RunError, drive, journeys, until};
+use world::{Options, RunError, RunResult, drive, traces, until};
 
 /// Runs work live over vfio-user with both ends on this thread, for counting instructions: only what is
 /// said over the socket has threads of its own.
@@ -18,7 +18,7 @@ pub fn in_one_thread(
     plan: &Plan,
     work: &Work,
     options: Options,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     let function = row.served_function(plan).map_err(RunError)?;
     let socket = std::env::temp_dir().join(format!("doorbell-one-{}", std::process::id()));
     let server = vfio_user::Server::bind(&socket).map_err(RunError::of)?;
@@ -37,10 +37,10 @@ pub fn in_one_thread(
         let Ok(end) = take.recv() else {
             return Err(RunError("the client and its server do not understand each other".into()));
         };
-        let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
-        let executor = || Rt::live(&STD_CLOCK, Some(journeys.clone()), Log::Off);
+        let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
+        let executor = || Rt::live(&STD_CLOCK, Some(traces.clone()), Log::Off);
         // A client resets the device before it uses it: the executor is then another.
-        let (mut rt, mut kept) = (executor(), Kept::to_read(plan)?);
+        let (mut rt, mut kept) = (executor(), MediumState::to_read(plan)?);
         let mut port = end.port(&rt);
         loop {
             let device = Device::start(row, port.clone(), kept, Clock::Wall, plan)?;
@@ -56,13 +56,13 @@ pub fn in_one_thread(
         let host = connection.map_err(RunError::of)?.host(&rt);
         let ports = |_, _| host.clone();
         let work = drive(row, &rt, plan, work, &options, &ports, &|_| ());
-        let ran = match rt.block_on(race(work, port.attend())) {
+        let job_result = match rt.block_on(race(work, port.attend())) {
             Either::First(told) => told,
             Either::Second(_) => Err(RunError("the device was told to stop".into())),
         };
         rt.drop_tasks();
         // The socket's threads end when nobody holds either end.
         drop((host, port));
-        ran.map(Outcome::of)
+        job_result.map(RunResult::of)
     })
 }

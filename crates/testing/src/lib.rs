@@ -14,11 +14,11 @@ use runtime::{Log, Rt, Span};
 use workload::pattern::OpKind;
 use workload::stats::Shares;
 use workload::trace::Mapping;
-use world::device::{Clock, Device, Kept};
-use world::engine::Ran;
+use world::device::{Clock, Device, MediumState};
+use world::engine::JobResult;
 use world::interfaces::{Interface, NVME, Row};
 use world::work::Work;
-use world::{Options, Outcome};
+use world::{Options, RunResult};
 
 /// Host and device each want a core: of the worlds of a test program that say so one is live at a time.
 pub fn turn() -> MutexGuard<'static, ()> {
@@ -43,49 +43,49 @@ pub fn work(text: &str) -> Work {
 }
 
 /// Runs NVMe in virtual time; the run must be clean.
-pub fn simulate(plan: &Plan, work: &Work) -> Outcome {
+pub fn simulate(plan: &Plan, work: &Work) -> RunResult {
     simulate_with(plan, work, Options::default())
 }
 
 /// As [`simulate`], with options.
-pub fn simulate_with(plan: &Plan, work: &Work, options: Options) -> Outcome {
+pub fn simulate_with(plan: &Plan, work: &Work, options: Options) -> RunResult {
     simulate_by(NVME, plan, work, options)
 }
 
 /// As [`simulate_with`], by this interface.
-pub fn simulate_by(row: &'static Row, plan: &Plan, work: &Work, options: Options) -> Outcome {
-    let outcome = world::simulate(row, plan, work, options);
-    clean(outcome.unwrap_or_else(|error| panic!("{error}")))
+pub fn simulate_by(row: &'static Row, plan: &Plan, work: &Work, options: Options) -> RunResult {
+    let run_result = world::simulate(row, plan, work, options);
+    clean(run_result.unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// Nothing went wrong, and something was done.
-pub fn clean(outcome: Outcome) -> Outcome {
-    for (job, ran) in &outcome.jobs {
-        assert_eq!(ran.errors(), 0, "{}: {:#?}", job.name, ran.messages);
-        assert!(operations(ran) > 0, "{} did nothing", job.name);
+pub fn clean(run_result: RunResult) -> RunResult {
+    for (job, job_result) in &run_result.jobs {
+        assert_eq!(job_result.errors(), 0, "{}: {:#?}", job.name, job_result.messages);
+        assert!(operations(job_result) > 0, "{} did nothing", job.name);
     }
-    outcome
+    run_result
 }
 
 /// The only job's results.
-pub fn only(outcome: &Outcome) -> &Ran {
-    assert_eq!(outcome.jobs.len(), 1, "one job");
-    &outcome.jobs[0].1
+pub fn only(run_result: &RunResult) -> &JobResult {
+    assert_eq!(run_result.jobs.len(), 1, "one job");
+    &run_result.jobs[0].1
 }
 
 /// Operations that came to a good end.
-pub fn operations(ran: &Ran) -> u64 {
-    OpKind::ALL.iter().map(|kind| ran.seen.of(*kind).total.count()).sum()
+pub fn operations(job_result: &JobResult) -> u64 {
+    OpKind::ALL.iter().map(|kind| job_result.stats.of(*kind).total.count()).sum()
 }
 
 /// The mean breakdown of a kind.
-pub fn shares(ran: &Ran, kind: OpKind) -> Shares {
-    ran.seen.breakdowns[&kind].mean()
+pub fn shares(job_result: &JobResult, kind: OpKind) -> Shares {
+    job_result.stats.breakdowns[&kind].mean()
 }
 
 /// The mean latency of a kind, which must be a whole number of picoseconds: all were alike.
-pub fn whole_ps(ran: &Ran, kind: OpKind) -> Span {
-    let total = shares(ran, kind).total_ps;
+pub fn whole_ps(job_result: &JobResult, kind: OpKind) -> Span {
+    let total = shares(job_result, kind).total_ps;
     assert!(total.fract() == 0.0, "operations differ: {total} ps in the mean");
     Span(total as u64)
 }
@@ -99,7 +99,7 @@ pub fn in_sim<I: Interface, T>(
     let rt = Rt::simulated(None, log);
     let spec = bus::sim::SimSpec { register_bytes: I::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
-    let kept = Kept::new(plan).expect("a medium in memory");
+    let kept = MediumState::new(plan).expect("a medium in memory");
     let device = Device::start(I::ROW, bus.device(), kept, Clock::Virtual, plan);
     device.expect("a plan with timing");
     let result = rt.block_on(async {

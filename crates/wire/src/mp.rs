@@ -525,9 +525,9 @@ mod tests {
         let short = Table::parse(&good[..there]).unwrap_err();
         assert_eq!(short, MpError::Length { found: there + 1, there });
         assert!(matches!(Table::parse(&change(4, 10)), Err(MpError::Length { found: 10, .. })));
-        let mut spoilt = good.clone();
-        spoilt[50] = spoilt[50].wrapping_add(1);
-        assert_eq!(Table::parse(&spoilt).unwrap_err(), MpError::Checksum { found: 1 });
+        let mut failed_sanitize = good.clone();
+        failed_sanitize[50] = failed_sanitize[50].wrapping_add(1);
+        assert_eq!(Table::parse(&failed_sanitize).unwrap_err(), MpError::Checksum { found: 1 });
         let last = |bytes: &[u8]| Table::parse(bytes).unwrap().entries().last().unwrap();
         assert_eq!(last(&change(HEADER_BYTES, 7)), Err(MpError::Kind { found: 7 }));
         assert_eq!(last(&change(34, 9)), Err(MpError::Short));

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use workload::job::parse;
 use workload::stats::{Breakdown, Recorder};
 use workload::verify::{Ledger, Stamps};
@@ -55,8 +55,8 @@ fn fill_and_check(rounds: u64) {
 }
 
 fn record(count: u64) {
-    let mut dice = Dice::new(1);
-    let spans: Vec<Span> = (0..4096).map(|_| dice.exponential(Span::us(80))).collect();
+    let mut rng = Rng::new(1);
+    let spans: Vec<Span> = (0..4096).map(|_| rng.exponential(Span::us(80))).collect();
     let mut recorder = Recorder::new();
     let started = Instant::now();
     for at in 0..count {
@@ -79,11 +79,11 @@ fn record(count: u64) {
 
 fn ledger(count: u64) {
     let mut ledger = Ledger::new(1 << 30);
-    let mut dice = Dice::new(1);
+    let mut rng = Rng::new(1);
     let mut hash = 0;
     let started = Instant::now();
     for _ in 0..count {
-        let write = ledger.start_write(dice.below(1 << 20), 1);
+        let write = ledger.start_write(rng.below(1 << 20), 1);
         hash ^= u64::from(write.version);
         ledger.finish_write(write, false);
     }

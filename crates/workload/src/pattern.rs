@@ -1,7 +1,7 @@
 //! The operations that a job asks for: the same job, seed and target give the same operations for
 //! ever.
 //!
-//! Everything is drawn in integers from named streams of [`runtime::Dice`], one each for places,
+//! Everything is drawn in integers from named streams of [`runtime::Rng`], one each for places,
 //! directions, sizes and arrivals, so that a changed mix leaves the places as they were. Operations
 //! may overlap in flight where the job allows it; nothing here prevents that.
 //!
@@ -26,7 +26,7 @@ mod permutation;
 mod place;
 mod size;
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 
 use crate::job::{Amount, BlockSizes, Direction, Distribution, Job};
 use arrival::Arrivals;
@@ -141,9 +141,9 @@ pub struct Ops {
     arrivals: [Arrivals; 3],
     /// Trimmed last, from the region's beginning, and to be written next.
     trimmed: Option<(u64, u32)>,
-    place_dice: Dice,
-    mix_dice: Dice,
-    size_dice: Dice,
+    place_rng: Rng,
+    mix_rng: Rng,
+    size_rng: Rng,
     start_delay: Span,
     bytes_left: Option<u64>,
     ops_left: Option<u64>,
@@ -180,13 +180,13 @@ impl Ops {
         }
         let region = region(job, clone, target)?;
         let seed = job.seed.unwrap_or(seed);
-        let dice = |part: &str| Dice::for_part(seed, &format!("{}/{clone}/{part}", job.name));
-        let mut place_dice = dice("place");
+        let rng = |part: &str| Rng::for_part(seed, &format!("{}/{clone}/{part}", job.name));
+        let mut place_rng = rng("place");
         let has_map = job.random
             && !job.no_random_map
             && job.block_align.each().iter().all(|align| align.is_none())
             && job.distribution.each().iter().all(|one| **one == Distribution::Uniform);
-        let map = has_map.then(|| Map::new(region, min_used(job), &mut place_dice));
+        let map = has_map.then(|| Map::new(region, min_used(job), &mut place_rng));
         let places = |at: usize| {
             if !job.random {
                 return Ok(Places::Sequential { next: 0 });
@@ -196,11 +196,11 @@ impl Ops {
         };
         let arrivals = |at: usize, name: &str| {
             let rate = *job.rate_iops.each()[at];
-            Arrivals::new(rate, job.rate_process, dice(&format!("arrival/{name}")))
+            Arrivals::new(rate, job.rate_process, rng(&format!("arrival/{name}")))
         };
-        let mut delay_dice = dice("start");
+        let mut delay_rng = rng("start");
         let (low, high) = job.start_delay;
-        let extra = delay_dice.below((high.0 - low.0).saturating_add(1));
+        let extra = delay_rng.below((high.0 - low.0).saturating_add(1));
         let io_size = job.io_size.map_or(region.bytes, |amount| bytes_of(amount, target));
         Ok(Ops {
             direction: job.direction,
@@ -211,9 +211,9 @@ impl Ops {
             sizes: job.block_size.each().map(Sizes::new),
             arrivals: [arrivals(READ, "read"), arrivals(WRITE, "write"), arrivals(TRIM, "trim")],
             trimmed: None,
-            place_dice,
-            mix_dice: dice("mix"),
-            size_dice: dice("size"),
+            place_rng,
+            mix_rng: rng("mix"),
+            size_rng: rng("size"),
             start_delay: Span(low.0 + extra),
             bytes_left: (!job.time_based).then_some(io_size),
             ops_left: job.number_ios,
@@ -263,7 +263,7 @@ impl Ops {
             Direction::Trim | Direction::TrimWrite => TRIM,
             Direction::Mixed => match (self.arrivals[READ].peek(), self.arrivals[WRITE].peek()) {
                 (Some(read), Some(write)) => usize::from(write < read),
-                _ if self.mix_dice.chance(u64::from(self.read_percent), 100) => READ,
+                _ if self.mix_rng.chance(u64::from(self.read_percent), 100) => READ,
                 _ => WRITE,
             },
         }
@@ -287,10 +287,10 @@ impl Iterator for Ops {
             return None;
         }
         let which = self.which();
-        let wanted = self.sizes[which].next(&mut self.size_dice);
+        let wanted = self.sizes[which].next(&mut self.size_rng);
         let (place, bytes) = match &mut self.map {
-            Some(map) => map.next(&mut self.place_dice, self.region, wanted),
-            None => self.places[which].next(&mut self.place_dice, self.region, wanted),
+            Some(map) => map.next(&mut self.place_rng, self.region, wanted),
+            None => self.places[which].next(&mut self.place_rng, self.region, wanted),
         };
         if self.direction == Direction::TrimWrite {
             self.trimmed = Some((place, bytes));

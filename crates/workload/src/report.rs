@@ -14,7 +14,7 @@ use std::fmt;
 use runtime::Span;
 use serde_json::Value;
 
-use crate::stats::Seen;
+use crate::stats::JobStats;
 
 /// One job, or all clones of one.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub struct JobReport {
     /// Its settings as written.
     pub options: Vec<(String, String)>,
     /// What was seen.
-    pub seen: Seen,
+    pub stats: JobStats,
 }
 
 /// One run.

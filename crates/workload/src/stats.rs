@@ -205,7 +205,7 @@ impl Recorder {
 
 /// Everything seen of a job, or of one of its clones.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct JobStats {
     /// Its reads.
     pub read: Recorder,
     /// Its writes.
@@ -224,7 +224,7 @@ pub struct Seen {
     pub breakdowns: BTreeMap<OpKind, Breakdown>,
 }
 
-impl Seen {
+impl JobStats {
     /// The recorder of this kind.
     pub fn of(&self, kind: OpKind) -> &Recorder {
         match kind {
@@ -235,7 +235,7 @@ impl Seen {
         }
     }
 
-    /// As [`Seen::of`], to record.
+    /// As [`JobStats::of`], to record.
     pub fn of_mut(&mut self, kind: OpKind) -> &mut Recorder {
         match kind {
             OpKind::Read => &mut self.read,
@@ -251,7 +251,7 @@ impl Seen {
     }
 
     /// Takes in what another has seen at the same time.
-    pub fn merge(&mut self, other: &Seen) {
+    pub fn merge(&mut self, other: &JobStats) {
         for kind in OpKind::ALL {
             self.of_mut(kind).merge(other.of(kind));
         }

@@ -2,7 +2,7 @@
 //! faults and without: a plan without any costs a few branches on the way of a command, which always go the
 //! same way.
 
-mod seen;
+mod stats;
 
 use std::path::Path;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use ::device::bridge::{self, Bridge};
 use ::device::drive::Drive;
 use ::device::faults::{Faults, What};
-use ::device::flash::{self, Chips, Remains};
+use ::device::flash::{self, ChipState, Chips};
 use ftl::{Asleep, Cache, Options, Pages};
 use media::contents::Keep;
 use media::nand::{Lock, Nand, Spec};
@@ -22,7 +22,7 @@ use crate::interfaces::{DeviceSide, Front, Row, Shared};
 use crate::medium::Medium;
 use crate::precondition;
 use plan::{Flash, MediumPace, Plan, Start};
-pub use seen::FlashSeen;
+pub use stats::FlashStats;
 
 /// Which clock a device runs by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +34,25 @@ pub enum Clock {
 }
 
 /// What a medium holds while no device has it.
-pub enum Kept {
+pub enum MediumState {
     /// Blocks of memory or of an image.
     Blocks(Contents),
     /// Flash.
-    Flash(Box<KeptFlash>),
+    Flash(Box<FlashState>),
 }
 
 /// Flash without a device.
-pub struct KeptFlash {
-    remains: Remains,
+pub struct FlashState {
+    remains: ChipState,
     label: Vec<u8>,
     /// Its software, if it need not be mounted.
     asleep: Option<Asleep>,
     /// Behind a bridge, that of the other controllers.
-    others: Vec<Remains>,
+    others: Vec<ChipState>,
 }
 
 /// What a device stands on.
-enum Ground {
+enum DeviceBacking {
     Medium(Medium),
     /// Flash whose software is the host's.
     Bare(Rc<Chips>),
@@ -60,7 +60,7 @@ enum Ground {
 
 /// A device that runs, in the tasks of its executor.
 pub struct Device {
-    ground: Ground,
+    backing: DeviceBacking,
     faults: Option<Rc<Faults>>,
     rt: Rt,
 }
@@ -120,7 +120,7 @@ pub fn software(plan: &Plan, flash: &Flash) -> Options {
 pub fn chips(
     rt: &Rt,
     flash: &Flash,
-    remains: Remains,
+    remains: ChipState,
     modelled: bool,
 ) -> Result<Rc<Chips>, RunError> {
     let options = flash::Options {
@@ -131,57 +131,57 @@ pub fn chips(
     Ok(Rc::new(Chips::new(rt, remains, options).map_err(RunError::of)?))
 }
 
-impl Kept {
+impl MediumState {
     /// What a plan's medium holds before its first device: what its file says, or what it has been
     /// through. A file of flash is locked as long as this or a device that it has gone into lives.
     ///
     /// # Errors
     /// The file can't be used, or another process uses it, or there is no room.
-    pub fn new(plan: &Plan) -> Result<Kept, RunError> {
-        Kept::locked(plan, Lock::exclusive)
+    pub fn new(plan: &Plan) -> Result<MediumState, RunError> {
+        MediumState::locked(plan, Lock::exclusive)
     }
 
     /// The same, to be changed in memory alone: others may do so at the same time.
     ///
     /// # Errors
     /// As [`new`](Kept::new).
-    pub fn to_read(plan: &Plan) -> Result<Kept, RunError> {
-        Kept::locked(plan, Lock::shared)
+    pub fn to_read(plan: &Plan) -> Result<MediumState, RunError> {
+        MediumState::locked(plan, Lock::shared)
     }
 
     fn locked(
         plan: &Plan,
         lock: fn(&Path) -> Result<Lock, media::nand::Error>,
-    ) -> Result<Kept, RunError> {
+    ) -> Result<MediumState, RunError> {
         let state = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
         // Before anything is looked at: another may be changing it.
         let lock = state.map(|path| lock(path)).transpose().map_err(RunError::of)?;
-        let mut kept = Kept::unlocked(plan)?;
-        if let (Kept::Flash(kept), Some(lock)) = (&mut kept, lock) {
+        let mut kept = MediumState::unlocked(plan)?;
+        if let (MediumState::Flash(kept), Some(lock)) = (&mut kept, lock) {
             kept.remains.nand_mut().hold(lock);
         }
         Ok(kept)
     }
 
-    fn unlocked(plan: &Plan) -> Result<Kept, RunError> {
+    fn unlocked(plan: &Plan) -> Result<MediumState, RunError> {
         let Some(flash) = &plan.medium.flash else {
             let contents = Contents::new(plan.medium.contents.clone()).map_err(RunError::of)?;
-            return Ok(Kept::Blocks(contents));
+            return Ok(MediumState::Blocks(contents));
         };
         let spec = Spec { seed: plan.run.seed, ..flash.spec.clone() };
         if let Some(path) = flash.state.as_ref().filter(|path| path.exists()) {
             let (mut nand, label) = Nand::load_from(path).map_err(RunError::of)?;
             check_chips(path, nand.spec(), &spec)?;
             let replayed = nand.replay(path, flash.held_up).map_err(RunError::of)?;
-            return Ok(Kept::flash(nand, replayed.beside.unwrap_or(label)));
+            return Ok(MediumState::flash(nand, replayed.beside.unwrap_or(label)));
         }
         let others = (1..plan.medium.bridge.map_or(1, |bridge| u64::from(bridge.controllers)))
             .map(|number| Nand::new(Spec { seed: spec.seed + number, ..spec.clone() }))
-            .map(|nand| nand.map(Remains::from).map_err(RunError::of))
+            .map(|nand| nand.map(ChipState::from).map_err(RunError::of))
             .collect::<Result<Vec<_>, _>>()?;
         let nand = Nand::new(spec).map_err(RunError::of)?;
         match flash.start {
-            Start::Fresh => Ok(Kept::behind_bridge(nand, Vec::new(), others)),
+            Start::Fresh => Ok(MediumState::behind_bridge(nand, Vec::new(), others)),
             start => precondition::to(plan, flash, nand, start),
         }
     }
@@ -191,33 +191,37 @@ impl Kept {
     ///
     /// # Panics
     /// If it is no flash.
-    pub fn fork(&self) -> Kept {
+    pub fn fork(&self) -> MediumState {
         match self {
-            Kept::Blocks(_) => panic!("only flash can be forked"),
-            Kept::Flash(kept) => {
-                let fork = |remains: &Remains| Remains::from(remains.nand().fork());
+            MediumState::Blocks(_) => panic!("only flash can be forked"),
+            MediumState::Flash(kept) => {
+                let fork = |remains: &ChipState| ChipState::from(remains.nand().fork());
                 let others = kept.others.iter().map(fork).collect();
-                Kept::behind_bridge(fork(&kept.remains), kept.label.clone(), others)
+                MediumState::behind_bridge(fork(&kept.remains), kept.label.clone(), others)
             }
         }
     }
 
-    pub(crate) fn flash(remains: impl Into<Remains>, label: Vec<u8>) -> Kept {
-        Kept::asleep(remains, label, None)
+    pub(crate) fn flash(remains: impl Into<ChipState>, label: Vec<u8>) -> MediumState {
+        MediumState::asleep(remains, label, None)
     }
 
     pub(crate) fn asleep(
-        remains: impl Into<Remains>,
+        remains: impl Into<ChipState>,
         label: Vec<u8>,
         asleep: Option<Asleep>,
-    ) -> Kept {
+    ) -> MediumState {
         let (remains, others) = (remains.into(), Vec::new());
-        Kept::Flash(Box::new(KeptFlash { remains, label, asleep, others }))
+        MediumState::Flash(Box::new(FlashState { remains, label, asleep, others }))
     }
 
-    fn behind_bridge(remains: impl Into<Remains>, label: Vec<u8>, others: Vec<Remains>) -> Kept {
+    fn behind_bridge(
+        remains: impl Into<ChipState>,
+        label: Vec<u8>,
+        others: Vec<ChipState>,
+    ) -> MediumState {
         let remains = remains.into();
-        Kept::Flash(Box::new(KeptFlash { remains, label, asleep: None, others }))
+        MediumState::Flash(Box::new(FlashState { remains, label, asleep: None, others }))
     }
 
     /// Writes flash into its file, if the plan has one.
@@ -227,7 +231,7 @@ impl Kept {
     pub fn save(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
         match (self, path) {
-            (Kept::Flash(kept), Some(path)) => {
+            (MediumState::Flash(kept), Some(path)) => {
                 kept.remains.nand_mut().save(path, &kept.label).map_err(RunError::of)
             }
             _ => Ok(()),
@@ -238,7 +242,7 @@ impl Kept {
 /// A journal beside a state goes into it when it is longer, in bytes.
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
-impl Kept {
+impl MediumState {
     /// Writes flash into its file, if the plan has one, and keeps a journal beside it from now on, so that a
     /// process that is killed leaves what a power cut would. Flash that has such a journal already goes on
     /// with it, and only what has changed is written.
@@ -247,7 +251,7 @@ impl Kept {
     /// The file can't be written.
     pub fn keep_journal(&mut self, plan: &Plan) -> Result<(), RunError> {
         let path = plan.medium.flash.as_ref().and_then(|flash| flash.state.as_ref());
-        if let (Kept::Flash(kept), Some(path)) = (self, path) {
+        if let (MediumState::Flash(kept), Some(path)) = (self, path) {
             let nand = kept.remains.nand_mut();
             nand.keep_journal(path, &kept.label, JOURNAL_BYTES_MAX).map_err(RunError::of)?;
         }
@@ -263,23 +267,25 @@ impl Device {
     pub fn start<P: DeviceSide>(
         row: &'static Row,
         port: P,
-        kept: Kept,
+        kept: MediumState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
         let rt = port.rt().clone();
         let kept = match kept {
-            Kept::Flash(kept) if row.bare => return Device::bare(row, port, *kept, clock, plan),
+            MediumState::Flash(kept) if row.bare => {
+                return Device::bare(row, port, *kept, clock, plan);
+            }
             kept => kept,
         };
         let front = front::<P>(row)?;
         let (medium, dies) = Device::medium(&rt, kept, clock, plan)?;
         let faults = Faults::start(&rt, &plan.faults, plan.run.seed);
-        tell_of_dies(&faults, &dies);
+        on_die_fault(&faults, &dies);
         let store = Rc::new(Faulty::new(&rt, Rc::new(medium.clone()), faults.harm.clone()));
         (front.start)(port, store, plan, &faults);
         let faults = (!plan.faults.is_empty()).then_some(faults);
-        Ok(Device { ground: Ground::Medium(medium), faults, rt })
+        Ok(Device { backing: DeviceBacking::Medium(medium), faults, rt })
     }
 
     /// One with this medium for several hosts, so many at most; none of its controllers is there yet.
@@ -289,7 +295,7 @@ impl Device {
     pub fn share(
         row: &'static Row,
         rt: &Rt,
-        kept: Kept,
+        kept: MediumState,
         plan: &Plan,
         hosts: u16,
     ) -> Result<(Device, Shared), RunError> {
@@ -299,13 +305,16 @@ impl Device {
         let Some(shared) = (row.share)(store, plan, hosts) else {
             return Err(RunError(format!("interface {}: several hosts can't share one", row.name)));
         };
-        Ok((Device { ground: Ground::Medium(medium), faults: None, rt: rt.clone() }, shared))
+        Ok((
+            Device { backing: DeviceBacking::Medium(medium), faults: None, rt: rt.clone() },
+            shared,
+        ))
     }
 
     /// Makes what is in its buffers durable, as far as that goes.
     pub async fn flush(&self) {
         // What can't be made durable is lost, as it would be in any SSD.
-        if let Ground::Medium(medium) = &self.ground {
+        if let DeviceBacking::Medium(medium) = &self.backing {
             let _ = media::Media::flush(medium).await;
         }
     }
@@ -313,16 +322,18 @@ impl Device {
     /// What it stands on, and the chips whose dies may fall ill.
     fn medium(
         rt: &Rt,
-        kept: Kept,
+        kept: MediumState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
         Ok(match kept {
-            Kept::Flash(kept) if plan.medium.bridge.is_some() => bridged(rt, *kept, clock, plan)?,
-            Kept::Blocks(contents) => (of_blocks(rt, contents, clock, plan)?, Vec::new()),
-            Kept::Flash(kept) => {
+            MediumState::Flash(kept) if plan.medium.bridge.is_some() => {
+                bridged(rt, *kept, clock, plan)?
+            }
+            MediumState::Blocks(contents) => (of_blocks(rt, contents, clock, plan)?, Vec::new()),
+            MediumState::Flash(kept) => {
                 let flash = flash_of(plan);
-                let KeptFlash { remains, label, asleep, others: _ } = *kept;
+                let FlashState { remains, label, asleep, others: _ } = *kept;
                 let chips = chips(rt, flash, remains, is_modelled(clock, plan))?;
                 let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
                 let on = chips.clone();
@@ -339,7 +350,7 @@ impl Device {
     fn bare<P: DeviceSide>(
         row: &'static Row,
         port: P,
-        kept: KeptFlash,
+        kept: FlashState,
         clock: Clock,
         plan: &Plan,
     ) -> Result<Device, RunError> {
@@ -347,7 +358,7 @@ impl Device {
         let chips = chips(&rt, flash_of(plan), kept.remains, is_modelled(clock, plan))?;
         chips.make_operations_durable();
         (front(row)?.start_bare)(port, chips.clone(), plan);
-        Ok(Device { ground: Ground::Bare(chips), faults: None, rt })
+        Ok(Device { backing: DeviceBacking::Bare(chips), faults: None, rt })
     }
 
     /// Its faults, if the plan has any.
@@ -361,21 +372,21 @@ impl Device {
     }
 
     /// What its flash has done; none: it is none, or was never mounted.
-    pub fn flash_seen(&self) -> Option<FlashSeen> {
-        match &self.ground {
-            Ground::Medium(Medium::Banked(_) | Medium::Disks(_)) => None,
-            Ground::Medium(Medium::Flash { drive, chips }) => {
-                Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
+    pub fn flash_stats(&self) -> Option<FlashStats> {
+        match &self.backing {
+            DeviceBacking::Medium(Medium::Banked(_) | Medium::Disks(_)) => None,
+            DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
+                Some(FlashStats::of(chips, Some(drive.mounted()?.stats())))
             }
-            Ground::Medium(Medium::Bridged { bridge, chips }) => {
+            DeviceBacking::Medium(Medium::Bridged { bridge, chips }) => {
                 let each = bridge.controllers().zip(chips);
                 let mut all = each.map(|(drive, chips)| {
-                    Some(FlashSeen::of(chips, Some(drive.mounted()?.stats())))
+                    Some(FlashStats::of(chips, Some(drive.mounted()?.stats())))
                 });
                 let first = all.next().flatten()?;
                 all.try_fold(first, |sum, one| Some(sum.and(one?)))
             }
-            Ground::Bare(chips) => Some(FlashSeen::of(chips, None)),
+            DeviceBacking::Bare(chips) => Some(FlashStats::of(chips, None)),
         }
     }
 
@@ -394,12 +405,12 @@ impl Device {
 
     /// Switches it off in order: what is in its buffers becomes durable first. Gives what its medium
     /// holds.
-    pub fn switch_off(self) -> Kept {
-        if let Ground::Medium(Medium::Flash { drive, .. }) = &self.ground {
+    pub fn switch_off(self) -> MediumState {
+        if let DeviceBacking::Medium(Medium::Flash { drive, .. }) = &self.backing {
             // What can't be made durable is lost, as it would be in any SSD.
             let _ = self.rt.block_on(drive.flush());
         }
-        if let Ground::Medium(Medium::Bridged { bridge, .. }) = &self.ground {
+        if let DeviceBacking::Medium(Medium::Bridged { bridge, .. }) = &self.backing {
             let _ = self.rt.block_on(bridge.flush());
         }
         self.cut()
@@ -409,35 +420,35 @@ impl Device {
     ///
     /// # Panics
     /// If something outside its executor holds a part of it.
-    pub fn cut(self) -> Kept {
+    pub fn cut(self) -> MediumState {
         self.rt.drop_tasks();
         const HELD: &str = "the device's tasks are gone";
-        match self.ground {
-            Ground::Medium(Medium::Banked(medium)) => {
-                Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+        match self.backing {
+            DeviceBacking::Medium(Medium::Banked(medium)) => {
+                MediumState::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
             }
-            Ground::Medium(Medium::Disks(medium)) => {
-                Kept::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
+            DeviceBacking::Medium(Medium::Disks(medium)) => {
+                MediumState::Blocks(Rc::try_unwrap(medium).ok().expect(HELD).into_contents())
             }
-            Ground::Medium(Medium::Flash { drive, chips }) => {
+            DeviceBacking::Medium(Medium::Flash { drive, chips }) => {
                 let label = Rc::try_unwrap(drive).ok().expect(HELD).into_label();
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
-                Kept::flash(chips.cut(), label)
+                MediumState::flash(chips.cut(), label)
             }
-            Ground::Medium(Medium::Bridged { bridge, chips }) => {
+            DeviceBacking::Medium(Medium::Bridged { bridge, chips }) => {
                 let drives = Rc::try_unwrap(bridge).ok().expect(HELD).into_controllers();
                 let labels = drives
                     .into_iter()
                     .map(|drive| Rc::try_unwrap(drive).ok().expect(HELD).into_label());
                 let label = labels.collect::<Vec<_>>().swap_remove(0);
                 let cut = |chips: Rc<Chips>| Rc::try_unwrap(chips).ok().expect(HELD).cut();
-                let mut remains: Vec<Remains> = chips.into_iter().map(cut).collect();
+                let mut remains: Vec<ChipState> = chips.into_iter().map(cut).collect();
                 let first = remains.remove(0);
-                Kept::behind_bridge(first, label, remains)
+                MediumState::behind_bridge(first, label, remains)
             }
-            Ground::Bare(chips) => {
+            DeviceBacking::Bare(chips) => {
                 let chips = Rc::try_unwrap(chips).ok().expect(HELD);
-                Kept::flash(chips.cut(), Vec::new())
+                MediumState::flash(chips.cut(), Vec::new())
             }
         }
     }
@@ -474,14 +485,14 @@ fn of_blocks(rt: &Rt, contents: Contents, clock: Clock, plan: &Plan) -> Result<M
 /// Controllers behind the plan's bridge, each with chips and software of its own.
 fn bridged(
     rt: &Rt,
-    kept: KeptFlash,
+    kept: FlashState,
     clock: Clock,
     plan: &Plan,
 ) -> Result<(Medium, Vec<Rc<Chips>>), RunError> {
     let of = plan.medium.bridge.expect("asked before");
     let (flash, keep) = (flash_of(plan), plan.medium.contents.keep);
     let modelled = is_modelled(clock, plan);
-    let KeptFlash { remains, label, others, .. } = kept;
+    let FlashState { remains, label, others, .. } = kept;
     let (mut all, mut drives) = (Vec::new(), Vec::new());
     for (number, remains) in (0..).zip(std::iter::once(remains).chain(others)) {
         let chips = chips(rt, flash, remains, modelled)?;
@@ -501,14 +512,14 @@ fn bridged(
 }
 
 /// Dies that fall ill are those of the controllers one after the other.
-fn tell_of_dies(faults: &Faults, chips: &[Rc<Chips>]) {
+fn on_die_fault(faults: &Faults, chips: &[Rc<Chips>]) {
     let chips: Vec<_> = chips.iter().map(Rc::downgrade).collect();
-    faults.tell_of_dies(move |die, of| {
+    faults.on_die_fault(move |die, of| {
         let mut die = die;
         for chips in chips.iter().filter_map(std::rc::Weak::upgrade) {
             let dies = chips.shape().dies;
             if die < dies {
-                return chips.fall_ill(die, of);
+                return chips.fail_die(die, of);
             }
             die -= dies;
         }

@@ -10,7 +10,7 @@ use crate::engine::Hold;
 use crate::error::RunError;
 use crate::groups::{Watched, run_groups};
 use crate::interfaces::{Connected, HostSide, Row};
-use crate::outcome::{Options, Told};
+use crate::run_result::{HostResult, Options};
 use crate::series::{Look, Recorder};
 use crate::work::Work;
 
@@ -37,7 +37,7 @@ pub async fn drive<P: HostSide>(
     options: &Options,
     port: &dyn Fn(usize, usize) -> P,
     beside: &dyn Fn(&mut Look),
-) -> Result<Told, RunError> {
+) -> Result<HostResult, RunError> {
     let own = (0..(row.own_cores)(plan) as usize).map(|own| OWN_CORES + own);
     let each: Vec<_> = (0..queues(plan, work)).chain(own).collect();
     let members = (row.members)(plan).map_or(1, |array| array.devices as usize);
@@ -47,8 +47,11 @@ pub async fn drive<P: HostSide>(
     let driver = row.connect(ports, plan).await.map_err(RunError::of)?;
     let hold = (options.resets > 0).then(Rc::<Hold>::default);
     let series = options.series.map(Recorder::new).map(Rc::new);
-    let watched =
-        Watched { hold: hold.clone(), series: series.clone(), tape: options.tape.clone() };
+    let watched = Watched {
+        hold: hold.clone(),
+        series: series.clone(),
+        run_recorder: options.run_recorder.clone(),
+    };
     let work = run_groups(rt, plan, work, options, &driver, port, watched);
     let work = async {
         let Some(series) = &series else { return work.await };
@@ -85,8 +88,8 @@ async fn under_resets<P: HostSide>(
     driver: &Connected<P>,
     options: &Options,
     hold: &Hold,
-    work: impl Future<Output = Result<Told, RunError>>,
-) -> Result<Told, RunError> {
+    work: impl Future<Output = Result<HostResult, RunError>>,
+) -> Result<HostResult, RunError> {
     let (done, progress) = (Cell::new(0), &options.progress);
     let resets = async {
         while done.get() < options.resets {
@@ -99,7 +102,9 @@ async fn under_resets<P: HostSide>(
         core::future::pending::<Result<(), String>>().await
     };
     match race(work, resets).await {
-        Either::First(ran) => ran.map(|told| Told { resets: done.get(), ..told }),
+        Either::First(job_result) => {
+            job_result.map(|told| HostResult { resets: done.get(), ..told })
+        }
         Either::Second(failed) => {
             Err(RunError(format!("reset under I/O: {}", failed.unwrap_err())))
         }

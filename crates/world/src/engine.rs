@@ -19,12 +19,12 @@ use runtime::{Rt, STAGES_MAX, Signal, Span, StageSums, Time};
 use wire::Lba;
 use workload::job::Job;
 use workload::pattern::{Op, OpKind, Ops};
-use workload::stats::{Breakdown, Seen};
+use workload::stats::{Breakdown, JobStats};
 use workload::trace::TraceError;
 use workload::verify::ReadTicket;
 
+use crate::run_recorder::RunRecorder;
 use crate::series::Recorder;
-use crate::tape::Tape;
 pub use checks::Checks;
 pub use hold::Hold;
 
@@ -81,9 +81,9 @@ impl Progress {
 
 /// What one clone of a job has seen.
 #[derive(Default)]
-pub struct Ran {
+pub struct JobResult {
     /// Latencies, counts and where the time went.
-    pub seen: Seen,
+    pub stats: JobStats,
     /// From the first operation to the end of the last, without the ramp.
     pub measured: Span,
     /// The same, with the ramp and the start's delay.
@@ -99,15 +99,15 @@ pub struct Ran {
     pub blocks_verified: u64,
 }
 
-impl Ran {
+impl JobResult {
     /// Operations that failed or came back wrong, and whatever else went wrong.
     pub fn errors(&self) -> u64 {
-        self.seen.errors() + self.failures
+        self.stats.errors() + self.failures
     }
 
     /// Takes in what another clone of the job has seen at the same time.
-    pub fn merge(&mut self, other: &Ran) {
-        self.seen.merge(&other.seen);
+    pub fn merge(&mut self, other: &JobResult) {
+        self.stats.merge(&other.stats);
         self.measured = self.measured.max(other.measured);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.in_flight += other.in_flight;
@@ -163,7 +163,7 @@ pub struct Setup<P> {
     /// Takes the run down over time, if somebody wants that.
     pub series: Option<Rc<Recorder>>,
     /// Takes down what arrives, if somebody wants that.
-    pub tape: Option<Rc<Tape>>,
+    pub run_recorder: Option<Rc<RunRecorder>>,
 }
 
 struct Engine<D, P> {
@@ -172,7 +172,7 @@ struct Engine<D, P> {
     disk: D,
     setup: Setup<P>,
     source: RefCell<Source>,
-    ran: RefCell<Ran>,
+    job_result: RefCell<JobResult>,
     start: Cell<Time>,
     in_flight: Cell<u32>,
     workers: Cell<u32>,
@@ -211,8 +211,8 @@ impl Went {
     }
 
     /// One more of its commands has ended.
-    fn add_journey(&mut self, rt: &Rt) {
-        self.followed &= rt.add_journey_to(&mut self.stages);
+    fn add_request_trace(&mut self, rt: &Rt) {
+        self.followed &= rt.add_trace_to(&mut self.stages);
     }
 
     fn add(&mut self, stage: usize, span: Span) {
@@ -221,7 +221,7 @@ impl Went {
 }
 
 /// Runs one clone of a job to its end.
-pub async fn run<D, P>(rt: &Rt, source: Source, disk: D, setup: Setup<P>) -> Ran
+pub async fn run<D, P>(rt: &Rt, source: Source, disk: D, setup: Setup<P>) -> JobResult
 where
     D: BlockDevice + Clone + 'static,
     P: HostPort,
@@ -232,7 +232,7 @@ where
     let shape = disk.geometry();
     let engine = Rc::new(Engine {
         rt: rt.clone(),
-        ran: RefCell::new(Ran { seen: blank(setup.stages), ..Ran::default() }),
+        job_result: RefCell::new(JobResult { stats: blank(setup.stages), ..JobResult::default() }),
         source: RefCell::new(source),
         start: Cell::new(rt.now()),
         in_flight: Cell::new(0),
@@ -253,7 +253,7 @@ where
         }
         Err(error) => {
             engine.workers.set(0);
-            engine.ran.borrow_mut().fail(error);
+            engine.job_result.borrow_mut().fail(error);
         }
     }
     while engine.workers.get() > 0 {
@@ -262,10 +262,10 @@ where
     }
     let (ended, ramp) = (rt.now(), engine.setup.job.ramp_time);
     engine.read_back().await;
-    let mut ran = engine.ran.take();
-    ran.measured = ended.since(engine.start.get()).saturating_sub(ramp);
-    ran.elapsed = ended.since(begun);
-    ran
+    let mut job_result = engine.job_result.take();
+    job_result.measured = ended.since(engine.start.get()).saturating_sub(ramp);
+    job_result.elapsed = ended.since(begun);
+    job_result
 }
 
 /// What to do where buffers do not fit.
@@ -277,9 +277,9 @@ pub fn buffer_bytes(job: &Job, of: &Geometry) -> usize {
     job.data_bytes_max().max(of_trace).max(of.block_bytes) as usize
 }
 
-fn blank(stages: &[&'static str]) -> Seen {
+fn blank(stages: &[&'static str]) -> JobStats {
     let breakdowns = OpKind::ALL.map(|kind| (kind, Breakdown::new(stages))).into();
-    Seen { breakdowns, ..Seen::default() }
+    JobStats { breakdowns, ..JobStats::default() }
 }
 
 impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
@@ -318,7 +318,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             }
             let late = now.since(arrival);
             self.in_flight.set(self.in_flight.get() + 1);
-            self.ran.borrow_mut().seen.depths.note(self.in_flight.get());
+            self.job_result.borrow_mut().stats.depths.note(self.in_flight.get());
             went.begin();
             if !self.setup.layers.is_empty() {
                 self.above(&mut went).await;
@@ -354,7 +354,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
         self.source.borrow_mut().next(|error| {
             self.stopped.set(true);
-            self.ran.borrow_mut().fail(error.to_string());
+            self.job_result.borrow_mut().fail(error.to_string());
         })
     }
 
@@ -405,7 +405,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                     None => None,
                 };
                 let result = disk.deallocate(Lba(lba), blocks).await;
-                went.add_journey(&self.rt);
+                went.add_request_trace(&self.rt);
                 let result = result.map_err(|error| self.failed(OpKind::Trim, error));
                 if let (Some(checks), Some(trim)) = (checks, trim) {
                     checks.finish(trim, &result);
@@ -415,7 +415,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             OpKind::Flush => {
                 let flush = checks.map(|checks| checks.ledger().start_flush());
                 let result = disk.flush().await.map_err(|error| self.failed(OpKind::Flush, error));
-                went.add_journey(&self.rt);
+                went.add_request_trace(&self.rt);
                 if let (Some(checks), Some(flush)) = (checks, flush) {
                     let mut ledger = checks.ledger();
                     match result {
@@ -446,7 +446,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             let (at, part) = self.part(lba, buffer, done, bytes);
             let read = pin!(self.disk.read(at, part));
             let (_, result) = read.await;
-            went.add_journey(&self.rt);
+            went.add_request_trace(&self.rt);
             result.map_err(|error| self.failed(OpKind::Read, error))?;
             done += self.command_bytes_max;
         }
@@ -466,7 +466,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             let (at, part) = self.part(lba, buffer, done, bytes);
             let write = pin!(self.disk.write(at, part, false));
             let (_, result) = write.await;
-            went.add_journey(&self.rt);
+            went.add_request_trace(&self.rt);
             result.map_err(|error| self.failed(OpKind::Write, error))?;
             done += self.command_bytes_max;
         }
@@ -504,7 +504,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
     ) -> Result<(), String> {
         scratch.resize(bytes, 0);
         buffer.copy_out(0, scratch);
-        self.ran.borrow_mut().blocks_verified += self.blocks(bytes as u64);
+        self.job_result.borrow_mut().blocks_verified += self.blocks(bytes as u64);
         let ledger = checks.ledger();
         let found = ledger.check_read(
             ticket,
@@ -529,14 +529,14 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         }
         let since = done.at.since(self.start.get());
         let ramp = self.setup.job.ramp_time;
-        if let Some(tape) = &self.setup.tape {
-            tape.note(op, Time(done.at.0 - done.total.0), done.total);
+        if let Some(run_recorder) = &self.setup.run_recorder {
+            run_recorder.note(op, Time(done.at.0 - done.total.0), done.total);
         }
-        let mut ran = self.ran.borrow_mut();
-        ran.in_flight += done.total.saturating_sub(done.late);
+        let mut job_result = self.job_result.borrow_mut();
+        job_result.in_flight += done.total.saturating_sub(done.late);
         if let Err(message) = result {
-            ran.seen.of_mut(op.kind).record_error();
-            ran.say(format!("{}: {message}", self.setup.job.name));
+            job_result.stats.of_mut(op.kind).record_error();
+            job_result.say(format!("{}: {message}", self.setup.job.name));
             return;
         }
         if let Some(series) = &self.setup.series {
@@ -546,14 +546,14 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
             return;
         }
         let at = since.saturating_sub(ramp);
-        ran.seen.of_mut(op.kind).record(at, done.total, op.bytes);
+        job_result.stats.of_mut(op.kind).record(at, done.total, op.bytes);
         if !went.followed {
             return;
         }
         if let Some(arrival) = self.setup.arrival_stage {
             went.add(arrival, done.late);
         }
-        if let Some(breakdown) = ran.seen.breakdowns.get_mut(&op.kind) {
+        if let Some(breakdown) = job_result.stats.breakdowns.get_mut(&op.kind) {
             breakdown.record(done.total.0, went.stages.iter());
         }
     }
@@ -568,7 +568,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
         let (mut from, mut ticket, mut scratch) = (0, ReadTicket::default(), Vec::new());
         let buffer = match self.disk.buffer(READ_BACK_BYTES as usize) {
             Ok(buffer) => buffer,
-            Err(error) => return self.ran.borrow_mut().fail(format!("read back: {error}")),
+            Err(error) => return self.job_result.borrow_mut().fail(format!("read back: {error}")),
         };
         loop {
             let next = checks.ledger().next_written(from, most);
@@ -580,7 +580,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Engine<D, P> {
                 result.and_then(|()| self.check(&checks, &ticket, &buffer, bytes, &mut scratch));
             if let Err(message) = result {
                 let message = format!("{}: read back: {message}", self.setup.job.name);
-                self.ran.borrow_mut().fail(message);
+                self.job_result.borrow_mut().fail(message);
                 if self.stopped.get() {
                     return;
                 }

@@ -13,12 +13,12 @@ use workload::job::Job;
 use workload::pattern::Target;
 use workload::verify::{Ledger, Stamps};
 
-use crate::engine::{self, Checks, Hold, Layer, Progress, Ran, Setup, Source};
+use crate::engine::{self, Checks, Hold, JobResult, Layer, Progress, Setup, Source};
 use crate::error::RunError;
 use crate::interfaces::{Connected, HostSide, Row};
-use crate::outcome::{Options, Told};
+use crate::run_recorder::RunRecorder;
+use crate::run_result::{HostResult, Options};
 use crate::series::Recorder;
-use crate::tape::Tape;
 use crate::work::{Prepared, Work, verifies};
 use plan::Plan;
 
@@ -30,11 +30,11 @@ pub const LAYERS: [&str; 3] = ["benchmark", "system call", "block driver"];
 pub(super) struct Watched {
     pub hold: Option<Rc<Hold>>,
     pub series: Option<Rc<Recorder>>,
-    pub tape: Option<Rc<Tape>>,
+    pub run_recorder: Option<Rc<RunRecorder>>,
 }
 
 /// What the clones of a group run on, by their numbers in it.
-pub(super) struct Ground<'a, P> {
+pub(super) struct GroupContext<'a, P> {
     pub row: &'static Row,
     /// Begins an engine on the disk of this number.
     pub run: &'a dyn Fn(usize, Source, Setup<P>) -> Running,
@@ -48,7 +48,7 @@ pub(super) struct Ground<'a, P> {
 }
 
 /// An engine at work.
-pub(super) type Running = Pin<Box<dyn Future<Output = Ran>>>;
+pub(super) type Running = Pin<Box<dyn Future<Output = JobResult>>>;
 
 /// Runs the groups of a work, each when the one before it has ended.
 pub(super) async fn run_groups<P: HostSide>(
@@ -59,10 +59,10 @@ pub(super) async fn run_groups<P: HostSide>(
     driver: &Connected<P>,
     port: &dyn Fn(usize) -> P,
     watched: Watched,
-) -> Result<Told, RunError> {
+) -> Result<HostResult, RunError> {
     let geometry = driver.disk(0).geometry();
     let of_this_run = || Arc::new(checks(plan, options.contents_unknown, geometry.blocks));
-    let ground = Ground {
+    let context = GroupContext {
         row: driver.row,
         run: &|number, source, setup| driver.run(number, rt, source, setup),
         port,
@@ -72,10 +72,10 @@ pub(super) async fn run_groups<P: HostSide>(
         watched,
         deal: (0, 1),
     };
-    check_buffers(work, geometry, port(0).arena(), ground.deal)?;
-    let mut told = Told::default();
+    check_buffers(work, geometry, port(0).arena(), context.deal)?;
+    let mut told = HostResult::default();
     for group in work.groups() {
-        told.add(run_group(rt, plan, work, group, &ground).await?);
+        told.add(run_group(rt, plan, work, group, &context).await?);
     }
     Ok(told)
 }
@@ -86,39 +86,39 @@ pub(super) async fn run_group<P: HostPort>(
     plan: &Plan,
     work: &Work,
     group: &[Job],
-    ground: &Ground<'_, P>,
-) -> Result<Told, RunError> {
-    let mut told = Told::default();
+    context: &GroupContext<'_, P>,
+) -> Result<HostResult, RunError> {
+    let mut told = HostResult::default();
     let results = Rc::new(RefCell::new(Vec::new()));
     let left = Rc::new((runtime::Signal::default(), Cell::new(0_usize)));
-    let ((place, of), row) = (ground.deal, ground.row);
+    let ((place, of), row) = (context.deal, context.row);
     let clones = group.iter().enumerate();
     let clones = clones.flat_map(|(index, job)| (0..job.numjobs).map(move |n| (index, job, n)));
     for (number, (index, job, clone)) in clones.enumerate().filter(|(n, _)| n % of == place) {
         let prepared =
-            work.source(job, clone, plan.run.seed, ground.target).map_err(RunError::of)?;
+            work.source(job, clone, plan.run.seed, context.target).map_err(RunError::of)?;
         let Prepared { source, start_delay, summary } = prepared;
         told.notes.extend(summary);
-        let port = (ground.port)(number);
+        let port = (context.port)(number);
         let setup = Setup {
             layers: layers(row, plan, &port),
             port,
             job: job.clone(),
             start_delay,
-            checks: ground.checks.clone().filter(|_| job.verify.on),
+            checks: context.checks.clone().filter(|_| job.verify.on),
             stages: row.stages,
             arrival_stage: row.stage("arrival wait"),
-            progress: ground.progress.clone(),
-            hold: ground.watched.hold.clone(),
-            series: ground.watched.series.clone(),
-            tape: ground.watched.tape.clone(),
+            progress: context.progress.clone(),
+            hold: context.watched.hold.clone(),
+            series: context.watched.series.clone(),
+            run_recorder: context.watched.run_recorder.clone(),
         };
         left.1.set(left.1.get() + 1);
-        let running = (ground.run)(number, source, setup);
+        let running = (context.run)(number, source, setup);
         let (rt, results, left) = (rt.clone(), results.clone(), left.clone());
         rt.clone().spawn(async move {
-            let ran = running.await;
-            results.borrow_mut().push((index, ran));
+            let job_result = running.await;
+            results.borrow_mut().push((index, job_result));
             left.1.set(left.1.get() - 1);
             left.0.notify(&rt);
         });
@@ -126,8 +126,8 @@ pub(super) async fn run_group<P: HostPort>(
     while left.1.get() > 0 {
         left.0.changed(rt, left.0.version()).await;
     }
-    let mut merged: Vec<Ran> = group.iter().map(|_| Ran::default()).collect();
-    results.borrow().iter().for_each(|(index, ran)| merged[*index].merge(ran));
+    let mut merged: Vec<JobResult> = group.iter().map(|_| JobResult::default()).collect();
+    results.borrow().iter().for_each(|(index, job_result)| merged[*index].merge(job_result));
     told.jobs.extend(group.iter().cloned().zip(merged));
     Ok(told)
 }

@@ -23,7 +23,7 @@ mod stages;
 use std::sync::{PoisonError, RwLock};
 
 pub use array::{Array, ArrayDriver};
-pub use array::{JOURNEYS, of_member};
+pub use array::{TRACE_QUEUES, of_member};
 pub use block::{Block, BlockDriver, block_options};
 pub use collections::Collector;
 pub use dcx::{Dcx, DcxDriver};

@@ -9,15 +9,15 @@ use bus::HostPort;
 use bus::live::{self, LiveHost, Shared};
 use bus::vfio;
 use bus::vfio_user::{self, Sharing};
-use runtime::{Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
+use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 
 use crate::device;
 use crate::drive::{drive, queues};
 use crate::error::RunError;
 use crate::interfaces::Row;
-use crate::members::{hosts, journeys, live_devices, shared_with_all};
-use crate::outcome::{Options, Outcome, Tale, Told, leave, look_at};
+use crate::members::{hosts, live_devices, shared_with_all, traces};
 use crate::processor::timed;
+use crate::run_result::{DeviceStats, HostResult, Options, RunResult, leave, look_at};
 use crate::series::Look;
 use crate::work::Work;
 use plan::{Completion, Plan};
@@ -32,10 +32,10 @@ pub fn live_in_one_thread(
     plan: &Plan,
     work: &Work,
     options: Options,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let journeys = Some(journeys(row, plan, plan.run.breakdown_sample.ilog2()));
-    let rt = Rt::live(&STD_CLOCK, journeys, Log::Off);
+    let traces = Some(traces(row, plan, plan.run.breakdown_sample.ilog2()));
+    let rt = Rt::live(&STD_CLOCK, traces, Log::Off);
     let devices = live_devices(row, &rt, &shared, plan)?;
     let hosts = hosts(row, &rt, &shared, plan);
     if let Some(faults) = devices[0].faults().cloned() {
@@ -47,10 +47,10 @@ pub fn live_in_one_thread(
     }
     let beside = |look: &mut Look| look_at(&devices, look);
     let port = |member: usize, _| hosts[member].clone();
-    let ran = rt.block_on(drive(row, &rt, plan, work, &options, &port, &beside));
-    let tale = Tale::of(&devices);
+    let job_result = rt.block_on(drive(row, &rt, plan, work, &options, &port, &beside));
+    let tale = DeviceStats::of(&devices);
     leave(devices, plan)?;
-    ran.map(|told| Outcome::beside(told, tale))
+    job_result.map(|told| RunResult::beside(told, tale))
 }
 
 /// Memory and registers that host and device share within this process.
@@ -68,7 +68,7 @@ pub fn shared(row: &'static Row, plan: &Plan) -> Result<Shared, RunError> {
 
 /// A device on a thread of its own.
 pub(super) struct DeviceThread<'scope> {
-    thread: ScopedJoinHandle<'scope, Result<Tale, RunError>>,
+    thread: ScopedJoinHandle<'scope, Result<DeviceStats, RunError>>,
     started: Arc<AtomicBool>,
     stop: Stop,
 }
@@ -93,7 +93,7 @@ impl DeviceThread<'_> {
     }
 
     /// Switches the device off. What it has to tell.
-    pub fn stop(self) -> Result<Tale, RunError> {
+    pub fn stop(self) -> Result<DeviceStats, RunError> {
         drop(self.stop);
         match self.thread.join() {
             Ok(tale) => tale,
@@ -108,18 +108,18 @@ pub(super) fn on_a_thread<'scope>(
     scope: &'scope Scope<'scope, '_>,
     plan: &'scope Plan,
     shared: Vec<Shared>,
-    journeys: Journeys,
+    traces: Traces,
 ) -> Result<DeviceThread<'scope>, RunError> {
     let started = Arc::new(AtomicBool::new(false));
     let stop = Stop(Arc::new(AtomicBool::new(false)));
     let (has_started, is_to_stop) = (started.clone(), stop.0.clone());
     let body = move || {
-        let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+        let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let devices = live_devices(row, &rt, &shared, plan)?;
         has_started.store(true, Ordering::Release);
         let is_over = || is_to_stop.load(Ordering::Acquire) || devices[0].is_down();
         rt.block_on(until(&rt, is_over));
-        let tale = Tale::of(&devices);
+        let tale = DeviceStats::of(&devices);
         leave(devices, plan)?;
         Ok(tale)
     };
@@ -134,15 +134,15 @@ pub fn live_in_threads(
     plan: &Plan,
     work: &Work,
     options: Options,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     let shared = shared_with_all(row, plan)?;
-    let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
+    let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
     std::thread::scope(|scope| {
-        let device = on_a_thread(row, scope, plan, shared.clone(), journeys.clone())?;
-        let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
+        let device = on_a_thread(row, scope, plan, shared.clone(), traces.clone())?;
+        let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
         let hosts = hosts(row, &rt, &shared, plan);
         let watched = hosts.clone();
-        let (ran, host_thread) = timed(|| {
+        let (job_result, host_thread) = timed(|| {
             rt.block_on(async {
                 let watch = async {
                     until(&rt, || device.has_ended()).await;
@@ -156,14 +156,14 @@ pub fn live_in_threads(
                     drive(row, &rt, plan, work, &options, &port, &|_| ()).await
                 };
                 match race(run, watch).await {
-                    Either::First(ran) => ran,
+                    Either::First(job_result) => job_result,
                     Either::Second(()) => unreachable!("the watch never ends"),
                 }
             })
         });
         rt.drop_tasks();
         let tale = device.stop()?;
-        ran.map(|told| Outcome::beside(Told { host_thread, ..told }, tale))
+        job_result.map(|told| RunResult::beside(HostResult { host_thread, ..told }, tale))
     })
 }
 
@@ -174,7 +174,7 @@ pub fn live_over_socket(
     work: &Work,
     options: Options,
     socket: &Path,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
     let (shared, mut client) =
         live::connect(socket, plan.host.memory_bytes as usize, plan.host.memory_base)
@@ -200,19 +200,19 @@ pub fn live_over_vfio_user(
     work: &Work,
     options: Options,
     socket: &Path,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
     let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
     let connection = connection.map_err(RunError::of)?;
     let note = connection.note();
-    let mut outcome = over_bus(row, plan, work, options, |rt| {
+    let mut run_result = over_bus(row, plan, work, options, |rt| {
         let host = connection.host(rt);
         let watched = host.clone();
         (host, Box::new(move || watched.is_gone()))
     })?;
-    outcome.notes.extend(note);
-    Ok(outcome)
+    run_result.notes.extend(note);
+    Ok(run_result)
 }
 
 /// The plan is one of a device that is not here.
@@ -234,13 +234,13 @@ fn over_bus(
     work: &Work,
     options: Options,
     bus: impl FnOnce(&Rt) -> (LiveHost, Box<dyn FnMut() -> bool>),
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     // The device's marks are in the other process: the breakdown shows its part as one.
-    let journeys = journeys(row, plan, plan.run.breakdown_sample.ilog2());
+    let traces = traces(row, plan, plan.run.breakdown_sample.ilog2());
     let options = Options { contents_unknown: true, ..options };
-    let rt = Rt::live(&STD_CLOCK, Some(journeys), options.live_log());
+    let rt = Rt::live(&STD_CLOCK, Some(traces), options.live_log());
     let (host, mut is_gone) = bus(&rt);
-    let (ran, host_thread) = timed(|| {
+    let (job_result, host_thread) = timed(|| {
         rt.block_on(async {
             let watch = async {
                 until(&rt, &mut is_gone).await;
@@ -249,13 +249,13 @@ fn over_bus(
             let ports = |_, _| host.clone();
             let run = drive(row, &rt, plan, work, &options, &ports, &|_| ());
             match race(run, watch).await {
-                Either::First(ran) => ran,
+                Either::First(job_result) => job_result,
                 Either::Second(()) => unreachable!("the watch never ends"),
             }
         })
     });
     rt.drop_tasks();
-    ran.map(|told| Outcome::of(Told { host_thread, ..told }))
+    job_result.map(|told| RunResult::of(HostResult { host_thread, ..told }))
 }
 
 /// Runs work live on a PCI function that Linux's VFIO has, by its address.
@@ -265,7 +265,7 @@ pub fn live_over_vfio(
     work: &Work,
     options: Options,
     address: &str,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     check_elsewhere(row, plan)?;
     let ours = row.served_function(plan).map_err(RunError)?;
     let wanted = vfio::Wanted {

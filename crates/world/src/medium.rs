@@ -36,12 +36,12 @@ pub enum Medium {
 }
 
 /// What an interface is given: the medium, as far as the plan's faults leave it.
-pub type Store = Rc<Faulty<Medium>>;
+pub type BackingStore = Rc<Faulty<Medium>>;
 
 /// What an NVMe controller stands on: the store itself, or the tags of DC Express around it.
-pub enum Footing {
+pub enum NvmeStore {
     /// The store.
-    Plain(Store),
+    Plain(BackingStore),
     /// Writes pass the device's choice of tags.
     Tagged(Rc<Tagged<Faulty<Medium>>>),
 }
@@ -51,4 +51,4 @@ media::either!(Medium, medium:
     Medium::Disks(medium),
     Medium::Flash { drive: medium, .. },
     Medium::Bridged { bridge: medium, .. });
-media::either!(Footing, medium: Footing::Plain(medium), Footing::Tagged(medium));
+media::either!(NvmeStore, medium: NvmeStore::Plain(medium), NvmeStore::Tagged(medium));

@@ -3,11 +3,11 @@
 use bus::link::Way;
 use bus::live::{LiveHost, Shared};
 use bus::sim::{SimBus, SimSpec};
-use runtime::{Journeys, Rt, Span};
+use runtime::{Rt, Span, Traces};
 
-use crate::device::{Clock, Device, FlashSeen, Kept};
+use crate::device::{Clock, Device, FlashStats, MediumState};
 use crate::error::RunError;
-use crate::interfaces::{JOURNEYS, Row, of_member};
+use crate::interfaces::{Row, TRACE_QUEUES, of_member};
 use crate::live::shared;
 use plan::Plan;
 
@@ -21,8 +21,8 @@ pub(super) fn tlps(buses: &[SimBus], way: Way) -> u64 {
 }
 
 /// What the flash of all has done.
-pub fn flash_of(devices: &[Device]) -> Option<FlashSeen> {
-    let mut all = devices.iter().map(Device::flash_seen);
+pub fn flash_of(devices: &[Device]) -> Option<FlashStats> {
+    let mut all = devices.iter().map(Device::flash_stats);
     let first = all.next()??;
     all.try_fold(first, |sum, one| Some(sum.and(one?)))
 }
@@ -66,7 +66,7 @@ pub(super) fn live_devices(
     let each = |(number, shared): (u32, &Shared)| {
         let rt = of(row, rt, plan, number);
         let plan = of_member(plan, number);
-        Device::start(row, shared.device(&rt), Kept::new(&plan)?, Clock::Wall, &plan)
+        Device::start(row, shared.device(&rt), MediumState::new(&plan)?, Clock::Wall, &plan)
     };
     (0..).zip(shared).map(each).collect()
 }
@@ -81,16 +81,16 @@ pub(super) fn shared_with_all(row: &'static Row, plan: &Plan) -> Result<Vec<Shar
 
 /// The executor as this member's bus has it: its commands' journeys are its own.
 fn of(row: &'static Row, rt: &Rt, plan: &Plan, number: u32) -> Rt {
-    rt.queues_from((number * (row.journey_queues)(plan.host.queues)) as u16)
+    rt.queues_from((number * (row.trace_queues)(plan.host.queues)) as u16)
 }
 
 /// The journeys of a world. Those of an array's members follow one another, and behind them are its own
 /// changes of stripes.
-pub fn journeys(row: &'static Row, plan: &Plan, sample_log2: u32) -> Journeys {
-    let each = (row.journey_queues)(plan.host.queues);
+pub fn traces(row: &'static Row, plan: &Plan, sample_log2: u32) -> Traces {
+    let each = (row.trace_queues)(plan.host.queues);
     let queues = (row.members)(plan)
-        .map_or(each, |array| array.devices * each + u32::from(JOURNEYS) * plan.host.queues);
-    Journeys::new(queues, plan.host.queue_depth, sample_log2, row.stages)
+        .map_or(each, |array| array.devices * each + u32::from(TRACE_QUEUES) * plan.host.queues);
+    Traces::new(queues, plan.host.queue_depth, sample_log2, row.stages)
 }
 
 /// What the modelled bus is to be for this interface.
@@ -114,7 +114,7 @@ pub fn simulated_device(
     bus: &SimBus,
     plan: &Plan,
 ) -> Result<Device, RunError> {
-    let device = Device::start(row, bus.device(), Kept::new(plan)?, Clock::Virtual, plan)?;
+    let device = Device::start(row, bus.device(), MediumState::new(plan)?, Clock::Virtual, plan)?;
     if let Some(faults) = device.faults().cloned() {
         let (rt, bus) = (rt.clone(), bus.clone());
         rt.clone().spawn(async move {

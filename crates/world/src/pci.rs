@@ -45,7 +45,7 @@ pub async fn bring_up(row: &'static Row, buses: &[SimBus], plan: &Plan) -> Resul
         };
         let at = on(Fabric::Behind(port), 0);
         let node: NodeId = topology.function(at, &function.identity, None);
-        bus.seat(&topology, node);
+        bus.pci_slot(&topology, node);
     }
     let tree = enumerate(&topology, &[ROOT], &ROOMS).await;
     if let Some(trouble) = tree.troubles.first() {

@@ -10,7 +10,7 @@ use media::{Extent, Media, MediaError};
 use runtime::{Log, Rt};
 
 use crate::RunError;
-use crate::device::{Kept, chips, software};
+use crate::device::{MediumState, chips, software};
 use plan::{Flash, Plan, Start};
 
 /// Units of one write.
@@ -23,7 +23,7 @@ const UNITS_PER_WARM_UP: u64 = 64;
 /// Brings new flash there, in no time: filled, as its software would have, write by write; to the steady
 /// state, by laying down what long use leaves. Every block holds zeros. The software is handed over asleep:
 /// the drive is ready at once, as one that was never switched off.
-pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Kept, RunError> {
+pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<MediumState, RunError> {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, flash, nand.into(), false)?;
     let (software, keep) = (software(plan, flash), plan.medium.contents.keep);
@@ -60,5 +60,5 @@ pub fn to(plan: &Plan, flash: &Flash, nand: Nand, start: Start) -> Result<Kept, 
     let label = drive.into_label();
     let asleep = software.sleep();
     let chips = Rc::try_unwrap(chips).ok().expect("the drive is gone");
-    Ok(Kept::asleep(chips.cut().into_nand(), label, asleep))
+    Ok(MediumState::asleep(chips.cut().into_nand(), label, asleep))
 }

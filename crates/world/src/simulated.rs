@@ -3,13 +3,13 @@
 use bus::link::Way;
 use bus::sim::{SimBus, SimHost};
 use plan::Plan;
-use runtime::{Dice, Log, Rt};
+use runtime::{Log, Rng, Rt};
 
 use crate::drive::{OWN_CORES, drive};
 use crate::error::RunError;
 use crate::interfaces::{Interface, Row};
-use crate::members::{buses, journeys, link_busy, simulated_devices, tlps};
-use crate::outcome::{Busy, Options, Outcome, Tale, leave, look_at};
+use crate::members::{buses, link_busy, simulated_devices, tlps, traces};
+use crate::run_result::{Busy, DeviceStats, Options, RunResult, leave, look_at};
 use crate::series::Look;
 use crate::work::Work;
 use crate::{device, pci};
@@ -20,11 +20,11 @@ pub fn simulate(
     plan: &Plan,
     work: &Work,
     options: Options,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     device::check(row, plan)?;
-    let rt = Rt::simulated(Some(journeys(row, plan, 0)), options.log.clone());
+    let rt = Rt::simulated(Some(traces(row, plan, 0)), options.log.clone());
     if let Some(seed) = options.shuffle {
-        rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+        rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }
     let buses = buses(row, &rt, plan);
     let devices = simulated_devices(row, &rt, &buses, plan)?;
@@ -34,7 +34,7 @@ pub fn simulate(
         look_at(&devices, look);
         look.cores = Some(busy());
     };
-    let ran = rt.block_on(async {
+    let job_result = rt.block_on(async {
         pci::bring_up(row, &buses, plan).await?;
         drive(row, &rt, plan, work, &options, &ports, &beside).await
     });
@@ -47,10 +47,10 @@ pub fn simulate(
         polling: (0..plan.host.cores).map(|core| buses[0].core_polling(core)).collect(),
     };
     let timed_events = rt.timed_events();
-    let tale = Tale::of(&devices);
+    let tale = DeviceStats::of(&devices);
     leave(devices, plan)?;
-    let outcome = Outcome::beside(ran?, tale);
-    Ok(Outcome { timed_events: Some(timed_events), busy: Some(busy), ..outcome })
+    let run_result = RunResult::beside(job_result?, tale);
+    Ok(RunResult { timed_events: Some(timed_events), busy: Some(busy), ..run_result })
 }
 
 /// A device and a connected driver in virtual time, for who speaks to the driver without an engine.
@@ -77,7 +77,7 @@ pub fn on_cores_in_virtual_time<I: Interface, T>(
 ) -> Result<T, RunError> {
     let row = I::ROW;
     device::check(row, plan)?;
-    let rt = Rt::simulated(Some(journeys(row, plan, 0)), log);
+    let rt = Rt::simulated(Some(traces(row, plan, 0)), log);
     let buses = buses(row, &rt, plan);
     let _devices = simulated_devices(row, &rt, &buses, plan)?;
     let done = rt.block_on(async {

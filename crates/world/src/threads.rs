@@ -19,16 +19,16 @@ use bus::vfio_user::{self, Connection, Sharing};
 use host::BlockDevice;
 use host::nvme::Controller;
 use host::nvme::threads::{Granter, Queues, granter};
-use runtime::{Either, Journeys, Log, Rt, STD_CLOCK, Span, race};
+use runtime::{Either, Log, Rt, STD_CLOCK, Span, Traces, race};
 
 use crate::drive::BETWEEN_RESETS;
 use crate::engine::{self, Checks, Progress};
 use crate::error::RunError;
-use crate::groups::{Ground, Watched, check_buffers, checks, run_group, target};
+use crate::groups::{GroupContext, Watched, check_buffers, checks, run_group, target};
 use crate::interfaces::{NVME, clamped, controller_options, queue_options};
 use crate::live::{DeviceThread, on_a_thread, shared, until};
-use crate::members::journeys;
-use crate::outcome::{Options, Outcome, Told};
+use crate::members::traces;
+use crate::run_result::{HostResult, Options, RunResult};
 use crate::work::{Work, verifies};
 use plan::Plan;
 
@@ -98,7 +98,7 @@ impl Device for Arc<Connection> {
 }
 
 /// What the threads of a host share.
-struct Crew<'a> {
+struct HostThreads<'a> {
     plan: &'a Plan,
     work: &'a Work,
     bus: Bus,
@@ -126,14 +126,14 @@ pub fn live_in_host_threads(
     options: Options,
     threads: u32,
     device: Where<'_>,
-) -> Result<Outcome, RunError> {
+) -> Result<RunResult, RunError> {
     let threads = work.clones_at_once().min(threads.max(1) as usize);
     let mut plan = plan.clone();
     plan.host.queues = threads as u32;
     let plan = &plan;
     let (bytes, base) = (plan.host.memory_bytes as usize, plan.host.memory_base);
-    let journeys = journeys(NVME, plan, plan.run.breakdown_sample.ilog2());
-    let crew = |bus, contents_unknown| Crew {
+    let traces = traces(NVME, plan, plan.run.breakdown_sample.ilog2());
+    let host_threads = |bus, contents_unknown| HostThreads {
         plan,
         work,
         bus,
@@ -147,36 +147,36 @@ pub fn live_in_host_threads(
     match device {
         Where::Thread => {
             let shared = shared(NVME, plan)?;
-            let crew = crew(Bus::Shared(shared.clone()), false);
+            let host_threads = host_threads(Bus::Shared(shared.clone()), false);
             std::thread::scope(|scope| {
-                let mut device = on_a_thread(NVME, scope, plan, vec![shared], journeys.clone())?;
-                let ran = crew.runs(&options, journeys, &mut device);
+                let mut device = on_a_thread(NVME, scope, plan, vec![shared], traces.clone())?;
+                let job_result = host_threads.runs(&options, traces, &mut device);
                 let tale = device.stop()?;
-                ran.map(|told| Outcome::beside(told, tale))
+                job_result.map(|told| RunResult::beside(told, tale))
             })
         }
         Where::Socket(socket) => {
             (NVME.check)(plan).map_err(RunError)?;
             let (shared, mut client) = live::connect(socket, bytes, base).map_err(RunError::of)?;
-            let crew = crew(Bus::Shared(shared.with_masks(NVME.masks)), true);
-            crew.runs(&options, journeys, &mut client).map(Outcome::of)
+            let host_threads = host_threads(Bus::Shared(shared.with_masks(NVME.masks)), true);
+            host_threads.runs(&options, traces, &mut client).map(RunResult::of)
         }
         Where::VfioUser(socket) => {
             let connection = vfio_user::connect(socket, bytes, base, Sharing::Mapped);
             let mut connection = Arc::new(connection.map_err(RunError::of)?);
             let note = connection.note();
-            let crew = crew(Bus::VfioUser(connection.clone()), true);
-            let mut told = crew.runs(&options, journeys, &mut connection)?;
+            let host_threads = host_threads(Bus::VfioUser(connection.clone()), true);
+            let mut told = host_threads.runs(&options, traces, &mut connection)?;
             told.notes.extend(note);
-            Ok(Outcome::of(told))
+            Ok(RunResult::of(told))
         }
     }
 }
 
 /// What two threads have to tell.
-fn together(mut all: Told, one: Told) -> Told {
-    for ((_, ran), (_, other)) in all.jobs.iter_mut().zip(&one.jobs) {
-        ran.merge(other);
+fn together(mut all: HostResult, one: HostResult) -> HostResult {
+    for ((_, job_result), (_, other)) in all.jobs.iter_mut().zip(&one.jobs) {
+        job_result.merge(other);
     }
     all.notes.extend(one.notes);
     all
@@ -191,37 +191,38 @@ impl Drop for Failing<'_> {
     }
 }
 
-impl Crew<'_> {
+impl HostThreads<'_> {
     /// All threads, until the last has ended.
     fn runs(
         &self,
         options: &Options,
-        journeys: Journeys,
+        traces: Traces,
         device: &mut impl Device,
-    ) -> Result<Told, RunError> {
+    ) -> Result<HostResult, RunError> {
         std::thread::scope(|scope| {
             let (granter, queues) = granter();
             let others = (1..self.progress.len()).map(|number| {
-                let (queues, journeys) = (queues.clone(), journeys.clone());
+                let (queues, traces) = (queues.clone(), traces.clone());
                 let body = async move |rt: &Rt, port: &LiveHost| {
                     self.works(rt, port, queues, number).await
                 };
                 let host = Builder::new().name(format!("host {number}"));
-                host.spawn_scoped(scope, move || self.host(number, journeys, body))
+                host.spawn_scoped(scope, move || self.host(number, traces, body))
             });
             let others = others.collect::<Result<Vec<_>, _>>();
             let others =
                 others.map_err(|error| RunError(format!("a thread of the host: {error}")))?;
-            let first = self.host(0, journeys, async |rt, port| {
+            let first = self.host(0, traces, async |rt, port| {
                 self.leads(rt, port, options, granter, queues, device).await
             });
             let rest = others.into_iter().map(|other| match other.join() {
-                Ok(ran) => ran,
+                Ok(job_result) => job_result,
                 Err(_) => Err(RunError("a thread of the host has panicked".into())),
             });
             // All are waited for, whatever the first says.
-            let ran: Vec<Result<Told, RunError>> = std::iter::once(first).chain(rest).collect();
-            let told = ran.into_iter().reduce(|all, one| Ok(together(all?, one?)));
+            let job_result: Vec<Result<HostResult, RunError>> =
+                std::iter::once(first).chain(rest).collect();
+            let told = job_result.into_iter().reduce(|all, one| Ok(together(all?, one?)));
             told.expect("there is a first")
         })
     }
@@ -230,13 +231,13 @@ impl Crew<'_> {
     fn host(
         &self,
         number: usize,
-        journeys: Journeys,
-        run: impl AsyncFnOnce(&Rt, &LiveHost) -> Result<Told, RunError>,
-    ) -> Result<Told, RunError> {
+        traces: Traces,
+        run: impl AsyncFnOnce(&Rt, &LiveHost) -> Result<HostResult, RunError>,
+    ) -> Result<HostResult, RunError> {
         let failing = Failing(&self.failed);
-        let rt = Rt::live(&STD_CLOCK, Some(journeys), Log::Off);
+        let rt = Rt::live(&STD_CLOCK, Some(traces), Log::Off);
         let port = self.bus.host_of(&rt, number, self.progress.len());
-        let ran = rt.block_on(async {
+        let job_result = rt.block_on(async {
             let watch = async {
                 let has_failed = || self.failed.load(Ordering::Acquire);
                 until(&rt, || self.dead.load(Ordering::Acquire) || has_failed()).await;
@@ -246,16 +247,16 @@ impl Crew<'_> {
                 until(&rt, has_failed).await;
             };
             match race(run(&rt, &port), watch).await {
-                Either::First(ran) => ran,
+                Either::First(job_result) => job_result,
                 // Another thread says why.
-                Either::Second(()) => Ok(Told::default()),
+                Either::Second(()) => Ok(HostResult::default()),
             }
         });
         rt.drop_tasks();
-        if ran.is_ok() {
+        if job_result.is_ok() {
             std::mem::forget(failing);
         }
-        ran
+        job_result
     }
 
     /// The first thread: its own work, and what all the others need of the controller.
@@ -267,7 +268,7 @@ impl Crew<'_> {
         granter: Granter,
         queues: Queues,
         device: &mut impl Device,
-    ) -> Result<Told, RunError> {
+    ) -> Result<HostResult, RunError> {
         // A device that failed to start says why when it is stopped.
         until(rt, || device.is_there()).await;
         let watch = async {
@@ -305,9 +306,9 @@ impl Crew<'_> {
             Ok(told)
         };
         match race(run, watch).await {
-            Either::First(ran) => {
+            Either::First(job_result) => {
                 options.progress.set(self.operations());
-                ran
+                job_result
             }
             Either::Second(()) => unreachable!("the watch never ends"),
         }
@@ -320,14 +321,14 @@ impl Crew<'_> {
         port: &LiveHost,
         queues: Queues,
         number: usize,
-    ) -> Result<Told, RunError> {
+    ) -> Result<HostResult, RunError> {
         let options = queue_options(self.plan, number as u16);
         let mine = queues.queue(port, options).await.map_err(|error| {
             RunError(format!("thread {} of {}: {error}", number + 1, self.progress.len()))
         })?;
         drop(queues);
         let geometry = mine.queue().geometry();
-        let ground = Ground {
+        let context = GroupContext {
             row: NVME,
             run: &|_, source, setup| {
                 let (rt, disk) = (rt.clone(), mine.queue().clone());
@@ -337,17 +338,17 @@ impl Crew<'_> {
             target: target(geometry),
             checks: self.checks(geometry.blocks),
             progress: &self.progress[number],
-            watched: Watched { hold: None, series: None, tape: None },
+            watched: Watched { hold: None, series: None, run_recorder: None },
             deal: (number, self.progress.len()),
         };
-        check_buffers(self.work, geometry, port.arena(), ground.deal)?;
-        let mut told = Told::default();
+        check_buffers(self.work, geometry, port.arena(), context.deal)?;
+        let mut told = HostResult::default();
         if number == 0 {
             let depth = mine.queue().depth().into();
             told.notes.extend(clamped(self.plan.host.queue_depth, depth));
         }
         for (group, ended) in self.work.groups().into_iter().zip(&self.ended) {
-            told.add(run_group(rt, self.plan, self.work, group, &ground).await?);
+            told.add(run_group(rt, self.plan, self.work, group, &context).await?);
             ended.fetch_add(1, Ordering::AcqRel);
             let have_all = || ended.load(Ordering::Acquire) as usize == self.progress.len();
             while !have_all() {

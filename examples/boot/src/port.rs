@@ -109,7 +109,7 @@ impl HostPort for Port {
 
     async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
         let found = until(self.rt(), check).await;
-        self.rt().mark(self.0.poll);
+        self.rt().record(self.0.poll);
         found
     }
 
@@ -119,7 +119,7 @@ impl HostPort for Port {
         }
         let changed = || Some(self.count(vector)).filter(|count| *count != seen);
         let found = until(self.rt(), changed).await;
-        self.rt().mark(self.0.interrupt);
+        self.rt().record(self.0.interrupt);
         found
     }
 

@@ -33,7 +33,7 @@ static PROGRESS: [Progress; CORES_MAX] = [const { Progress::new() }; CORES_MAX];
 
 /// What two cores tell each other.
 #[derive(Default)]
-struct Desk(Lock<Told>);
+struct Mailbox(Lock<Told>);
 
 #[derive(Default)]
 struct Told {
@@ -51,7 +51,7 @@ struct Told {
     deleted: Option<()>,
 }
 
-impl Desk {
+impl Mailbox {
     fn tell(&self, change: impl FnOnce(&mut Told)) {
         change(&mut self.0.lock());
     }
@@ -82,13 +82,13 @@ struct Place {
     first_message: usize,
     memory: Memory,
     identity: Identity,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
 }
 
 /// A core beside the first, as the first knows it.
 struct Other {
     core: usize,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     rings: Rings,
 }
 
@@ -113,7 +113,7 @@ pub async fn run(rt: &Rt, device: &Device, cores: &[u8], parts: &[Memory], span:
     }
     for other in &others {
         let deleted = device.controller.delete_granted(&other.rings).await;
-        other.desk.tell(|told| told.deleted = Some(()));
+        other.mailbox.tell(|told| told.deleted = Some(()));
         if let Err(why) = deleted {
             verdict(
                 format_args!("{name} core {}'s queue is deleted", other.core),
@@ -138,7 +138,7 @@ async fn gather(
     let (mut others, by) = (Vec::new(), rt.now() + ANSWER);
     for core in 1..cores {
         let grant = device.controller.grant(options(device, core)).await;
-        let desk = Arc::new(Desk::default());
+        let mailbox = Arc::new(Mailbox::default());
         let place = Place {
             core,
             cores,
@@ -147,16 +147,16 @@ async fn gather(
             first_message: device.first_message,
             memory: parts[core - 1].clone(),
             identity: scsi,
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
         };
         cores::give(core, Box::new(move || away(place)));
         let what = format!("core {core}'s queue");
-        let rings = desk.told(rt, by, &what, |told| told.rings.take()).await?;
+        let rings = mailbox.told(rt, by, &what, |told| told.rings.take()).await?;
         let created = device.controller.create_granted(&rings).await;
         created.map_err(|error| format!("{what}: {error}"))?;
-        desk.tell(|told| told.created = Some(()));
-        desk.told(rt, by, &format!("core {core}"), |told| told.ready.take()).await??;
-        others.push(Other { core, desk, rings });
+        mailbox.tell(|told| told.created = Some(()));
+        mailbox.told(rt, by, &format!("core {core}"), |told| told.ready.take()).await??;
+        others.push(Other { core, mailbox, rings });
     }
     Ok(others)
 }
@@ -182,16 +182,16 @@ async fn work(rt: &Rt, device: &Device, others: &[Other], span: Span) -> Result<
     let cores = others.len() + 1;
     PROGRESS.iter().for_each(Progress::clear);
     let until = rt.now() + span;
-    others.iter().for_each(|other| other.desk.tell(|told| told.until = Some(until)));
+    others.iter().for_each(|other| other.mailbox.tell(|told| told.until = Some(until)));
     rt.spawn(monitor(rt.clone(), cores, until));
     let begun = rt.now();
     let share = Share { core: 0, cores, until };
     let own = diskhog::hog(rt, &disk, share, &PROGRESS[0]).await.map(|()| queue.counters());
     let mut failed = !tell(device, 0, begun, own);
-    for Other { core, desk, .. } in others {
+    for Other { core, mailbox, .. } in others {
         let by = rt.now() + ANSWER;
         let who = format!("core {core}");
-        let told = desk.told(rt, by, &who, |told| told.result.take()).await;
+        let told = mailbox.told(rt, by, &who, |told| told.result.take()).await;
         failed |= !tell(device, *core, begun, told.and_then(|result| result));
     }
     if failed { Err("a core has failed".to_string()) } else { Ok(()) }
@@ -243,9 +243,9 @@ async fn monitor(rt: Rt, cores: usize, until: Time) {
 /// What another core does: everything is its own, but for the controller.
 fn away(place: Place) {
     let rt = Rt::live(&CLOCK, None, Log::Off);
-    let desk = place.desk.clone();
+    let mailbox = place.mailbox.clone();
     if let Err(why) = rt.block_on(at_place(&rt, place)) {
-        desk.tell(|told| {
+        mailbox.tell(|told| {
             told.ready = Some(Err(why.clone()));
             told.result = Some(Err(why));
         });
@@ -254,21 +254,21 @@ fn away(place: Place) {
 }
 
 async fn at_place(rt: &Rt, place: Place) -> Result<(), String> {
-    let Place { core, cores, grant, registers, first_message, memory, identity, desk } = place;
+    let Place { core, cores, grant, registers, first_message, memory, identity, mailbox } = place;
     let arena = Arena::new(memory);
     let port = Port::new(rt, &arena, registers, first_message);
     let granted = grant.accept(&port).map_err(|error| error.to_string())?;
     let rings = granted.rings();
-    desk.tell(|told| told.rings = Some(rings));
-    desk.told(rt, rt.now() + ANSWER, "its queue", |told| told.created.take()).await?;
+    mailbox.tell(|told| told.rings = Some(rings));
+    mailbox.told(rt, rt.now() + ANSWER, "its queue", |told| told.created.take()).await?;
     let queue: Rc<Queue<Port>> = granted.open();
     let disk = diskhog::attach(queue.clone(), identity).await?;
-    desk.tell(|told| told.ready = Some(Ok(())));
-    let until = desk.told(rt, rt.now() + ANSWER, "the beginning", |told| told.until).await?;
+    mailbox.tell(|told| told.ready = Some(Ok(())));
+    let until = mailbox.told(rt, rt.now() + ANSWER, "the beginning", |told| told.until).await?;
     let share = Share { core, cores, until };
     let result = diskhog::hog(rt, &disk, share, &PROGRESS[core]).await;
-    desk.tell(|told| told.result = Some(result.map(|()| queue.counters())));
-    desk.told(rt, rt.now() + ANSWER, "the queue's end", |told| told.deleted.take()).await?;
+    mailbox.tell(|told| told.result = Some(result.map(|()| queue.counters())));
+    mailbox.told(rt, rt.now() + ANSWER, "the queue's end", |told| told.deleted.take()).await?;
     granted.give_back();
     Ok(())
 }

@@ -118,14 +118,14 @@ impl HostPort for LiveHost {
 
     async fn on_memory<T>(&self, _: BusAddr, _: u32, check: impl FnMut() -> Option<T>) -> T {
         let found = until(&self.rt, check).await;
-        self.rt.mark(self.poll);
+        self.rt.record(self.poll);
         found
     }
 
     async fn on_interrupt(&self, vector: u16, seen: u32) -> u32 {
         let count = || Some(self.interrupts(vector)).filter(|count| *count != seen);
         let found = until(&self.rt, count).await;
-        self.rt.mark(self.interrupt);
+        self.rt.record(self.interrupt);
         found
     }
 

@@ -167,7 +167,7 @@ impl LiveDevice {
         }
     }
 
-    fn judge(&self, segments: &[Segment]) -> Result<(), DmaError> {
+    fn validate(&self, segments: &[Segment]) -> Result<(), DmaError> {
         segments.iter().try_for_each(|s| self.reach(s.at, s.bytes as usize, |_| Ok(())))
     }
 }
@@ -216,13 +216,13 @@ impl DevicePort for LiveDevice {
                 self.reach(one.at, to.len(), |memory| memory.read(one.at, to))?;
             }
             _ => {
-                self.judge(from)?;
+                self.validate(from)?;
                 gather(from, to, carry, |at, part| {
                     self.reach(at, part.len(), |memory| memory.read(at, part))
                 })?;
             }
         }
-        self.rt.mark(self.host_read);
+        self.rt.record(self.host_read);
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl DevicePort for LiveDevice {
             })?,
             flags => scatter_flagged(to, what, flags, &mut &*self)?,
         }
-        self.rt.mark(self.transfer);
+        self.rt.record(self.transfer);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ const ANSWERS_MAX: usize = 1024;
 const SENDING: Duration = Duration::from_secs(20);
 
 /// What the thread has seen.
-struct Seen {
+struct SocketState {
     /// Commands that have been answered.
     answered: AtomicU64,
     /// Answers that say more than that it is done, by the commands' numbers.
@@ -32,7 +32,7 @@ struct Seen {
     why: Mutex<String>,
 }
 
-impl Seen {
+impl SocketState {
     fn close(&self, why: &str) {
         let mut told = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_empty() {
@@ -88,7 +88,7 @@ fn number(word: &str) -> Option<u64> {
 /// One end of the connection, and the thread that listens at it.
 pub(super) struct Socket {
     stream: UnixStream,
-    seen: Arc<Seen>,
+    seen: Arc<SocketState>,
     sent: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
@@ -100,7 +100,7 @@ impl Socket {
 
     fn over(stream: UnixStream) -> std::io::Result<Socket> {
         stream.set_write_timeout(Some(SENDING))?;
-        let seen = Arc::new(Seen {
+        let seen = Arc::new(SocketState {
             answered: AtomicU64::new(0),
             answers: Mutex::default(),
             raised: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -171,7 +171,7 @@ impl Drop for Socket {
     }
 }
 
-fn listen(from: UnixStream, seen: &Seen) {
+fn listen(from: UnixStream, seen: &SocketState) {
     let mut reader = BufReader::new(from);
     let mut line = String::new();
     loop {

@@ -29,7 +29,7 @@ impl SimDevice {
         SimDevice { bus }
     }
 
-    fn judge(&self, segments: &[Segment]) -> Result<(), DmaError> {
+    fn validate(&self, segments: &[Segment]) -> Result<(), DmaError> {
         // A function that may not master the bus, or is behind a bridge that may not, finds no memory.
         let reaches = self.bus.reaches_memory() || self.bus.down.get();
         for segment in segments {
@@ -47,7 +47,7 @@ impl SimDevice {
         if let Some(page) = bus.spec.device_copy {
             let span = Span(page.0 * bytes as u64 / COPY_BYTES);
             let turn = bus.processor().spend(&bus.rt, span, Urgency::Task).await;
-            bus.rt.mark_at(bus.stages.processor, turn.begin);
+            bus.rt.record_at(bus.stages.processor, turn.begin);
         }
     }
 
@@ -63,7 +63,7 @@ impl SimDevice {
                 flight
             }
         };
-        bus.rt.mark_at(bus.stages.transfer.turn, flight.begin);
+        bus.rt.record_at(bus.stages.transfer.turn, flight.begin);
         flight.sent
     }
 
@@ -163,10 +163,10 @@ impl Future for Spent<'_> {
             Work::Elapses(sleep) => ready!(Pin::new(sleep).poll(cx)),
             Work::Occupies(spend) => {
                 let turn = ready!(Pin::new(spend).poll(cx));
-                this.bus.rt.mark_at(this.bus.stages.processor, turn.begin);
+                this.bus.rt.record_at(this.bus.stages.processor, turn.begin);
             }
         }
-        this.bus.rt.mark(this.stage);
+        this.bus.rt.record(this.stage);
         Poll::Ready(())
     }
 }
@@ -199,7 +199,7 @@ impl DevicePort for SimDevice {
     }
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
-        self.judge(from)?;
+        self.validate(from)?;
         let (bus, rt) = (&self.bus, &self.bus.rt);
         // The requests go up one behind the other; the answers stream down behind the first.
         let (mut first, mut last) = (Time::NEVER, Time::ZERO);
@@ -217,7 +217,7 @@ impl DevicePort for SimDevice {
         let host_read = bus.link.spec().host_read;
         rt.sleep_until(first + host_read).await;
         gather(from, to, carry, |at, part| Ok(bus.host.memory.read(at, part)?))?;
-        rt.mark(bus.stages.host_read);
+        rt.record(bus.stages.host_read);
         self.copy(to.len()).await;
         let mut landed = last + host_read + bus.link.read_latency();
         for segment in from {
@@ -238,11 +238,11 @@ impl DevicePort for SimDevice {
     ) -> impl Future<Output = Result<u32, DmaError>> {
         let (bus, rt) = (&self.bus, &self.bus.rt);
         let segment = Segment { at, bytes: into.len() as u32 };
-        let judged = self.judge(&[segment]);
+        let validated = self.validate(&[segment]);
         let size = bus.link.read_requests(at.0, segment.bytes);
-        let asked = judged.is_ok().then(|| bus.link.send(Way::Up, rt.now(), size));
+        let asked = validated.is_ok().then(|| bus.link.send(Way::Up, rt.now(), size));
         async move {
-            judged?;
+            validated?;
             let asked = asked.expect("sent, as it was judged").landed;
             rt.sleep_until(asked + bus.link.spec().host_read).await;
             bus.host.memory.read(at, into)?;
@@ -267,7 +267,7 @@ impl DevicePort for SimDevice {
         how: Posting,
         ready: Time,
     ) -> Result<(), DmaError> {
-        self.judge(to)?;
+        self.validate(to)?;
         let mut load = self.bus.landings.bytes();
         load_from(&mut load, to, what, how.flags)?;
         self.copy(to.iter().map(|segment| segment.bytes as usize).sum()).await;
@@ -287,13 +287,13 @@ impl DevicePort for SimDevice {
             }
         }
         self.bus.rt.sleep_until(sent).await;
-        self.bus.rt.mark(self.bus.stages.transfer.service);
+        self.bus.rt.record(self.bus.stages.transfer.service);
         Ok(())
     }
 
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
         let segment = Segment { at, bytes: entry.len() as u32 };
-        self.judge(&[segment])?;
+        self.validate(&[segment])?;
         let mut load = self.bus.landings.bytes();
         load_from(&mut load, &[segment], entry, Flags::None)?;
         let bytes = segment.bytes;
@@ -303,9 +303,9 @@ impl DevicePort for SimDevice {
 
     fn interrupt(&self, vector: u16) {
         let (bus, now) = (&self.bus, self.bus.rt.now());
-        let vector = match bus.seat.get() {
+        let vector = match bus.pci_slot.get() {
             None => vector,
-            Some(seat) => match seat.message(vector) {
+            Some(pci_slot) => match pci_slot.message(vector) {
                 Some((INTERRUPTS_AT, data)) => data as u16,
                 // It writes a word of memory, or sends nothing.
                 Some((at, data)) => {

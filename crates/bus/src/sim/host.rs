@@ -107,8 +107,8 @@ impl HostPort for SimHost {
         self.noticed.set(bus.rt.now());
         // The loop that polled was somewhere in its turn when the bytes landed.
         let turn = self.core().spend(&bus.rt, bus.poll_rest(since), Urgency::Task).await;
-        bus.rt.mark_at(bus.stages.core, turn.begin);
-        bus.rt.mark_at(bus.stages.poll, turn.end);
+        bus.rt.record_at(bus.stages.core, turn.begin);
+        bus.rt.record_at(bus.stages.poll, turn.end);
         found
     }
 
@@ -121,8 +121,8 @@ impl HostPort for SimHost {
         }
         self.noticed.set(bus.rt.now());
         let turn = self.core().spend(&bus.rt, bus.spec.interrupt, Urgency::Interrupt).await;
-        bus.rt.mark_at(bus.stages.core, turn.begin);
-        bus.rt.mark_at(bus.stages.interrupt, turn.end);
+        bus.rt.record_at(bus.stages.core, turn.begin);
+        bus.rt.record_at(bus.stages.interrupt, turn.end);
         count.get()
     }
 
@@ -184,7 +184,7 @@ impl Future for Spent<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let turn = ready!(Pin::new(&mut self.spend).poll(cx));
         let Bus { rt, stages, .. } = self.bus;
-        rt.mark_turn(Waits { turn: stages.core, service: self.stage }, turn);
+        rt.record_turn(Waits { turn: stages.core, service: self.stage }, turn);
         Poll::Ready(())
     }
 }
@@ -198,7 +198,8 @@ struct Watching<'a> {
 
 impl<'a> Watching<'a> {
     fn begin(bus: &'a Bus, core: u32) -> Watching<'a> {
-        bus.host.vigils[core as usize].begin(bus.rt.now(), &bus.host.cores[core as usize]);
+        bus.host.poll_accountings[core as usize]
+            .begin(bus.rt.now(), &bus.host.cores[core as usize]);
         Watching { bus, core, slot: None }
     }
 
@@ -219,7 +220,7 @@ impl<'a> Watching<'a> {
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         let (host, core) = (&self.bus.host, self.core as usize);
-        host.vigils[core].end(self.bus.rt.now(), &host.cores[core]);
+        host.poll_accountings[core].end(self.bus.rt.now(), &host.cores[core]);
         if let Some(slot) = self.slot {
             host.watches.borrow_mut()[slot] = None;
         }

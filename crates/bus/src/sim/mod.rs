@@ -3,8 +3,8 @@
 mod device;
 mod host;
 mod landing;
-mod seat;
-mod vigil;
+mod pci_slot;
+mod poll_accounting;
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -21,8 +21,8 @@ use crate::{Arena, Cost, Masks, Memory};
 pub use device::SimDevice;
 pub use host::{INTERRUPTS_AT, SimHost};
 use landing::Landings;
-use seat::Seat;
-use vigil::Vigil;
+use pci_slot::PciSlot;
+use poll_accounting::PollAccounting;
 
 /// The stages that this bus marks, beside one for each named cost.
 pub const STAGES: &[&str] = &[
@@ -91,7 +91,7 @@ struct HostSide {
     watches: RefCell<Vec<Option<Watch>>>,
     cores: Vec<Processor>,
     /// How long each core has looked at memory in vain.
-    vigils: Vec<Vigil>,
+    poll_accountings: Vec<PollAccounting>,
     costs: Vec<(NamedCost, Stage)>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Bus {
     landings: Landings,
     stages: Stages,
     /// The device is a function of a hierarchy; else it is at the end of the link, and reached.
-    seat: OnceCell<Seat>,
+    pci_slot: OnceCell<PciSlot>,
     /// The link is down: reads answer all ones, nothing lands.
     down: Cell<bool>,
 }
@@ -189,7 +189,7 @@ impl SimBus {
             device_costs: staged(rt, &spec.device_costs),
             landings: Landings::new(),
             stages,
-            seat: OnceCell::new(),
+            pci_slot: OnceCell::new(),
             down: Cell::new(false),
             spec,
         });
@@ -234,7 +234,7 @@ impl SimBus {
     /// costs beside its [work](Self::core_busy).
     pub fn core_polling(&self, core: u32) -> Span {
         let core = core as usize;
-        self.0.host.vigils[core].in_vain(self.0.rt.now(), &self.0.host.cores[core])
+        self.0.host.poll_accountings[core].in_vain(self.0.rt.now(), &self.0.host.cores[core])
     }
 
     /// The device is this function of a hierarchy from now on: reached where bridges and its own registers
@@ -243,28 +243,28 @@ impl SimBus {
     ///
     /// # Panics
     /// If it is a function already.
-    pub fn seat(&self, topology: &Topology, node: NodeId) {
-        let seated = self.0.seat.set(Seat::new(topology.clone(), node));
+    pub fn pci_slot(&self, topology: &Topology, node: NodeId) {
+        let seated = self.0.pci_slot.set(PciSlot::new(topology.clone(), node));
         assert!(seated.is_ok(), "the device has its place");
     }
 
     /// The hierarchy, if the device is a function of one.
     pub fn topology(&self) -> Option<&Topology> {
-        self.0.seat.get().map(Seat::topology)
+        self.0.pci_slot.get().map(PciSlot::topology)
     }
 
     /// The driver reaches for the registers at this address.
     pub fn map(&self, registers: u64) {
-        if let Some(seat) = self.0.seat.get() {
-            seat.map(registers);
+        if let Some(pci_slot) = self.0.pci_slot.get() {
+            pci_slot.map(registers);
         }
     }
 
     /// Pulls the function out, without notice: reads answer all ones, nothing lands. Nobody tells the
     /// driver. A device that is no function stays.
     pub fn pull_out(&self) {
-        if let Some(seat) = self.0.seat.get() {
-            seat.pull_out();
+        if let Some(pci_slot) = self.0.pci_slot.get() {
+            pci_slot.pull_out();
             self.0.rt.log("bus", "pulled-out", 0, 0);
         }
     }
@@ -294,7 +294,7 @@ impl HostSide {
             memory,
             watches: RefCell::default(),
             cores: (0..spec.cores).map(|_| Processor::default()).collect(),
-            vigils: (0..spec.cores).map(|_| Vigil::default()).collect(),
+            poll_accountings: (0..spec.cores).map(|_| PollAccounting::default()).collect(),
             costs: staged(rt, &spec.host_costs),
         }
     }
@@ -331,18 +331,18 @@ impl Bus {
     /// Whether an access of the driver's gets to the registers.
     #[inline]
     fn is_reached(&self) -> bool {
-        !self.down.get() && self.seat.get().is_none_or(Seat::is_reached)
+        !self.down.get() && self.pci_slot.get().is_none_or(PciSlot::is_reached)
     }
 
     /// Whether an access of the device's gets to memory.
     #[inline]
     fn reaches_memory(&self) -> bool {
-        !self.down.get() && self.seat.get().is_none_or(Seat::reaches)
+        !self.down.get() && self.pci_slot.get().is_none_or(PciSlot::reaches)
     }
 
     /// Where registers lie on the bus.
     fn registers_at(&self) -> u64 {
-        self.seat.get().map_or(host::REGISTERS_AT, Seat::registers)
+        self.pci_slot.get().map_or(host::REGISTERS_AT, PciSlot::registers)
     }
 
     fn cost(table: &[(NamedCost, Stage)], name: &str) -> Cost {

@@ -14,13 +14,13 @@ use std::vec::Vec;
 use crate::fd::{self, Eventfd, Until};
 
 /// What the thread has seen.
-pub(super) struct Seen {
+pub(super) struct EventCounts {
     /// Interrupts of each vector, modulo 2^32.
     interrupts: Vec<AtomicU32>,
     gone: AtomicBool,
 }
 
-impl Seen {
+impl EventCounts {
     pub(super) fn interrupts(&self, vector: u16) -> u32 {
         self.interrupts.get(usize::from(vector)).map_or(0, |count| count.load(Ordering::Acquire))
     }
@@ -42,7 +42,7 @@ enum Kind {
 
 /// The thread, and what it counts.
 pub(super) struct Events {
-    pub seen: Arc<Seen>,
+    pub seen: Arc<EventCounts>,
     stop: Arc<Eventfd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,7 +51,7 @@ impl Events {
     /// Starts to count `vectors`, and what `gone` tells of.
     pub(super) fn start(vectors: Vec<Eventfd>, gone: Vec<Eventfd>) -> io::Result<Events> {
         let interrupts = vectors.iter().map(|_| AtomicU32::new(0)).collect();
-        let seen = Arc::new(Seen { interrupts, gone: AtomicBool::new(false) });
+        let seen = Arc::new(EventCounts { interrupts, gone: AtomicBool::new(false) });
         let stop = Arc::new(Eventfd::new()?);
         let mut events = std::vec![(Kind::Stop, stop.clone())];
         events.extend(gone.into_iter().map(|event| (Kind::Gone, Arc::new(event))));
@@ -74,7 +74,7 @@ impl Drop for Events {
     }
 }
 
-fn count(events: &[(Kind, Arc<Eventfd>)], seen: &Seen) {
+fn count(events: &[(Kind, Arc<Eventfd>)], seen: &EventCounts) {
     let waiting: Vec<_> =
         events.iter().map(|(_, event)| (event.as_fd(), Until::Readable)).collect();
     let mut ready = Vec::with_capacity(events.len());

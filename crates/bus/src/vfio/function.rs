@@ -146,7 +146,7 @@ fn open(places: &Places, address: &str, wanted: &Wanted) -> Result<Taken, String
     let asked = Device { file: &device };
     let resettable = asked.is_pci_and_resettable()?;
     let config = asked.region(CONFIG)?.offset;
-    asked.judge_class(config, wanted.class)?;
+    asked.validate_class(config, wanted.class)?;
     if resettable {
         sys::plain(device.as_fd(), Plain::DeviceReset, 0).map_err(doing("resetting it"))?;
     }
@@ -287,7 +287,7 @@ impl Device<'_> {
         read.map(|()| bytes).map_err(doing("reading its configuration"))
     }
 
-    fn judge_class(&self, config: u64, wanted: u32) -> Result<(), String> {
+    fn validate_class(&self, config: u64, wanted: u32) -> Result<(), String> {
         let class = u32::from_le_bytes(self.read_config(config + CLASS)?) >> 8;
         if class == wanted {
             return Ok(());

@@ -13,9 +13,9 @@ use wire::vfio_user::{
 };
 use zerocopy::IntoBytes;
 
-use super::desk::ToDevice;
 use super::function::{Function, Registers};
 use super::limits;
+use super::mailbox::ToDevice;
 use super::table::Mapping;
 use super::vectors::{Change, Kind, Signalling};
 use crate::fd::{self, Eventfd};

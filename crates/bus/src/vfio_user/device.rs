@@ -11,9 +11,9 @@ use std::vec::Vec;
 use runtime::{Rt, Signal, Stage, Time};
 use wire::BusAddr;
 
-use super::desk::{AccessId, Desk, ToDevice, ToSession};
 use super::dma::{Landing, new_in_a_row};
 use super::function::Registers;
+use super::mailbox::{AccessId, Mailbox, ToDevice, ToSession};
 use super::table::{Access, Table};
 use super::vectors::{Signalling, Vectors};
 use crate::live::{new_entries, until};
@@ -25,7 +25,7 @@ pub struct DeviceEnd(State);
 
 /// What lasts from reset to reset.
 pub(super) struct State {
-    pub desk: Arc<Desk>,
+    pub mailbox: Arc<Mailbox>,
     registers: Registers,
     pub table: RefCell<Table>,
     vectors: RefCell<Vectors>,
@@ -64,13 +64,13 @@ pub enum Why {
 
 impl DeviceEnd {
     pub(super) fn new(
-        desk: Arc<Desk>,
+        mailbox: Arc<Mailbox>,
         registers: Registers,
         signalling: Arc<Signalling>,
         maps_max: usize,
     ) -> DeviceEnd {
         DeviceEnd(State {
-            desk,
+            mailbox,
             registers,
             table: RefCell::new(Table::new(maps_max)),
             vectors: RefCell::new(Vectors::new(signalling)),
@@ -92,7 +92,7 @@ impl DeviceEnd {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.desk.give_session(ToSession::Ended);
+        self.mailbox.give_session(ToSession::Ended);
     }
 }
 
@@ -127,7 +127,7 @@ impl VfioUserDevice {
     /// client has set them up; registers are zero.
     pub fn begin_anew(self, rt: &Rt) -> VfioUserDevice {
         let state = self.state;
-        for id in state.desk.take_back() {
+        for id in state.mailbox.take_back() {
             state.forget(id);
         }
         state.registers.clear();
@@ -142,8 +142,8 @@ impl VfioUserDevice {
             self.answer(Ok(()), Vec::new());
         }
         loop {
-            self.seen.set(self.state.desk.news());
-            while let Some(what) = self.state.desk.for_device() {
+            self.seen.set(self.state.mailbox.news());
+            while let Some(what) = self.state.mailbox.for_device() {
                 match what {
                     ToDevice::Leave => return Why::Left,
                     ToDevice::Reset => return self.reset(),
@@ -165,7 +165,7 @@ impl VfioUserDevice {
 
     /// Waits until the desk has news: looks in every pass, as no timer may end a world's idleness.
     async fn news(&self) {
-        until(&self.rt, || (self.state.desk.news() != self.seen.get()).then_some(())).await;
+        until(&self.rt, || (self.state.mailbox.news() != self.seen.get()).then_some(())).await;
     }
 
     fn perform(&self, what: ToDevice) {
@@ -211,7 +211,7 @@ impl VfioUserDevice {
     }
 
     fn answer(&self, result: Result<(), u32>, unused: Vec<super::table::Mapping>) {
-        self.state.desk.give_session(ToSession::Answer { result, unused });
+        self.state.mailbox.give_session(ToSession::Answer { result, unused });
     }
 
     fn over_with(&self, id: AccessId, result: Option<Vec<u8>>) {
@@ -252,7 +252,7 @@ impl State {
         if owed.as_ref().is_some_and(|(barrier, _)| first.is_none_or(|first| first >= *barrier))
             && let Some((_, answer)) = owed.take()
         {
-            self.desk.give_session(answer);
+            self.mailbox.give_session(answer);
         }
     }
 }
@@ -282,7 +282,7 @@ impl DevicePort for VfioUserDevice {
     fn check_again(&self) {}
 
     async fn read(&self, from: &[Segment], to: &mut [u8], carry: Carry) -> Result<(), DmaError> {
-        if self.judge(from, Access::Read)? {
+        if self.validate(from, Access::Read)? {
             gather(from, to, carry, |at, part| {
                 self.reach(at, part.len(), Access::Read, |memory, at, range| {
                     memory.read(at, &mut part[range])
@@ -291,7 +291,7 @@ impl DevicePort for VfioUserDevice {
         } else {
             self.read_by_messages(from, to).await?;
         }
-        self.rt.mark(self.host_read);
+        self.rt.record(self.host_read);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl DevicePort for VfioUserDevice {
         mut is_new: impl FnMut(u32, u32) -> bool,
     ) -> Result<u32, DmaError> {
         let ring = Segment { at, bytes: into.len() as u32 };
-        if !self.judge(&[ring], Access::Read)? {
+        if !self.validate(&[ring], Access::Read)? {
             self.read_by_messages(&[ring], into).await?;
             return Ok(new_in_a_row(into, entry_bytes, is_new));
         }
@@ -334,7 +334,7 @@ impl DevicePort for VfioUserDevice {
         if ready > Time::ZERO {
             self.rt.sleep_until(ready).await;
         }
-        let mapped = self.judge(to, Access::Write)?;
+        let mapped = self.validate(to, Access::Write)?;
         let mut sink = if mapped { Landing::Copied(self) } else { Landing::Told(Vec::new()) };
         match how.flags {
             Flags::None => scatter(to, what, |at, run, _| sink.put(at, run))?,
@@ -343,14 +343,14 @@ impl DevicePort for VfioUserDevice {
         if let Landing::Told(parts) = sink {
             self.write_by_messages(parts).await?;
         }
-        self.rt.mark(self.transfer);
+        self.rt.record(self.transfer);
         Ok(())
     }
 
     #[inline]
     fn publish(&self, at: BusAddr, entry: &[u8], _relaxed: bool) -> Result<(), DmaError> {
         let segment = Segment { at, bytes: entry.len() as u32 };
-        if self.judge(&[segment], Access::Write)? {
+        if self.validate(&[segment], Access::Write)? {
             return self.reach(at, entry.len(), Access::Write, |memory, at, range| {
                 let flag = range.end == entry.len();
                 memory.put(at, &entry[range], flag)
@@ -366,7 +366,7 @@ impl DevicePort for VfioUserDevice {
     fn interrupt(&self, vector: u16) {
         if self.state.posted.get() > 0 {
             // Behind what was posted before it.
-            self.state.desk.give_session(ToSession::Raise(vector));
+            self.state.mailbox.give_session(ToSession::Raise(vector));
         } else {
             self.state.vectors.borrow_mut().raise(vector);
         }

@@ -4,8 +4,8 @@ use std::vec::Vec;
 
 use wire::BusAddr;
 
-use super::desk::{AccessId, ToSession};
 use super::device::{State, VfioUserDevice, Waiting};
+use super::mailbox::{AccessId, ToSession};
 use super::table::Access;
 use crate::pieces::Sink;
 use crate::{DmaError, Memory, OutOfRange, Segment};
@@ -42,7 +42,7 @@ impl VfioUserDevice {
             self.state.posted.set(self.state.posted.get() + 1);
         }
         self.state.accesses.borrow_mut().insert(id, how);
-        self.state.desk.give_session(what(id));
+        self.state.mailbox.give_session(what(id));
         Ticket { state: &self.state, id }
     }
 
@@ -61,7 +61,7 @@ impl VfioUserDevice {
     ///
     /// # Errors
     /// If some of them are not the client's, or it lets no device access its memory.
-    pub(super) fn judge(&self, segments: &[Segment], access: Access) -> Result<bool, DmaError> {
+    pub(super) fn validate(&self, segments: &[Segment], access: Access) -> Result<bool, DmaError> {
         let table = self.state.table.borrow();
         let mut mapped = true;
         for segment in segments {
@@ -105,7 +105,7 @@ impl VfioUserDevice {
     #[inline]
     fn still_there(&self, memory: &Memory, at: BusAddr, bytes: usize) -> Result<(), DmaError> {
         if memory.is_lost() {
-            self.state.desk.give_session(ToSession::Lost(at));
+            self.state.mailbox.give_session(ToSession::Lost(at));
             return Err(DmaError::Address(OutOfRange { at, bytes }));
         }
         Ok(())
@@ -199,7 +199,7 @@ impl VfioUserDevice {
         let mut parts = Vec::new();
         let table = self.state.table.borrow();
         table.pieces::<DmaError>(at, bytes, access, |at, bytes, memory| {
-            let most = self.state.desk.transfer_bytes();
+            let most = self.state.mailbox.transfer_bytes();
             for done in (0..bytes).step_by(most) {
                 let part = most.min(bytes - done);
                 parts.push((BusAddr(at.0 + done as u64), part, memory.is_some()));

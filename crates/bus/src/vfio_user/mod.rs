@@ -23,11 +23,11 @@
 mod answers;
 mod channel;
 mod client;
-mod desk;
 mod device;
 mod dma;
 mod function;
 mod host;
+mod mailbox;
 mod server;
 mod session;
 mod setup;

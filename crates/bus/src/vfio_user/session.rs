@@ -19,9 +19,9 @@ use wire::vfio_user::{
 use zerocopy::IntoBytes;
 
 use super::channel::{Channel, Message};
-use super::desk::{AccessId, Desk, ToDevice, ToSession};
 use super::device::DeviceEnd;
 use super::function::{Function, Registers};
+use super::mailbox::{AccessId, Mailbox, ToDevice, ToSession};
 use super::server::{Server, said};
 use super::vectors::Signalling;
 use super::version::{self, Limits};
@@ -38,7 +38,7 @@ const DEVICE: Span = Span::s(2);
 /// One client. See the module's text.
 pub struct Session {
     channel: Channel,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     face: Face,
     end: Option<DeviceEnd>,
     /// Commands that wait, oldest first, and their bytes.
@@ -121,18 +121,18 @@ impl Session {
         maps_max: usize,
     ) -> Result<Session, String> {
         let registers = Registers::new(function).map_err(said("the registers"))?;
-        let desk = Desk::new(transfer_bytes).map_err(said("waking the session"))?;
-        let (desk, signalling) = (Arc::new(desk), Signalling::new());
+        let mailbox = Mailbox::new(transfer_bytes).map_err(said("waking the session"))?;
+        let (mailbox, signalling) = (Arc::new(mailbox), Signalling::new());
         Ok(Session {
             channel,
             end: Some(DeviceEnd::new(
-                desk.clone(),
+                mailbox.clone(),
                 registers.clone(),
                 signalling.clone(),
                 maps_max,
             )),
             face: Face::new(function, registers, signalling),
-            desk,
+            mailbox,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             order: Some((None, STD_CLOCK.now())),
@@ -161,18 +161,19 @@ impl Session {
                 Err(why) => break Ended::LetGo(why),
             }
         };
-        self.desk.give_device(ToDevice::Leave);
+        self.mailbox.give_device(ToDevice::Leave);
         while self.end.is_none() && !self.device_has_ended() {
             // A client that lives on may fill its counters again and again.
             self.face.unblock();
-            fd::wait(&[(self.desk.as_fd(), Until::Readable)], 100, &mut Vec::new());
-            self.desk.woken();
+            fd::wait(&[(self.mailbox.as_fd(), Until::Readable)], 100, &mut Vec::new());
+            self.mailbox.woken();
         }
         ended
     }
 
     fn device_has_ended(&self) -> bool {
-        core::iter::from_fn(|| self.desk.for_session()).any(|what| matches!(what, ToSession::Ended))
+        core::iter::from_fn(|| self.mailbox.for_session())
+            .any(|what| matches!(what, ToSession::Ended))
     }
 
     /// Does what there is to do, then waits for more.
@@ -191,7 +192,7 @@ impl Session {
         let room = self.waiting.len() < limits::WAITING_MAX
             && self.waiting_bytes < limits::WAITING_BYTES_MAX
             && fds < limits::WAITING_FDS_MAX;
-        let mut these = std::vec![(self.desk.as_fd(), Until::Readable)];
+        let mut these = std::vec![(self.mailbox.as_fd(), Until::Readable)];
         let (mut wait, rest) = (self.patience()?, server.rest());
         if room {
             these.push((self.channel.as_fd(), Until::Readable));
@@ -206,7 +207,7 @@ impl Session {
         let mut ready = Vec::new();
         fd::wait(&these, wait, &mut ready);
         if ready[0] {
-            self.desk.woken();
+            self.mailbox.woken();
         }
         if ready.get(1) == Some(&true) {
             match self.channel.receive(Span::ZERO, limits::MESSAGE)? {
@@ -270,13 +271,13 @@ impl Session {
             }
             None => ToDevice::Written { id: under.id, done: good },
         };
-        self.desk.give_device(what);
+        self.mailbox.give_device(what);
         Ok(())
     }
 
     /// Takes what the device has put on the desk. True if its thread has ended.
     fn take_from_device(&mut self) -> Result<bool, String> {
-        while let Some(what) = self.desk.for_session() {
+        while let Some(what) = self.mailbox.for_session() {
             match what {
                 ToSession::Answer { result, unused } => {
                     drop(unused);
@@ -303,7 +304,7 @@ impl Session {
         while let Some(wanted) = self.wanted.pop_front() {
             match wanted {
                 ToSession::Raise(vector) if self.accesses.values().all(|u| u.read.is_some()) => {
-                    self.desk.give_device(ToDevice::Raise(vector));
+                    self.mailbox.give_device(ToDevice::Raise(vector));
                 }
                 ToSession::Read { id, at, bytes } if self.accesses.len() < ACCESSES => {
                     let access = access(at.0, bytes);
@@ -362,7 +363,7 @@ impl Session {
                 }
             }
             Ok(Done::Order { order, payload }) => {
-                self.desk.give_device(order);
+                self.mailbox.give_device(order);
                 self.order = Some((Some(Due { header, payload }), STD_CLOCK.now()));
                 Ok(())
             }

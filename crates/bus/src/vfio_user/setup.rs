@@ -104,7 +104,7 @@ impl Connection {
         match fds.first().filter(|_| !areas.is_empty()) {
             None => window.not_mapped = Some("the server offers no mapping of them".into()),
             Some(file) => {
-                judge(&areas, &info)?;
+                validate(&areas, &info)?;
                 match map_all(file.as_fd(), info.offset.get(), &areas) {
                     Ok(mapped) => window.areas = mapped,
                     Err(why) => window.not_mapped = Some(why),
@@ -198,7 +198,7 @@ fn config_access(at: usize, bytes: usize) -> RegionAccess {
 }
 
 /// Whether areas lie in their window, on pages.
-fn judge(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
+fn validate(areas: &[SparseArea], info: &RegionInfo) -> Result<(), String> {
     let bytes = info.size.get();
     for area in areas {
         let (at, length) = (area.offset.get(), area.size.get());

@@ -57,9 +57,9 @@ fn what_is_written_comes_back_in_both_worlds() {
                 ),
             ],
         };
-        for outcome in outcomes {
-            assert!(only(&outcome).blocks_verified > 200, "{array}");
-            let software = outcome.flash.and_then(|seen| seen.software).expect("they tell");
+        for run_result in outcomes {
+            assert!(only(&run_result).blocks_verified > 200, "{array}");
+            let software = run_result.flash.and_then(|seen| seen.software).expect("they tell");
             assert!(software.counters.host_units > 100, "of all members: {software:?}");
         }
     }
@@ -69,8 +69,8 @@ fn what_is_written_comes_back_in_both_worlds() {
 fn the_same_seed_gives_the_same_run() {
     let events = |seed| {
         let plan = flash(&parity(), &[("run.seed", seed)]);
-        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(MIXED), Options::default());
-        (outcome.timed_events, only(&outcome).elapsed)
+        let run_result = simulate_by(HOST_FLASH_ARRAY, &plan, &work(MIXED), Options::default());
+        (run_result.timed_events, only(&run_result).elapsed)
     };
     assert_eq!(events("7"), events("7"));
     assert_ne!(events("7"), events("8"));
@@ -82,10 +82,10 @@ fn controllers_are_reset_under_work() {
         let plan = flash(&array, &[("medium.pace", "immediate")]);
         let options = Options { resets: 2, ..Options::default() };
         let longer = MIXED.replace("1536k", "6m");
-        let outcome = world::live_in_one_thread(NVME_ARRAY, &plan, &work(&longer), options);
-        let outcome = clean(outcome.expect("a run"));
-        assert_eq!(outcome.resets, 2);
-        assert!(only(&outcome).blocks_verified > 200);
+        let run_result = world::live_in_one_thread(NVME_ARRAY, &plan, &work(&longer), options);
+        let run_result = clean(run_result.expect("a run"));
+        assert_eq!(run_result.resets, 2);
+        assert!(only(&run_result).blocks_verified > 200);
     }
 }
 
@@ -97,10 +97,10 @@ fn the_link_above_the_switch_is_the_hosts() {
         let sets = [("medium.flash.channels", "4"), ("link.lanes", "1"), ("medium.keep", "stamps")];
         let plan = flash(&array, &sets);
         let job = "[w]\nrw=write\nbs=24k\nsize=4m\niodepth=16\n";
-        let outcome = simulate_by(NVME_ARRAY, &plan, &work(job), Options::default());
-        let busy = outcome.busy.as_ref().expect("simulated");
+        let run_result = simulate_by(NVME_ARRAY, &plan, &work(job), Options::default());
+        let busy = run_result.busy.as_ref().expect("simulated");
         assert!(busy.down < busy.of, "{lanes}");
-        only(&outcome).measured
+        only(&run_result).measured
     };
     assert!(rate("4") < rate("1"), "{} and {}", rate("4"), rate("1"));
 }
@@ -127,10 +127,10 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
         let array = striped().replace("\"free\"", &format!("\"{agreed}\""));
         let plan = flash(&array, &[("medium.keep", "stamps")]);
         let job = "[w]\nrw=randwrite\nbs=24k\niodepth=4\nsize=100%\nio_size=24m\nnorandommap=1\n";
-        let outcome = simulate_by(HOST_FLASH_ARRAY, &plan, &work(job), Options::default());
-        let software = outcome.flash.and_then(|seen| seen.software).expect("the host tells");
+        let run_result = simulate_by(HOST_FLASH_ARRAY, &plan, &work(job), Options::default());
+        let software = run_result.flash.and_then(|seen| seen.software).expect("the host tells");
         assert!(software.counters.collected > 0, "{agreed}");
-        begun.push((software.counters.collected, outcome.timed_events));
+        begun.push((software.counters.collected, run_result.timed_events));
         let said = world::simulate(NVME_ARRAY, &plan, &work(MIXED), Options::default()).err();
         let said = said.map(|error| error.to_string());
         assert_eq!(said.is_some(), agreed != "free", "by nvme nobody can agree: {said:?}");
@@ -142,14 +142,14 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
 /// stage explains is nothing.
 fn explained(row: &'static Row, array: &str, job: &str) -> Vec<(&'static str, f64)> {
     let plan = flash(array, &[("medium.keep", "stamps")]);
-    let outcome = simulate_by(row, &plan, &work(job), Options::default());
+    let run_result = simulate_by(row, &plan, &work(job), Options::default());
     let mut stages: Vec<_> = row.stages.iter().map(|name| (*name, 0.0)).collect();
-    for (kind, breakdown) in &only(&outcome).seen.breakdowns {
+    for (kind, breakdown) in &only(&run_result).stats.breakdowns {
         let mean = breakdown.mean();
         if mean.count == 0 {
             continue;
         }
-        let seen = only(&outcome).seen.of(*kind).total.count();
+        let seen = only(&run_result).stats.of(*kind).total.count();
         assert_eq!(mean.count, seen, "{kind:?}: every operation is followed");
         let left = mean.unexplained_ps.abs() / mean.total_ps;
         assert!(left < 1e-9, "{array}: {kind:?}: {left} of {} ps: {mean:?}", mean.total_ps);

@@ -26,23 +26,24 @@ fn bridged(sets: &[(&str, &str)]) -> Plan {
 
 /// The median of a kind.
 fn median_ns(plan: &Plan, work: &Work, kind: OpKind) -> u64 {
-    let outcome = simulate_by(NVME, plan, work, Options::default());
-    let total = &only(&outcome).seen.of(kind).total;
+    let run_result = simulate_by(NVME, plan, work, Options::default());
+    let total = &only(&run_result).stats.of(kind).total;
     total.percentile_ns(50_000)
 }
 
 #[test]
 fn what_is_written_comes_back_while_every_controller_collects() {
     for sets in [&[][..], &[("medium.bridge.queue", "1")], &[("medium.keep", "stamps")]] {
-        let outcome = simulate_by(NVME, &bridged(sets), &work(MIXED), Options::default());
-        assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
-        let software = outcome.flash.and_then(|seen| seen.software).expect("their software tells");
+        let run_result = simulate_by(NVME, &bridged(sets), &work(MIXED), Options::default());
+        assert!(only(&run_result).blocks_verified > 2_000, "{sets:?}");
+        let software =
+            run_result.flash.and_then(|seen| seen.software).expect("their software tells");
         assert_eq!(software.good_units % 3, 0, "three controllers: {software:?}");
     }
     let live = bridged(&[("medium.pace", "immediate")]);
-    let outcome = world::live_in_one_thread(NVME, &live, &work(MIXED), Options::default());
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    assert!(only(&outcome).blocks_verified > 2_000);
+    let run_result = world::live_in_one_thread(NVME, &live, &work(MIXED), Options::default());
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    assert!(only(&run_result).blocks_verified > 2_000);
 }
 
 /// A write of 4 KiB into a buffer, with nobody else: two conversions and the time on the link are what the
@@ -64,9 +65,9 @@ fn a_bridge_adds_two_conversions_and_the_way_over_a_link() {
 fn each_controller_has_a_processor_of_its_own() {
     let random = "[r]\nrw=randread\nbs=512\niodepth=64\nsize=1m\nnumber_ios=1024\n";
     let sets = [("medium.bridge.command", "100 us"), ("medium.bridge.conversion", "100 ns")];
-    let outcome = simulate_by(NVME, &bridged(&sets), &work(random), Options::default());
-    let ran = only(&outcome);
-    let rate = ran.seen.of(OpKind::Read).iops(ran.measured);
+    let run_result = simulate_by(NVME, &bridged(&sets), &work(random), Options::default());
+    let job_result = only(&run_result);
+    let rate = job_result.stats.of(OpKind::Read).iops(job_result.measured);
     // 10,000 a second by each of three.
     assert!((24_000.0..30_300.0).contains(&rate), "{rate}");
     let alone = work("[w]\nrw=write\nbs=4k\nsize=64k\n");

@@ -70,9 +70,9 @@ fn broken_controllers_are_found() {
         let plan = plan("live", &[("faults", &faults)]);
         let table = run(&plan, Controller::Simulated, |one| one.name.contains(case), |_| {});
         let table = table.unwrap_or_else(|error| panic!("{error}"));
-        let [ran] = &table.ran[..] else { panic!("{case}: {} cases", table.ran.len()) };
-        if !matches!(ran.verdict, Some(Err(Stop::Failed(_)))) {
-            missed.push((fault, ran.case.name));
+        let [case_run] = &table.runs[..] else { panic!("{case}: {} cases", table.runs.len()) };
+        if !matches!(case_run.verdict, Some(Err(Stop::Failed(_)))) {
+            missed.push((fault, case_run.case.name));
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");

@@ -9,7 +9,7 @@ use runtime::Span;
 use workload::trace::Mapping;
 use world::interfaces::SCSI;
 use world::work::Work;
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 fn plan(name: &str, policy: &str) -> Plan {
     deep(name, policy, "16")
@@ -35,11 +35,11 @@ fn verified() -> Work {
     Work::parse(Path::new("test"), VERIFIED, Mapping::default()).unwrap()
 }
 
-fn assert_clean(outcome: &Outcome, policy: &str) {
-    for (job, ran) in &outcome.jobs {
-        assert_eq!(ran.errors(), 0, "{policy}: {}: {:?}", job.name, ran.messages);
-        let trims = ran.seen.trim.total.count();
-        assert!(ran.blocks_verified > 0 || trims > 0, "{policy}: {}", job.name);
+fn assert_clean(run_result: &RunResult, policy: &str) {
+    for (job, job_result) in &run_result.jobs {
+        assert_eq!(job_result.errors(), 0, "{policy}: {}: {:?}", job.name, job_result.messages);
+        let trims = job_result.stats.trim.total.count();
+        assert!(job_result.blocks_verified > 0 || trims > 0, "{policy}: {}", job.name);
     }
 }
 
@@ -63,9 +63,9 @@ fn a_reset_finds_every_policys_queues_full() {
         for depth in ["1", "16"] {
             let plan = deep("vortex", policy, depth);
             let options = Options { resets: 3, ..Options::default() };
-            let ran = world::simulate(SCSI, &plan, &verified(), options).unwrap();
-            assert_clean(&ran, policy);
-            assert_eq!(ran.resets, 3, "{policy}, {depth} deep");
+            let job_result = world::simulate(SCSI, &plan, &verified(), options).unwrap();
+            assert_clean(&job_result, policy);
+            assert_eq!(job_result.resets, 3, "{policy}, {depth} deep");
         }
     }
 }
@@ -74,8 +74,8 @@ fn a_reset_finds_every_policys_queues_full() {
 fn disks_keep_data() {
     let sets = [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB")];
     let plan = Plan::open("vortex-disks", &sets).unwrap();
-    let outcome = world::simulate(SCSI, &plan, &verified(), Options::default()).unwrap();
-    assert_clean(&outcome, "disks");
+    let run_result = world::simulate(SCSI, &plan, &verified(), Options::default()).unwrap();
+    assert_clean(&run_result, "disks");
 }
 
 #[test]

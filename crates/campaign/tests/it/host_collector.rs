@@ -8,7 +8,7 @@ use plan::Plan;
 use testing::{clean, only, plan, shares, simulate_by, work};
 use workload::pattern::OpKind;
 use world::interfaces::{HOST_COLLECTOR, HostCollector, Interface, NVME};
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 /// Every length, over the whole drive, some of it again and again.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
@@ -22,8 +22,8 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
 }
 
-fn counters(outcome: &Outcome) -> ftl::Counters {
-    outcome.flash.and_then(|seen| seen.software).expect("the device tells").counters
+fn counters(run_result: &RunResult) -> ftl::Counters {
+    run_result.flash.and_then(|seen| seen.software).expect("the device tells").counters
 }
 
 #[test]
@@ -34,9 +34,10 @@ fn what_is_written_comes_back_while_the_host_leads() {
         &[("medium.flash.cache", "protected"), ("medium.flash.start", "filled")],
         &[("medium.flash.cache", "through"), ("medium.keep", "stamps"), ("collector.early", "2")],
     ] {
-        let outcome = simulate_by(HOST_COLLECTOR, &flash(sets), &work(MIXED), Options::default());
-        assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
-        let done = counters(&outcome);
+        let run_result =
+            simulate_by(HOST_COLLECTOR, &flash(sets), &work(MIXED), Options::default());
+        assert!(only(&run_result).blocks_verified > 2_000, "{sets:?}");
+        let done = counters(&run_result);
         assert!(done.named > 0 && 2 * done.named >= done.collected, "{sets:?}: {done:?}");
     }
 }
@@ -46,17 +47,17 @@ fn live_too() {
     let plan = flash(&[("medium.pace", "immediate")]);
     let runs = [world::live_in_one_thread, world::live_in_threads];
     for run in runs {
-        let outcome = run(HOST_COLLECTOR, &plan, &work(MIXED), Options::default());
-        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-        assert!(only(&outcome).blocks_verified > 2_000);
+        let run_result = run(HOST_COLLECTOR, &plan, &work(MIXED), Options::default());
+        let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+        assert!(only(&run_result).blocks_verified > 2_000);
     }
 }
 
 /// By the same policy: what the host learns late and says in whole superblocks costs a few hundredths.
 #[test]
 fn it_comes_to_what_the_device_would_do() {
-    let written = |outcome: &Outcome| {
-        counters(outcome).write_amplification_per_mille().expect("something was written")
+    let written = |run_result: &RunResult| {
+        counters(run_result).write_amplification_per_mille().expect("something was written")
     };
     let (plan, work) = (flash(&[]), work(OVERWRITE));
     let device = simulate_by(NVME, &plan, &work, Options::default());
@@ -73,9 +74,9 @@ fn it_comes_to_what_the_device_would_do() {
 #[test]
 fn every_wait_has_a_name() {
     let work = work(MIXED);
-    let outcome = simulate_by(HOST_COLLECTOR, &flash(&[]), &work, Options::default());
+    let run_result = simulate_by(HOST_COLLECTOR, &flash(&[]), &work, Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
-        assert!(shares(only(&outcome), kind).unexplained_ps.abs() < 0.5, "{kind:?}");
+        assert!(shares(only(&run_result), kind).unexplained_ps.abs() < 0.5, "{kind:?}");
     }
 }
 
@@ -94,10 +95,10 @@ fn the_same_seed_gives_the_same_run() {
 fn resets_under_work_lose_nothing() {
     let plan = flash(&[("medium.pace", "immediate")]);
     let options = Options { resets: 3, ..Options::default() };
-    let outcome = world::live_in_threads(HOST_COLLECTOR, &plan, &work(MIXED), options);
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    assert!(outcome.resets == 3 && only(&outcome).blocks_verified > 2_000);
-    assert!(counters(&outcome).collected > 0);
+    let run_result = world::live_in_threads(HOST_COLLECTOR, &plan, &work(MIXED), options);
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    assert!(run_result.resets == 3 && only(&run_result).blocks_verified > 2_000);
+    assert!(counters(&run_result).collected > 0);
 }
 
 #[test]

@@ -33,9 +33,9 @@ const WAYS: [&[(&str, &str)]; 5] = [
 #[test]
 fn what_is_written_comes_back_while_the_collector_works() {
     for sets in WAYS {
-        let outcome = simulate_by(HOST_FLASH, &flash(sets), &work(MIXED), Options::default());
-        assert!(only(&outcome).blocks_verified > 2_000, "{sets:?}");
-        let software = outcome.flash.and_then(|seen| seen.software).expect("the host tells");
+        let run_result = simulate_by(HOST_FLASH, &flash(sets), &work(MIXED), Options::default());
+        assert!(only(&run_result).blocks_verified > 2_000, "{sets:?}");
+        let software = run_result.flash.and_then(|seen| seen.software).expect("the host tells");
         assert!(software.counters.collected > 0, "{sets:?}: {software:?}");
     }
 }
@@ -44,9 +44,9 @@ fn what_is_written_comes_back_while_the_collector_works() {
 fn live_too() {
     let plan = flash(&[("medium.pace", "immediate")]);
     for run in [world::live_in_one_thread, world::live_in_threads] {
-        let outcome = run(HOST_FLASH, &plan, &work(MIXED), Options::default());
-        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-        assert!(only(&outcome).blocks_verified > 2_000);
+        let run_result = run(HOST_FLASH, &plan, &work(MIXED), Options::default());
+        let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+        assert!(only(&run_result).blocks_verified > 2_000);
     }
 }
 
@@ -59,16 +59,16 @@ fn the_same_flash_is_read_by_either_placement() {
     let write = "[w]\nrw=write\nbs=4k\nsize=2m\nverify=crc32c\ndo_verify=0\n";
     simulate_by(HOST_FLASH, &flash(&sets), &work(write), Options::default());
     let read = "[r]\nrw=read\nbs=4k\nsize=2m\n";
-    let outcome = simulate_by(NVME, &flash(&sets), &work(read), Options::default());
-    let software = outcome.flash.and_then(|seen| seen.software).expect("the device tells");
+    let run_result = simulate_by(NVME, &flash(&sets), &work(read), Options::default());
+    let software = run_result.flash.and_then(|seen| seen.software).expect("the device tells");
     assert_eq!(software.mapped_units, 512, "2 MiB of units");
 }
 
 #[test]
 fn every_wait_has_a_name() {
-    let outcome = simulate_by(HOST_FLASH, &flash(&[]), &work(MIXED), Options::default());
+    let run_result = simulate_by(HOST_FLASH, &flash(&[]), &work(MIXED), Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
-        let shares = shares(only(&outcome), kind);
+        let shares = shares(only(&run_result), kind);
         assert!(shares.unexplained_ps.abs() < 0.5, "{kind:?}");
     }
 }

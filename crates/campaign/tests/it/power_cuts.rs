@@ -87,7 +87,7 @@ fn a_broken_journal_is_found_out() {
 
 #[test]
 fn a_trim_that_is_not_noted_is_found_out() {
-    found(&[], |mistakes| mistakes.trims_are_not_noted = true, 100);
+    found(&[], |mistakes| mistakes.trims_are_not_logged = true, 100);
 }
 
 /// A torn page takes the lower page of its word line with it, flushed or not, unless that was closed.

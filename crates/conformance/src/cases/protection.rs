@@ -38,7 +38,7 @@ pub(super) const SECTIONS: &[Section] = &[Section {
 }];
 
 /// A namespace with protection information of type 1.
-struct Guarded {
+struct WithPi {
     pair: Pair,
     data: BusAddr,
     beside: BusAddr,
@@ -68,9 +68,9 @@ fn format_with(ns: &IdentifyNamespace) -> Option<u8> {
 }
 
 /// Formats the namespace, does this, and formats it as it was.
-async fn guarded(
+async fn with_pi(
     b: &mut Bench,
-    case: impl AsyncFnOnce(&mut Bench, &mut Guarded) -> Verdict,
+    case: impl AsyncFnOnce(&mut Bench, &mut WithPi) -> Verdict,
 ) -> Verdict {
     let (mc, dpc) = (b.ns.mc, b.ns.dpc);
     needs!(dpc & 1 != 0 && dpc & 0x18 != 0, "protection information of type 1: DPC is {dpc:#x}");
@@ -82,15 +82,15 @@ async fn guarded(
     let after = FormatNvm { format: format.unwrap_or(0), protection: 1, ..before };
     b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, after)).await?;
     let (data, beside) = (b.place(4 * b.block() + 4096, 4096)?, b.place(64, 64)?);
-    let mut guarded = Guarded { pair, data, beside, before };
-    let verdict = case(b, &mut guarded).await;
-    b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, guarded.before)).await?;
+    let mut with_pi = WithPi { pair, data, beside, before };
+    let verdict = case(b, &mut with_pi).await;
+    b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, with_pi.before)).await?;
     verdict
 }
 
 async fn run(
     b: &Bench,
-    g: &mut Guarded,
+    g: &mut WithPi,
     (blocks, says): (u32, Protection),
     make: impl FnOnce(Access) -> Command,
 ) -> Verdict<Status> {
@@ -103,7 +103,7 @@ async fn run(
 /// Writes these data with this metadata.
 async fn write(
     b: &Bench,
-    g: &mut Guarded,
+    g: &mut WithPi,
     data: &[u8],
     (beside, says): (&[u8], Protection),
 ) -> Verdict<Status> {
@@ -115,7 +115,7 @@ async fn write(
 /// Reads; the data, and the metadata if they are not taken away.
 async fn read(
     b: &Bench,
-    g: &mut Guarded,
+    g: &mut WithPi,
     says: (u32, Protection),
 ) -> Verdict<(Status, Vec<u8>, Vec<u8>)> {
     let bytes = u64::from(says.0) * b.block();
@@ -139,10 +139,10 @@ fn tuples(b: &Bench, says: Protection, data: &[u8]) -> Vec<u8> {
 /// The same where metadata follow each block's data.
 async fn interleaved(
     b: &mut Bench,
-    case: impl AsyncFnOnce(&mut Bench, &mut Guarded) -> Verdict,
+    case: impl AsyncFnOnce(&mut Bench, &mut WithPi) -> Verdict,
 ) -> Verdict {
     needs!(b.ns.mc & 1 != 0, "metadata behind each block's data: MC is {:#x}", b.ns.mc);
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         b.ask_what_it_is().await?;
         let format = b.ns.flbas & 0xf;
         let inline = FormatNvm { format, protection: 1, metadata_inline: true, ..g.before };
@@ -163,7 +163,7 @@ fn with_tuples(b: &Bench, data: &[u8], tuples: &[u8]) -> Vec<u8> {
 /// A command of so many blocks that moves this many bytes.
 async fn moved(
     b: &Bench,
-    g: &mut Guarded,
+    g: &mut WithPi,
     (blocks, bytes, says): (u32, usize, Protection),
     make: impl FnOnce(Access) -> Command,
 ) -> Verdict<Status> {
@@ -225,7 +225,7 @@ async fn information_behind_each_block_is_taken_away(b: &mut Bench) -> Verdict {
 }
 
 async fn protection_is_chosen_by_format(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, _| {
+    with_pi(b, async |b, _| {
         b.ask_what_it_is().await?;
         let (dps, ms) = (b.ns.dps, b.ns.format().map_or(0, |format| format.ms.get()));
         hold!(dps & 7 == 1 && ms >= 8, "after a format with type 1, DPS is {dps:#x} and MS {ms}");
@@ -235,7 +235,7 @@ async fn protection_is_chosen_by_format(b: &mut Bench) -> Verdict {
 }
 
 async fn protection_made_by_the_controller(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let data = noise(1, 3 * b.block());
         well("a write with PRACT", write(b, g, &data, (&[], act(0x1234))).await?)?;
         let (status, found, beside) = read(b, g, (3, all(0x1234))).await?;
@@ -256,7 +256,7 @@ async fn protection_made_by_the_controller(b: &mut Bench) -> Verdict {
 }
 
 async fn protection_brought_by_the_host(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let data = noise(2, 3 * b.block());
         let brought = tuples(b, all(9), &data);
         well("a write", write(b, g, &data, (&brought, all(9))).await?)?;
@@ -271,14 +271,14 @@ async fn protection_brought_by_the_host(b: &mut Bench) -> Verdict {
 
 /// Information with a bit turned over in one byte.
 async fn refused(b: &mut Bench, byte: usize, with: Status) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let data = noise(3, 2 * b.block());
-        let mut spoilt = tuples(b, all(5), &data);
-        spoilt[8 + byte] ^= 1;
-        let status = write(b, g, &data, (&spoilt, all(5))).await?;
+        let mut failed_sanitize = tuples(b, all(5), &data);
+        failed_sanitize[8 + byte] ^= 1;
+        let status = write(b, g, &data, (&failed_sanitize, all(5))).await?;
         hold!(status.kind() == with, "a write ends with {status}, expected {with}");
         let unchecked = Protection { checks: Checks::default(), ..all(5) };
-        well("an unchecked write", write(b, g, &data, (&spoilt, unchecked)).await?)?;
+        well("an unchecked write", write(b, g, &data, (&failed_sanitize, unchecked)).await?)?;
         let (status, ..) = read(b, g, (2, all(5))).await?;
         hold!(status.kind() == with, "a read ends with {status}, expected {with}");
         let (status, ..) = read(b, g, (1, all(5))).await?;
@@ -300,7 +300,7 @@ async fn reference_tags_that_differ(b: &mut Bench) -> Verdict {
 }
 
 async fn unchecked_where_prchk_is_clear(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let data = noise(4, b.block());
         let unchecked = Protection { checks: Checks::default(), ..all(5) };
         let strange = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -314,7 +314,7 @@ async fn unchecked_where_prchk_is_clear(b: &mut Bench) -> Verdict {
 }
 
 async fn tags_of_another_block_are_refused(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let data = noise(5, b.block());
         let other = Protection { reference: LBA as u32 + 1, ..act(5) };
         let status = write(b, g, &data, (&[], other)).await?;
@@ -326,7 +326,7 @@ async fn tags_of_another_block_are_refused(b: &mut Bench) -> Verdict {
 }
 
 async fn unwritten_blocks_are_not_checked(b: &mut Bench) -> Verdict {
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let (status, _, beside) = read(b, g, (2, all(5))).await?;
         well("a read of blocks that were never written", status)?;
         hold!(beside == [0xff; 16], "their metadata are {beside:02x?}, expected all ones");
@@ -337,7 +337,7 @@ async fn unwritten_blocks_are_not_checked(b: &mut Bench) -> Verdict {
 
 async fn protected_zeroes(b: &mut Bench) -> Verdict {
     needs!(b.id.oncs.get() & wire::nvme::identify::oncs::WRITE_ZEROES != 0, "Write Zeroes");
-    guarded(b, async |b, g| {
+    with_pi(b, async |b, g| {
         let zeroes = |access| Command::WriteZeroes(WriteZeroes { access, deallocate: false });
         well("Write Zeroes", run(b, g, (2, act(3)), zeroes).await?)?;
         let (status, found, _) = read(b, g, (2, all(3))).await?;

@@ -44,7 +44,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 (block != told).then_some(block)
             });
             let block = block.await;
-            if let Err(wrong) = self.judge_block(open, block, told, next) {
+            if let Err(wrong) = self.validate_block(open, block, told, next) {
                 return wrong;
             }
             told = block;
@@ -70,7 +70,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    fn judge_block(&self, open: Open, block: Block, told: Block, next: u32) -> Result<(), Wrong> {
+    fn validate_block(
+        &self,
+        open: Open,
+        block: Block,
+        told: Block,
+        next: u32,
+    ) -> Result<(), Wrong> {
         let size = u32::from(block.size());
         if block.turn() != told.turn().wrapping_add(1) {
             return Err((Violation::Turn, next));
@@ -124,9 +130,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// The processor's part of a command, then its slot's.
     async fn begin(&self, open: Open, count: u32, descriptor: Descriptor, ahead: bool) {
         let place = open.place(count);
-        self.rt.join_journey(0, place as u16);
+        self.rt.attach_trace(0, place as u16);
         self.port.spend(self.costs.parse).await;
-        self.rt.part_from_journey();
+        self.rt.detach_trace();
         self.count(|counts| counts.commands += 1);
         self.slot(count).give(&self.rt, descriptor, place, ahead);
     }

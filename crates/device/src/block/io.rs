@@ -40,7 +40,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
 
     /// The medium, an engine, the link: whoever returns the descriptor comes after that.
     async fn read(&self, number: usize, command: Command) -> Result<(), Status> {
-        let (to, at) = self.judge(command)?;
+        let (to, at) = self.validate(command)?;
         self.port.prefetch(Segment { bytes: command.bytes, ..to });
         let ready = self.media.read(at).await.map_err(of_media)?;
         let _engine = self.engine_for_data(number).await;
@@ -52,7 +52,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
 
     /// An engine, the link there and back, the medium.
     async fn write(&self, number: usize, command: Command, fua: bool) -> Result<(), Status> {
-        let (from, at) = self.judge(command)?;
+        let (from, at) = self.validate(command)?;
         let mut room = self.lend(number);
         let engine = self.engine_for_data(number).await;
         self.port
@@ -60,7 +60,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             .await
             .map_err(of_dma)?;
         drop(engine);
-        self.rt.mark(self.stages.transfer);
+        self.rt.record(self.stages.transfer);
         let data = &room[..command.bytes as usize];
         self.media.write(at, data).await.map_err(of_media)?;
         if fua {
@@ -70,7 +70,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// The page in host memory and the blocks, if there are such blocks.
-    fn judge(&self, command: Command) -> Result<(Segment, Extent), Status> {
+    fn validate(&self, command: Command) -> Result<(Segment, Extent), Status> {
         let block_bytes = u64::from(self.media.block_bytes());
         let (offset, bytes) = (command.offset, u64::from(command.bytes));
         if !offset.is_multiple_of(block_bytes) || !bytes.is_multiple_of(block_bytes) {

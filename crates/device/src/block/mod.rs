@@ -222,7 +222,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             None => of.take(&self.rt).await,
         };
         let held = Held { rt: &self.rt, of, held: Some(engine) };
-        self.rt.mark(self.stages.engine);
+        self.rt.record(self.stages.engine);
         self.port.elapse(self.costs.dma).await;
         held
     }
@@ -257,10 +257,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     /// The time since their last mark belongs to this stage, for the descriptors of these counts.
     fn mark_all(&self, open: Open, counts: impl Iterator<Item = u32>, stage: Stage) {
         for count in counts {
-            self.rt.join_journey(0, open.place(count) as u16);
-            self.rt.mark(stage);
+            self.rt.attach_trace(0, open.place(count) as u16);
+            self.rt.record(stage);
         }
-        self.rt.part_from_journey();
+        self.rt.detach_trace();
     }
 }
 

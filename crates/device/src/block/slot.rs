@@ -12,7 +12,7 @@ use runtime::Rt;
 use wire::block::descriptor::{Descriptor, PAGE_BYTES};
 
 use super::Front;
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 use crate::worker::{Worker, or_cut};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +105,10 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let slot = &self.slots[number];
         loop {
             let descriptor = slot.command().await;
-            self.rt.join_journey(0, slot.place.get() as u16);
+            self.rt.attach_trace(0, slot.place.get() as u16);
             let is_cut = || slot.cut.get().then_some(());
             let ended = or_cut(is_cut, pin!(self.execute(number, descriptor))).await.ok();
-            self.rt.part_from_journey();
+            self.rt.detach_trace();
             match ended {
                 Some(status) => {
                     let place = u64::from(slot.place.get());
@@ -126,8 +126,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// A slot's buffer: a page.
-    pub(super) fn lend(&self, number: usize) -> Lent<'_, u8> {
-        let mut room = Lent::from(&self.slots[number].data);
+    pub(super) fn lend(&self, number: usize) -> Scratch<'_, u8> {
+        let mut room = Scratch::from(&self.slots[number].data);
         room.resize(PAGE_BYTES as usize, 0);
         room
     }

@@ -14,7 +14,7 @@ use wire::nvme::status::Status;
 use super::Front;
 use super::io::UnderWay;
 use super::queue::Queue;
-use crate::faults::{Effect, Fate, Order};
+use crate::faults::{Disposition, Effect, Order};
 
 /// The code that says most nearly what a status does: there are fewer of them.
 fn code_of(status: Status, reads: bool) -> Code {
@@ -40,7 +40,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
-    pub(super) async fn struck(
+    pub(super) async fn injected(
         &self,
         queue: &Queue,
         number: u16,
@@ -59,13 +59,13 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let held = order.is_read().then(|| UnderWay::new(&self.rt, queue));
         if effect.delay > Span::ZERO {
             self.rt.sleep(effect.delay).await;
-            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+            self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
         }
-        match effect.fate {
-            Fate::Works => {}
-            Fate::Fails(status) => return Some(Err(code_of(status, order.is_read()))),
-            Fate::Hangs => pending().await,
-            Fate::IsLost => {
+        match effect.disposition {
+            Disposition::Works => {}
+            Disposition::Fails(status) => return Some(Err(code_of(status, order.is_read()))),
+            Disposition::Hangs => pending().await,
+            Disposition::IsLost => {
                 self.faults.silence(&order);
                 return Some(Ok(None));
             }
@@ -97,7 +97,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
             self.faults.others(&self.rt, order.queue, behind, at_most).await;
-            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+            self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
         }
     }
 

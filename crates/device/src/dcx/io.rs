@@ -51,14 +51,14 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
         let (entry, request) = (&job.entry, job.entry.parse());
-        let struck = match request {
+        let injected = match request {
             Ok(request) if self.faults.is_on() => {
-                Box::pin(self.struck(queue, number, &request)).await
+                Box::pin(self.injected(queue, number, &request)).await
             }
             _ => None,
         };
         let done = match request {
-            _ if struck.is_some() => struck.expect("just looked at"),
+            _ if injected.is_some() => injected.expect("just looked at"),
             Ok(Request { command: Command::Read { access, tag_version }, .. }) => {
                 self.read(queue, number, access, tag_version).await.map(|()| None)
             }
@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         tag_version: u32,
     ) -> Result<(), Code> {
         let mut under_way = UnderWay::new(&self.rt, queue);
-        let (to, at) = self.judge(access)?;
+        let (to, at) = self.validate(access)?;
         self.port.prefetch(to);
         let _reader = match tag_version {
             0 => None,
@@ -131,7 +131,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             None => self.sender.take(&self.rt).await,
         };
         let _turn = Turn { front: self, sender: Some(sender) };
-        self.rt.mark(self.stages.turn);
+        self.rt.record(self.stages.turn);
         under_way.begun = true;
         self.rt.log("device", "sends", u64::from(queue.number), u64::from(to.bytes));
         let timed = queue.pace.borrow().is_timed();
@@ -186,14 +186,14 @@ impl<P: DevicePort, M: Media> Front<P, M> {
 
     /// The link, the medium: a write. It ends with a report.
     async fn write(&self, number: u16, access: Access, fua: bool) -> Result<(), Code> {
-        let (from, at) = self.judge(access)?;
+        let (from, at) = self.validate(access)?;
         if !from.bytes.is_multiple_of(self.media.block_bytes()) {
             return Err(Code::INVALID_FIELD);
         }
         let mut room = self.lend(number, from.bytes);
         let data = &mut room[..from.bytes as usize];
         self.port.read(&[from], data, moved::carry(self.media.head())).await.map_err(of_dma)?;
-        self.rt.mark(self.stages.transfer);
+        self.rt.record(self.stages.transfer);
         if self.faults.is_on()
             && let Some(flip) = self.spoiled(number, at, from.bytes)
         {
@@ -224,7 +224,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// The place in host memory and the blocks, if there are such blocks and one command may move them.
-    fn judge(&self, access: Access) -> Result<(Segment, Extent), Code> {
+    fn validate(&self, access: Access) -> Result<(Segment, Extent), Code> {
         let (capacity, block_bytes) = (self.media.blocks(), self.media.block_bytes());
         let blocks = access.bytes.div_ceil(block_bytes);
         if blocks > 1 && !access.bytes.is_multiple_of(block_bytes) {

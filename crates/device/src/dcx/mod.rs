@@ -60,7 +60,7 @@ pub struct Options {
     /// Whether data writes carry the relaxed-ordering attribute, to hosts that tag each packet.
     pub relaxed_ordering: bool,
     /// Added to a queue's number, from 0, it gives that of its journeys.
-    pub journeys_from: u16,
+    pub traces_from: u16,
 }
 
 impl Options {

@@ -148,11 +148,11 @@ impl<P: DevicePort, M: Media> Front<P, M> {
 
     fn begin(&self, queue: &Queue, slot: u16, entry: Entry) {
         count(&self.counters.commands);
-        let journeys = self.options.journeys_from + queue.number;
-        self.rt.join_journey(journeys, entry.slot());
-        if self.rt.is_followed() {
-            self.rt.mark(self.stages.pickup);
-            self.rt.part_from_journey();
+        let traces = self.options.traces_from + queue.number;
+        self.rt.attach_trace(traces, entry.slot());
+        if self.rt.is_traced() {
+            self.rt.record(self.stages.pickup);
+            self.rt.detach_trace();
         }
         let (number, place) = (u64::from(queue.number), u64::from(entry.slot()));
         self.rt.log("device", "fetched", number, place);

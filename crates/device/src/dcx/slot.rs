@@ -13,7 +13,7 @@ use wire::dcx::command::Entry;
 
 use super::Front;
 use crate::faults::Effect;
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 use crate::worker::{Worker, or_cut};
 
 /// A command, copied out of host memory once.
@@ -71,12 +71,12 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let slot = &self.slots[usize::from(number)];
         loop {
             let job = slot.job().await;
-            let journeys = self.options.journeys_from + job.queue;
-            self.rt.join_journey(journeys, job.entry.slot());
-            self.rt.mark(self.stages.dispatch);
+            let traces = self.options.traces_from + job.queue;
+            self.rt.attach_trace(traces, job.entry.slot());
+            self.rt.record(self.stages.dispatch);
             let is_cut = || slot.cut.get().then_some(());
             let _ = or_cut(is_cut, pin!(self.execute(number, job))).await;
-            self.rt.part_from_journey();
+            self.rt.detach_trace();
             slot.busy.set(None);
             self.idle.give(&self.rt, number);
             self.quiet.notify(&self.rt);
@@ -84,7 +84,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     /// A slot's buffer, with room for so many bytes at least.
-    pub(super) fn lend(&self, number: u16, bytes: u32) -> Lent<'_, u8> {
-        Lent::with_room(&self.slots[usize::from(number)].data, bytes)
+    pub(super) fn lend(&self, number: u16, bytes: u32) -> Scratch<'_, u8> {
+        Scratch::with_room(&self.slots[usize::from(number)].data, bytes)
     }
 }

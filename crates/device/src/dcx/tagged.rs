@@ -244,7 +244,7 @@ impl<M: Media> Tagged<M> {
         }
         let counted = Counted { tagged: self, data, keep: Cell::new(false) };
         self.clear_of_tags(data).await;
-        self.rt.mark(self.wait);
+        self.rt.record(self.wait);
         // Their old ends are read where they lie, at the medium's own pace.
         let ready = self.media.read(at).await?;
         self.rt.sleep_until(ready).await;

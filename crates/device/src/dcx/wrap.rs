@@ -32,7 +32,7 @@ fn options() -> Options {
         sleep_after: u32::MAX,
         transfer_bytes_max: 4096,
         relaxed_ordering: false,
-        journeys_from: 0,
+        traces_from: 0,
     }
 }
 

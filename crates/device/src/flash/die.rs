@@ -263,7 +263,7 @@ impl Die {
 
     fn collected_between(&self, from: Time, to: Time) -> Span {
         let (mut sum, mut stopped) = (Span::ZERO, false);
-        let mut lent = Span::ZERO;
+        let mut scratch_guard = Span::ZERO;
         for turn in &self.turns {
             let (begin, end) = (turn.begin.max(from), turn.end.min(to));
             let within = if begin < end { end.since(begin) } else { Span::ZERO };
@@ -273,11 +273,11 @@ impl Die {
                     sum += if collects { within } else { Span::ZERO };
                 }
                 (true, true) if !stopped => sum += within,
-                (true, false) if stopped => lent += within,
+                (true, false) if stopped => scratch_guard += within,
                 (true, _) => {}
             }
         }
-        sum.saturating_sub(lent)
+        sum.saturating_sub(scratch_guard)
     }
 
     /// Reads and programs that are over need nobody to see it. Most take themselves off; what is left by

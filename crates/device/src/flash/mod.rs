@@ -13,7 +13,7 @@
 
 mod buffer;
 mod die;
-mod ill;
+mod die_fault;
 mod journal;
 mod laid;
 mod read;
@@ -27,7 +27,7 @@ use runtime::{Line, Rt, Span, Stage, Waits};
 
 use buffer::Buffer;
 use die::{Die, Work};
-pub use ill::Ill;
+pub use die_fault::DieFault;
 
 /// The stages that chips mark: waiting for a die that does other work of the host's, or the collector's; its
 /// array's work; waiting for a channel and what goes over it.
@@ -62,7 +62,7 @@ pub struct Chips {
     age_s: u32,
     channels: Vec<Line>,
     dies: Vec<RefCell<Die>>,
-    health: Vec<ill::Health>,
+    health: Vec<die_fault::Health>,
     waits: [Waits; 2],
     collector: Stage,
     room: Room,
@@ -116,12 +116,12 @@ impl Counts {
 }
 
 /// What is left when the power is gone: the flash, and the buffer if it is protected.
-pub struct Remains {
+pub struct ChipState {
     nand: Nand,
     buffer: Option<Buffer>,
 }
 
-impl Remains {
+impl ChipState {
     /// The flash, to be changed by other means than its operations.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
@@ -133,8 +133,8 @@ impl Remains {
     }
 
     /// Another of the same, for as little memory as what they do not share takes.
-    pub fn fork(&self) -> Remains {
-        Remains { nand: self.nand.fork(), buffer: self.buffer.clone() }
+    pub fn fork(&self) -> ChipState {
+        ChipState { nand: self.nand.fork(), buffer: self.buffer.clone() }
     }
 
     /// The flash alone: what a buffer held beside it is lost.
@@ -143,9 +143,9 @@ impl Remains {
     }
 }
 
-impl From<Nand> for Remains {
-    fn from(nand: Nand) -> Remains {
-        Remains { nand, buffer: None }
+impl From<Nand> for ChipState {
+    fn from(nand: Nand) -> ChipState {
+        ChipState { nand, buffer: None }
     }
 }
 
@@ -155,8 +155,8 @@ impl Chips {
     /// # Errors
     /// [`Error::BadSpec`]: a time makes no sense; units or planes are more than 32; the free spare bytes
     /// of a page do not hold [`HEADER_BYTES`] and four for each unit.
-    pub fn new(rt: &Rt, remains: impl Into<Remains>, options: Options) -> Result<Chips, Error> {
-        let Remains { nand, buffer } = remains.into();
+    pub fn new(rt: &Rt, remains: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
+        let ChipState { nand, buffer } = remains.into();
         let shape = shape_of(&nand, options.held_up)?;
         if let Some(timing) = &options.timing {
             timing.check()?;
@@ -172,7 +172,7 @@ impl Chips {
             nand: RefCell::new(nand),
             channels: (0..channels).map(|_| Line::default()).collect(),
             dies: (0..shape.dies).map(|_| RefCell::default()).collect(),
-            health: (0..shape.dies).map(|_| ill::Health::default()).collect(),
+            health: (0..shape.dies).map(|_| die_fault::Health::default()).collect(),
             waits: [waits("die wait", "die"), waits("channel wait", "channel")],
             collector: rt.stage("collector at die"),
             room: Room::default(),
@@ -214,7 +214,7 @@ impl Chips {
 
     /// The power is gone, now: what had begun is torn, if nothing holds it up, and what had not begun has
     /// never been. The same seed and the same moment leave the same.
-    pub fn cut(self) -> Remains {
+    pub fn cut(self) -> ChipState {
         let now = self.rt.now();
         self.come_of_age();
         let mut nand = self.nand.into_inner();
@@ -234,7 +234,7 @@ impl Chips {
             }
         }
         let buffer = self.options.protected_buffer.then(|| self.buffer.into_inner());
-        Remains { nand, buffer }
+        ChipState { nand, buffer }
     }
 
     /// The flash lives on while the clock goes.
@@ -578,5 +578,5 @@ impl Pages for Chips {
 
 /// Whether a page that was read could be, with as many further tries as there are.
 fn is_readable(nand: &Nand, at: PageAt, units: u128) -> bool {
-    matches!(nand.judge(at, units, nand.spec().errors.retries), Sense::Good { .. })
+    matches!(nand.validate(at, units, nand.spec().errors.retries), Sense::Good { .. })
 }

@@ -1,6 +1,6 @@
 //! Reads: the array, the wires, the decoder, and again with other thresholds if need be.
 
-use ftl::{Part, Seen};
+use ftl::{PageRead, Part};
 use media::nand::{Sense, Timing};
 use runtime::{Span, Time};
 
@@ -45,14 +45,16 @@ impl Chips {
     pub(super) fn read_at_once(&self, parts: &mut [Part]) {
         let retries = self.nand.borrow().spec().errors.retries;
         for part in parts {
-            part.seen = Seen::Unreadable;
+            part.seen = PageRead::Unreadable;
             for step in 0..=retries {
                 self.sense(part, step);
-                if part.seen != Seen::Unreadable {
+                if part.seen != PageRead::Unreadable {
                     break;
                 }
             }
-            self.count(|counts| counts.uncorrectable += u64::from(part.seen == Seen::Unreadable));
+            self.count(|counts| {
+                counts.uncorrectable += u64::from(part.seen == PageRead::Unreadable)
+            });
         }
     }
 
@@ -66,13 +68,13 @@ impl Chips {
             counts.retries += u64::from(step > 0);
         });
         part.seen = match seen {
-            Ok(_) if self.is_unreadable(part.page.die) => Seen::Unreadable,
-            Ok(Sense::Erased) => Seen::Erased,
-            Ok(Sense::Good { errors }) => Seen::Good { corrected: errors, retries: step },
-            Ok(Sense::Uncorrectable) => Seen::Unreadable,
+            Ok(_) if self.is_unreadable(part.page.die) => PageRead::Unreadable,
+            Ok(Sense::Erased) => PageRead::Erased,
+            Ok(Sense::Good { errors }) => PageRead::Good { corrected: errors, retries: step },
+            Ok(Sense::Uncorrectable) => PageRead::Unreadable,
             Err(error) => {
                 self.note(error);
-                Seen::Unreadable
+                PageRead::Unreadable
             }
         };
     }
@@ -119,7 +121,7 @@ impl Chips {
     fn begin(&self, timing: &Timing, parts: &[Part], reading: &Reading, work: Sensing) -> Sensing {
         let longest = reading
             .of(work)
-            .filter(|at| parts[*at].seen == Seen::Unreadable)
+            .filter(|at| parts[*at].seen == PageRead::Unreadable)
             .map(|at| self.read_span(timing, &parts[at]))
             .max();
         let die = parts[work.first].page.die;
@@ -148,18 +150,18 @@ impl Chips {
         if let Some(turn) = self.turn(die, ticket) {
             let collected = self.dies[die as usize].borrow().collected(self.rt.now());
             let part = (self.collector, turn.waited_for_collector(collected));
-            self.rt.mark_split(self.waits[0].turn, part, turn.begin);
-            self.rt.mark_at(self.waits[0].service, turn.end);
+            self.rt.record_split(self.waits[0].turn, part, turn.begin);
+            self.rt.record_at(self.waits[0].service, turn.end);
         }
         let mut bytes = 0;
         for at in reading.of(work) {
-            if parts[at].seen == Seen::Unreadable {
+            if parts[at].seen == PageRead::Unreadable {
                 self.sense(&mut parts[at], work.step);
                 bytes += self.wire_bytes(parts[at].units);
             }
         }
         let wires = self.channel_of(die).reserve(self.rt.now(), on_wires(timing, bytes));
-        self.rt.mark_turn(self.waits[1], wires);
+        self.rt.record_turn(self.waits[1], wires);
         let mut die = self.dies[die as usize].borrow_mut();
         if timing.cache {
             die.finish(self.rt.now(), ticket);
@@ -177,7 +179,7 @@ impl Chips {
         reading: &Reading,
         work: Sensing,
     ) -> Option<Sensing> {
-        let lost = reading.of(work).filter(|at| parts[*at].seen == Seen::Unreadable);
+        let lost = reading.of(work).filter(|at| parts[*at].seen == PageRead::Unreadable);
         let lost = lost.count() as u64;
         if lost == 0 || work.step == self.nand.borrow().spec().errors.retries {
             self.count(|counts| counts.uncorrectable += lost);
@@ -205,7 +207,7 @@ impl Reading {
         self.works.clear();
         self.nexts.clear();
         for at in 0..parts.len() {
-            parts[at].seen = Seen::Unreadable;
+            parts[at].seen = PageRead::Unreadable;
             self.nexts.push(NONE);
             let page = parts[at].page;
             let same = |work: &&mut Sensing| {

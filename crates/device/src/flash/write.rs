@@ -58,11 +58,11 @@ impl Chips {
                 }
             }
         }
-        self.judge(done)
+        self.validate(done)
     }
 
     /// Whether a program failed.
-    fn judge(&self, done: Result<(), Error>) -> bool {
+    fn validate(&self, done: Result<(), Error>) -> bool {
         self.count(|counts| counts.programs += 1);
         match done {
             Ok(()) => false,
@@ -92,7 +92,7 @@ impl Chips {
                 let logicals = pages.next().expect("as many as the row has");
                 let spare = spare_bytes(header, logicals.iter().copied());
                 let spare = &spare[..HEADER_BYTES as usize + 4 * logicals.len()];
-                self.judge(nand.program(at, Data::Zeros, spare));
+                self.validate(nand.program(at, Data::Zeros, spare));
             }
         }
     }
@@ -123,7 +123,7 @@ impl Chips {
                 (Work::Program(row), collects),
             )
         };
-        self.rt.mark_turn(self.waits[1], wires);
+        self.rt.record_turn(self.waits[1], wires);
         self.turn_of(die, ticket).await;
     }
 

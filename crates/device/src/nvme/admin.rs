@@ -75,10 +75,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn create_cq(&self, data: DataPointer, create: CreateCq) -> Result<u32, Status> {
-        self.judge_cq(data, create)?;
+        self.validate_cq(data, create)?;
         let shadow = self.first_of_head(create.qid).await?;
         // Another command may have made it meanwhile.
-        let base = self.judge_cq(data, create)?;
+        let base = self.validate_cq(data, create)?;
         let vector = create.irq_enabled.then_some(create.vector);
         let mut cq = Cq::new(create.qid, base, create.size, vector);
         cq.shadow = shadow;
@@ -87,7 +87,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Where a completion queue is to lie that can be made.
-    fn judge_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
+    fn validate_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
         self.check_new_queue(
             self.cqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
         )?;
@@ -99,9 +99,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn create_sq(&self, data: DataPointer, create: CreateSq) -> Result<u32, Status> {
-        self.judge_sq(data, create)?;
+        self.validate_sq(data, create)?;
         let shadow = self.first_of_tail(create.qid).await?;
-        let base = self.judge_sq(data, create)?;
+        let base = self.validate_sq(data, create)?;
         // Without weights there is one class (5.5: QPRIO is ignored).
         let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
         let priority = if by_weight { create.priority } else { Priority::Medium };
@@ -111,8 +111,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// As [`judge_cq`](Self::judge_cq), of a submission queue.
-    fn judge_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
+    /// As [`validate_cq`](Self::judge_cq), of a submission queue.
+    fn validate_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
         match self.cqs.borrow().get(usize::from(create.cqid.0)) {
             // 5.5: a number that no completion queue can have, and one that none has.
             None => return Err(Status::INVALID_QUEUE_IDENTIFIER),

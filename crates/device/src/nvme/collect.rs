@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use bus::DevicePort;
 use ftl::NotCollected;
-use ftl::policy::Lead;
+use ftl::policy::GcControl;
 use media::Media;
 use runtime::{Either, Signal, race};
 use wire::nvme::collect::{Collect, HostCollection, SuperblockRow, Survey};
@@ -24,7 +24,7 @@ use crate::collections::Collections;
 
 /// Whose collector it is.
 #[derive(Default)]
-pub(super) struct Led {
+pub(super) struct HostControl {
     collections: OnceCell<Rc<dyn Collections>>,
     /// The host leads, and is told below so many units; 0: it does not.
     below: Cell<u32>,
@@ -60,7 +60,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             start: survey.space.start.into(),
             superblocks: survey.superblocks.into(),
             superblock_units: survey.superblock_units.into(),
-            lanes: survey.lanes.into(),
+            gc_parallelism: survey.gc_parallelism.into(),
             reserved: [0; 28],
         };
         let mut page = header.as_bytes().to_vec();
@@ -91,10 +91,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Who leads from now on.
-    pub(super) fn set_lead(&self, to: HostCollection) -> Result<u32, Status> {
+    pub(super) fn set_gc_control(&self, to: HostCollection) -> Result<u32, Status> {
         let lead = match to.below() {
-            0 => Lead::Own,
-            below => Lead::Named(below.into()),
+            0 => GcControl::Own,
+            below => GcControl::Named(below.into()),
         };
         self.collections()?.lead(lead);
         self.led.below.set(to.below());
@@ -108,10 +108,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// The controller has been switched off: nobody leads its collector but itself.
-    pub(super) fn take_lead_back(&self) {
+    pub(super) fn revoke_gc_control(&self) {
         if self.led.below.get() > 0 {
             // It is there, as somebody has led it.
-            let _ = self.set_lead(HostCollection::new());
+            let _ = self.set_gc_control(HostCollection::new());
         }
     }
 

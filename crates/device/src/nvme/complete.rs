@@ -36,7 +36,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 // A head of no sense has perhaps been found there.
                 self.tell_events();
                 let place = self.port.on_registers(|| self.place_unless_full(qid)).await;
-                self.rt.mark(self.stages.queue_full);
+                self.rt.record(self.stages.queue_full);
                 place
             }
             Room::At(place) => Some(place),

@@ -175,7 +175,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.coalescing.reset();
         self.power.reset();
         self.forget_keep_alive();
-        self.take_lead_back();
+        self.revoke_gc_control();
         self.port.store(INTMS, 0);
         self.port.store(INTMC, 0);
         self.set_status(Csts::new());

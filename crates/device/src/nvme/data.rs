@@ -15,8 +15,8 @@ use zerocopy::little_endian::U64;
 
 use super::Controller;
 use super::slot::Slot;
-use crate::lent::Lent;
 use crate::moved;
+use crate::scratch_guard::Scratch;
 
 /// Entries of a PRP list that are read with one request.
 const LIST_ENTRIES: usize = 512;
@@ -155,7 +155,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             match step {
                 Step::Segment(segment) => take(joined.push(segment)),
                 Step::NeedList { addr, entries } => {
-                    let mut list = Lent::from(&slot.list);
+                    let mut list = Scratch::from(&slot.list);
                     list.resize((entries as usize).min(LIST_ENTRIES), U64::ZERO);
                     self.read_list(addr, list.as_mut_bytes(), self.stages.prp_list).await?;
                     let entries = &list[..];
@@ -191,7 +191,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         walk.supply(std::slice::from_ref(first), &mut take).map_err(Status::with_dnr)?;
         while let Some((at, descriptors)) = walk.wants() {
-            let mut list = Lent::from(&slot.descriptors);
+            let mut list = Scratch::from(&slot.descriptors);
             list.resize((descriptors as usize).min(DESCRIPTORS), Descriptor::default());
             self.read_list(at, list.as_mut_bytes(), self.stages.sgl_segment).await?;
             walk.supply(&list, &mut take).map_err(Status::with_dnr)?;
@@ -208,7 +208,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn read_list(&self, at: BusAddr, list: &mut [u8], stage: Stage) -> Result<(), Status> {
         let from = Segment { at, bytes: list.len() as u32 };
         self.port.read(&[from], list, Carry::All).await.map_err(of_dma)?;
-        self.rt.mark(stage);
+        self.rt.record(stage);
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         ready: Time,
     ) -> Result<(), Status> {
         let slot = &self.slots[usize::from(number)];
-        let mut to = Lent::from(&slot.part);
+        let mut to = Scratch::from(&slot.part);
         let posting = self.posting();
         let (mut from, end) = (offset, offset + bytes);
         while from < end {
@@ -250,11 +250,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         slot: &'a Slot,
         (offset, bytes): (u32, u32),
         all: u32,
-    ) -> Lent<'a, Segment> {
+    ) -> Scratch<'a, Segment> {
         if bytes == all {
-            return Lent::from(&slot.segments);
+            return Scratch::from(&slot.segments);
         }
-        let mut part = Lent::from(&slot.part);
+        let mut part = Scratch::from(&slot.part);
         part_of(&slot.segments.borrow(), offset, bytes, &mut part);
         part
     }
@@ -277,7 +277,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         into: &mut [u8],
     ) -> Result<(), Status> {
         self.locate(number, data, into.len() as u32, Flow::FromHost).await?;
-        let from = Lent::from(&self.slots[usize::from(number)].segments);
+        let from = Scratch::from(&self.slots[usize::from(number)].segments);
         self.port.read(&from, into, Carry::All).await.map_err(of_dma)
     }
 
@@ -290,7 +290,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     ) -> Result<(), Status> {
         self.locate(number, &data, answer.len() as u32, Flow::ToHost).await?;
         let slot = &self.slots[usize::from(number)];
-        let to = Lent::from(&slot.segments);
+        let to = Scratch::from(&slot.segments);
         self.port.write(&to, answer, Posting::STRICT, Time::ZERO).await.map_err(of_dma)
     }
 }

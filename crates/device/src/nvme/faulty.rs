@@ -10,12 +10,12 @@ use wire::Nsid;
 
 use super::Controller;
 use super::slot::{Job, Outcome};
-use crate::faults::{Effect, Fate, Order};
+use crate::faults::{Disposition, Effect, Order};
 use crate::moved::Blocks;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
-    pub(super) async fn struck(&self, number: u16, job: &Job) -> Option<Outcome> {
+    pub(super) async fn injected(&self, number: u16, job: &Job) -> Option<Outcome> {
         let order = Order::nvme(job.qid.0, &job.sqe);
         // What struck a command that was cut is not for the next in its slot.
         self.faults.spoiled(number);
@@ -26,14 +26,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         if effect.delay > Span::ZERO {
             self.rt.sleep(effect.delay).await;
-            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+            self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
         }
-        match effect.fate {
-            Fate::Works => {}
-            Fate::Fails(status) => return Some(Outcome::Done(status, 0)),
-            Fate::Hangs => pending().await,
+        match effect.disposition {
+            Disposition::Works => {}
+            Disposition::Fails(status) => return Some(Outcome::Done(status, 0)),
+            Disposition::Hangs => pending().await,
             // Nothing is held, and nothing remembers it: its slot is free.
-            Fate::IsLost => return Some(Outcome::Held),
+            Disposition::IsLost => return Some(Outcome::Held),
         }
         if let Some(draw) = effect.data {
             self.faults.spoil(number, draw);
@@ -54,7 +54,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let effect = self.slots[usize::from(number)].after.take();
         if let Some((behind, at_most)) = effect.reorder {
             self.faults.others(&self.rt, job.qid.0, behind, at_most).await;
-            self.stages.fault.into_iter().for_each(|stage| self.rt.mark(stage));
+            self.stages.fault.into_iter().for_each(|stage| self.rt.record(stage));
         }
     }
 

@@ -168,7 +168,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return self.grant_queues();
         }
         if let Feature::HostCollection(to) = feature {
-            return self.set_lead(to);
+            return self.set_gc_control(to);
         }
         if let Feature::KeepAliveTimer(timer) = feature {
             self.set_keep_alive(timer.kato());

@@ -113,11 +113,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         for bytes in bytes.chunks_exact(ENTRY) {
             let sqe = Sqe::ref_from_bytes(bytes).expect("an entry's length");
             let cid = sqe.cid.get();
-            self.rt.join_journey(burst.qid.0, cid);
-            if self.rt.is_followed() {
-                self.rt.mark_at(self.stages.doorbell, seen);
-                self.rt.mark(self.stages.fetch);
-                self.rt.part_from_journey();
+            self.rt.attach_trace(burst.qid.0, cid);
+            if self.rt.is_traced() {
+                self.rt.record_at(self.stages.doorbell, seen);
+                self.rt.record(self.stages.fetch);
+                self.rt.detach_trace();
             }
             self.rt.log("device", "fetched", u64::from(burst.qid.0), u64::from(cid));
             let pairs = burst.qid != QueueId::ADMIN;

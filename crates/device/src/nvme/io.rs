@@ -14,7 +14,7 @@ use super::namespace::{Door, Namespace};
 use super::reservations::Touch;
 use super::slot::Slot;
 use super::{Controller, PIECE_BYTES};
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// One command of an I/O queue, from parsed to done, with what its completion says besides.
@@ -44,7 +44,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Command::Flush => self.flush().await,
             Command::Compare(access) => self.compare(number, ns, access, &request.data).await,
             Command::Read(access) => {
-                Box::pin(self.read_guarded(number, ns, access, &request.data)).await
+                Box::pin(self.read_with_pi(number, ns, access, &request.data)).await
             }
             Command::Verify(access) => self.verify(number, ns, access).await,
             Command::WriteUncorrectable(access) => {
@@ -106,7 +106,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let (bytes, extent) = self.judge(ns, access)?;
+        let (bytes, extent) = self.validate(ns, access)?;
         if let Some(lists) = self.locate_named(number, data, bytes)? {
             self.locate_listed(number, lists, bytes, Flow::ToHost).await?;
         }
@@ -144,15 +144,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         if ns.metadata.is_some() {
-            return Box::pin(self.write_guarded(number, ns, access, data)).await;
+            return Box::pin(self.write_with_pi(number, ns, access, data)).await;
         }
-        let (bytes, extent) = self.judge(ns, access)?;
+        let (bytes, extent) = self.validate(ns, access)?;
         if let Some(lists) = self.locate_named(number, data, bytes)? {
             self.locate_listed(number, lists, bytes, Flow::FromHost).await?;
         }
         self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
-        let mut buffer = Lent::with_room(&slot.data, bytes.min(PIECE_BYTES));
+        let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
         for piece in self.pieces(extent) {
             let data = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
             self.carried(number, extent, piece.1, data);
@@ -174,13 +174,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let bytes = at.blocks * self.block_bytes;
         let (from, into) = (self.part(slot, (offset, bytes), all), &mut buffer[..bytes as usize]);
         self.port.read(&from, into, self.carry()).await.map_err(of_dma)?;
-        self.rt.mark(self.stages.transfer);
+        self.rt.record(self.stages.transfer);
         Ok(into)
     }
 
     /// Writes blocks of the medium.
     pub(super) async fn store(&self, at: Extent, data: &[u8]) -> Result<(), Status> {
-        self.soil()?;
+        self.mark_dirty()?;
         self.media.write(at, data).await.map_err(|error| self.failed(error))?;
         self.namespaces.marks.clear(at);
         Ok(())
@@ -190,10 +190,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     pub(super) fn load(&self, at: Extent, data: &mut Vec<u8>) -> Result<(), Status> {
         data.clear();
         data.resize((at.blocks * self.block_bytes) as usize, 0);
-        let lent = self.media.runs(at, &mut |offset, run| {
+        let scratch_guard = self.media.runs(at, &mut |offset, run| {
             data[offset as usize..][..run.len()].copy_from_slice(run);
         });
-        lent.map_err(|error| self.failed(error))
+        scratch_guard.map_err(|error| self.failed(error))
     }
 
     /// Waits until the medium has sensed these blocks, for commands that send none of them.
@@ -224,15 +224,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), Status> {
         if ns.metadata.is_some() {
-            return Box::pin(self.compare_guarded(number, ns, access, data)).await;
+            return Box::pin(self.compare_with_pi(number, ns, access, data)).await;
         }
-        let (bytes, extent) = self.judge(ns, access)?;
+        let (bytes, extent) = self.validate(ns, access)?;
         self.locate(number, data, bytes, Flow::FromHost).await?;
         if access.fua {
             self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
-        let mut buffer = Lent::with_room(&slot.data, bytes.min(PIECE_BYTES));
+        let mut buffer = Scratch::with_room(&slot.data, bytes.min(PIECE_BYTES));
         for piece in self.pieces(extent) {
             let given = self.bring_piece(slot, piece, bytes, &mut buffer).await?;
             self.sensed(piece.1).await?;
@@ -249,7 +249,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     /// that no transfer's length bounds it.
     async fn verify(&self, number: u16, ns: Namespace, access: &Access) -> Result<(), Status> {
         if ns.metadata.is_some() {
-            return Box::pin(self.verify_guarded(number, ns, access)).await;
+            return Box::pin(self.verify_with_pi(number, ns, access)).await;
         }
         let extent = ns.extent(access.lba.0, access.blocks)?;
         if access.fua {
@@ -268,19 +268,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let whole = self.head.is_none();
         let (mut equal, mut seen) = (true, 0);
         let zeros = |part: &[u8]| !whole || part.iter().all(|byte| *byte == 0);
-        let lent = self.media.runs(at, &mut |offset, run| {
+        let scratch_guard = self.media.runs(at, &mut |offset, run| {
             let offset = offset as usize;
             equal &= zeros(&given[seen..offset]) && given[offset..][..run.len()] == *run;
             seen = offset + run.len();
         });
-        lent.map_err(|error| self.failed(error))?;
+        scratch_guard.map_err(|error| self.failed(error))?;
         Ok(equal && zeros(&given[seen..]))
     }
 
     /// The length of an access in bytes and its place, if the namespace has its blocks and one command
     /// may move them.
     #[inline]
-    pub(super) fn judge(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
+    pub(super) fn validate(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
         let bytes = u64::from(extent.blocks) * u64::from(self.block_bytes);
         if bytes > u64::from(self.options.transfer_bytes_max) {

@@ -59,7 +59,7 @@ use wire::{CommandId, Nsid, QueueId};
 
 use crate::faults::Faults;
 use arbitrate::Arbiter;
-use collect::Led;
+use collect::HostControl;
 use errors::ErrorLog;
 use features::Features;
 use interrupt::Coalescing;
@@ -207,7 +207,7 @@ pub struct Controller<P, M> {
     keep_alive: KeepAlive,
     /// Queues that hold the first of a pair whose second is yet to be fetched.
     firsts: Cell<u32>,
-    led: Led,
+    led: HostControl,
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
@@ -326,7 +326,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             power: Power::default(),
             keep_alive: KeepAlive::default(),
             firsts: Cell::new(0),
-            led: Led::default(),
+            led: HostControl::default(),
             shadows: Shadows::default(),
             stages: Stages {
                 doorbell: rt.stage("doorbell"),

@@ -144,7 +144,7 @@ pub(super) enum Door {
     /// Everything is being sanitized.
     Sanitizing,
     /// Everything was, and that has failed.
-    Spoilt,
+    FailedSanitize,
     /// Some host holds a reservation: who may do what is to be looked up.
     Reserved,
 }
@@ -156,7 +156,7 @@ impl Door {
             Door::Open | Door::Hidden | Door::Reserved => None,
             Door::Formatting => Some(Status::FORMAT_IN_PROGRESS),
             Door::Sanitizing => Some(Status::SANITIZE_IN_PROGRESS),
-            Door::Spoilt => Some(Status::SANITIZE_FAILED),
+            Door::FailedSanitize => Some(Status::SANITIZE_FAILED),
         }
     }
 
@@ -387,7 +387,7 @@ impl Namespaces {
     /// That none of them is being formatted, made or deleted.
     pub fn must_be_settled(&self) -> Result<(), Status> {
         match self.places.iter().map(|place| place.door.get()).find(|door| !door.is_settled()) {
-            None | Some(Door::Spoilt) => Ok(()),
+            None | Some(Door::FailedSanitize) => Ok(()),
             Some(door) => Err(door.refusal().unwrap_or(Status::COMMAND_SEQUENCE_ERROR)),
         }
     }

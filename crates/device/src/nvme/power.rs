@@ -163,7 +163,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.rt.sleep_until(settled).await;
         }
         if let Some(stage) = self.stages.power {
-            self.rt.mark(stage);
+            self.rt.record(stage);
         }
     }
 

@@ -22,14 +22,14 @@ use super::data::{of_dma, part_of};
 use super::interleaved::{Interleaved, take_apart};
 use super::namespace::Namespace;
 use super::slot::Slot;
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 
 /// Metadata of a block that was never written, or was taken back: nothing of it is compared.
 const UNWRITTEN: u8 = 0xff;
 
 /// What a command does with metadata.
 #[derive(Clone, Copy)]
-pub(super) struct Guarded {
+pub(super) struct WithPi {
     kind: Option<Kind>,
     says: Protection,
     /// Whether they move between the controller and the host.
@@ -40,7 +40,7 @@ pub(super) struct Guarded {
     lba_bytes: usize,
 }
 
-impl Guarded {
+impl WithPi {
     /// The blocks of this data, with their numbers from `first` on, and the metadata of each.
     fn each<'a>(
         &self,
@@ -98,62 +98,62 @@ impl Guarded {
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
     /// What is to be done with the metadata of these blocks, if the namespace has any.
-    pub(super) fn guarded(
+    pub(super) fn with_pi(
         &self,
         ns: Namespace,
         says: Protection,
         lba: Lba,
-    ) -> Result<Option<Guarded>, Status> {
+    ) -> Result<Option<WithPi>, Status> {
         let Some(metadata) = ns.metadata else { return Ok(None) };
         if let Some(kind) = metadata.kind {
-            says.judge(kind, lba).map_err(Status::with_dnr)?;
+            says.validate(kind, lba).map_err(Status::with_dnr)?;
         }
         let moves = metadata.kind.is_none() || !says.act;
         let lba_bytes = (self.block_bytes as usize) << ns.shift;
         let inline = moves && metadata.inline;
-        Ok(Some(Guarded { kind: metadata.kind, says, moves, inline, lba_bytes }))
+        Ok(Some(WithPi { kind: metadata.kind, says, moves, inline, lba_bytes }))
     }
 
     /// The same, of a namespace that was found to have some.
-    fn of_access(&self, ns: Namespace, access: &Access) -> Result<Guarded, Status> {
-        self.guarded(ns, access.protection, access.lba)?.ok_or(Status::INVALID_FIELD)
+    fn of_access(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
+        self.with_pi(ns, access.protection, access.lba)?.ok_or(Status::INVALID_FIELD)
     }
 
-    /// As [`guarded`](Self::guarded), for commands that neither make protection information nor take it away.
-    fn compared(&self, ns: Namespace, access: &Access) -> Result<Guarded, Status> {
-        let guarded = self.of_access(ns, access)?;
-        if guarded.kind.is_some() && guarded.says.act {
+    /// As [`with_pi`](Self::guarded), for commands that neither make protection information nor take it away.
+    fn compared(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
+        let with_pi = self.of_access(ns, access)?;
+        if with_pi.kind.is_some() && with_pi.says.act {
             return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
         }
-        Ok(guarded)
+        Ok(with_pi)
     }
 
     /// Finds where the command's data lie in host memory. Gives its blocks, and where its metadata are, if
     /// those lie apart. Metadata that follow the data are judged with them (MDTS counts them: NVMe base 2.0,
     /// 5.17.2.1).
-    async fn locate_guarded(
+    async fn locate_with_pi(
         &self,
         number: u16,
-        (ns, access, guarded): (Namespace, &Access, &Guarded),
+        (ns, access, with_pi): (Namespace, &Access, &WithPi),
         data: &DataPointer,
         flow: Flow,
     ) -> Result<(Extent, Option<Segment>), Status> {
-        let (bytes, extent) = self.judge(ns, access)?;
-        let (_, bytes) = guarded.in_host(0, bytes);
+        let (bytes, extent) = self.validate(ns, access)?;
+        let (_, bytes) = with_pi.in_host(0, bytes);
         if bytes > self.options.transfer_bytes_max {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        let apart = guarded.apart().then(|| Self::metadata_at(access)).transpose()?;
+        let apart = with_pi.apart().then(|| Self::metadata_at(access)).transpose()?;
         self.locate(number, data, bytes, flow).await?;
         Ok((extent, apart))
     }
 
     /// A slot's buffers for data and for the metadata of all of a command's blocks.
-    fn buffers<'a>(slot: &'a Slot, access: &Access) -> (Lent<'a, u8>, Lent<'a, u8>) {
-        let mut tuples = Lent::from(&slot.tuples);
+    fn buffers<'a>(slot: &'a Slot, access: &Access) -> (Scratch<'a, u8>, Scratch<'a, u8>) {
+        let mut tuples = Scratch::from(&slot.tuples);
         tuples.clear();
         tuples.resize(access.blocks as usize * pi::BYTES, UNWRITTEN);
-        (Lent::from(&slot.data), tuples)
+        (Scratch::from(&slot.data), tuples)
     }
 
     /// Takes a piece of what the host brings into the buffer, and its metadata, where they follow the data,
@@ -161,21 +161,21 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn brought_in(
         &self,
         number: u16,
-        guarded: &Guarded,
+        with_pi: &WithPi,
         (offset, piece_bytes): (u32, u32),
         buffer: &mut Vec<u8>,
         tuples: &mut [u8],
     ) -> Result<(), Status> {
         let slot = &self.slots[usize::from(number)];
-        let mut from = Lent::from(&slot.part);
-        let (offset, bytes) = guarded.in_host(offset, piece_bytes);
+        let mut from = Scratch::from(&slot.part);
+        let (offset, bytes) = with_pi.in_host(offset, piece_bytes);
         part_of(&slot.segments.borrow(), offset, bytes, &mut from);
         buffer.clear();
         buffer.resize(bytes as usize, 0);
         self.port.read(&from, buffer, Carry::All).await.map_err(of_dma)?;
-        self.rt.mark(self.stages.transfer);
-        if guarded.inline {
-            take_apart(buffer, tuples, guarded.lba_bytes);
+        self.rt.record(self.stages.transfer);
+        if with_pi.inline {
+            take_apart(buffer, tuples, with_pi.lba_bytes);
             self.carried_beside(number, tuples);
         }
         Ok(())
@@ -185,17 +185,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn sent_out(
         &self,
         number: u16,
-        guarded: &Guarded,
+        with_pi: &WithPi,
         (offset, ready): (u32, Time),
         data: &[u8],
         tuples: &mut [u8],
     ) -> Result<(), Status> {
-        let (offset, bytes) = guarded.in_host(offset, data.len() as u32);
-        if !guarded.inline {
+        let (offset, bytes) = with_pi.in_host(offset, data.len() as u32);
+        if !with_pi.inline {
             return self.sent_to(number, (offset, bytes), data, ready).await;
         }
         self.carried_beside(number, tuples);
-        let whole = Interleaved { data, tuples, lba_bytes: guarded.lba_bytes };
+        let whole = Interleaved { data, tuples, lba_bytes: with_pi.lba_bytes };
         self.sent_to(number, (offset, bytes), &whole, ready).await
     }
 
@@ -211,7 +211,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if !slot.discarded.borrow().is_empty() {
             return self.write_around(number, (offset, bytes), blocks, ready).await;
         }
-        let mut to = Lent::from(&slot.part);
+        let mut to = Scratch::from(&slot.part);
         part_of(&slot.segments.borrow(), offset, bytes, &mut to);
         self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
     }
@@ -251,18 +251,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn checked(
         &self,
         ns: Namespace,
-        guarded: &Guarded,
+        with_pi: &WithPi,
         (offset, at): (u32, Extent),
         data: &mut Vec<u8>,
         tuples: &mut Vec<u8>,
     ) -> Result<u32, Status> {
         self.sensed(at).await?;
         let piece_bytes = (at.blocks * self.block_bytes) as usize;
-        let (first, part) = guarded.part(offset, piece_bytes);
+        let (first, part) = with_pi.part(offset, piece_bytes);
         tuples.clear();
         tuples.resize(part.len(), UNWRITTEN);
         self.take_in(ns, at, data, tuples)?;
-        guarded.check(first, data, tuples)?;
+        with_pi.check(first, data, tuples)?;
         Ok(first)
     }
 
@@ -285,16 +285,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// A read: as one without metadata, but for the check before anything is sent.
-    pub(super) async fn read_guarded(
+    pub(super) async fn read_with_pi(
         &self,
         number: u16,
         ns: Namespace,
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let guarded = self.of_access(ns, access)?;
-        let moved = (ns, access, &guarded);
-        let (extent, to_host) = self.locate_guarded(number, moved, data, Flow::ToHost).await?;
+        let with_pi = self.of_access(ns, access)?;
+        let moved = (ns, access, &with_pi);
+        let (extent, to_host) = self.locate_with_pi(number, moved, data, Flow::ToHost).await?;
         if access.fua {
             self.flush().await?;
         }
@@ -304,12 +304,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.must_be_readable(at)?;
             let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
             let piece_bytes = at.blocks * self.block_bytes;
-            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            let (first, part) = with_pi.part(offset, piece_bytes as usize);
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
-            guarded.check(first, &buffer, &tuples[part.clone()])?;
+            with_pi.check(first, &buffer, &tuples[part.clone()])?;
             self.carried(number, extent, at, &mut buffer);
             let when = (offset, ready);
-            self.sent_out(number, &guarded, when, &buffer, &mut tuples[part]).await?;
+            self.sent_out(number, &with_pi, when, &buffer, &mut tuples[part]).await?;
         }
         if let Some(at) = to_host {
             self.carried_beside(number, &mut tuples);
@@ -321,16 +321,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// A write: metadata come first, or are made here; they are checked before a piece is written.
-    pub(super) async fn write_guarded(
+    pub(super) async fn write_with_pi(
         &self,
         number: u16,
         ns: Namespace,
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let guarded = self.of_access(ns, access)?;
-        let moved = (ns, access, &guarded);
-        let (extent, from_host) = self.locate_guarded(number, moved, data, Flow::FromHost).await?;
+        let with_pi = self.of_access(ns, access)?;
+        let moved = (ns, access, &with_pi);
+        let (extent, from_host) = self.locate_with_pi(number, moved, data, Flow::FromHost).await?;
         self.claim(number, extent).await;
         let slot = &self.slots[usize::from(number)];
         let (mut buffer, mut tuples) = Self::buffers(slot, access);
@@ -340,12 +340,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = at.blocks * self.block_bytes;
-            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            let (first, part) = with_pi.part(offset, piece_bytes as usize);
             let (piece, beside) = ((offset, piece_bytes), &mut tuples[part.clone()]);
-            self.brought_in(number, &guarded, piece, &mut buffer, beside).await?;
+            self.brought_in(number, &with_pi, piece, &mut buffer, beside).await?;
             self.carried(number, extent, at, &mut buffer);
-            if !guarded.make(first, &buffer, &mut tuples[part.clone()]) {
-                guarded.check(first, &buffer, &tuples[part.clone()])?;
+            if !with_pi.make(first, &buffer, &mut tuples[part.clone()]) {
+                with_pi.check(first, &buffer, &tuples[part.clone()])?;
             }
             self.put_out(ns, at, &buffer, &tuples[part]).await?;
         }
@@ -356,16 +356,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// A compare: of the data, then what protects those on the medium; metadata that are none of that are
     /// compared as well.
-    pub(super) async fn compare_guarded(
+    pub(super) async fn compare_with_pi(
         &self,
         number: u16,
         ns: Namespace,
         access: &Access,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let guarded = self.compared(ns, access)?;
-        let moved = (ns, access, &guarded);
-        let (extent, from_host) = self.locate_guarded(number, moved, data, Flow::FromHost).await?;
+        let with_pi = self.compared(ns, access)?;
+        let moved = (ns, access, &with_pi);
+        let (extent, from_host) = self.locate_with_pi(number, moved, data, Flow::FromHost).await?;
         if access.fua {
             self.flush().await?;
         }
@@ -377,13 +377,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = at.blocks * self.block_bytes;
-            let (first, part) = guarded.part(offset, piece_bytes as usize);
+            let (first, part) = with_pi.part(offset, piece_bytes as usize);
             let (piece, beside) = ((offset, piece_bytes), &mut given[part.clone()]);
-            self.brought_in(number, &guarded, piece, &mut theirs, beside).await?;
+            self.brought_in(number, &with_pi, piece, &mut theirs, beside).await?;
             self.sensed(at).await?;
             self.take_in(ns, at, &mut buffer, &mut tuples[part.clone()])?;
-            guarded.check(first, &buffer, &tuples[part.clone()])?;
-            let alike = guarded.kind.is_some() || given[part.clone()] == tuples[part];
+            with_pi.check(first, &buffer, &tuples[part.clone()])?;
+            let alike = with_pi.kind.is_some() || given[part.clone()] == tuples[part];
             if theirs[..] != buffer[..] || !alike {
                 return Err(Status::COMPARE_FAILURE.with_dnr());
             }
@@ -393,45 +393,45 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// A verify: what is to be compared is, and nothing moves.
-    pub(super) async fn verify_guarded(
+    pub(super) async fn verify_with_pi(
         &self,
         number: u16,
         ns: Namespace,
         access: &Access,
     ) -> Result<(), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
-        let guarded = self.compared(ns, access)?;
+        let with_pi = self.compared(ns, access)?;
         if access.fua {
             self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
-            self.checked(ns, &guarded, (offset, at), &mut buffer, &mut tuples).await?;
+            self.checked(ns, &with_pi, (offset, at), &mut buffer, &mut tuples).await?;
         }
         self.count(&self.counters.reads, &self.counters.blocks_read, extent);
         Ok(())
     }
 
     /// Zeros with their metadata: protection information if the controller is to make it, else zeros too.
-    pub(super) async fn zeroes_guarded(
+    pub(super) async fn zeroes_with_pi(
         &self,
         number: u16,
         ns: Namespace,
         access: &Access,
     ) -> Result<(), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
-        let guarded = self.of_access(ns, access)?;
+        let with_pi = self.of_access(ns, access)?;
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(extent) {
             let piece_bytes = (at.blocks * self.block_bytes) as usize;
-            let (first, part) = guarded.part(offset, piece_bytes);
+            let (first, part) = with_pi.part(offset, piece_bytes);
             buffer.clear();
             buffer.resize(piece_bytes, 0);
             tuples.clear();
             tuples.resize(part.len(), 0);
-            guarded.make(first, &buffer, &mut tuples);
+            with_pi.make(first, &buffer, &mut tuples);
             self.put_out(ns, at, &buffer, &tuples).await?;
             self.rt.yield_now().await;
         }
@@ -439,39 +439,39 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     /// Whether a copy may say this of its destination. What is taken away at the source has to be made there.
-    pub(super) fn guarded_copy(&self, ns: Namespace, copy: &CopyTo) -> Result<(), Status> {
-        let Some(guarded) = self.guarded(ns, copy.protection, copy.to)? else { return Ok(()) };
+    pub(super) fn with_pi_copy(&self, ns: Namespace, copy: &CopyTo) -> Result<(), Status> {
+        let Some(with_pi) = self.with_pi(ns, copy.protection, copy.to)? else { return Ok(()) };
         let source = Protection::of_range(copy.source, 0, 0, 0);
-        if guarded.kind.is_some() && source.act != copy.protection.act {
+        if with_pi.kind.is_some() && source.act != copy.protection.act {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         Ok(())
     }
 
     /// The same of one source range.
-    pub(super) fn guarded_source(
+    pub(super) fn with_pi_source(
         &self,
         ns: Namespace,
         copy: &CopyTo,
         range: &CopyRange,
-    ) -> Result<Option<Guarded>, Status> {
+    ) -> Result<Option<WithPi>, Status> {
         let (reference, tag, mask) = (range.eilbrt.get(), range.elbat.get(), range.elbatm.get());
         let says = Protection::of_range(copy.source, reference, tag, mask);
-        self.guarded(ns, says, Lba(range.lba.get()))
+        self.with_pi(ns, says, Lba(range.lba.get()))
     }
 
     /// A range of a copy, to a block of the medium behind so many blocks that were copied before: checked as
     /// its source says, and then as the destination does, unless protection information is made anew.
-    pub(super) async fn copy_guarded(
+    pub(super) async fn copy_with_pi(
         &self,
         number: u16,
         ns: Namespace,
-        (from, source): (Extent, &Guarded),
+        (from, source): (Extent, &WithPi),
         (to, done, copy): (u64, u32, &CopyTo),
     ) -> Result<(), Status> {
-        let target = Guarded { says: copy.protection, ..*source };
+        let target = WithPi { says: copy.protection, ..*source };
         let slot = &self.slots[usize::from(number)];
-        let (mut buffer, mut tuples) = (Lent::from(&slot.data), Lent::from(&slot.tuples));
+        let (mut buffer, mut tuples) = (Scratch::from(&slot.data), Scratch::from(&slot.tuples));
         for (offset, at) in self.pieces(from) {
             let first = self.checked(ns, source, (offset, at), &mut buffer, &mut tuples).await?;
             if !target.make(done + first, &buffer, &mut tuples) {

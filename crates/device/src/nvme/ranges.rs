@@ -10,9 +10,9 @@ use wire::nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::namespace::Namespace;
-use super::protect::Guarded;
+use super::protect::WithPi;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 
 /// Blocks as one extent, or as many of them as one has.
 fn hull(block: u64, blocks: u64) -> Extent {
@@ -33,9 +33,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if zeroes.deallocate {
             self.deallocate(extent.block, extent.blocks.into()).await?;
         } else if ns.metadata.is_some() {
-            Box::pin(self.zeroes_guarded(number, ns, &access)).await?;
+            Box::pin(self.zeroes_with_pi(number, ns, &access)).await?;
         } else {
-            let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
+            let mut buffer = Scratch::from(&self.slots[usize::from(number)].data);
             buffer.clear();
             buffer.resize(PIECE_BYTES as usize, 0);
             for (_, at) in self.pieces(extent) {
@@ -58,7 +58,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         dsm: DatasetManagement,
         data: &DataPointer,
     ) -> Result<(), Status> {
-        let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
+        let mut ranges = Scratch::from(&self.slots[usize::from(number)].ranges);
         ranges.clear();
         self.read_ranges(number, data, dsm.ranges, |range: &DsmRange| {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks.get() });
@@ -88,17 +88,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         data: &DataPointer,
     ) -> Result<(), (Status, u32)> {
         let nothing_done = |status| (status, 0);
-        let mut ranges = Lent::from(&self.slots[usize::from(number)].ranges);
+        let mut ranges = Scratch::from(&self.slots[usize::from(number)].ranges);
         let mut says = Vec::new();
-        let judged = self.judge_copy(number, ns, copy, data, (&mut ranges, &mut says)).await;
-        let begin = judged.map_err(nothing_done)?;
+        let validated = self.validate_copy(number, ns, copy, data, (&mut ranges, &mut says)).await;
+        let begin = validated.map_err(nothing_done)?;
         let mut to = begin;
         for (index, range) in (0_u32..).zip(ranges.iter()) {
             let copied = match says.get(index as usize) {
                 Some(source) => {
                     let done = ((to - begin) >> ns.shift) as u32;
                     let (from, to) = ((*range, source), (to, done, &copy));
-                    Box::pin(self.copy_guarded(number, ns, from, to)).await
+                    Box::pin(self.copy_with_pi(number, ns, from, to)).await
                 }
                 None => self.copy_range(number, *range, to).await,
             };
@@ -111,13 +111,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Reads the ranges of a copy, and says where on the medium they lie and where they go; nothing is
     /// copied if any of them, or their sum, makes no sense.
-    async fn judge_copy(
+    async fn validate_copy(
         &self,
         number: u16,
         ns: Namespace,
         copy: CopyTo,
         data: &DataPointer,
-        (ranges, says): (&mut Vec<Extent>, &mut Vec<Guarded>),
+        (ranges, says): (&mut Vec<Extent>, &mut Vec<WithPi>),
     ) -> Result<u64, Status> {
         if copy.format != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -127,18 +127,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(limit);
         }
         ranges.clear();
-        let mut judged = self.guarded_copy(ns, &copy);
+        let mut validated = self.with_pi_copy(ns, &copy);
         self.read_ranges(number, data, copy.ranges, |range: &CopyRange| {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks() });
-            if judged.is_ok() && ns.metadata.is_some() {
-                match self.guarded_source(ns, &copy, range) {
+            if validated.is_ok() && ns.metadata.is_some() {
+                match self.with_pi_source(ns, &copy, range) {
                     Ok(source) => says.extend(source),
-                    Err(status) => judged = Err(status),
+                    Err(status) => validated = Err(status),
                 }
             }
         })
         .await?;
-        judged?;
+        validated?;
         let (one, all) = self.copy_blocks_max(ns);
         let sum: u64 = ranges.iter().map(|range| u64::from(range.blocks)).sum();
         if sum > u64::from(all) || ranges.iter().any(|range| range.blocks > u32::from(one)) {
@@ -158,7 +158,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 
     async fn copy_range(&self, number: u16, from: Extent, to: u64) -> Result<(), Status> {
-        let mut buffer = Lent::from(&self.slots[usize::from(number)].data);
+        let mut buffer = Scratch::from(&self.slots[usize::from(number)].data);
         for (_, at) in self.pieces(from) {
             self.sensed(at).await?;
             self.load(at, &mut buffer)?;
@@ -195,10 +195,10 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         mut take: impl FnMut(&R),
     ) -> Result<(), Status> {
         let bytes = u32::from(ranges) * size_of::<R>() as u32;
-        let mut buffer = Lent::with_room(&self.slots[usize::from(number)].data, bytes);
+        let mut buffer = Scratch::with_room(&self.slots[usize::from(number)].data, bytes);
         let list = &mut buffer[..bytes as usize];
         self.receive(number, data, list).await?;
-        self.rt.mark(self.stages.transfer);
+        self.rt.record(self.stages.transfer);
         for range in list.chunks_exact(size_of::<R>()) {
             take(&R::read_from_bytes(range).expect("a chunk of its length"));
         }

@@ -241,12 +241,12 @@ impl Reservations {
             Some(held) => self.registrants.contains(&Registrant { host: held.holder, key }),
         };
         let of_all = takes_over && key == 0;
-        let struck = |one: &Registrant| match takes_over {
+        let injected = |one: &Registrant| match takes_over {
             true => one.host != host && (of_all || one.key == key),
             false => one.key == key,
         };
         let gone: Vec<Host> =
-            self.registrants.iter().filter(|one| struck(one)).map(|one| one.host).collect();
+            self.registrants.iter().filter(|one| injected(one)).map(|one| one.host).collect();
         if gone.is_empty() && !takes_over {
             return Err(CONFLICT);
         }

@@ -100,7 +100,7 @@ impl Sanitizing {
     pub fn door(&self) -> Door {
         match self.record.get().stands {
             Stands::UnderWay => Door::Sanitizing,
-            Stands::Failed => Door::Spoilt,
+            Stands::Failed => Door::FailedSanitize,
             Stands::Never | Stands::Done | Stands::FailedAndLeft => Door::Open,
         }
     }
@@ -328,12 +328,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 
     /// Something is going to be written: from now on it is no longer so that nothing was.
     #[inline]
-    pub(super) fn soil(&self) -> Result<(), Status> {
-        if self.sanitizing().clean.get() { self.soil_for_good() } else { Ok(()) }
+    pub(super) fn mark_dirty(&self) -> Result<(), Status> {
+        if self.sanitizing().clean.get() { self.mark_dirty_for_good() } else { Ok(()) }
     }
 
     #[cold]
-    fn soil_for_good(&self) -> Result<(), Status> {
+    fn mark_dirty_for_good(&self) -> Result<(), Status> {
         self.sanitizing().clean.set(false);
         self.namespaces.keep(&*self.media).map_err(|error| {
             self.sanitizing().clean.set(true);

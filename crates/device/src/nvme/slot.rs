@@ -102,9 +102,9 @@ impl Slot {
     #[inline]
     pub fn or_cut<T>(
         &self,
-        journey: Pin<&mut impl Future<Output = T>>,
+        trace: Pin<&mut impl Future<Output = T>>,
     ) -> impl Future<Output = Result<T, Cut>> {
-        or_cut(|| self.cut.get(), journey)
+        or_cut(|| self.cut.get(), trace)
     }
 
     /// From here on only a reset cuts the journey: the command completes.
@@ -130,8 +130,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         loop {
             slot.given().await;
             let job = slot.job.get();
-            self.rt.join_journey(job.qid.0, job.sqe.cid.get());
-            self.rt.mark(self.stages.dispatch);
+            self.rt.attach_trace(job.qid.0, job.sqe.cid.get());
+            self.rt.record(self.stages.dispatch);
             if !slot.halves.borrow().is_empty() {
                 slot.completing.set(true);
                 Box::pin(self.tell_halves(slot, job.qid)).await;
@@ -156,7 +156,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 let cqe = Cqe::new(CommandId(job.sqe.cid.get()), status).with_result(result);
                 let _ = slot.or_cut(pin!(self.complete(job.qid, cqe))).await;
             }
-            self.rt.part_from_journey();
+            self.rt.detach_trace();
             slot.busy.set(None);
             slot.io_namespace.set(None);
             slot.completing.set(false);
@@ -173,9 +173,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Box::pin(self.awake()).await;
         }
         self.port.spend(self.costs.parse).await;
-        let struck =
-            if self.faults.is_on() { Box::pin(self.struck(number, job)).await } else { None };
-        let outcome = match (struck, QueueKind::of(job.qid)) {
+        let injected =
+            if self.faults.is_on() { Box::pin(self.injected(number, job)).await } else { None };
+        let outcome = match (injected, QueueKind::of(job.qid)) {
             (Some(outcome), _) => outcome,
             // Boxed, so that it does not make room for itself in the future of every read.
             (None, QueueKind::Admin) => Box::pin(self.admin(number, &job.sqe)).await,

@@ -1,7 +1,7 @@
 //! What a command does: a read from top to bottom, erases, and the table of bad blocks.
 
 use bus::{DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
-use ftl::{Blocks, Erase, Page, Pages, Part, Place, Seen};
+use ftl::{Blocks, Erase, Page, PageRead, Pages, Part, Place};
 use media::contents::{Keep, STAMP_BYTES};
 use runtime::Time;
 use wire::BusAddr;
@@ -9,7 +9,7 @@ use wire::pages::{Answer, Operation, PageAt, RowAt, Spare, Status};
 
 use super::{End, Endpoints, Given, Slot};
 use crate::flash::Chips;
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
@@ -94,22 +94,22 @@ impl<P: DevicePort> Endpoints<P> {
     /// A read: the chips, then spare bytes and units over the link in one transfer.
     async fn read(&self, end: &End, slot: &Slot, turn: u64, at: PageAt, up: Up) -> Ended {
         let page = page_of(at);
-        let mut parts = [Part { page, units: up.units, seen: Seen::Unreadable }];
+        let mut parts = [Part { page, units: up.units, seen: PageRead::Unreadable }];
         if up.collects {
             self.chips.read_for_collector(&mut parts).await;
         } else {
             self.chips.read(&mut parts).await;
         }
         let (corrected, retries) = match parts[0].seen {
-            Seen::Erased => return Status::Erased.into(),
-            Seen::Unreadable => return Status::Unreadable.into(),
-            Seen::Good { corrected, retries } => (corrected, retries),
+            PageRead::Erased => return Status::Erased.into(),
+            PageRead::Unreadable => return Status::Unreadable.into(),
+            PageRead::Good { corrected, retries } => (corrected, retries),
         };
         if !end.is_open(turn) {
             return Status::Unreadable.into();
         }
         let spare = Spare::bytes(self.shape.units) as u32;
-        let mut to = Lent::from(&slot.segments);
+        let mut to = Scratch::from(&slot.segments);
         to.clear();
         to.push(Segment { at: up.spare, bytes: spare });
         let units = if up.stay { 0 } else { up.units };
@@ -239,12 +239,12 @@ impl Payload for Sent<'_> {
             let mut seen = 0;
             let place = Place { page: self.page, unit };
             let meta = spare.logicals[unit as usize] & ftl::META != 0;
-            let lent = self.chips.lend(place, &mut |offset, run| {
+            let scratch_guard = self.chips.lend(place, &mut |offset, run| {
                 self.zeros(base + seen..base + offset, base, meta, put);
                 put(base + offset, run);
                 seen = offset + run.len() as u32;
             });
-            if !lent {
+            if !scratch_guard {
                 return Err(Unreadable);
             }
             self.zeros(base + seen..base + unit_bytes, base, meta, put);

@@ -8,7 +8,7 @@ use wire::pages::{ITEM_BYTES, Item, RowAt, Source, Status};
 
 use super::io::{Ended, blocks_of, failed, of_dma, page_of};
 use super::{End, Endpoints, Slot};
-use crate::lent::Lent;
+use crate::scratch_guard::Scratch;
 
 /// A row of the downstream buffer, given back when dropped, with what its slots hold.
 struct Down<'a, P: DevicePort> {
@@ -43,7 +43,7 @@ impl<P: DevicePort> Endpoints<P> {
     ) -> Ended {
         let number = end.rows.take(&self.rt).await;
         let mut down = Down { all: self, end, number, used: 0 };
-        let mut units = Lent::from(&slot.units);
+        let mut units = Scratch::from(&slot.units);
         units.clear();
         if let Err(ended) = self.fill(slot, at, list, &mut down, &mut units).await {
             return ended;
@@ -70,7 +70,7 @@ impl<P: DevicePort> Endpoints<P> {
     ) -> Result<(), Ended> {
         let count = self.shape.row_units(at.planes) as usize;
         let unit_bytes = self.shape.unit_bytes as usize;
-        let (mut bytes, mut from) = (Lent::from(&slot.bytes), Lent::from(&slot.segments));
+        let (mut bytes, mut from) = (Scratch::from(&slot.bytes), Scratch::from(&slot.segments));
         from.clear();
         bytes.resize(count * unit_bytes.max(ITEM_BYTES), 0);
         let items = &mut bytes[..count * ITEM_BYTES];

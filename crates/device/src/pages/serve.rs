@@ -147,10 +147,10 @@ impl<P: DevicePort> Endpoints<P> {
 
     fn mark_fetched(&self, command: Result<Command, u16>, seen: Time) {
         if let Ok(command) = command {
-            self.rt.take_along(command.journey);
-            self.rt.mark_at(self.stages.doorbell, seen);
-            self.rt.mark(self.stages.fetch);
-            self.rt.part_from_journey();
+            self.rt.attach_trace_number(command.trace);
+            self.rt.record_at(self.stages.doorbell, seen);
+            self.rt.record(self.stages.fetch);
+            self.rt.detach_trace();
         }
     }
 
@@ -161,12 +161,12 @@ impl<P: DevicePort> Endpoints<P> {
         loop {
             let given = poll_fn(|_| slot.given.take().map_or(Poll::Pending, Poll::Ready)).await;
             if let Ok(command) = given.command {
-                self.rt.take_along(command.journey);
+                self.rt.attach_trace_number(command.trace);
             }
             let answer = self.carry_out(end, slot, given).await;
             self.port.spend(self.costs.post).await;
             self.answer(end, given.turn, answer);
-            self.rt.part_from_journey();
+            self.rt.detach_trace();
             let waited = end.idle.available() == 0;
             end.idle.give(&self.rt, own as u32);
             end.quiet.notify(&self.rt);

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use device::flash::{Chips, Options};
-use ftl::{Blocks, Erase, Header, Page, Pages, Part, Row, Seen, Source, Tag, Unit};
+use ftl::{Blocks, Erase, Header, Page, PageRead, Pages, Part, Row, Source, Tag, Unit};
 use media::contents::Keep;
 use media::nand::{Geometry, Nand, Profile, Spec, Timing};
-use runtime::{Dice, Log, Rt};
+use runtime::{Log, Rng, Rt};
 
 fn chips(rt: &Rt, blocks: u32, word_lines: u32, timed: bool) -> Rc<Chips> {
     let Profile { geometry, errors, timing, .. } = Profile::tlc();
@@ -77,19 +77,19 @@ fn read(rt: &Rt, chips: &Rc<Chips>, count: u32) -> u64 {
     let good = Rc::new(std::cell::Cell::new(0));
     for task in 0..64 {
         let (chips, good) = (chips.clone(), good.clone());
-        let mut dice = Dice::for_part(task, "reads");
+        let mut rng = Rng::for_part(task, "reads");
         rt.spawn(async move {
             for _ in 0..count / 64 {
-                let mut below = |n: u32| dice.below(n.into()) as u32;
+                let mut below = |n: u32| rng.below(n.into()) as u32;
                 let page = Page {
                     die: below(shape.dies),
                     plane: below(shape.planes),
                     block: below(shape.blocks),
                     page: below(shape.pages),
                 };
-                let mut parts = [Part { page, units: 1 << below(4), seen: Seen::Unreadable }];
+                let mut parts = [Part { page, units: 1 << below(4), seen: PageRead::Unreadable }];
                 chips.read(&mut parts).await;
-                good.set(good.get() + u64::from(matches!(parts[0].seen, Seen::Good { .. })));
+                good.set(good.get() + u64::from(matches!(parts[0].seen, PageRead::Good { .. })));
             }
         });
     }
@@ -146,13 +146,13 @@ fn random_writes_of_the_translation_layer_on_chips() {
         rt.block_on(async {
             let layer = ftl::Ftl::mount(&rt, chips.clone(), &options).await.unwrap();
             layer.precondition(u64::from(options.units) / 2, 1).await.unwrap();
-            let mut dice = Dice::for_part(1, "writes");
+            let mut rng = Rng::for_part(1, "writes");
             let mut data = [0; 4096];
             let (before, begun) = (layer.stats().counters, cpu_seconds());
             let writes = 2_000_000;
             for _ in 0..writes {
-                data[..8].copy_from_slice(&dice.next_u64().to_le_bytes());
-                layer.write(dice.below(layer.blocks()), &data).await.unwrap();
+                data[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+                layer.write(rng.below(layer.blocks()), &data).await.unwrap();
             }
             let copied = layer.stats().counters.copied_units - before.copied_units;
             let memory = chips.with_nand(|nand| nand.allocated_bytes());

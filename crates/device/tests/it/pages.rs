@@ -13,10 +13,10 @@ use device::pages::{Endpoints, Options};
 use ftl::Pages;
 use media::contents::Keep;
 use media::nand::{Nand, Profile, Spec};
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
 use wire::pages::{
-    ANSWERS, Answer, CONTROL, Command, Control, ITEM_BYTES, Item, NO_JOURNEY, Operation, PageAt,
+    ANSWERS, Answer, CONTROL, Command, Control, ITEM_BYTES, Item, NO_TRACE, Operation, PageAt,
     RING, RINGS, RowAt, STATUS, STRIDE, Source, Spare, State, Status, TAIL,
 };
 use wire::pcie::Generation;
@@ -152,7 +152,7 @@ impl World {
     /// One command at a time.
     async fn ask(&self, operation: Operation) -> Answer {
         let id = self.tail.get() as u16;
-        let tail = self.store(&Command { id, journey: NO_JOURNEY, operation }.to_bytes());
+        let tail = self.store(&Command { id, trace: NO_TRACE, operation }.to_bytes());
         self.host.write32(TAIL, tail);
         let answer = self.answer(tail - 1).await;
         assert_eq!(answer.id, id);
@@ -288,33 +288,33 @@ fn a_storm_of_bad_commands_is_answered() {
     let count = std::env::var("DOORBELL_MESSAGES").map_or(3000, |n| n.parse().expect("a number"));
     World::run(async |world| {
         world.ready().await;
-        let mut dice = Dice::for_part(3, "storm");
+        let mut rng = Rng::for_part(3, "storm");
         let (mut answered, mut all) = (0, 0);
         while all < count {
-            let burst = 1 + dice.below(4) as u32;
+            let burst = 1 + rng.below(4) as u32;
             for _ in 0..burst {
-                let mut bytes: [u8; 64] = std::array::from_fn(|_| dice.next_u64() as u8);
-                if dice.chance(7, 8) {
-                    bytes[0] = 1 + dice.below(5) as u8;
+                let mut bytes: [u8; 64] = std::array::from_fn(|_| rng.next_u64() as u8);
+                if rng.chance(7, 8) {
+                    bytes[0] = 1 + rng.below(5) as u8;
                     for at in [8, 12, 16, 20, 24] {
-                        let word = dice.below([2, 6, 8, 4, 4][(at - 8) / 4]) as u32;
+                        let word = rng.below([2, 6, 8, 4, 4][(at - 8) / 4]) as u32;
                         bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
                     }
                     for at in [40, 48] {
-                        let place = world.at(dice.below(1 << 20) as usize & !3).0;
+                        let place = world.at(rng.below(1 << 20) as usize & !3).0;
                         bytes[at..at + 8].copy_from_slice(&place.to_le_bytes());
                     }
                 }
                 world.store(&bytes);
             }
-            let junk: Vec<u8> = (0..256).map(|_| dice.next_u64() as u8 & 3).collect();
-            world.data.copy_in(dice.below(4000) as usize * 256, &junk);
+            let junk: Vec<u8> = (0..256).map(|_| rng.next_u64() as u8 & 3).collect();
+            world.data.copy_in(rng.below(4000) as usize * 256, &junk);
             world.host.write32(TAIL, world.tail.get());
             for _ in 0..burst {
                 world.answer(answered).await;
                 (answered, all) = (answered + 1, all + 1);
             }
-            if dice.chance(1, 64) {
+            if rng.chance(1, 64) {
                 world.disable().await;
                 world.ready().await;
                 // What is no register of any endpoint.

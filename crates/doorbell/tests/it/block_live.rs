@@ -24,12 +24,12 @@ use wire::Lba;
 use world::engine::Progress;
 use world::interfaces::{BLOCK, Block, Driver, Interface, Row, block_options};
 use world::work::Work;
-use world::{self, Options, Outcome, RunError};
+use world::{self, Options, RunError, RunResult};
 
 const SMALL: [(&str, &str); 3] =
     [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
 
-type World = fn(&'static Row, &Plan, &Work, Options) -> Result<Outcome, RunError>;
+type World = fn(&'static Row, &Plan, &Work, Options) -> Result<RunResult, RunError>;
 
 const ONE_THREAD: World = world::live_in_one_thread;
 const THREADS: World = world::live_in_threads;
@@ -44,11 +44,11 @@ fn verified(world: World, more: &[(&str, &str)], depth: u32, ios: u32, resets: u
     );
     let sets: Vec<_> = SMALL.iter().chain(more).copied().collect();
     let options = Options { resets, ..Options::default() };
-    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), options);
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
-    let verified = only(&outcome).blocks_verified;
+    let run_result = world(BLOCK, &plan("live", &sets), &work(&job), options);
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
+    let verified = only(&run_result).blocks_verified;
     assert!(verified > u64::from(ios) / 4, "{sets:?}, {depth}: only {verified} blocks verified");
-    outcome.resets
+    run_result.resets
 }
 
 const EACH: (&str, &str) = ("block.returned", "each");
@@ -98,10 +98,10 @@ fn at_length(world: World) {
         (all / 1600).max(1)
     );
     let sets: Vec<_> = SMALL.iter().chain(&[("run.breakdown_sample", "64")]).copied().collect();
-    let outcome = world(BLOCK, &plan("live", &sets), &work(&job), Options::default());
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    let done: u64 = outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum();
-    let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
+    let run_result = world(BLOCK, &plan("live", &sets), &work(&job), Options::default());
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    let done: u64 = run_result.jobs.iter().map(|(_, output)| operations(output)).sum();
+    let verified: u64 = run_result.jobs.iter().map(|(_, output)| output.blocks_verified).sum();
     println!("{done} operations, {verified} blocks verified");
     assert!(done >= all / 8 * 8 && verified > all / 4, "{done} operations, {verified} blocks");
 }
@@ -115,7 +115,7 @@ fn is_bad(block: u64) -> bool {
 }
 
 impl Faulty {
-    fn judge(at: Extent, error: MediaError) -> Result<(), MediaError> {
+    fn validate(at: Extent, error: MediaError) -> Result<(), MediaError> {
         let mut blocks = at.block..at.block + u64::from(at.blocks);
         if blocks.any(is_bad) { Err(error) } else { Ok(()) }
     }
@@ -133,12 +133,12 @@ impl Layer for Faulty {
     }
 
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
-        Faulty::judge(at, MediaError::Unreadable)?;
+        Faulty::validate(at, MediaError::Unreadable)?;
         self.0.read(at).await
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        Faulty::judge(at, MediaError::WriteFault)?;
+        Faulty::validate(at, MediaError::WriteFault)?;
         self.0.write(at, data).await
     }
 }
@@ -276,8 +276,9 @@ fn a_device_that_is_killed_is_reported() {
         );
         let options = Options { progress: told, ..Options::default() };
         let plan = plan("live", &SMALL);
-        let outcome = world::live_over_socket(BLOCK, &plan, &work(&job), options, &socket);
-        outcome.map(|outcome| (only(&outcome).errors(), only(&outcome).messages.join("\n")))
+        let run_result = world::live_over_socket(BLOCK, &plan, &work(&job), options, &socket);
+        run_result
+            .map(|run_result| (only(&run_result).errors(), only(&run_result).messages.join("\n")))
     });
     while progress.operations() < 200 && !host.is_finished() {
         std::thread::yield_now();

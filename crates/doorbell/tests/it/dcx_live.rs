@@ -36,11 +36,11 @@ fn verified(table: &str, more: &[(&str, &str)], depth: u32, ios: u32, resets: u3
     let small = [("medium.capacity", "16 MiB"), ("host.memory", "64 MiB"), ("host.retries", "100")];
     let sets: Vec<_> = small.iter().chain(more).copied().chain([("dcx", table)]).collect();
     let options = Options { resets, ..Options::default() };
-    let outcome = world::live_in_threads(DCX, &plan("live", &sets), &work(&job), options);
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
-    let verified = only(&outcome).blocks_verified;
+    let run_result = world::live_in_threads(DCX, &plan("live", &sets), &work(&job), options);
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{sets:?}, {depth}: {error}")));
+    let verified = only(&run_result).blocks_verified;
     assert!(verified > u64::from(ios) / 4, "{sets:?}, {depth}: only {verified} blocks verified");
-    outcome.resets
+    run_result.resets
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn every_block_is_right_across_two_processes_and_under_resets() {
 fn a_large_medium_of_stamps_starts_at_once() {
     let plan = plan("gen4", &[]);
     let job = "[one]\nrw=randread\nbs=4k\nsize=1g\nnumber_ios=10\n";
-    let outcome = world::simulate(DCX, &plan, &work(job), Options::default());
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    assert_eq!(only(&outcome).seen.read.total.count(), 10);
+    let run_result = world::simulate(DCX, &plan, &work(job), Options::default());
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    assert_eq!(only(&run_result).stats.read.total.count(), 10);
 }

@@ -78,7 +78,7 @@ fn every_job_file_key_is_listed_with_what_is_done_with_it() {
         }
     };
     section("Honoured", "value", &|kind| match kind {
-        Kind::Honoured { expects, example, .. } => Some(format!("{expects}; e.g. `{example}`")),
+        Kind::Supported { expects, example, .. } => Some(format!("{expects}; e.g. `{example}`")),
         _ => None,
     });
     section("Accepted without effect", "why it has none", &|kind| match kind {
@@ -101,9 +101,9 @@ fn walk(plan: &str) -> String {
     let log = Log::kept();
     let work = Work::parse(&path, &job, Mapping::default()).expect("a job");
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = simulate(NVME, &plan, &work, options).expect("a run");
+    let run_result = simulate(NVME, &plan, &work, options).expect("a run");
 
-    let mean = outcome.jobs[0].1.seen.breakdowns[&OpKind::Read].mean();
+    let mean = run_result.jobs[0].1.stats.breakdowns[&OpKind::Read].mean();
     let mut rows: Vec<(u64, String)> = Vec::new();
     let mut since_call = 0;
     let mut rung_at = None;

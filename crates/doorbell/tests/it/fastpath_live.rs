@@ -30,8 +30,8 @@ fn service(own_thread: bool) -> Service {
 }
 
 fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut dice = runtime::Dice::new(seed);
-    (0..bytes / 8).flat_map(|_| dice.next_u64().to_le_bytes()).collect()
+    let mut rng = runtime::Rng::new(seed);
+    (0..bytes / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect()
 }
 
 /// Writes all of a client's area, and reads it back.
@@ -190,10 +190,10 @@ fn a_hostile_process_gets_at_nothing() {
             "--test-threads=1",
         ]);
         hostile.env("DOORBELL_HOSTILE", format!("{} {fp_id} {generation}", socket.display()));
-        let ran = hostile.output().expect("it starts");
-        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-        let why = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(ran.status.success() && said.contains("hostile: all refused"), "{said}{why}");
+        let output = hostile.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains("hostile: all refused"), "{said}{why}");
         let mut seen = vec![0; 64 << 10];
         mine.transfer(Direction::Read, 0, 64 << 10, 8192).unwrap();
         mine.copy_out(0, &mut seen).unwrap();
@@ -267,12 +267,12 @@ fn a_function_has_its_stage() {
     let word = format!("aes-xts:{KEY}");
     for (word, ns) in [("none", 0), ("crc32c", 8 * 512), (&word, 8 * 512)] {
         let plan = plan("fastpath", &[("fastpath.function", word)]);
-        let outcome = simulate_by(FASTPATH, &plan, &job, Options::default());
+        let run_result = simulate_by(FASTPATH, &plan, &job, Options::default());
         let place = Fastpath::STAGES.iter().position(|stage| *stage == "function").unwrap();
-        let shares = shares(only(&outcome), OpKind::Write);
+        let shares = shares(only(&run_result), OpKind::Write);
         assert_eq!(shares.stages_ps[place], f64::from(ns) * 1000.0, "{word}");
         assert_eq!(shares.unexplained_ps, 0.0);
-        assert_eq!(only(&outcome).blocks_verified, 512, "{word}");
+        assert_eq!(only(&run_result).blocks_verified, 512, "{word}");
     }
 }
 

@@ -180,9 +180,10 @@ fn every_plan_of_flash_is_killed_or_refuses_a_state() {
     let folder = Folder::new("state-refused");
     let kept = ["--set", "medium.flash.state=drive.nand", "--set", "medium.keep=everything"];
     let refuses = |start: &[&str], set: &str, expected: &str| {
-        let ran = said(&mut doorbell(&folder, &[start, &kept[..], &["--set", set][..]].concat()));
-        assert_ne!(ran.code, Some(0), "{start:?} {set}");
-        assert!(ran.err.contains(expected), "{start:?} {set}: {}", ran.err);
+        let output =
+            said(&mut doorbell(&folder, &[start, &kept[..], &["--set", set][..]].concat()));
+        assert_ne!(output.code, Some(0), "{start:?} {set}");
+        assert!(output.err.contains(expected), "{start:?} {set}: {}", output.err);
         assert!(!folder.path("drive.nand").exists(), "{start:?} {set}: refused, and made");
     };
     let protected = "medium.flash.cache: found protected, expected volatile or through with \
@@ -242,8 +243,8 @@ fn a_state_has_one_process_at_every_front_end() {
     server.kill();
     let run = ["run", "write.fio", "--plan", "small-flash", "--world", "both"];
     let set = ["--set", "medium.flash.state=drive.nand"];
-    let ran = said(&mut doorbell(&folder, &[&run[..], &set].concat()));
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let output = said(&mut doorbell(&folder, &[&run[..], &set].concat()));
+    assert_eq!(output.code, Some(0), "{}", output.err);
     assert_ne!(std::fs::read(folder.path("drive.nand")).expect("a state"), before);
 }
 

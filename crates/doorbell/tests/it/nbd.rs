@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::system::{self, Limit};
 use crate::common::{Folder, doorbell};
-use runtime::Dice;
+use runtime::Rng;
 use wire::nbd::{
     BlockSizeInfo, Export, ExportInfo, FUA, Greeting, NO_HOLE, OptionReply, Reply, Request, error,
     option, reply, transmission,
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// How many lines it has said before one that holds this.
-    fn says_before_long(&self, words: &str) -> usize {
+    fn log_has_within(&self, words: &str) -> usize {
         let late = Duration::from_secs(60);
         let holds = |line: &String| line.contains(words);
         let mut lines = std::iter::from_fn(|| self.lines().recv_timeout(late).ok());
@@ -218,7 +218,7 @@ fn requests_beside_a_model() {
 fn beside_a_model(server: &Server, half: u64, trim_is_missing: bool) {
     const BLOCKS: usize = 256;
     let base = half * SIZE / 2;
-    let mut dice = Dice::new(half);
+    let mut rng = Rng::new(half);
     let mut client = server.client();
     let mut model = vec![0_u8; BLOCKS];
     for _ in 0..60 {
@@ -226,12 +226,12 @@ fn beside_a_model(server: &Server, half: u64, trim_is_missing: bool) {
         let mut asked = Vec::new();
         let mut first = 0;
         while first < BLOCKS {
-            let blocks = 1 + dice.below(20.min((BLOCKS - first) as u64)) as usize;
-            let (at, fill) = (first..first + blocks, dice.below(256) as u8);
+            let blocks = 1 + rng.below(20.min((BLOCKS - first) as u64)) as usize;
+            let (at, fill) = (first..first + blocks, rng.below(256) as u8);
             let (offset, bytes) = (base + (first * BLOCK) as u64, blocks * BLOCK);
-            let cookie = dice.next_u64() << 8 | asked.len() as u64;
-            let durable = if dice.below(4) == 0 { FUA } else { 0 };
-            match dice.below(4) {
+            let cookie = rng.next_u64() << 8 | asked.len() as u64;
+            let durable = if rng.below(4) == 0 { FUA } else { 0 };
+            match rng.below(4) {
                 0 => {
                     client.ask(WRITE, durable, cookie, offset, bytes);
                     client.put(&vec![fill; bytes]);
@@ -354,18 +354,17 @@ fn what_was_durable_outlasts_a_kill() {
 fn hostile_clients_harm_nobody_else() {
     let server = Server::start("nbd-hostile", "nvme");
     let mut good = server.client();
-    let mut dice = Dice::new(9);
+    let mut rng = Rng::new(9);
     for turn in 0..150_u64 {
         let mut bad = if turn % 2 == 0 { server.greeted() } else { server.client() };
-        for _ in 0..dice.below(20) {
-            let mut bytes: Vec<u8> = (0..dice.below(80)).map(|_| dice.next_u64() as u8).collect();
-            if dice.below(2) == 0 {
-                let kind = dice.below(8) as u16;
-                let (offset, length) = (dice.below(SIZE / 2), dice.below(70_000) as usize);
+        for _ in 0..rng.below(20) {
+            let mut bytes: Vec<u8> = (0..rng.below(80)).map(|_| rng.next_u64() as u8).collect();
+            if rng.below(2) == 0 {
+                let kind = rng.below(8) as u16;
+                let (offset, length) = (rng.below(SIZE / 2), rng.below(70_000) as usize);
                 // It may have been let go already.
                 let magic = [0x25, 0x60, 0x95, 0x13, 0, 0, 0, kind as u8];
-                bytes =
-                    [&magic[..], &dice.next_u64().to_be_bytes(), &offset.to_be_bytes()].concat();
+                bytes = [&magic[..], &rng.next_u64().to_be_bytes(), &offset.to_be_bytes()].concat();
                 bytes.extend((length as u32).to_be_bytes());
             }
             if bad.0.write_all(&bytes).is_err() {
@@ -421,7 +420,7 @@ fn silent_clients_keep_nobody_out() {
     assert!(late.is_let_go());
     assert_eq!(all[62].run(READ, 0, 0, &mut block), 0);
     drop(all);
-    server.says_before_long("client dropped: there are 64");
+    server.log_has_within("client dropped: there are 64");
 }
 
 #[test]
@@ -446,7 +445,7 @@ fn negotiation_has_an_end_and_silence_afterwards_has_none() {
     let mut block = [1; BLOCK];
     assert_eq!(idle.run(WRITE, 0, 0, &mut block), 0);
     for _ in 0..2 {
-        server.says_before_long("it has not ended its negotiation in 10.000s");
+        server.log_has_within("it has not ended its negotiation in 10.000s");
     }
 }
 
@@ -465,7 +464,7 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
     assert!(server.child.try_wait().expect("our own child").is_none());
     drop(crowd);
-    assert_eq!(server.says_before_long("accepting: "), 1, "behind the known client's own");
+    assert_eq!(server.log_has_within("accepting: "), 1, "behind the known client's own");
     let told = std::iter::from_fn(|| server.lines().try_recv().ok());
     let told = told.filter(|line| line.contains("accepting: ")).count();
     assert_eq!(told, 0, "once is enough");
@@ -493,7 +492,7 @@ fn a_client_without_a_thread_is_let_go_and_the_next_is_served() {
             assert_eq!((bad.answer().0, bad.answer().0), (reply::INFO, reply::ACK));
         }
         assert!(bad.is_let_go());
-        server.says_before_long("client dropped: no thread for it: ");
+        server.log_has_within("client dropped: no thread for it: ");
         assert_eq!(known.run(WRITE, 0, 0, &mut block), 0);
         system::limit(&server.child, Limit::Memory, before);
         assert_eq!(server.client().run(READ, 0, 0, &mut block), 0);
@@ -516,7 +515,7 @@ fn clients_of_one_address_leave_places_for_others() {
     let connect = || Client(TcpStream::connect(&address).expect("it listens"));
     let mut there: Vec<_> = (0..48).map(|_| connect().greeted().in_transmission()).collect();
     assert!(connect().is_let_go(), "the forty-ninth");
-    server.says_before_long("there are 48 clients from 127.0.0.1");
+    server.log_has_within("there are 48 clients from 127.0.0.1");
     let mut block = [5; BLOCK];
     assert!(there.iter_mut().all(|client| client.run(READ, 0, 0, &mut block) == 0));
     drop(there);

@@ -73,9 +73,9 @@ fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
     if jobs > 64 {
         return Ok(());
     }
-    let outcome = world::simulate(NVME, plan, &work, Options::default());
-    let outcome = outcome.map_err(|error| error.to_string())?;
-    let mut failed = outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
+    let run_result = world::simulate(NVME, plan, &work, Options::default());
+    let run_result = run_result.map_err(|error| error.to_string())?;
+    let mut failed = run_result.jobs.iter().flat_map(|(_, output)| &output.messages);
     failed.next().cloned().map_or(Ok(()), Err)
 }
 
@@ -83,15 +83,15 @@ fn run(folder: &Folder, plan: &Plan, text: &str) -> Result<(), String> {
 fn every_key_with_every_odd_value_runs_or_is_refused_by_its_name() {
     let folder = Folder::new("odd-jobs");
     let plan = Plan::open("gen4", &[]).expect("a built-in plan");
-    let (mut ran, mut refused) = (0, 0);
-    for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::Honoured { .. })) {
+    let (mut output, mut refused) = (0, 0);
+    for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::Supported { .. })) {
         let key = key.name;
         for (number, value) in VALUES.iter().enumerate() {
             let rw = ["randrw", "randwrite", "trim", "read"][number % 4];
             // Bounds come first, so that the key itself may be one of them.
             let text = format!("[a]\nrw={rw}\nsize=1m\n{BOUNDS}{key}={value}\n");
             match catch_unwind(AssertUnwindSafe(|| run(&folder, &plan, &text))) {
-                Ok(Ok(())) => ran += 1,
+                Ok(Ok(())) => output += 1,
                 Ok(Err(error)) => {
                     refused += 1;
                     let names = [key, "odd.fio: a: ", "a: ", "cannot be read"];
@@ -101,7 +101,7 @@ fn every_key_with_every_odd_value_runs_or_is_refused_by_its_name() {
             }
         }
     }
-    assert!(ran > 200 && refused > 200, "{ran} ran, {refused} were refused");
+    assert!(output > 200 && refused > 200, "{output} ran, {refused} were refused");
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn more_clones_at_once_than_there_may_be_are_refused_with_file_line_and_key() {
 /// A clone has room for what it sees, and for no more: 4096 of them used to take 16 GiB.
 #[test]
 fn a_clone_takes_little_memory() {
-    use workload::stats::{Breakdown, Seen};
-    let seen = || Seen {
+    use workload::stats::{Breakdown, JobStats};
+    let seen = || JobStats {
         breakdowns: workload::OpKind::ALL.map(|kind| (kind, Breakdown::new(&["a"]))).into(),
-        ..Seen::default()
+        ..JobStats::default()
     };
     // Ten thousand of what holds nothing would be 40 GB if each had its histograms.
-    let all: Vec<Seen> = (0..10_000).map(|_| seen()).collect();
+    let all: Vec<JobStats> = (0..10_000).map(|_| seen()).collect();
     let mut sum = seen();
     all.iter().for_each(|one| sum.merge(one));
     assert_eq!(sum.read.total.count(), 0);

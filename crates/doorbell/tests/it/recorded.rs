@@ -4,7 +4,7 @@ use crate::common::{Folder, Said, clean, doorbell, only, plan, said, simulate};
 use workload::pattern::OpKind;
 use workload::trace::{Mapping, Recorded, Recording};
 use world::interfaces::NVME;
-use world::tape::Tape;
+use world::run_recorder::RunRecorder;
 use world::work::Work;
 use world::{self, Options};
 
@@ -12,14 +12,14 @@ const JOB: &str = "[mixed]\nrw=randrw\nbs=4k\niodepth=4\nsize=4m\nnumber_ios=300
 
 /// What a live run was, with room for so many operations.
 fn recorded(room: usize) -> (Recording, u64) {
-    let (plan, tape) = (plan("live", &[]), Tape::new(room));
-    let options = Options { tape: Some(tape.clone()), ..Options::default() };
+    let (plan, run_recorder) = (plan("live", &[]), RunRecorder::new(room));
+    let options = Options { run_recorder: Some(run_recorder.clone()), ..Options::default() };
     let work = crate::common::work(JOB);
-    let ran = world::live_in_threads(NVME, &plan, &work, options);
-    let outcome = clean(ran.unwrap_or_else(|error| panic!("{error}")));
-    let seen = &only(&outcome).seen;
+    let output = world::live_in_threads(NVME, &plan, &work, options);
+    let run_result = clean(output.unwrap_or_else(|error| panic!("{error}")));
+    let seen = &only(&run_result).stats;
     let ended = OpKind::ALL.iter().map(|kind| seen.of(*kind).total.count()).sum();
-    (tape.finish("live".into(), 4, &outcome), ended)
+    (run_recorder.finish("live".into(), 4, &run_result), ended)
 }
 
 #[test]
@@ -40,14 +40,14 @@ fn every_operation_arrives_again_at_its_moment() {
     assert_eq!(live.register_writes, recording.register_writes.len() as u64);
 
     // A device that is never late has begun the last when it arrived.
-    let outcome = clean(simulate(&plan("gen4", &[("medium.block", "\"512 B\"")]), &work));
-    let (seen, at) = (&only(&outcome).seen, &recording.arrivals);
+    let run_result = clean(simulate(&plan("gen4", &[("medium.block", "\"512 B\"")]), &work));
+    let (seen, at) = (&only(&run_result).stats, &recording.arrivals);
     for kind in OpKind::ALL {
         let count = at.iter().filter(|io| io.kind == kind).count() as u64;
         assert_eq!(seen.of(kind).total.count(), count, "{kind:?}");
     }
     let span = at.last().unwrap().at - at[0].at;
-    assert!(only(&outcome).measured >= span, "the last arrives {span} after the first");
+    assert!(only(&run_result).measured >= span, "the last arrives {span} after the first");
 }
 
 #[test]

@@ -17,18 +17,18 @@ const JOB: &str = "[global]\nbs=4k\niodepth=4\nsize=1m\nverify=crc32c\n\
 fn two_threads_verify_each_others_blocks_under_resets() {
     let plan = plan("live", &[("medium.capacity", "16 MiB"), ("run.breakdown_sample", "1")]);
     let options = Options { resets: 1, ..Options::default() };
-    let outcome =
+    let run_result =
         live_in_host_threads(&plan, &work(JOB), options.clone(), 2, Where::Thread).unwrap();
-    assert_eq!(outcome.resets, 1);
-    let [(_, mixed), (_, after)] = &outcome.jobs[..] else { panic!("two jobs") };
+    assert_eq!(run_result.resets, 1);
+    let [(_, mixed), (_, after)] = &run_result.jobs[..] else { panic!("two jobs") };
     assert_eq!((mixed.errors(), &mixed.messages), (0, &vec![]));
     assert_eq!((after.errors(), &after.messages), (0, &vec![]));
     // Each clone's share, whichever thread it was dealt to.
-    let done = mixed.seen.read.total.count() + mixed.seen.write.total.count();
-    assert_eq!((done, after.seen.read.total.count()), (3 * 128, 2 * 64));
+    let done = mixed.stats.read.total.count() + mixed.stats.write.total.count();
+    assert_eq!((done, after.stats.read.total.count()), (3 * 128, 2 * 64));
     assert!(after.blocks_verified >= 2 * 64, "{}", after.blocks_verified);
     // Each thread's commands are followed, as they are with one.
-    let followed = after.seen.breakdowns[&OpKind::Read].mean().count;
+    let followed = after.stats.breakdowns[&OpKind::Read].mean().count;
     assert_eq!(followed, 2 * 64);
     assert_eq!(options.progress.operations(), 3 * 128 + 2 * 64);
 }
@@ -74,12 +74,12 @@ fn threads_reach_a_device_in_another_process() {
     ] {
         let folder = Folder::new(&format!("threads{bus}"));
         let _server = Server::start(&folder, bus);
-        let ran = run_with(&folder, to, JOB, &["--resets", "1"]);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
-        assert!(ran.out.contains(world), "{}", ran.out);
-        assert!(ran.out.contains("note: 1 of 1 resets came under the work"), "{}", ran.out);
-        let verified = ran.out.lines().filter(|line| line.ends_with(" blocks verified")).count();
-        assert_eq!(verified, 2, "{}", ran.out);
+        let output = run_with(&folder, to, JOB, &["--resets", "1"]);
+        assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{}", output.out);
+        assert!(output.out.contains(world), "{}", output.out);
+        assert!(output.out.contains("note: 1 of 1 resets came under the work"), "{}", output.out);
+        let verified = output.out.lines().filter(|line| line.ends_with(" blocks verified")).count();
+        assert_eq!(verified, 2, "{}", output.out);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{Folder, Said, doorbell, plan, said};
 use fnvme::engine::{Drive, Service};
 use plan::{Fastpath, KeepRule, Plan, built_in};
-use runtime::Dice;
+use runtime::Rng;
 
 /// A server, which is killed when it is dropped, and what it prints after it waits for a client.
 struct Server(Child, Receiver<String>);
@@ -67,8 +67,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn random(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut dice = Dice::for_part(seed, "bytes of a client");
-    (0..bytes.div_ceil(8)).flat_map(|_| dice.next_u64().to_le_bytes()).take(bytes).collect()
+    let mut rng = Rng::for_part(seed, "bytes of a client");
+    (0..bytes.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(bytes).collect()
 }
 
 /// Writes random bytes at three places over NBD, and reads them back.

@@ -13,7 +13,7 @@ use host::fastpath::{Handle, OpenError};
 use wire::BusAddr;
 use wire::fastpath::{Direction, Request, SIZE_MAX, Status, Transfer};
 
-use super::desk::{Desk, Lane, Order};
+use super::mailbox::{Lane, Mailbox, Order};
 
 /// The window of a client in another process.
 pub(super) const REGISTER_BYTES: u32 = 4096;
@@ -95,7 +95,7 @@ pub struct Client {
 /// Where the engine is.
 enum Side {
     /// In this process: closed by an order.
-    Here { number: u32, desk: Arc<Desk> },
+    Here { number: u32, mailbox: Arc<Mailbox> },
     /// In another: let go when the socket closes.
     There(Mutex<Peer>),
 }
@@ -142,10 +142,10 @@ impl Client {
         memory: &Memory,
         lane: Lane,
         block_bytes: u32,
-        desk: Arc<Desk>,
+        mailbox: Arc<Mailbox>,
     ) -> Result<Client, Error> {
         let caller = Caller::new(memory, lane.ring).map_err(|_| Error::Gone)?;
-        let side = Side::Here { number: lane.number, desk };
+        let side = Side::Here { number: lane.number, mailbox };
         Ok(Client {
             state: Mutex::new(State::new(caller)),
             memory: memory.clone(),
@@ -241,7 +241,7 @@ impl Client {
     /// Whether the engine has ended.
     pub fn is_gone(&self) -> bool {
         match &self.side {
-            Side::Here { desk, .. } => desk.is_gone(),
+            Side::Here { mailbox, .. } => mailbox.is_gone(),
             Side::There(peer) => peer.lock().unwrap_or_else(PoisonError::into_inner).is_gone(),
         }
     }
@@ -400,9 +400,9 @@ impl State {
 /// Its area is free, and its memory the engine's again, when the drive has no command of it any more.
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Side::Here { number, desk } = &self.side {
+        if let Side::Here { number, mailbox } = &self.side {
             let (tell, told) = sync_channel(1);
-            if desk.put(Order::Close { number: *number, tell }).is_ok() {
+            if mailbox.put(Order::Close { number: *number, tell }).is_ok() {
                 let _ = told.recv();
             }
         }

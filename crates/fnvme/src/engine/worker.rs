@@ -19,10 +19,10 @@ use wire::{BusAddr, Lba};
 
 use super::Bus;
 use super::client::{Error, STAGING_BYTES, registers};
-use super::desk::{Desk, Lane, Order};
+use super::mailbox::{Lane, Mailbox, Order};
 use functions::{self, Named};
 use plan::{Fastpath, Plan};
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{FASTPATH, controller_options, engine_options};
 use world::{RunError, until};
 
@@ -57,7 +57,7 @@ pub(super) fn drive(
 }
 
 fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
-    let mut kept = Kept::new(plan)?;
+    let mut kept = MediumState::new(plan)?;
     kept.keep_journal(plan)?;
     Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
 }
@@ -72,12 +72,12 @@ pub(super) struct Setup {
     pub with_drive: bool,
     /// The first block of areas.
     pub from: u64,
-    pub desk: Arc<Desk>,
+    pub mailbox: Arc<Mailbox>,
     pub tell: SyncSender<Result<u32, RunError>>,
 }
 
 /// Tells all clients when the thread ends, however it does.
-struct Leaving(Arc<Desk>);
+struct Leaving(Arc<Mailbox>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -86,7 +86,7 @@ impl Drop for Leaving {
 }
 
 pub(super) fn run(setup: Setup) {
-    let _leaving = Leaving(setup.desk.clone());
+    let _leaving = Leaving(setup.mailbox.clone());
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let device = match setup.with_drive.then(|| start_drive(&rt, &setup.plan, &setup.shared)) {
         Some(Err(error)) => {
@@ -115,7 +115,7 @@ struct Office {
     lanes: RefCell<BTreeMap<u32, Local>>,
     next: Cell<u32>,
     next_peer: Cell<u64>,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     /// What blocks pass unless a client brings a function, as the plan says it.
     function: String,
 }
@@ -141,7 +141,7 @@ async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunEr
 }
 
 async fn serve(rt: &Rt, setup: Setup) {
-    let Setup { plan, shared, far, from, desk, tell, .. } = setup;
+    let Setup { plan, shared, far, from, mailbox, tell, .. } = setup;
     let host = shared.host(rt);
     let (controller, engine, queue) = match start(&host, &plan, from).await {
         Ok(started) => started,
@@ -167,14 +167,14 @@ async fn serve(rt: &Rt, setup: Setup) {
         lanes: RefCell::default(),
         next: Cell::new(1),
         next_peer: Cell::new(PEERS_AT),
-        desk: desk.clone(),
+        mailbox: mailbox.clone(),
         function: plan.section().map_or("none", |f: &Fastpath| &f.function).into(),
     });
     let mut seen = 0;
-    while !desk.is_stopped() {
-        look(rt, &desk, seen).await;
-        seen = desk.count();
-        while let Some(order) = desk.take() {
+    while !mailbox.is_stopped() {
+        look(rt, &mailbox, seen).await;
+        seen = mailbox.count();
+        while let Some(order) = mailbox.take() {
             office.carry_out(order);
         }
     }
@@ -184,9 +184,9 @@ async fn serve(rt: &Rt, setup: Setup) {
 }
 
 /// Waits for an order, or for the end.
-async fn look(rt: &Rt, desk: &Desk, seen: u32) {
+async fn look(rt: &Rt, mailbox: &Mailbox, seen: u32) {
     poll_fn(|cx| {
-        if desk.count() != seen || desk.is_stopped() {
+        if mailbox.count() != seen || mailbox.is_stopped() {
             rt.progress();
             return Poll::Ready(());
         }
@@ -286,7 +286,7 @@ impl Office {
             shared.store(registers::HANDLE, number);
             shared.store(registers::BLOCK_BYTES, block as u32);
             if peer.welcome().is_ok() {
-                while !peer.is_gone() && !self.desk.is_stopped() {
+                while !peer.is_gone() && !self.mailbox.is_stopped() {
                     self.rt.sleep(PEER_LOOK).await;
                 }
             }

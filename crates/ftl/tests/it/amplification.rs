@@ -2,7 +2,7 @@
 
 use crate::common::lean::Lean;
 use ftl::{Ftl, Options, Shape};
-use runtime::{Dice, Log, Rt};
+use runtime::{Log, Rng, Rt};
 
 /// One row is one unit, so that nothing is padded and next to nothing merged in the buffer.
 fn shape(blocks: u32, pages: u32) -> Shape {
@@ -26,17 +26,17 @@ fn heavy(few: u32, many: u32) -> u32 {
     if std::env::var_os("DOORBELL_HEAVY").is_some() { many } else { few }
 }
 
-async fn write_at_random(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) {
+async fn write_at_random(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) {
     let data = [0; 4096];
     for _ in 0..writes {
-        ftl.write(dice.below(ftl.blocks()), &data).await.unwrap();
+        ftl.write(rng.below(ftl.blocks()), &data).await.unwrap();
     }
 }
 
 /// Units programmed for each written, in this many writes.
-async fn amplification(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) -> f64 {
+async fn amplification(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) -> f64 {
     let before = ftl.stats().counters;
-    write_at_random(ftl, dice, writes).await;
+    write_at_random(ftl, rng, writes).await;
     let now = ftl.stats().counters;
     let programmed = now.programmed_units - before.programmed_units;
     let copied = now.copied_units - before.copied_units;
@@ -72,12 +72,12 @@ fn greedy_collection_amplifies_as_the_closed_form_says() {
         let held = u64::from(2 * shape.pages + shape.pages / 2 + 2);
         let units = ((all - held) * 100 / (100 + spare)) as u32;
         let rt = Rt::simulated(None, Log::Off);
-        let mut dice = Dice::for_part(spare, "writes");
+        let mut rng = Rng::for_part(spare, "writes");
         let (measured, alpha) = rt.block_on(async {
             let ftl = Ftl::mount(&rt, Lean::new(shape), &options(&shape, units, 1)).await.unwrap();
             let (warm_up, watched) = (heavy(2, 8) * units, heavy(2, 4) * units);
             ftl.precondition(warm_up.into(), spare).await.unwrap();
-            let measured = amplification(&ftl, &mut dice, watched.into()).await;
+            let measured = amplification(&ftl, &mut rng, watched.into()).await;
             let stats = ftl.stats();
             (measured, (stats.good_units - stats.left_units) as f64 / f64::from(units))
         });
@@ -88,12 +88,12 @@ fn greedy_collection_amplifies_as_the_closed_form_says() {
 }
 
 /// Filled superblocks by their valid share, summed over some moments of a run, and its amplification.
-async fn watch(ftl: &Ftl<Lean>, dice: &mut Dice, writes: u64) -> (f64, [f64; 11]) {
+async fn watch(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) -> (f64, [f64; 11]) {
     let mut shares = [0.0; 11];
     let mut sum = 0.0;
     const LOOKS: u64 = 16;
     for _ in 0..LOOKS {
-        sum += amplification(ftl, dice, writes / LOOKS).await;
+        sum += amplification(ftl, rng, writes / LOOKS).await;
         let histogram = ftl.histogram();
         let all: u32 = histogram.iter().sum();
         for (share, count) in shares.iter_mut().zip(histogram) {
@@ -112,7 +112,7 @@ fn the_short_way_to_a_used_drive_leads_where_the_long_way_does() {
     for seed in 0..u64::from(seeds) {
         let run = |short: bool| {
             let rt = Rt::simulated(None, Log::Off);
-            let mut dice = Dice::for_part(seed, if short { "short" } else { "long" });
+            let mut rng = Rng::for_part(seed, if short { "short" } else { "long" });
             rt.block_on(async {
                 let options = options(&shape, units, seed);
                 let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
@@ -122,9 +122,9 @@ fn the_short_way_to_a_used_drive_leads_where_the_long_way_does() {
                     for block in 0..ftl.blocks() {
                         ftl.write(block, &[0; 4096]).await.unwrap();
                     }
-                    write_at_random(&ftl, &mut dice, 6 * u64::from(units)).await;
+                    write_at_random(&ftl, &mut rng, 6 * u64::from(units)).await;
                 }
-                watch(&ftl, &mut dice, 4 * u64::from(units)).await
+                watch(&ftl, &mut rng, 4 * u64::from(units)).await
             })
         };
         let ((long, long_shares), (short, short_shares)) = (run(false), run(true));

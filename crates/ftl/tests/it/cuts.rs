@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::common::oracle::{Oracle, part};
 use crate::common::{Fake, Medium, SMALL, TINY};
-use ftl::policy::Lead;
+use ftl::policy::GcControl;
 use ftl::{Cache, Ftl, Mistakes, NotCollected, Options, Shape, space};
-use runtime::{Dice, Either, Log, Rt, Span, Time, race};
+use runtime::{Either, Log, Rng, Rt, Span, Time, race};
 
 const CLIENTS: u32 = 3;
 
@@ -35,7 +35,7 @@ impl Drive {
     /// began or ended.
     fn live(&mut self, things: u32, life: u64, cut: Option<Time>) -> Result<Vec<Time>, String> {
         let rt = Rt::simulated(None, Log::Off);
-        rt.shuffle_ready_tasks(Dice::for_part(self.seed ^ life, "tasks"));
+        rt.shuffle_ready_tasks(Rng::for_part(self.seed ^ life, "tasks"));
         self.medium.moments.clear();
         let medium = Rc::new(RefCell::new(self.medium.clone()));
         let oracle = Rc::new(RefCell::new(self.oracle.clone()));
@@ -82,24 +82,24 @@ impl Drive {
 /// Leads the collector as nobody should: names good superblocks and bad ones, old and new, as fast as it
 /// likes, turns away from what it has named, and falls silent.
 async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
-    let mut dice = Dice::for_part(seed, "lead");
+    let mut rng = Rng::for_part(seed, "lead");
     loop {
-        let below = dice.below(4 * u64::from(ftl.superblock_units()));
-        ftl.lead(if dice.chance(1, 8) { Lead::Own } else { Lead::Named(below) });
-        let superblock = dice.below(u64::from(ftl.superblocks()) + 1) as u32;
+        let below = rng.below(4 * u64::from(ftl.superblock_units()));
+        ftl.lead(if rng.chance(1, 8) { GcControl::Own } else { GcControl::Named(below) });
+        let superblock = rng.below(u64::from(ftl.superblocks()) + 1) as u32;
         let erases = match ftl.candidate(superblock) {
-            Some(one) if dice.chance(7, 8) => one.erases,
-            _ => dice.below(4) as u32,
+            Some(one) if rng.chance(7, 8) => one.erases,
+            _ => rng.below(4) as u32,
         };
-        let rows = dice.below(5) as u32;
-        let patience = rt.sleep(Span::us(dice.below(9_000)));
+        let rows = rng.below(5) as u32;
+        let patience = rt.sleep(Span::us(rng.below(9_000)));
         match race(ftl.collect(superblock, erases, rows), patience).await {
             Either::First(Err(NotCollected::Number { superblocks })) => {
                 assert_eq!(superblocks, superblock, "the others are there");
             }
             Either::First(_) | Either::Second(()) => {}
         }
-        rt.sleep(Span::us(dice.below(2_000))).await;
+        rt.sleep(Span::us(rng.below(2_000))).await;
     }
 }
 
@@ -120,15 +120,15 @@ struct Client {
 
 impl Client {
     async fn run(&self, things: u32) {
-        let mut dice = Dice::for_part(self.seed, "client");
+        let mut rng = Rng::for_part(self.seed, "client");
         for _ in 0..things {
             let units = self.oracle.borrow().units() / CLIENTS;
             // Half of it goes to few units, so that versions follow each other closely.
-            let few = if dice.chance(1, 2) { 3 } else { units };
-            let unit = dice.below(few.into()) as u32 * CLIENTS + self.client;
-            let (first, blocks) = part(&mut dice);
+            let few = if rng.chance(1, 2) { 3 } else { units };
+            let unit = rng.below(few.into()) as u32 * CLIENTS + self.client;
+            let (first, blocks) = part(&mut rng);
             let at = u64::from(unit) * 2 + first as u64;
-            match dice.below(20) {
+            match rng.below(20) {
                 0 | 1 => {
                     let promise = self.oracle.borrow().flush();
                     self.ftl.flush().await.unwrap();
@@ -143,7 +143,7 @@ impl Client {
                     let known = self.oracle.borrow().clone();
                     known.check(&self.ftl, unit).await.unwrap();
                 }
-                5 if dice.chance(1, 6) => self.ftl.checkpoint().await.unwrap(),
+                5 if rng.chance(1, 6) => self.ftl.checkpoint().await.unwrap(),
                 _ => {
                     let data = self.oracle.borrow_mut().write(unit, first, blocks);
                     self.ftl.write(at, &data).await.unwrap();
@@ -176,12 +176,12 @@ fn run(mut drive: Drive, cuts: u64, faults: u64) -> Result<(), String> {
     let (options, seed) = (drive.options.clone(), drive.seed);
     drive.medium.program_fails = faults;
     drive.medium.erase_fails = faults;
-    let mut dice = Dice::for_part(seed, "cuts");
+    let mut rng = Rng::for_part(seed, "cuts");
     for life in 0..cuts {
         // Where parts of the map are written, one cut often follows another before a checkpoint has ended.
-        let short = options.map_cache.is_some() && dice.chance(1, 2);
+        let short = options.map_cache.is_some() && rng.chance(1, 2);
         let longest = if short { 6_000 } else { 60_000 };
-        let cut = Time::ZERO + Span::us(dice.below(longest)) + Span(1);
+        let cut = Time::ZERO + Span::us(rng.below(longest)) + Span(1);
         let done = drive.live(u32::MAX, life, Some(cut));
         done.map_err(|what| format!("seed {seed}, life {life}, after {cut}: {what}"))?;
     }
@@ -335,7 +335,7 @@ fn a_dropped_barrier_is_found() {
 
 #[test]
 fn a_journal_that_forgets_trims_is_found() {
-    let mistakes = Mistakes { trims_are_not_noted: true, ..Mistakes::default() };
+    let mistakes = Mistakes { trims_are_not_logged: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
     is_found(mistakes, Cache::Protected);
 }

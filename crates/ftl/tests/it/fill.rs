@@ -3,9 +3,9 @@
 use crate::common::lean::Lean;
 use crate::common::oracle::Oracle;
 use crate::common::{Fake, Medium, SMALL};
-use ftl::policy::{self, Choice, Lead, Limits};
+use ftl::policy::{self, Choice, GcControl, Limits};
 use ftl::{Cache, Error, Ftl, NotCollected, Options, Page, Shape, space};
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 
 /// Fills and overwrites a drive `times` over, and checks all it holds.
 fn overwrite(shape: Shape, options: &Options, times: u32, seed: u64, faults: u64) {
@@ -14,17 +14,17 @@ fn overwrite(shape: Shape, options: &Options, times: u32, seed: u64, faults: u64
     medium.borrow_mut().program_fails = faults;
     medium.borrow_mut().erase_fails = faults / 8;
     medium.borrow_mut().protected = options.cache == Cache::Protected;
-    let mut dice = Dice::for_part(seed, "script");
+    let mut rng = Rng::for_part(seed, "script");
     let mut oracle = Oracle::new(options.units);
     rt.block_on(async {
         let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), options).await.unwrap();
         for round in 0..=times {
             for at in 0..options.units {
-                let unit = if round == 0 { at } else { dice.below(options.units.into()) as u32 };
+                let unit = if round == 0 { at } else { rng.below(options.units.into()) as u32 };
                 let data = oracle.write(unit, 0, 2);
                 ftl.write(u64::from(unit) * 2, &data).await.unwrap();
-                let any = dice.below(options.units.into()) as u32;
-                if dice.chance(1, 8) {
+                let any = rng.below(options.units.into()) as u32;
+                if rng.chance(1, 8) {
                     oracle.check(&ftl, any).await.unwrap();
                 }
             }
@@ -51,19 +51,19 @@ fn a_drive_overwritten_many_times_holds_what_was_written_last() {
 /// Said once for all, and changed again and again.
 #[test]
 fn a_collector_begins_when_it_is_told_and_whatever_it_is_told_nothing_is_lost() {
-    let leads = [Lead::Held, Lead::Own, Lead::Early(1), Lead::Early(2)];
+    let leads = [GcControl::Held, GcControl::Own, GcControl::Early(1), GcControl::Early(2)];
     let mut began = Vec::new();
     for first in leads {
         let rt = Rt::simulated(None, Log::Off);
         let medium = Medium::new(SMALL, 3);
         let options = Options::new(&SMALL);
-        let (mut dice, mut oracle) = (Dice::for_part(3, "script"), Oracle::new(options.units));
+        let (mut rng, mut oracle) = (Rng::for_part(3, "script"), Oracle::new(options.units));
         rt.block_on(async {
             let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &options).await.unwrap();
             ftl.lead(first);
             let mut slack = None;
             for round in 0..4 * options.units {
-                let unit = dice.below(options.units.into()) as u32;
+                let unit = rng.below(options.units.into()) as u32;
                 ftl.write(u64::from(unit) * 2, &oracle.write(unit, 0, 2)).await.unwrap();
                 if ftl.stats().counters.collected > 0 {
                     slack = slack.or(Some(ftl.slack()));
@@ -86,18 +86,18 @@ fn a_collector_that_is_led_does_what_it_would_do_by_itself() {
         let rt = Rt::simulated(None, Log::Off);
         let options =
             Options { units: Options::units_for(&SMALL, 150, 2, 0), ..Options::new(&SMALL) };
-        let (mut dice, mut oracle) = (Dice::for_part(5, "script"), Oracle::new(options.units));
+        let (mut rng, mut oracle) = (Rng::for_part(5, "script"), Oracle::new(options.units));
         let done = rt.block_on(async {
             let medium = Medium::new(SMALL, 3);
             let ftl = Ftl::mount(&rt, Fake::new(&rt, &medium), &options).await.unwrap();
             if led.is_some() {
-                ftl.lead(Lead::Named(ftl.space().start));
+                ftl.lead(GcControl::Named(ftl.space().start));
             }
             if led == Some(true) {
                 rt.spawn(lead(rt.clone(), ftl.clone()));
             }
             for _ in 0..8 * options.units {
-                let unit = dice.below(options.units.into()) as u32;
+                let unit = rng.below(options.units.into()) as u32;
                 ftl.write(u64::from(unit) * 2, &oracle.write(unit, 0, 2)).await.unwrap();
             }
             for unit in 0..options.units {
@@ -118,18 +118,18 @@ fn a_collector_that_is_led_does_what_it_would_do_by_itself() {
 
 /// Greedy, one superblock after the other, as long as space is short.
 async fn lead(rt: Rt, ftl: Ftl<Fake>) {
-    let mut dice = Dice::for_part(1, "nothing is drawn");
+    let mut rng = Rng::for_part(1, "nothing is drawn");
     loop {
         ftl.short().await;
         let candidates = (0..ftl.superblocks()).map(|superblock| ftl.candidate(superblock));
-        let chosen = policy::victim(Choice::Greedy, candidates, &mut dice);
+        let chosen = policy::victim(Choice::Greedy, candidates, &mut rng);
         // None: nothing but the keep is left, and nothing fits it. Then it begins by itself.
         let Some(superblock) = chosen.map(|at| at as u32) else {
             rt.sleep(Span::us(100)).await;
             continue;
         };
         let one = ftl.candidate(superblock).expect("as it was");
-        match ftl.collect(superblock, one.erases, ftl.lanes()).await {
+        match ftl.collect(superblock, one.erases, ftl.gc_parallelism()).await {
             Ok(valid) => assert!(valid <= one.valid, "{valid} of {one:?}"),
             // It has begun by itself.
             Err(why) => {
@@ -219,10 +219,10 @@ fn trimmed_space_is_free_at_once() {
             &options,
             |_| {},
             async |_, ftl, oracle| {
-                let mut dice = Dice::new(2);
+                let mut rng = Rng::new(2);
                 for round in 0..5 {
                     for _ in 0..options.units {
-                        write(ftl, oracle, dice.below(options.units.into()) as u32).await;
+                        write(ftl, oracle, rng.below(options.units.into()) as u32).await;
                     }
                     if trim {
                         ftl.trim(0, options.units * 2).await.unwrap();
@@ -311,9 +311,9 @@ fn cold_data_move_so_that_wear_stays_even() {
                 for unit in 0..options.units {
                     write(ftl, oracle, unit).await;
                 }
-                let mut dice = Dice::new(3);
+                let mut rng = Rng::new(3);
                 for _ in 0..12_000 {
-                    write(ftl, oracle, dice.below(options.units as u64 / 8) as u32).await;
+                    write(ftl, oracle, rng.below(options.units as u64 / 8) as u32).await;
                 }
                 let stats = ftl.stats();
                 stats.erases_most - stats.erases_least
@@ -356,15 +356,15 @@ fn overwrite_lean_with(
     rt.block_on(async {
         let pages = if map_cache.is_some() { Lean::with_parts(shape) } else { Lean::new(shape) };
         let ftl = Ftl::mount(&rt, pages, &options).await.unwrap();
-        let mut dice = Dice::for_part(spare_per_mille.into(), "script");
+        let mut rng = Rng::for_part(spare_per_mille.into(), "script");
         let (mut newest, mut data, mut version) = (vec![0_u32; units as usize], [0; 4096], 0);
         for at in 0..units * (times + 1) {
-            let unit = if at < units { at } else { dice.below(units.into()) as u32 };
+            let unit = if at < units { at } else { rng.below(units.into()) as u32 };
             version += 1;
             newest[unit as usize] = version;
             data[..4].copy_from_slice(&version.to_le_bytes());
             ftl.write(unit.into(), &data).await.unwrap();
-            if reach > 0 && dice.chance(1, 40) {
+            if reach > 0 && rng.chance(1, 40) {
                 ftl.flush().await.unwrap();
             }
         }
@@ -430,9 +430,9 @@ fn a_drive_that_wears_out_says_so_and_hangs_nobody() {
         let options = Options { seed, ..Options::new(&SMALL) };
         let often = |medium: &mut Medium| medium.program_fails = 20;
         on_a_drive(&options, often, async |_, ftl, oracle| {
-            let mut dice = Dice::new(seed);
+            let mut rng = Rng::new(seed);
             for _ in 0..100_000 {
-                let unit = dice.below(options.units.into()) as u32;
+                let unit = rng.below(options.units.into()) as u32;
                 let data = oracle.write(unit, 0, 2);
                 if let Err(error) = ftl.write(u64::from(unit) * 2, &data).await {
                     assert_eq!(error, Error::WornOut);

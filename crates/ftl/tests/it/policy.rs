@@ -2,14 +2,14 @@
 
 use ftl::policy::{self, Candidate, Choice, Health, Limits, Space, Stream};
 use proptest::prelude::*;
-use runtime::Dice;
+use runtime::Rng;
 
 fn one(valid: u32, age: u64, erases: u32) -> Option<Candidate> {
     Some(Candidate { valid, units: 100, age, erases })
 }
 
 fn chosen(choice: Choice, of: &[Option<Candidate>]) -> Option<usize> {
-    policy::victim(choice, of.iter().copied(), &mut Dice::new(1))
+    policy::victim(choice, of.iter().copied(), &mut Rng::new(1))
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn fresh_superblocks_by_table() {
 #[test]
 fn laggards_by_table() {
     let some = [one(100, 0, 20), None, one(100, 0, 3), one(0, 0, 12)];
-    assert_eq!(policy::laggard(16, 20, some.into_iter()), Some(2));
-    assert_eq!(policy::laggard(17, 20, some.into_iter()), None);
-    assert_eq!(policy::laggard(0, 20, [].into_iter()), None);
+    assert_eq!(policy::wear_victim(16, 20, some.into_iter()), Some(2));
+    assert_eq!(policy::wear_victim(17, 20, some.into_iter()), None);
+    assert_eq!(policy::wear_victim(0, 20, [].into_iter()), None);
 }
 
 #[test]
@@ -71,7 +71,7 @@ proptest! {
     fn a_victim_is_found_exactly_if_one_gains(of in candidates(), seed in any::<u64>()) {
         let any = of.iter().flatten().any(Candidate::gains);
         for choice in [Choice::Greedy, Choice::Oldest, Choice::CostBenefit, Choice::Sample(3)] {
-            let found = policy::victim(choice, of.iter().copied(), &mut Dice::new(seed));
+            let found = policy::victim(choice, of.iter().copied(), &mut Rng::new(seed));
             prop_assert_eq!(found.is_some(), any);
             if let Some(at) = found {
                 prop_assert!(of[at].unwrap().gains());
@@ -104,12 +104,12 @@ proptest! {
         left in 0_u64..3000, hold in 1_u64..1000, over in 1_u64..1000, most in 1_u32..64,
     ) {
         let space = |left| Space { left, hold, start: hold + over };
-        let lanes = space(left).lanes(most);
-        prop_assert!(lanes <= most);
-        prop_assert_eq!(lanes == 0, left >= hold + over);
-        prop_assert!(space(left + 1).lanes(most) <= lanes);
+        let gc_parallelism = space(left).gc_parallelism(most);
+        prop_assert!(gc_parallelism <= most);
+        prop_assert_eq!(gc_parallelism == 0, left >= hold + over);
+        prop_assert!(space(left + 1).gc_parallelism(most) <= gc_parallelism);
         if left <= hold {
-            prop_assert_eq!(lanes, most);
+            prop_assert_eq!(gc_parallelism, most);
         }
         prop_assert!(space(left).admits(0) == (left >= hold));
     }

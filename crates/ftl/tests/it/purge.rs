@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::common::oracle::Oracle;
 use crate::common::{Fake, Medium, SMALL, TINY};
 use ftl::{Cache, Ftl, Options, Shape, space};
-use runtime::{Dice, Either, Log, Rt, Span, Time, race};
+use runtime::{Either, Log, Rng, Rt, Span, Time, race};
 
 const CACHED: Shape = Shape { blocks: 24, ..SMALL };
 
@@ -59,9 +59,9 @@ fn live<T>(
 
 /// Writes so many units at random, of which the last are not yet on flash.
 async fn write(ftl: &Ftl<Fake>, oracle: &mut Oracle, count: u32, seed: u64) {
-    let mut dice = Dice::for_part(seed, "writes");
+    let mut rng = Rng::for_part(seed, "writes");
     for _ in 0..count {
-        let unit = dice.below(oracle.units().into()) as u32;
+        let unit = rng.below(oracle.units().into()) as u32;
         let data = oracle.write(unit, 0, 2);
         ftl.write(u64::from(unit) * 2, &data).await.expect("a write");
         oracle.done(unit);

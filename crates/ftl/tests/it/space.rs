@@ -18,7 +18,7 @@ struct Drive {
     /// A mistake: the host may have the last erased superblock.
     greedy_host: bool,
     /// Another: the collector takes it as any other, not on trial.
-    no_trial: bool,
+    no_reserve_copy: bool,
 }
 
 /// An open superblock.
@@ -30,7 +30,7 @@ struct Open {
 
 /// The keep, on trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Trial {
+struct ReserveCopy {
     /// Valid rows of the victim, of which so many have been copied, and rows of the keep written.
     victim: u32,
     copied: u32,
@@ -43,7 +43,7 @@ struct State {
     filled: Vec<u32>,
     host: Option<Open>,
     collector: Option<Open>,
-    trial: Option<Trial>,
+    reserve_copy: Option<ReserveCopy>,
     free: u32,
 }
 
@@ -55,7 +55,7 @@ impl State {
 
     fn valid(&self) -> u32 {
         let open = |one: Option<Open>| one.map_or(0, |one| one.valid);
-        let tried = self.trial.map_or(0, |trial| trial.victim);
+        let tried = self.reserve_copy.map_or(0, |reserve_copy| reserve_copy.victim);
         self.filled.iter().sum::<u32>() + open(self.host) + open(self.collector) + tried
     }
 }
@@ -64,7 +64,7 @@ impl Drive {
     fn may_open(&self, stream: Stream, free: u32) -> Opening {
         match space::may_open(stream, free, 0) {
             Opening::No if self.greedy_host && free == 1 => Opening::Plain,
-            Opening::Trial if self.no_trial => Opening::Plain,
+            Opening::ReserveCopy if self.no_reserve_copy => Opening::Plain,
             other => other,
         }
     }
@@ -129,17 +129,18 @@ impl Drive {
         open(&|state| state.collector.as_mut().map(|one| &mut one.valid));
         // What has been copied already dies in both places when the trial ends.
         open(&|state| {
-            let trial = state.trial.as_mut()?;
-            trial.copied -= u32::from(trial.copied == trial.victim && trial.copied > 0);
-            Some(&mut trial.victim)
+            let reserve_copy = state.reserve_copy.as_mut()?;
+            reserve_copy.copied -=
+                u32::from(reserve_copy.copied == reserve_copy.victim && reserve_copy.copied > 0);
+            Some(&mut reserve_copy.victim)
         });
         all
     }
 
     /// What the collector may do, whichever victim it takes.
     fn collector_rows(&self, state: &State) -> Vec<State> {
-        if let Some(trial) = state.trial {
-            return self.trial_rows(state, trial);
+        if let Some(reserve_copy) = state.reserve_copy {
+            return self.uncommitted_rows(state, reserve_copy);
         }
         let Some(open) = state.collector else { return self.openings(state) };
         let mut all = Vec::new();
@@ -161,38 +162,39 @@ impl Drive {
                 next.collector = Some(Open { written: 0, valid: 0 });
                 vec![next]
             }
-            Opening::Trial => {
+            Opening::ReserveCopy => {
                 next.free -= 1;
-                let fits = |valid: &u32| space::fits(*valid, self.rows, 1, space::TRIAL_ROWS);
-                let on_trial = |at: usize| {
+                let fits = |valid: &u32| space::fits(*valid, self.rows, 1, space::UNCOMMITTED_ROWS);
+                let uncommitted = |at: usize| {
                     let mut next = next.clone();
                     let victim = next.filled.remove(at);
-                    next.trial = Some(Trial { victim, copied: 0, written: 0 });
+                    next.reserve_copy = Some(ReserveCopy { victim, copied: 0, written: 0 });
                     next
                 };
                 (0..state.filled.len())
                     .filter(|at| fits(&state.filled[*at]))
-                    .map(on_trial)
+                    .map(uncommitted)
                     .collect()
             }
         }
     }
 
-    fn trial_rows(&self, state: &State, trial: Trial) -> Vec<State> {
+    fn uncommitted_rows(&self, state: &State, reserve_copy: ReserveCopy) -> Vec<State> {
         let mut next = state.clone();
-        if trial.copied < trial.victim {
-            let copied = trial.copied + 1;
-            next.trial = Some(Trial { copied, written: trial.written + 1, ..trial });
+        if reserve_copy.copied < reserve_copy.victim {
+            let copied = reserve_copy.copied + 1;
+            next.reserve_copy =
+                Some(ReserveCopy { copied, written: reserve_copy.written + 1, ..reserve_copy });
             return vec![next];
         }
         // With notes of trims or without, then the row that ends it.
         let end = |notes: u32| {
             let mut next = state.clone();
-            next.trial = None;
+            next.reserve_copy = None;
             next.free += 1;
-            let written = trial.written + notes + 1;
+            let written = reserve_copy.written + notes + 1;
             assert!(written <= self.rows, "a trial has run out of rows: {state:?}");
-            next.collector = Some(Open { written, valid: trial.victim });
+            next.collector = Some(Open { written, valid: reserve_copy.victim });
             self.close(next)
         };
         vec![end(0), end(1)]
@@ -201,9 +203,9 @@ impl Drive {
     /// The power is cut: what was open may have lost rows, and gets padding.
     fn cuts(&self, state: &State) -> Vec<State> {
         let mut after = state.clone();
-        if let Some(trial) = after.trial.take() {
+        if let Some(reserve_copy) = after.reserve_copy.take() {
             after.free += 1;
-            after.filled.push(trial.victim);
+            after.filled.push(reserve_copy.victim);
         }
         for open in [&mut after.host, &mut after.collector] {
             after.free += u32::from(open.take_if(|one| one.valid == 0).is_some());
@@ -232,7 +234,9 @@ impl Drive {
             }
             match self.collector_rows(&state).into_iter().min_by_key(|next| next.filled.clone()) {
                 // The row that ends a trial takes what the host has written.
-                Some(next) if state.trial.is_some() && next.trial.is_none() => return true,
+                Some(next) if state.reserve_copy.is_some() && next.reserve_copy.is_none() => {
+                    return true;
+                }
                 Some(next) => state = next,
                 None => return false,
             }
@@ -246,13 +250,13 @@ impl Drive {
             filled: Vec::new(),
             host: None,
             collector: None,
-            trial: None,
+            reserve_copy: None,
             free: self.superblocks,
         };
         let mut seen = BTreeSet::from([new.clone()]);
         let mut open = vec![new];
         while let Some(state) = open.pop() {
-            let keeps = state.free > 0 || state.trial.is_some();
+            let keeps = state.free > 0 || state.reserve_copy.is_some();
             if !keeps || !self.goes_on(&state) {
                 return Err(state);
             }
@@ -268,8 +272,8 @@ impl Drive {
 }
 
 fn drive(superblocks: u32, rows: u32) -> Drive {
-    let valid = space::most_valid(superblocks, rows, 1, space::TRIAL_ROWS) as u32;
-    Drive { superblocks, rows, valid, greedy_host: false, no_trial: false }
+    let valid = space::most_valid(superblocks, rows, 1, space::UNCOMMITTED_ROWS) as u32;
+    Drive { superblocks, rows, valid, greedy_host: false, no_reserve_copy: false }
 }
 
 #[test]
@@ -289,7 +293,7 @@ fn every_state_of_small_drives_keeps_the_keep_and_goes_on() {
 #[test]
 fn without_the_rules_the_model_finds_a_drive_that_stands_still() {
     assert!(Drive { greedy_host: true, ..drive(5, 4) }.explore().is_err());
-    assert!(Drive { no_trial: true, ..drive(5, 4) }.explore().is_err());
+    assert!(Drive { no_reserve_copy: true, ..drive(5, 4) }.explore().is_err());
     let full = drive(5, 4);
     assert!(Drive { valid: full.valid + 6, ..full }.explore().is_err());
 }

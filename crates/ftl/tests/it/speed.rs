@@ -3,7 +3,7 @@
 
 use crate::common::lean::Lean;
 use ftl::{Ftl, Options, Shape};
-use runtime::{Dice, Log, Rt};
+use runtime::{Log, Rng, Rt};
 
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -37,12 +37,12 @@ fn random_writes_per_cpu_second_with_the_collector_at_work() {
             let ftl = Ftl::mount(&rt, Lean::new(shape), &options).await.unwrap();
             ftl.precondition(u64::from(options.units), 1).await.unwrap();
             let data = [0; 4096];
-            let mut dice = Dice::new(1);
+            let mut rng = Rng::new(1);
             for round in 0..3 {
                 let before = (ftl.stats().counters, cpu_seconds());
                 let writes = 1_000_000;
                 for _ in 0..writes {
-                    ftl.write(dice.below(ftl.blocks()), &data).await.unwrap();
+                    ftl.write(rng.below(ftl.blocks()), &data).await.unwrap();
                 }
                 let (now, spent) = (ftl.stats().counters, cpu_seconds() - before.1);
                 let copied = now.copied_units - before.0.copied_units;

@@ -22,11 +22,11 @@ enum Woken {
 pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
     let mut interrupts = 0;
     while !ring.lifecycle.has_ended() {
-        let seen = ring.rethink.version();
+        let observed = ring.rethink.version();
         if ring.lifecycle.is_open() {
             ring.consider(&ring.port, 0).await;
         }
-        match wait(&ring, seen, &mut interrupts).await {
+        match wait(&ring, observed, &mut interrupts).await {
             Woken::Turn => {}
             Woken::News if ring.is_dead() => ring.give_up(),
             Woken::News if ring.lifecycle.is_open() => {
@@ -41,13 +41,13 @@ pub(super) async fn process<P: HostPort>(ring: Rc<Ring<P>>) {
     }
 }
 
-async fn wait<P: HostPort>(ring: &Ring<P>, seen: u64, interrupts: &mut u32) -> Woken {
+async fn wait<P: HostPort>(ring: &Ring<P>, observed: u64, interrupts: &mut u32) -> Woken {
     let rt = ring.rt();
     let turn = async {
         match ring.ask_at.get() {
-            None => ring.rethink.changed(rt, seen).await,
+            None => ring.rethink.changed(rt, observed).await,
             Some(at) => {
-                race(ring.rethink.changed(rt, seen), rt.sleep_until(at)).await;
+                race(ring.rethink.changed(rt, observed), rt.sleep_until(at)).await;
             }
         }
     };

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use runtime::{Span, Time};
 
-use super::seen::Seen;
+use super::observed::Observed;
 use super::sizing::{Load, Next, Sizing, Turnaround};
 
 /// Callers and a device.
@@ -21,7 +21,7 @@ struct Loop {
 
 /// What a run of it has come to.
 #[derive(Debug)]
-struct Ran {
+struct LoopRun {
     /// For each descriptor, from one return to another.
     pace: f64,
     /// The longest that a block was kept back while the device had none.
@@ -30,8 +30,8 @@ struct Ran {
 
 impl Loop {
     /// Runs until so many descriptors have come back, after a fifth of which it is watched.
-    fn run(&self, sizing: Sizing, descriptors: u64) -> Option<Ran> {
-        let (mut now, mut seen) = (Time::ZERO, Seen::default());
+    fn run(&self, sizing: Sizing, descriptors: u64) -> Option<LoopRun> {
+        let (mut now, mut observed) = (Time::ZERO, Observed::default());
         let mut coming: VecDeque<Time> =
             (0..self.callers).map(|n| Time::ZERO + Span::ns(200) * u64::from(n)).collect();
         let (mut pending, mut flight, mut free_since) = (0, None::<(u32, Time)>, Time::ZERO);
@@ -44,8 +44,8 @@ impl Loop {
             now = now.max(next);
             if end == Some(next) {
                 let (size, at) = flight.take()?;
-                seen.returned(now, size, size + pending);
-                seen.has_ended(size, now.since(at));
+                observed.returned(now, size, size + pending);
+                observed.has_ended(size, now.since(at));
                 free_since = now;
                 let back = (1..=size).map(|n| now + self.back.of(n));
                 coming.extend(back);
@@ -60,7 +60,7 @@ impl Loop {
                     since = now;
                 }
                 pending += 1;
-                seen.came(now);
+                observed.came(now);
             }
             if flight.is_some() || pending == 0 {
                 continue;
@@ -69,18 +69,18 @@ impl Loop {
                 pending,
                 coming: 0,
                 block_max: self.block_max,
-                population: seen.population(),
+                population: observed.population(),
                 waited: now.since(since.max(free_since)),
-                takes: seen.takes(),
-                last: seen.last(),
-                turnaround: seen.turnaround(),
+                takes: observed.takes(),
+                last: observed.last(),
+                turnaround: observed.turnaround(),
             };
             match (sizing.rule)(&load, sizing.setting) {
                 Next::Wait(span) => ask_at = span.map(|span| now + span),
                 Next::Send(size) => {
                     assert!((1..=pending.min(self.block_max)).contains(&size), "{size}: {load:?}");
                     if ask_at.take().is_some_and(|at| at <= now) {
-                        seen.gave_up(pending);
+                        observed.gave_up(pending);
                     }
                     if from.is_some() {
                         held = held.max(load.waited);
@@ -92,7 +92,7 @@ impl Loop {
             }
         }
         let (at, already) = from?;
-        Some(Ran { pace: now.since(at).as_us_f64() / (done - already) as f64, held })
+        Some(LoopRun { pace: now.since(at).as_us_f64() / (done - already) as f64, held })
     }
 
     /// The best of all fixed sizes that so many callers can fill.
@@ -164,36 +164,36 @@ fn gathering_is_as_good_at_every_number_of_callers() {
 /// All but one caller leave: the last waits for the others once, and never again.
 #[test]
 fn who_has_left_is_waited_for_once() {
-    let mut seen = Seen::default();
+    let mut observed = Observed::default();
     let mut now = Time::ZERO;
     for _ in 0..8 {
         now += Span::us(30);
-        seen.returned(now, 8, 8);
-        seen.has_ended(8, Span::us(28));
-        (0..8).for_each(|_| seen.came(now + Span::us(2)));
+        observed.returned(now, 8, 8);
+        observed.has_ended(8, Span::us(28));
+        (0..8).for_each(|_| observed.came(now + Span::us(2)));
     }
-    let ask = |seen: &Seen, waited| {
+    let ask = |observed: &Observed, waited| {
         let load = Load {
             pending: 1,
             block_max: 32,
-            population: seen.population(),
+            population: observed.population(),
             waited,
             takes: Some((Span::us(4), Span::us(3))),
-            last: seen.last(),
-            turnaround: seen.turnaround(),
+            last: observed.last(),
+            turnaround: observed.turnaround(),
             ..Load::default()
         };
         (Sizing::gathering().rule)(&load, Sizing::gathering().setting)
     };
     let longest = Span::us(2 + 2 * 4);
-    assert_eq!(ask(&seen, Span::ZERO), Next::Wait(Some(longest)));
-    assert_eq!(ask(&seen, longest), Next::Send(1));
-    seen.gave_up(1);
+    assert_eq!(ask(&observed, Span::ZERO), Next::Wait(Some(longest)));
+    assert_eq!(ask(&observed, longest), Next::Send(1));
+    observed.gave_up(1);
     for _ in 0..20 {
         now += Span::us(9);
-        seen.returned(now, 1, 1);
-        seen.came(now + Span::us(2));
-        assert_eq!(ask(&seen, Span::ZERO), Next::Send(1));
+        observed.returned(now, 1, 1);
+        observed.came(now + Span::us(2));
+        assert_eq!(ask(&observed, Span::ZERO), Next::Send(1));
     }
 }
 

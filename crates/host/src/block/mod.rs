@@ -23,10 +23,10 @@ mod bios;
 mod blocks;
 #[cfg(test)]
 mod closed_loop;
+mod observed;
 mod requests;
 mod responses;
 mod ring;
-mod seen;
 mod sizing;
 mod state;
 mod watchdog;

@@ -92,14 +92,14 @@ impl<P: HostPort> Disk<P> {
         buffer: Buffer,
     ) -> (Buffer, Result<(), IoError>) {
         let inside = self.port.arena().memory().holds(buffer.at(), buffer.bytes());
-        let judged = match self.ring.geometry.judge(lba, &buffer) {
+        let validated = match self.ring.geometry.validate(lba, &buffer) {
             Ok(_) if !inside => {
                 let why = "a buffer of the memory that this port reaches";
                 Err(IoError::refused(Kind::Refused, lba, why))
             }
-            judged => judged,
+            validated => validated,
         };
-        if let Err(error) = judged {
+        if let Err(error) = validated {
             return (buffer, Err(error));
         }
         let asked = Asked { operation, lba: Some(lba), bytes: buffer.bytes() as u32 };
@@ -121,8 +121,8 @@ impl<P: HostPort> Disk<P> {
         }
         let (result, followed) = claim.end().await;
         match followed {
-            true => rt.join_journey(1, claim.number),
-            false => rt.part_from_journey(),
+            true => rt.attach_trace(1, claim.number),
+            false => rt.detach_trace(),
         }
         if let Some(context_switch) = self.context_switch {
             self.port.spend(context_switch).await;
@@ -150,8 +150,8 @@ impl<P: HostPort> Disk<P> {
             let row = ring.bios.place(ring.bios.free.get().wrapping_add(chunk - 1)) as u16;
             if last {
                 // A request's journey is that of its last part.
-                rt.begin_journey(0, row, begun);
-                rt.mark(self.slot_wait);
+                rt.begin_trace(0, row, begun);
+                rt.record(self.slot_wait);
             }
             self.port.spend_times(self.submit, chunk).await;
             self.state()?;
@@ -162,7 +162,7 @@ impl<P: HostPort> Disk<P> {
                 part += 1;
                 ring.consider(&self.port, parts - part).await;
                 if last {
-                    rt.join_journey(0, row);
+                    rt.attach_trace(0, row);
                 }
             }
         }
@@ -206,12 +206,12 @@ impl<P: HostPort> Disk<P> {
     async fn room(&self) -> Result<u32, Kind> {
         let ring = &*self.ring;
         loop {
-            let seen = ring.freed.version();
+            let observed = ring.freed.version();
             match self.state()? {
                 State::Open if ring.bios.room() > 0 && !ring.lifecycle.distrusted.get() => {
                     return Ok(ring.bios.room());
                 }
-                _ => ring.freed.changed(ring.rt(), seen).await,
+                _ => ring.freed.changed(ring.rt(), observed).await,
             }
         }
     }

@@ -11,13 +11,13 @@ use super::ring::Ring;
 pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
     let rt = ring.rt().clone();
     loop {
-        let seen = ring.ended.version();
+        let observed = ring.ended.version();
         while let Some((count, end)) = ring.bios.oldest_ended() {
             let place = ring.bios.place(count) as u16;
-            rt.join_journey(0, place);
-            rt.mark(ring.stages.order);
+            rt.attach_trace(0, place);
+            rt.record(ring.stages.order);
             ring.port.spend(ring.costs.complete).await;
-            rt.part_from_journey();
+            rt.detach_trace();
             // The ring may have been reset meanwhile: then it has not ended.
             if ring.bios.oldest_ended() != Some((count, end)) {
                 continue;
@@ -28,15 +28,15 @@ pub(super) async fn generate<P: HostPort>(ring: Rc<Ring<P>>) {
             ring.empty_oldest();
             ring.rt().log("host", "answers", u64::from(place), u64::from(request));
             ring.bios.ended(&rt, request, end, || {
-                rt.join_journey(0, place);
-                rt.carry_journey_to(1, request)
+                rt.attach_trace(0, place);
+                rt.move_trace_to(1, request)
             });
-            rt.part_from_journey();
+            rt.detach_trace();
         }
         if ring.lifecycle.has_ended() {
             return;
         }
-        ring.ended.changed(&rt, seen).await;
+        ring.ended.changed(&rt, observed).await;
     }
 }
 

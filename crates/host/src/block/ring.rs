@@ -13,7 +13,7 @@ use wire::block::registers::{BLOCK, Block, Limits, OFFSET};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::bios::{Bios, Stage as BioStage};
-use super::seen::Seen;
+use super::observed::Observed;
 use super::sizing::{Load, Next};
 use super::{Completion, Options, blocks, responses, watchdog};
 use crate::lifecycle::Lifecycle;
@@ -90,7 +90,7 @@ pub(super) struct Ring<P: HostPort> {
     /// Resets since something came back.
     pub barren: Cell<u32>,
     pub counters: Cell<Counters>,
-    seen: Cell<Seen>,
+    observed: Cell<Observed>,
     /// When the device could have had the oldest pending descriptor.
     since: Cell<Time>,
     /// When the last block came back.
@@ -134,7 +134,7 @@ impl<P: HostPort> Ring<P> {
             handler: Pool::new([()]),
             barren: Cell::new(0),
             counters: Cell::default(),
-            seen: Cell::default(),
+            observed: Cell::default(),
             since: Cell::new(rt.now()),
             back_at: Cell::new(rt.now()),
             ask_at: Cell::new(None),
@@ -200,15 +200,15 @@ impl<P: HostPort> Ring<P> {
         }
         self.bios.free.set(count.wrapping_add(1));
         let now = self.rt().now();
-        self.see(|seen| seen.came(now));
+        self.see(|observed| observed.came(now));
         self.rt().log("host", "stores", u64::from(self.bios.place(count)), command.offset);
         true
     }
 
-    fn see(&self, note: impl FnOnce(&mut Seen)) {
-        let mut seen = self.seen.get();
-        note(&mut seen);
-        self.seen.set(seen);
+    fn see(&self, note: impl FnOnce(&mut Observed)) {
+        let mut observed = self.observed.get();
+        note(&mut observed);
+        self.observed.set(observed);
     }
 
     pub fn write(&self, count: u32, command: &Command) {
@@ -237,16 +237,16 @@ impl<P: HostPort> Ring<P> {
         if pending == 0 || !is_free || self.lifecycle.distrusted.get() {
             return None;
         }
-        let (since, seen) = (self.since.get().max(self.back_at.get()), self.seen.get());
+        let (since, observed) = (self.since.get().max(self.back_at.get()), self.observed.get());
         let load = Load {
             pending,
             coming,
             block_max: u32::from(self.limits.block_max()),
-            population: seen.population(),
+            population: observed.population(),
             waited: self.rt().now().since(since),
-            takes: seen.takes(),
-            last: seen.last(),
-            turnaround: seen.turnaround(),
+            takes: observed.takes(),
+            last: observed.last(),
+            turnaround: observed.turnaround(),
         };
         let sizing = self.options.sizing;
         Some(match (sizing.rule)(&load, sizing.setting) {
@@ -274,7 +274,7 @@ impl<P: HostPort> Ring<P> {
             Some(Next::Send(_)) => {
                 // Taken: who looks again meanwhile has nothing to ask for.
                 if self.ask_at.take().is_some_and(|at| at <= self.rt().now()) {
-                    self.see(|seen| seen.gave_up(self.bios.pending()));
+                    self.see(|observed| observed.gave_up(self.bios.pending()));
                 }
             }
         }
@@ -295,10 +295,10 @@ impl<P: HostPort> Ring<P> {
 
     fn mark_from(&self, first: u32, descriptors: u32, stage: Stage) {
         for n in 0..descriptors {
-            self.rt().join_journey(0, self.bios.place(first.wrapping_add(n)) as u16);
-            self.rt().mark(stage);
+            self.rt().attach_trace(0, self.bios.place(first.wrapping_add(n)) as u16);
+            self.rt().record(stage);
         }
-        self.rt().part_from_journey();
+        self.rt().detach_trace();
     }
 
     fn announce(&self, size: u32) {
@@ -383,7 +383,7 @@ impl<P: HostPort> Ring<P> {
         if returned > 0 {
             self.barren.set(0);
             let now = self.rt().now();
-            self.see(|seen| seen.returned(now, returned, present));
+            self.see(|observed| observed.returned(now, returned, present));
         }
         self.flight.set(Some(flight));
         if flight.returned == flight.size {
@@ -393,7 +393,7 @@ impl<P: HostPort> Ring<P> {
 
     fn has_ended(&self, flight: Flight) {
         let now = self.rt().now();
-        self.see(|seen| seen.has_ended(flight.size, now.since(flight.announced)));
+        self.see(|observed| observed.has_ended(flight.size, now.since(flight.announced)));
         self.back_at.set(now);
         self.flight.set(None);
     }
@@ -401,11 +401,11 @@ impl<P: HostPort> Ring<P> {
     /// A command's time goes to its descriptor's way here, and to our noticing it.
     fn mark_noticed(&self, count: u32) {
         let rt = self.rt();
-        rt.join_journey(0, self.bios.place(count) as u16);
-        if rt.is_followed() {
-            rt.mark_at(self.stages.completion, self.port.noticed());
-            rt.mark(self.stages.noticing);
-            rt.part_from_journey();
+        rt.attach_trace(0, self.bios.place(count) as u16);
+        if rt.is_traced() {
+            rt.record_at(self.stages.completion, self.port.noticed());
+            rt.record(self.stages.noticing);
+            rt.detach_trace();
         }
     }
 

@@ -15,12 +15,12 @@ pub(super) async fn watch<P: HostPort>(ring: Rc<Ring<P>>) {
     let tick = Span((ring.options.timeout.0 / TICKS_PER_TIMEOUT).max(1));
     let (mut of, mut looks) = (None, 0);
     while !ring.lifecycle.has_ended() {
-        let seen = ring.lifecycle.active.version();
+        let observed = ring.lifecycle.active.version();
         if !ring.lifecycle.is_open()
             || (ring.flight.get().is_none() && !ring.lifecycle.distrusted.get())
         {
             (of, looks) = (None, 0);
-            ring.lifecycle.active.changed(ring.rt(), seen).await;
+            ring.lifecycle.active.changed(ring.rt(), observed).await;
             continue;
         }
         if !ring.lifecycle.distrusted.get() {

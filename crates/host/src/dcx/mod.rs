@@ -92,7 +92,7 @@ pub struct QueueOptions {
     /// Writes go through this queue too.
     pub writes: bool,
     /// The number of the queue's journeys.
-    pub journeys: u16,
+    pub traces: u16,
 }
 
 impl QueueOptions {

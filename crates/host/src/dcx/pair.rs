@@ -115,7 +115,7 @@ impl<P: HostPort> Pair<P> {
                 }),
             },
         });
-        port.rt().spawn(pump(pair.clone()));
+        port.rt().spawn(poll_completions(pair.clone()));
         port.rt().spawn(watchdog::watch(pair.clone()));
         Ok(pair)
     }
@@ -174,11 +174,11 @@ impl<P: HostPort> Pair<P> {
             && let Some(report) = self.reports.take()
         {
             taken += 1;
-            self.judge(&report);
+            self.validate(&report);
         }
     }
 
-    fn judge(&self, report: &Report) {
+    fn validate(&self, report: &Report) {
         if report.slot() == FENCE_SLOT && self.fence.get() == Some(report.command()) {
             self.fence.set(None);
             self.count(|counters| counters.fences += 1);
@@ -207,11 +207,11 @@ impl<P: HostPort> Pair<P> {
     /// The command's time goes to its data's way here, and to our noticing it.
     fn mark_noticed(&self, slot: u16) {
         let rt = self.rt();
-        rt.join_journey(self.options.journeys, slot);
-        if rt.is_followed() {
-            rt.mark_at(self.stages.arrival, self.port.noticed());
-            rt.mark(self.stages.noticing);
-            rt.part_from_journey();
+        rt.attach_trace(self.options.traces, slot);
+        if rt.is_traced() {
+            rt.record_at(self.stages.arrival, self.port.noticed());
+            rt.record(self.stages.noticing);
+            rt.detach_trace();
         }
     }
 
@@ -306,12 +306,12 @@ impl<P: HostPort> HasLifecycle<P> for Pair<P> {
     }
 
     fn log_id(&self) -> u64 {
-        self.options.journeys.into()
+        self.options.traces.into()
     }
 }
 
 /// Takes in what vanishing tags and reports say, as long as the pair has tasks.
-async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
+async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
     while !pair.lifecycle.has_ended() {
         let mut turned =

@@ -94,7 +94,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         lba: Lba,
         into: Buffer,
     ) -> impl Future<Output = (Buffer, Result<(), IoError>)> {
-        self.read_judged(lba, self.judge(lba, &into), into)
+        self.read_validated(lba, self.validate(lba, &into), into)
     }
 
     /// Reads the first bytes of a block, as many as `into` has: a multiple of four, and no more than a
@@ -114,20 +114,20 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         } else {
             self.misplaced(&into)
         };
-        let judged = match refused {
+        let validated = match refused {
             Some(why) => Err(IoError::refused(Kind::Refused, lba, why)),
             None => Ok(()),
         };
-        self.read_judged(lba, judged, into)
+        self.read_validated(lba, validated, into)
     }
 
-    async fn read_judged(
+    async fn read_validated(
         &self,
         lba: Lba,
-        judged: Result<(), IoError>,
+        validated: Result<(), IoError>,
         into: Buffer,
     ) -> (Buffer, Result<(), IoError>) {
-        if let Err(error) = judged {
+        if let Err(error) = validated {
             return (into, Err(error));
         }
         let (pair, port, bytes) = (&self.pair, self.pair.port(), into.bytes());
@@ -191,7 +191,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         if !self.pair.options.writes {
             return self.beneath.write(lba, from, fua).await;
         }
-        if let Err(error) = self.judge(lba, &from) {
+        if let Err(error) = self.validate(lba, &from) {
             return (from, Err(error));
         }
         let (mut buffer, mut begun, mut lost) = (from, None, 0);
@@ -241,7 +241,7 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         slot.launch(pair.commands.next(), marks, patience);
         pair.submit(slot.name(), command);
         let end = slot.end().await;
-        pair.rt().mark(self.stages.arrival);
+        pair.rt().record(self.stages.arrival);
         if let Some(context_switch) = self.costs.context_switch {
             port.spend(context_switch).await;
         }
@@ -267,13 +267,13 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
         let (rt, pair) = (self.pair.rt(), &self.pair);
         let waits_since = (pair.slots.available() == 0).then(|| rt.now());
         let slot = pair.slots.claim(rt).await;
-        let journeys = pair.options.journeys;
-        if rt.follows(journeys, slot.name()) {
+        let traces = pair.options.traces;
+        if rt.follows(traces, slot.name()) {
             let retry = begun.is_some();
             let since = begun.or(waits_since).unwrap_or_else(|| rt.now());
             *begun = Some(since);
-            rt.begin_journey(journeys, slot.name(), since);
-            rt.mark(if retry { self.stages.retry } else { self.stages.slot_wait });
+            rt.begin_trace(traces, slot.name(), since);
+            rt.record(if retry { self.stages.retry } else { self.stages.slot_wait });
         }
         slot
     }
@@ -303,8 +303,8 @@ impl<P: HostPort, W: BlockDevice> Queue<P, W> {
     }
 
     /// Whether the device could do it.
-    fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<(), IoError> {
-        self.geometry.judge(lba, buffer)?;
+    fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<(), IoError> {
+        self.geometry.validate(lba, buffer)?;
         match self.misplaced(buffer) {
             Some(why) => Err(IoError::refused(Kind::Refused, lba, why)),
             None => Ok(()),

@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 
 use bus::{Arrival, Buffer};
-use runtime::Dice;
+use runtime::Rng;
 use wire::dcx::notice;
 use wire::dcx::tag::{Places, Tag, is_aligned};
 
@@ -39,7 +39,7 @@ pub(super) struct Marks {
 /// Chooses tags.
 pub(super) struct Tagger {
     tags: Tags,
-    dice: RefCell<Dice>,
+    rng: RefCell<Rng>,
     random: Cell<Tag>,
     grain: u32,
     packet_bytes: Option<u32>,
@@ -55,7 +55,7 @@ impl Tagger {
         };
         let tagger = Tagger {
             tags,
-            dice: RefCell::new(Dice::for_part(seed, "tags")),
+            rng: RefCell::new(Rng::for_part(seed, "tags")),
             random: Cell::new(Tag::new(0, 1)),
             grain,
             packet_bytes,
@@ -75,7 +75,7 @@ impl Tagger {
             Tags::Random { bits, .. } => bits,
             Tags::Device { .. } => 32,
         };
-        let value = self.dice.borrow_mut().next_u64() as u32;
+        let value = self.rng.borrow_mut().next_u64() as u32;
         self.random.set(Tag::new(value, bits));
     }
 

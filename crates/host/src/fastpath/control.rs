@@ -28,7 +28,7 @@ pub(super) struct Request {
     pub from: From,
     pub begun: Time,
     /// The number of its journey, for whoever follows it.
-    pub journey: u16,
+    pub trace: u16,
     /// What the drive may still reach.
     pub keep: Option<Buffer>,
     followed: bool,
@@ -64,7 +64,7 @@ pub(super) struct Turn {
     /// No more commands of this request follow.
     pub last: bool,
     pub job: Job,
-    pub journey: u16,
+    pub trace: u16,
 }
 
 /// A request whose last command has ended.
@@ -98,7 +98,7 @@ impl Control {
     }
 
     /// The number of the journey that the next request in this place has.
-    pub fn journey(&self, slot: u16) -> u16 {
+    pub fn trace(&self, slot: u16) -> u16 {
         self.uses[usize::from(slot)] << runtime::SLOT_BITS | slot
     }
 
@@ -225,14 +225,14 @@ impl Control {
 
 impl Request {
     /// A request that has just been taken.
-    pub fn new(fp_id: u16, tag: u16, job: Job, from: From, begun: Time, journey: u16) -> Request {
+    pub fn new(fp_id: u16, tag: u16, job: Job, from: From, begun: Time, trace: u16) -> Request {
         Request {
             fp_id,
             tag,
             job,
             from,
             begun,
-            journey,
+            trace,
             keep: None,
             followed: false,
             issued: 0,
@@ -246,7 +246,7 @@ impl Request {
         let number = self.issued;
         self.issued += 1;
         let last = self.issued == self.job.commands();
-        Turn { slot, fp_id: self.fp_id, number, last, job: self.job, journey: self.journey }
+        Turn { slot, fp_id: self.fp_id, number, last, job: self.job, trace: self.trace }
     }
 }
 

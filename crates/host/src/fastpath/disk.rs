@@ -74,7 +74,7 @@ impl<P: HostPort> Disk<P> {
         buffer: Buffer,
     ) -> (Buffer, Result<(), IoError>) {
         let whole = &*self.0;
-        if let Err(error) = self.geometry().judge(lba, &buffer) {
+        if let Err(error) = self.geometry().validate(lba, &buffer) {
             return (buffer, Err(error));
         }
         let (at, bytes) = (buffer.at().0 - whole.base.0, buffer.bytes() as u64);

@@ -42,7 +42,7 @@ pub struct Options {
     /// Areas are handed out from this block on: those below are others'.
     pub from: Lba,
     /// The number of the journeys of requests from tasks.
-    pub journeys: u16,
+    pub traces: u16,
 }
 
 /// What Complete has seen of requests: from when they were taken to the end of their last command.
@@ -234,13 +234,13 @@ impl<P: HostPort> Engine<P> {
         let begun = rt.now();
         let slot = core.place().await;
         let place = Place { core, slot };
-        let (journeys, journey) = (core.options.journeys, core.journey(slot));
-        let followed = rt.follows(journeys, journey);
+        let (traces, trace) = (core.options.traces, core.trace(slot));
+        let followed = rt.follows(traces, trace);
         match followed {
-            true => rt.begin_journey(journeys, journey, begun),
-            false => rt.part_from_journey(),
+            true => rt.begin_trace(traces, trace, begun),
+            false => rt.detach_trace(),
         }
-        rt.mark(core.stages.request_wait);
+        rt.record(core.stages.request_wait);
         caller.spend(hand_in).await;
         core.port.spend(core.costs.control).await;
         let answer = match core.begin(TASKS, From::Task, request, slot, keep) {
@@ -248,10 +248,10 @@ impl<P: HostPort> Engine<P> {
             Err((response, keep)) => control::Answer { response, keep, followed: false },
         };
         match followed && answer.followed {
-            true => rt.join_journey(journeys, journey),
-            false => rt.part_from_journey(),
+            true => rt.attach_trace(traces, trace),
+            false => rt.detach_trace(),
         }
-        rt.mark(core.stages.count_down);
+        rt.record(core.stages.count_down);
         caller.spend(take_response).await;
         (answer.response.status(), answer.keep)
     }
@@ -348,7 +348,7 @@ impl<P: HostPort> Core<P> {
         keep: Option<Buffer>,
     ) -> Result<(), (Response, Option<Buffer>)> {
         let (fp_id, tag) = (request.fp_id.get(), request.tag.get());
-        let job = match self.table.borrow_mut().judge(owner, request) {
+        let job = match self.table.borrow_mut().validate(owner, request) {
             Ok(job) => job,
             Err(refusal) => {
                 let mut latency = self.latency.get();
@@ -358,8 +358,8 @@ impl<P: HostPort> Core<P> {
             }
         };
         let mut control = self.control.borrow_mut();
-        let journey = control.journey(slot);
-        let mut entered = control::Request::new(fp_id, tag, job, from, self.rt().now(), journey);
+        let trace = control.trace(slot);
+        let mut entered = control::Request::new(fp_id, tag, job, from, self.rt().now(), trace);
         entered.keep = keep;
         control.enter(slot, entered);
         drop(control);
@@ -376,8 +376,8 @@ impl<P: HostPort> Core<P> {
     }
 
     /// The number of the journey of the next request in this place.
-    pub fn journey(&self, slot: u16) -> u16 {
-        self.control.borrow().journey(slot)
+    pub fn trace(&self, slot: u16) -> u16 {
+        self.control.borrow().trace(slot)
     }
 
     /// Waits for a command to submit; none when the engine has stopped.
@@ -478,8 +478,7 @@ impl<P: HostPort> Core<P> {
     async fn end(&self, turn: &Turn, status: Status, followed: bool) {
         if turn.last {
             // The request's journey goes on, whether or not other commands are still under way.
-            let followed =
-                followed && self.rt().carry_journey_to(self.options.journeys, turn.journey);
+            let followed = followed && self.rt().move_trace_to(self.options.traces, turn.trace);
             self.control.borrow_mut().follow(turn.slot, followed);
         }
         let ended = self.control.borrow_mut().complete(turn.slot, status, self.rt().now());
@@ -548,15 +547,15 @@ async fn submit<P: HostPort>(core: Rc<Core<P>>, queue: usize) {
     while let Some(turn) = core.turn().await {
         // A request's journey is that of its last command.
         if turn.last {
-            rt.join_journey(core.options.journeys, turn.journey);
-            rt.mark(core.stages.turn_wait);
+            rt.attach_trace(core.options.traces, turn.trace);
+            rt.record(core.stages.turn_wait);
         } else {
-            rt.part_from_journey();
+            rt.detach_trace();
         }
         let status = core.carry_out(&queue, &turn).await;
-        let followed = turn.last && rt.is_followed();
+        let followed = turn.last && rt.is_traced();
         core.end(&turn, status, followed).await;
-        rt.part_from_journey();
+        rt.detach_trace();
     }
 }
 

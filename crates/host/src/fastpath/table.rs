@@ -140,7 +140,7 @@ impl Table {
         if blocks == 0 {
             return Err(OpenError::Empty);
         }
-        memory.judge()?;
+        memory.validate()?;
         let fp_id = self.free_entry()?;
         let first = self.areas.take(blocks).map_err(OpenError::Full)?;
         let area = Area { first, blocks, at: memory.at, bytes: memory.bytes };
@@ -151,7 +151,7 @@ impl Table {
 
     /// A handle for blocks that are somebody's already: the owner of the engine knows best.
     pub fn open_over(&mut self, owner: Owner, area: Area) -> Result<Handle, OpenError> {
-        Memory { at: area.at, bytes: area.bytes, keep: None }.judge()?;
+        Memory { at: area.at, bytes: area.bytes, keep: None }.validate()?;
         let fp_id = self.free_entry()?;
         let open = Open { owner, area, taken: false, keep: None, through: None, requests: 0 };
         Ok(self.enter(fp_id, open))
@@ -261,7 +261,7 @@ impl Table {
     }
 
     /// Whether a request may be carried out, and as what. From then on the handle has one more.
-    pub fn judge(&mut self, owner: Owner, request: &Request) -> Result<Job, Refusal> {
+    pub fn validate(&mut self, owner: Owner, request: &Request) -> Result<Job, Refusal> {
         let work = request.parse(self.block_bytes)?;
         let entry =
             self.entries.get_mut(usize::from(request.fp_id.get())).ok_or(Refusal::Handle)?;
@@ -313,7 +313,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    fn judge(&self) -> Result<(), OpenError> {
+    fn validate(&self) -> Result<(), OpenError> {
         let sense = self.at.0.is_multiple_of(4096)
             && self.bytes > 0
             && self.at.offset(self.bytes).is_some();
@@ -367,7 +367,7 @@ mod tests {
         let mut table = Table::new(&GEOMETRY, Lba(100));
         let (mine, area) = table.open(1, 64, memory(16)).unwrap();
         assert_eq!((area.first, mine.generation), (Lba(100), 1));
-        let last = table.judge(1, &read(mine, 63 * 512, 512, 8 * 4096 - 512)).unwrap();
+        let last = table.validate(1, &read(mine, 63 * 512, 512, 8 * 4096 - 512)).unwrap();
         let at = BusAddr(24 * 4096 - 512);
         let direction = Direction::Read;
         assert_eq!(last, Job::Move { direction, lba: Lba(163), at, block_size: 512, commands: 1 });
@@ -381,7 +381,7 @@ mod tests {
             (0, 512, u64::MAX - 511, Refusal::Buffer),
             (1, 512, 0, Refusal::Size),
         ] {
-            assert_eq!(table.judge(1, &read(mine, offset, size, buffer_offset)), Err(refusal));
+            assert_eq!(table.validate(1, &read(mine, offset, size, buffer_offset)), Err(refusal));
         }
     }
 
@@ -393,30 +393,30 @@ mod tests {
         let forged = Handle { fp_id: 77, ..mine };
         for handle in [other, forged, Handle { generation: 9, ..other }] {
             assert_eq!(
-                table.judge(1, &read(handle, 0, 512, 0)),
+                table.validate(1, &read(handle, 0, 512, 0)),
                 Err(Refusal::Handle),
                 "{handle:?}"
             );
             assert!(!table.close(1, handle));
         }
         let newer = Handle { generation: 2, ..mine };
-        assert_eq!(table.judge(1, &read(newer, 0, 512, 0)), Err(Refusal::Stale));
+        assert_eq!(table.validate(1, &read(newer, 0, 512, 0)), Err(Refusal::Stale));
         assert!(table.close(1, mine) && !table.close(1, mine));
-        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        assert_eq!(table.validate(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
         let (again, _) = table.open(1, 8, memory(1)).unwrap();
         assert_eq!(again, newer, "the place is used again, and the use is another");
-        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
-        assert!(table.judge(1, &read(again, 0, 512, 0)).is_ok());
+        assert_eq!(table.validate(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        assert!(table.validate(1, &read(again, 0, 512, 0)).is_ok());
     }
 
     #[test]
     fn an_area_is_free_when_its_last_request_is_answered() {
         let mut table = Table::new(&GEOMETRY, Lba(0));
         let (mine, _) = table.open(1, 1000, memory(1)).unwrap();
-        table.judge(1, &read(mine, 0, 512, 0)).unwrap();
+        table.validate(1, &read(mine, 0, 512, 0)).unwrap();
         assert!(table.close(1, mine) && table.is_closing(mine));
         assert_eq!(table.open(1, 1, memory(1)).err(), Some(OpenError::Full(0)));
-        assert_eq!(table.judge(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
+        assert_eq!(table.validate(1, &read(mine, 0, 512, 0)), Err(Refusal::Stale));
         table.answered(mine.fp_id);
         assert!(!table.is_closing(mine));
         assert!(table.open(1, 1000, memory(1)).is_ok());

@@ -38,13 +38,13 @@ impl<P: HostPort> Bar<P> {
         let low = bar.read("CAP", registers::CAP).await?;
         let high = bar.read("CAP", registers::CAP + 4).await?;
         bar.cap = Cap::from_bits(u64::from(high) << 32 | u64::from(low));
-        bar.judge()?;
+        bar.validate()?;
         let timeout = Span::ms(u64::from(bar.cap.timeout_ms()));
         bar.ready_timeout = timeout.max(options.ready_floor).min(options.ready_ceiling);
         Ok(bar)
     }
 
-    fn judge(&self) -> Result<(), InitError> {
+    fn validate(&self) -> Result<(), InitError> {
         let unsupported =
             |what, found, expected| Err(InitError::Unsupported { what, found, expected });
         let cap = self.cap;

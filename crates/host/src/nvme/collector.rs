@@ -17,7 +17,7 @@ use core::cell::{Cell, RefCell};
 
 use bus::{Buffer, Cost, HostPort};
 use ftl::policy::{self, Candidate, Choice, Space};
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::BusAddr;
 use wire::nvme::admin;
 use wire::nvme::collect::{Collect, HostCollection, SuperblockRow, Survey};
@@ -86,11 +86,11 @@ struct Inner<P: HostPort> {
     table: RefCell<Vec<Option<Candidate>>>,
     /// Where the device writes what it is asked for, while nobody asks.
     page: RefCell<Option<Buffer>>,
-    dice: RefCell<Dice>,
+    rng: RefCell<Rng>,
     costs: Costs,
     counts: Cell<CollectorCounts>,
     /// Rows of the device's collector that may be under way.
-    lanes: Cell<u32>,
+    gc_parallelism: Cell<u32>,
 }
 
 struct Costs {
@@ -111,7 +111,7 @@ impl<P: HostPort> Controller<P> {
     ///
     /// # Errors
     /// The controller has nothing to be led, or says of it what makes no sense.
-    pub async fn lead_collector(
+    pub async fn direct_gc(
         &self,
         port: &P,
         options: CollectorOptions,
@@ -122,14 +122,14 @@ impl<P: HostPort> Controller<P> {
             options,
             table: RefCell::default(),
             page: RefCell::new(Some(port.arena().buffer(PIECE_BYTES as usize)?)),
-            dice: RefCell::new(Dice::for_part(options.seed, "host collector")),
+            rng: RefCell::new(Rng::for_part(options.seed, "host collector")),
             costs: Costs {
                 submit: port.cost("submit"),
                 complete: port.cost("complete"),
                 choose: port.cost("choose"),
             },
             counts: Cell::default(),
-            lanes: Cell::new(1),
+            gc_parallelism: Cell::new(1),
         });
         inner.core.running().await?;
         inner.lead().await?;
@@ -242,15 +242,16 @@ impl<P: HostPort> Inner<P> {
         self.port.spend_times(self.costs.choose, superblocks).await;
         let chosen = {
             let table = self.table.borrow();
-            let dice = &mut *self.dice.borrow_mut();
-            policy::victim(self.options.choice, table.iter().copied(), dice)
+            let rng = &mut *self.rng.borrow_mut();
+            policy::victim(self.options.choice, table.iter().copied(), rng)
                 .and_then(|at| Some((at as u32, table[at]?)))
         };
         let Some((superblock, Candidate { erases, .. })) = chosen else {
             self.core.rt().sleep(PAUSE).await;
             return Ok(());
         };
-        let what = Collect { superblock, erases, rows: space.lanes(self.lanes.get()) };
+        let what =
+            Collect { superblock, erases, rows: space.gc_parallelism(self.gc_parallelism.get()) };
         let done = self.command("Collect Superblock", None, |cid| admin::collect(cid, what)).await;
         match &done {
             Ok((result, _)) => self.count(|counts| {
@@ -284,7 +285,7 @@ impl<P: HostPort> Inner<P> {
                 let mut bytes = [0; HEADER_BYTES as usize];
                 page.copy_out(0, &mut bytes);
                 let survey = Survey::read_from_bytes(&bytes).expect("of this length");
-                self.lanes.set(survey.lanes.get());
+                self.gc_parallelism.set(survey.gc_parallelism.get());
                 header = Some(survey);
                 from = HEADER_BYTES;
             }

@@ -72,7 +72,7 @@ impl<P: HostPort> Queue<P> {
         self.abilities.need(oncs::WRITE_ZEROES, lba, what)?;
         self.in_pieces(lba, blocks, |cid, lba, blocks| {
             let sqe = io::write_zeroes(cid, self.nsid(), lba, blocks, false, may_deallocate);
-            self.guarded(sqe, lba, true)
+            self.with_pi(sqe, lba, true)
         })
         .await
     }
@@ -86,7 +86,7 @@ impl<P: HostPort> Queue<P> {
         let what = "a controller with Compare (ONCS)";
         let able = self.abilities.need(oncs::COMPARE, lba, what);
         let able = able.and_then(|()| self.brings_tags(lba));
-        let blocks = match able.and_then(|()| self.judge(lba, &with)) {
+        let blocks = match able.and_then(|()| self.validate(lba, &with)) {
             Ok(blocks) => blocks,
             Err(error) => return (with, Err(error)),
         };
@@ -116,7 +116,7 @@ impl<P: HostPort> Queue<P> {
     pub async fn verify(&self, lba: Lba, blocks: u32) -> Result<(), IoError> {
         self.abilities.need(oncs::VERIFY, lba, "a controller with Verify (ONCS)")?;
         self.in_pieces(lba, blocks, |cid, lba, blocks| {
-            self.guarded(io::verify(cid, self.nsid(), lba, blocks), lba, false)
+            self.with_pi(io::verify(cid, self.nsid(), lba, blocks), lba, false)
         })
         .await
     }
@@ -151,8 +151,8 @@ impl<P: HostPort> Queue<P> {
             );
         }
         self.plain(from)?;
-        self.geometry().judge_range(from, blocks.into())?;
-        self.geometry().judge_range(to, blocks.into())?;
+        self.geometry().validate_range(from, blocks.into())?;
+        self.geometry().validate_range(to, blocks.into())?;
         if from.0.abs_diff(to.0) < u64::from(blocks) {
             return refuse(Kind::Refused, "a source and a destination that do not overlap");
         }
@@ -187,7 +187,7 @@ impl<P: HostPort> Queue<P> {
         blocks: u32,
         build: impl Fn(CommandId, Lba, u32) -> Sqe,
     ) -> Result<(), IoError> {
-        self.geometry().judge_range(lba, blocks.into())?;
+        self.geometry().validate_range(lba, blocks.into())?;
         for (done, now) in pieces(blocks, self.abilities.blocks_max) {
             let lba = Lba(lba.0 + done);
             let (slot, held) = self.slot().await;

@@ -166,7 +166,7 @@ impl<P: HostPort> Controller<P> {
     ) -> Result<Rc<Queue<P>>, InitError> {
         let core = &self.core;
         core.running().await?;
-        let options = core.judge(options)?;
+        let options = core.validate(options)?;
         let spec = PairSpec {
             qid: core.next_queue_id(),
             depth: options.depth,
@@ -245,7 +245,7 @@ impl<P: HostPort> Controller<P> {
     pub async fn reset(&self) -> Result<(), InitError> {
         let core = &self.core;
         let before = core.health.resets.get();
-        core.health.wished.set(true);
+        core.health.requested.set(true);
         core.health.ask(core.rt(), |asks| asks.reset = true);
         loop {
             match core.health.state() {
@@ -356,7 +356,7 @@ impl<P: HostPort> Core<P> {
 
     /// The queue as it can be had: no deeper than the controller's longest, which has one entry more than
     /// commands.
-    pub fn judge(&self, options: QueueOptions) -> Result<QueueOptions, InitError> {
+    pub fn validate(&self, options: QueueOptions) -> Result<QueueOptions, InitError> {
         let asked = u32::from(self.next_queue.get());
         let granted = self.identity.queues;
         if asked > granted && self.free_queues.borrow().is_empty() {
@@ -397,7 +397,7 @@ async fn attach<P: HostPort>(admin: &Admin<P>, options: &Options) -> Result<Iden
     let geometry = geometry(&controller, &namespace, options)?;
     let queues = set_up(admin, options, &controller).await?;
     let protection = protection(&namespace, options.protect)?;
-    options.protect.judge(protection)?;
+    options.protect.validate(protection)?;
     Ok(Identity { controller, namespace, namespaces, nsid, geometry, queues, protection })
 }
 

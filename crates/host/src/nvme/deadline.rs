@@ -62,7 +62,7 @@ impl<P: HostPort> Queue<P> {
         writes: bool,
         build: impl Fn(CommandId, u32, DataPointer) -> Sqe,
     ) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.judge(lba, &buffer) {
+        let blocks = match self.validate(lba, &buffer) {
             Ok(blocks) => blocks,
             Err(error) => return (buffer, Err(error)),
         };

@@ -55,7 +55,7 @@ impl<P: HostPort> Queue<P> {
         from: Buffer,
         fua: bool,
     ) -> Compared {
-        if let Err(error) = self.judge_pair(lba, &with, &from) {
+        if let Err(error) = self.validate_pair(lba, &with, &from) {
             return ((with, from), Err(error));
         }
         let since = self.pair.rt().now();
@@ -85,7 +85,7 @@ impl<P: HostPort> Queue<P> {
         ((first.take_back(), second.take_back()), done)
     }
 
-    fn judge_pair(&self, lba: Lba, with: &Buffer, from: &Buffer) -> Result<(), IoError> {
+    fn validate_pair(&self, lba: Lba, with: &Buffer, from: &Buffer) -> Result<(), IoError> {
         let most = self.abilities.fused_max;
         let refuse = |kind, why| Err(IoError::refused(kind, lba, why));
         if most == 0 {
@@ -99,8 +99,8 @@ impl<P: HostPort> Queue<P> {
         if with.bytes() != from.bytes() {
             return refuse(Kind::Refused, "as much to write as to compare with");
         }
-        self.judge(lba, from)?;
-        if self.judge(lba, with)? > most {
+        self.validate(lba, from)?;
+        if self.validate(lba, with)? > most {
             return refuse(Kind::Unsupported, "no more blocks than are fused (ACWU, NACWU)");
         }
         Ok(())
@@ -142,7 +142,7 @@ impl<P: HostPort> Queue<P> {
         self.pair.submit_pair(compare(first.launch()), write(second.launch()));
         drop(held);
         let ends = (first.end().await, second.end().await);
-        self.pair.rt().mark(self.stages.completion);
+        self.pair.rt().record(self.stages.completion);
         if let Some(context_switch) = self.costs.context_switch {
             port.spend(context_switch).await;
         }

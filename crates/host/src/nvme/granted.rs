@@ -68,7 +68,7 @@ impl<P: HostPort> Controller<P> {
                 expected: "0: queues of other executors have none",
             });
         }
-        let options = core.judge(options)?;
+        let options = core.validate(options)?;
         Ok(Grant {
             qid: core.next_queue_id(),
             options,
@@ -119,7 +119,8 @@ impl Grant {
         let pair = Pair::start(port, &health, &spec)?;
         let priority = self.options.priority;
         let queue = Rc::new(Queue::new(pair.clone(), priority, &self.facts, &health));
-        let mine = Mine { pair, health, is_known: Cell::new(false), wish: RefCell::default() };
+        let mine =
+            Mine { pair, health, is_known: Cell::new(false), owner_request: RefCell::default() };
         Ok(Granted { mine: Rc::new(mine), queue, priority, timeout: self.timeout })
     }
 }
@@ -135,13 +136,13 @@ pub struct Granted<P: HostPort> {
 
 /// What a queue's watch may want of whoever has the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum OwnerRequest {
     Abort(CommandId),
     Reset,
 }
 
 /// Takes wishes to whoever has the controller.
-pub(super) type Hears = Box<dyn Fn(Wish)>;
+pub(super) type Hears = Box<dyn Fn(OwnerRequest)>;
 
 /// What the queue's watch shares with whoever has it.
 pub(super) struct Mine<P: HostPort> {
@@ -149,7 +150,7 @@ pub(super) struct Mine<P: HostPort> {
     pub health: Rc<Health>,
     is_known: Cell<bool>,
     /// Where wishes go; none: nobody hears them.
-    pub wish: RefCell<Option<Hears>>,
+    pub owner_request: RefCell<Option<Hears>>,
 }
 
 impl<P: HostPort> Granted<P> {
@@ -221,18 +222,18 @@ impl<P: HostPort> Mine<P> {
     }
 
     /// False: nobody hears it.
-    fn wish(&self, wish: Wish) -> bool {
-        let to = self.wish.borrow();
+    fn owner_request(&self, owner_request: OwnerRequest) -> bool {
+        let to = self.owner_request.borrow();
         if let Some(to) = &*to {
-            to(wish);
+            to(owner_request);
         }
         to.is_some()
     }
 
     /// Asks for a command's end, unless that was done already.
     fn abort(&self, cid: CommandId) {
-        if self.wish.borrow().is_some() && self.pair.slots.mark_aborted(cid) {
-            self.wish(Wish::Abort(cid));
+        if self.owner_request.borrow().is_some() && self.pair.slots.mark_aborted(cid) {
+            self.owner_request(OwnerRequest::Abort(cid));
         }
     }
 
@@ -256,7 +257,7 @@ impl<P: HostPort> Mine<P> {
             }
         });
         pair.slots.given_up(|cid| self.abort(cid));
-        !hopeless || self.wish(Wish::Reset)
+        !hopeless || self.owner_request(OwnerRequest::Reset)
     }
 
     /// What was asked of the watch. False: there is no hope.
@@ -265,7 +266,7 @@ impl<P: HostPort> Mine<P> {
         if asks.aborts {
             self.pair.slots.given_up(|cid| self.abort(cid));
         }
-        !asks.gone && (!asks.reset || self.wish(Wish::Reset))
+        !asks.gone && (!asks.reset || self.owner_request(OwnerRequest::Reset))
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Health {
     /// Resets that were completed.
     pub resets: Cell<u64>,
     /// The last reset was the caller's own wish: no command is to blame for it.
-    pub wished: Cell<bool>,
+    pub requested: Cell<bool>,
 }
 
 impl Health {
@@ -50,7 +50,7 @@ impl Health {
             asks: Cell::default(),
             asked: Signal::default(),
             resets: Cell::new(0),
-            wished: Cell::new(false),
+            requested: Cell::new(false),
         }
     }
 

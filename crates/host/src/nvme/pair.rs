@@ -11,8 +11,8 @@ use wire::nvme::registers;
 use wire::{CommandId, QueueId};
 
 use super::health::Health;
+use super::hybrid_polling::{HybridPolling, Look, class};
 use super::lists::PrpLists;
-use super::naps::{Look, Naps, class};
 use super::protect::Tags;
 use super::ring::{CompletionRing, SubmissionRing};
 use super::shadow::Shadows;
@@ -55,14 +55,14 @@ pub(super) struct Pair<P: HostPort> {
     pub tags: Option<Tags>,
     completion: Completion,
     /// When to look, where completions are polled for in part, and what waking costs.
-    naps: Option<(Naps, Cost)>,
+    hybrid_polling: Option<(HybridPolling, Cost)>,
     doorbell: Doorbell,
     sq_doorbell: u32,
     cq_doorbell: u32,
     /// Completions that were taken since the device was last told.
-    untold: Cell<u32>,
+    unacknowledged: Cell<u32>,
     /// The tail that the doorbell was last told, and the head.
-    rung: Cell<u32>,
+    last_tail: Cell<u32>,
     told_head: Cell<u32>,
     /// The shadows of both doorbells, once the controller may know of them; whether it looks at them.
     shadows: RefCell<Option<Rc<Shadows>>>,
@@ -137,17 +137,17 @@ impl<P: HostPort> Pair<P> {
             slots: Slots::new(spec.depth),
             sq: SubmissionRing::new(sq, entries),
             cq: CompletionRing::new(cq, cq_entries),
-            untold: Cell::new(0),
+            unacknowledged: Cell::new(0),
             lists,
             gathers: Lock::new(LockPolicy::Fair, Span::ZERO),
             tags,
             completion: spec.completion,
-            naps: (spec.completion == Completion::Hybrid)
-                .then(|| (Naps::new(spec.depth), port.cost("context switch"))),
+            hybrid_polling: (spec.completion == Completion::Hybrid)
+                .then(|| (HybridPolling::new(spec.depth), port.cost("context switch"))),
             doorbell: spec.doorbell,
             sq_doorbell,
             cq_doorbell,
-            rung: Cell::new(0),
+            last_tail: Cell::new(0),
             told_head: Cell::new(0),
             shadows: RefCell::default(),
             keeps_shadows: Cell::new(false),
@@ -167,7 +167,7 @@ impl<P: HostPort> Pair<P> {
             },
             recent_errors: Cell::new(0),
         });
-        port.rt().spawn(pump(pair.clone()));
+        port.rt().spawn(poll_completions(pair.clone()));
         if spec.doorbell == Doorbell::Batched {
             port.rt().spawn(ring_batches(pair.clone()));
         }
@@ -224,16 +224,16 @@ impl<P: HostPort> Pair<P> {
         assert!(!self.open.get(), "a pair is closed before it is cleared");
         self.exposed.set(false);
         self.slots.abandon(self.rt());
-        if let Some((naps, _)) = &self.naps {
-            naps.clear();
+        if let Some((hybrid_polling, _)) = &self.hybrid_polling {
+            hybrid_polling.clear();
         }
         self.sq.clear();
         self.cq.clear();
-        self.rung.set(0);
+        self.last_tail.set(0);
         self.told_head.set(0);
         self.shadows.replace(None);
         self.keeps_shadows.set(false);
-        self.untold.set(0);
+        self.unacknowledged.set(0);
     }
 
     /// The device could not be stopped: it may fetch commands from here and write completions and
@@ -256,7 +256,7 @@ impl<P: HostPort> Pair<P> {
     /// The controller is about to learn of the shadows of both doorbells, and to look at what they say at
     /// first.
     pub fn begin_shadows(&self, shadows: &Rc<Shadows>) {
-        shadows.begin(self.sq_doorbell, self.rung.get());
+        shadows.begin(self.sq_doorbell, self.last_tail.get());
         shadows.begin(self.cq_doorbell, self.told_head.get());
         self.shadows.replace(Some(shadows.clone()));
     }
@@ -294,10 +294,14 @@ impl<P: HostPort> Pair<P> {
         assert!(self.open.get(), "commands go to a device that works");
         self.sq.push(sqe);
         self.count(|counters| counters.submissions += 1);
-        if let Some((naps, _)) = &self.naps {
+        if let Some((hybrid_polling, _)) = &self.hybrid_polling {
             let slot = self.slots.index(CommandId(sqe.cid.get()));
-            if naps.begin(slot, class(self.qid, sqe.opcode, sqe.cdw12.get()), self.rt().now()) {
-                naps.woken.notify(self.rt());
+            if hybrid_polling.begin(
+                slot,
+                class(self.qid, sqe.opcode, sqe.cdw12.get()),
+                self.rt().now(),
+            ) {
+                hybrid_polling.woken.notify(self.rt());
             }
         }
     }
@@ -308,7 +312,7 @@ impl<P: HostPort> Pair<P> {
         if !self.open.get() {
             return;
         }
-        let old = self.rung.replace(tail);
+        let old = self.last_tail.replace(tail);
         if old != tail && self.tell(self.sq_doorbell, old, tail) {
             self.count(|counters| counters.sq_doorbells += 1);
         }
@@ -348,15 +352,15 @@ impl<P: HostPort> Pair<P> {
             && let Some(cqe) = self.cq.take()
         {
             taken += 1;
-            self.untold.set(self.untold.get() + 1);
-            if self.untold.get() >= quarter {
-                self.untold.set(0);
+            self.unacknowledged.set(self.unacknowledged.get() + 1);
+            if self.unacknowledged.get() >= quarter {
+                self.unacknowledged.set(0);
                 self.tell_head();
             }
-            self.judge(&cqe);
+            self.validate(&cqe);
         }
         // A pin is held for as long as the device has not heard of what was taken.
-        if self.holds_a_pin() && self.open.get() && self.untold.replace(0) > 0 {
+        if self.holds_a_pin() && self.open.get() && self.unacknowledged.replace(0) > 0 {
             self.tell_head();
         }
         taken
@@ -376,12 +380,12 @@ impl<P: HostPort> Pair<P> {
         }
     }
 
-    fn judge(&self, cqe: &Cqe) {
+    fn validate(&self, cqe: &Cqe) {
         match self.slots.deliver(self.rt(), cqe, self.qid, self.sq.entries()) {
             Ok(slot) => {
                 self.count(|counters| counters.completions += 1);
-                if let Some((naps, _)) = &self.naps {
-                    naps.end(self.slots.index(cqe.id()), self.rt().now());
+                if let Some((hybrid_polling, _)) = &self.hybrid_polling {
+                    hybrid_polling.end(self.slots.index(cqe.id()), self.rt().now());
                 }
                 self.mark_noticed(cqe);
                 if let Some(owner) = slot.owner.take() {
@@ -395,7 +399,7 @@ impl<P: HostPort> Pair<P> {
                 let errors = self.recent_errors.get() + 1;
                 self.recent_errors.set(errors);
                 if errors == PROTOCOL_ERRORS_MAX {
-                    self.health.wished.set(false);
+                    self.health.requested.set(false);
                     self.health.ask(self.rt(), |asks| asks.reset = true);
                 }
             }
@@ -405,11 +409,11 @@ impl<P: HostPort> Pair<P> {
     /// The command's time goes to the completion's way here, and to our noticing it.
     fn mark_noticed(&self, cqe: &Cqe) {
         let rt = self.rt();
-        rt.join_journey(self.qid.0, cqe.cid.get());
-        if rt.is_followed() {
-            rt.mark_at(self.stages.completion, self.port.noticed());
-            rt.mark(self.stages.noticing);
-            rt.part_from_journey();
+        rt.attach_trace(self.qid.0, cqe.cid.get());
+        if rt.is_traced() {
+            rt.record_at(self.stages.completion, self.port.noticed());
+            rt.record(self.stages.noticing);
+            rt.detach_trace();
         }
     }
 
@@ -427,7 +431,7 @@ enum Noticed {
 }
 
 /// Takes in completions, as long as the pair has tasks.
-async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
+async fn poll_completions<P: HostPort>(pair: Rc<Pair<P>>) {
     let mut interrupts = 0;
     while !pair.stopped.get() {
         // One waiter for all rounds: a change of state must end a wait that memory would not.
@@ -436,7 +440,7 @@ async fn pump<P: HostPort>(pair: Rc<Pair<P>>) {
             let noticed = match pair.completion {
                 // Pinned where it is made: live, to move what was stored just now takes long.
                 Completion::Polled => race(&mut turned, pin!(on_completion(&pair))).await,
-                Completion::Hybrid => race(&mut turned, on_completion_or_nap(&pair)).await,
+                Completion::Hybrid => race(&mut turned, on_completion_or_sleep(&pair)).await,
                 Completion::Interrupt { vector } => {
                     match race(&mut turned, pair.port.on_interrupt(vector, interrupts)).await {
                         Either::First(()) => Either::First(()),
@@ -478,11 +482,11 @@ async fn on_completion<P: HostPort>(pair: &Pair<P>) -> Noticed {
 }
 
 /// The same, with naps before it is expected. It may not have come: then it is to be asked again.
-async fn on_completion_or_nap<P: HostPort>(pair: &Pair<P>) -> Noticed {
-    let (naps, waking) = pair.naps.as_ref().expect("a hybrid pair has them");
+async fn on_completion_or_sleep<P: HostPort>(pair: &Pair<P>) -> Noticed {
+    let (hybrid_polling, waking) = pair.hybrid_polling.as_ref().expect("a hybrid pair has them");
     let rt = pair.rt();
-    let woken = naps.woken.changed(rt, naps.woken.version());
-    match naps.next(rt.now()) {
+    let woken = hybrid_polling.woken.changed(rt, hybrid_polling.woken.version());
+    match hybrid_polling.next(rt.now()) {
         Look::Idle => woken.await,
         Look::Now(until) => {
             if let Either::First(noticed) = race(on_completion(pair), rt.sleep_until(until)).await {

@@ -43,7 +43,7 @@ pub enum Protect {
 
 impl Protect {
     /// Whether a controller may be started so, if its blocks are protected so.
-    pub(super) fn judge(self, kind: Option<Guard>) -> Result<(), InitError> {
+    pub(super) fn validate(self, kind: Option<Guard>) -> Result<(), InitError> {
         let Protect::Host { application } = self else { return Ok(()) };
         let unsupported =
             |what, found, expected| Err(InitError::Unsupported { what, found, expected });
@@ -133,7 +133,7 @@ impl<P: HostPort> Queue<P> {
 
     /// What a command says that moves nothing: whether the controller is to make protection information, or
     /// to check it.
-    pub(super) fn guarded(&self, sqe: Sqe, lba: Lba, act: bool) -> Sqe {
+    pub(super) fn with_pi(&self, sqe: Sqe, lba: Lba, act: bool) -> Sqe {
         match &self.guards {
             None => sqe,
             Some(guards) => io::protected(sqe, guards.says(lba, act)),

@@ -203,7 +203,7 @@ impl<P: HostPort> Queue<P> {
     ///
     /// The command's journey begins with this call and is left for the caller to finish.
     pub async fn read(&self, lba: Lba, into: Buffer) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.geometry.judge(lba, &into) {
+        let blocks = match self.geometry.validate(lba, &into) {
             Ok(blocks) => blocks,
             Err(error) => return (into, Err(error)),
         };
@@ -230,7 +230,7 @@ impl<P: HostPort> Queue<P> {
     /// Writes all of `from` to the blocks from `lba` on; with `fua`, through any volatile cache.
     /// Else as [`read`](Self::read).
     pub async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
-        let blocks = match self.geometry.judge(lba, &from) {
+        let blocks = match self.geometry.validate(lba, &from) {
             Ok(blocks) => blocks,
             Err(error) => return (from, Err(error)),
         };
@@ -268,7 +268,7 @@ impl<P: HostPort> Queue<P> {
             let why = "a controller with Dataset Management (ONCS)";
             return Err(IoError::refused(Kind::Unsupported, lba, why));
         }
-        self.geometry.judge_range(lba, blocks.into())?;
+        self.geometry.validate_range(lba, blocks.into())?;
         let (slot, held) = match self.slot_at_once() {
             Some(slot) => (slot, None),
             None => self.slot().await,
@@ -287,9 +287,9 @@ impl<P: HostPort> Queue<P> {
     ) -> Result<(), IoError> {
         let rt = self.pair.rt();
         let slot = self.pair.slots.claim(rt).await;
-        if rt.is_followed() {
-            rt.carry_journey_to(self.pair.qid().0, slot.next_cid().0);
-            rt.mark(self.stages.slot_wait);
+        if rt.is_traced() {
+            rt.move_trace_to(self.pair.qid().0, slot.next_cid().0);
+            rt.record(self.stages.slot_wait);
         }
         self.run(&slot, None, &build).await.map_err(|failed| failed.at(lba))
     }
@@ -318,7 +318,7 @@ impl<P: HostPort> Queue<P> {
             self.pair.submit(build(slot.launch()));
             drop(held.take());
             let end = slot.end().await;
-            rt.mark(self.stages.completion);
+            rt.record(self.stages.completion);
             if let Some(context_switch) = self.costs.context_switch {
                 port.spend(context_switch).await;
             }
@@ -372,10 +372,10 @@ impl<P: HostPort> Queue<P> {
         let (rt, qid) = (self.pair.rt(), self.pair.qid().0);
         let cid = slot.next_cid().0;
         if rt.follows(qid, cid) {
-            rt.begin_journey(qid, cid, since.unwrap_or_else(|| rt.now()));
-            rt.mark(self.stages.slot_wait);
+            rt.begin_trace(qid, cid, since.unwrap_or_else(|| rt.now()));
+            rt.record(self.stages.slot_wait);
         } else {
-            rt.part_from_journey();
+            rt.detach_trace();
         }
     }
 
@@ -391,14 +391,14 @@ impl<P: HostPort> Queue<P> {
                 None => held = share.wait(held, slots.freed.changed(rt, seen)).await,
             }
         };
-        rt.begin_journey(self.pair.qid().0, slot.next_cid().0, since);
-        rt.mark(share.waited);
+        rt.begin_trace(self.pair.qid().0, slot.next_cid().0, since);
+        rt.record(share.waited);
         (slot, Some(held))
     }
 
     /// How many blocks a transfer of all of this buffer has, if one command could do it.
-    pub(super) fn judge(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
-        self.geometry.judge(lba, buffer)
+    pub(super) fn validate(&self, lba: Lba, buffer: &Buffer) -> Result<u32, IoError> {
+        self.geometry.validate(lba, buffer)
     }
 
     /// Commands that were given up are to end soon.
@@ -439,7 +439,7 @@ impl<P: HostPort> Queue<P> {
                 Verdict::Ended(Failed::Found(Kind::Closed))
             }
             (End::Lost, _) if slot.has_expired() => Verdict::TryAgain(Kind::TimedOut),
-            (End::Lost, _) if self.health.wished.get() => Verdict::Repeat,
+            (End::Lost, _) if self.health.requested.get() => Verdict::Repeat,
             (End::Lost, _) => Verdict::TryAgain(Kind::Reset),
         }
     }

@@ -10,7 +10,7 @@ use core::cell::Cell;
 
 use bus::{Cost, HostPort};
 use core::future::Future;
-use runtime::{Dice, Lock, LockPolicy, Rt, Span, Stage};
+use runtime::{Lock, LockPolicy, Rng, Rt, Span, Stage};
 
 /// What the cores that share a queue have in common.
 pub struct Shared {
@@ -23,8 +23,8 @@ pub struct Shared {
 impl Shared {
     /// For one queue: a spin lock whose word takes `transfer` from one cache to another. Who sees it first
     /// is drawn.
-    pub fn new(dice: Dice, transfer: Span) -> Rc<Shared> {
-        let lock = Lock::new(LockPolicy::Unfair(dice), transfer);
+    pub fn new(rng: Rng, transfer: Span) -> Rc<Shared> {
+        let lock = Lock::new(LockPolicy::Unfair(rng), transfer);
         Rc::new(Shared { lock, last: Cell::new(None), transfer })
     }
 

@@ -467,12 +467,12 @@ mod tests {
         rt.block_on(async {
             let claim = slots.claim(&rt).await;
             let cqe = Cqe::new(claim.launch(), Status::SUCCESS);
-            let judge = |cqe: Cqe| slots.deliver(&rt, &cqe, QUEUE, 3).map(|_| ());
-            assert_eq!(judge(cqe.with_queue(QueueId(2), 0)), Err(Violation::WrongQueue));
-            assert_eq!(judge(cqe.with_queue(QUEUE, 3)), Err(Violation::HeadOutOfRange));
+            let validate = |cqe: Cqe| slots.deliver(&rt, &cqe, QUEUE, 3).map(|_| ());
+            assert_eq!(validate(cqe.with_queue(QueueId(2), 0)), Err(Violation::WrongQueue));
+            assert_eq!(validate(cqe.with_queue(QUEUE, 3)), Err(Violation::HeadOutOfRange));
             let nobody = Cqe { cid: 2.into(), ..cqe }.with_queue(QUEUE, 0);
-            assert_eq!(judge(nobody), Err(Violation::NoSuchSlot));
-            assert_eq!(judge(cqe.with_queue(QUEUE, 2)), Ok(()));
+            assert_eq!(validate(nobody), Err(Violation::NoSuchSlot));
+            assert_eq!(validate(cqe.with_queue(QUEUE, 2)), Ok(()));
         });
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::future::Future;
 
 use bus::HostPort;
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 
 use super::policy::{Chooser, Policy, Shape};
 use super::share::{Issuer, Shared};
@@ -74,8 +74,8 @@ impl<P: HostPort> Spread<P> {
             return Ok(choosers.map(spread).collect());
         }
         let lock = |queue: u16| {
-            let dice = Dice::for_part(options.seed, &alloc::format!("lock of queue {queue}"));
-            Shared::new(dice, options.transfer)
+            let rng = Rng::for_part(options.seed, &alloc::format!("lock of queue {queue}"));
+            Shared::new(rng, options.transfer)
         };
         let locks: Vec<_> = (0..shape.queues).map(lock).collect();
         let spread = |(core, chooser): (u16, Chooser)| {

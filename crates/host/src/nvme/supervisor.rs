@@ -84,7 +84,7 @@ impl<P: HostPort> Core<P> {
             Err(_) => return self.health.ask(self.rt(), |asks| asks.gone = true),
             Ok(csts) if csts.cfs() || !csts.rdy() => {
                 self.rt().log("host", "controller-failed", u64::from(csts.into_bits()), 0);
-                self.health.wished.set(false);
+                self.health.requested.set(false);
                 return self.health.ask(self.rt(), |asks| asks.reset = true);
             }
             Ok(_) => {}
@@ -108,7 +108,7 @@ impl<P: HostPort> Core<P> {
         }
         self.end_given_up();
         if hopeless {
-            self.health.wished.set(false);
+            self.health.requested.set(false);
             self.health.ask(self.rt(), |asks| asks.reset = true);
         }
     }

@@ -71,7 +71,7 @@ use runtime::{Rt, Span};
 use wire::{CommandId, QueueId};
 
 use super::controller::Controller;
-use super::granted::{Grant, Granted, Hears, Mine, Rings, Wish};
+use super::granted::{Grant, Granted, Hears, Mine, OwnerRequest, Rings};
 use super::health::State;
 use super::queue::Queue;
 use super::{QueueOptions, REGISTER_POLL};
@@ -99,7 +99,7 @@ enum Ask {
 struct Standing {
     resets: u64,
     /// The last reset was the caller's own wish.
-    wished: bool,
+    requested: bool,
     /// Nothing will succeed any more: Closed or Gone.
     over: Option<State>,
 }
@@ -111,7 +111,7 @@ struct Standing {
 struct News(AtomicU64);
 
 impl News {
-    const WISHED: u64 = 1 << 0;
+    const REQUESTED: u64 = 1 << 0;
     const CLOSED: u64 = 1 << 1;
     const GONE: u64 = 1 << 2;
     const RESETS: u32 = 3;
@@ -123,8 +123,8 @@ impl News {
             Some(State::Closed) => News::CLOSED,
             Some(_) => News::GONE,
         };
-        let wished = if now.wished { News::WISHED } else { 0 };
-        let word = now.resets << News::RESETS | over | wished;
+        let requested = if now.requested { News::REQUESTED } else { 0 };
+        let word = now.resets << News::RESETS | over | requested;
         // A word that others look at is not written for nothing.
         if self.0.load(Ordering::Relaxed) != word {
             self.0.store(word, Ordering::Release);
@@ -138,7 +138,7 @@ impl News {
             word if word & News::CLOSED != 0 => Some(State::Closed),
             _ => None,
         };
-        Standing { resets: word >> News::RESETS, wished: word & News::WISHED != 0, over }
+        Standing { resets: word >> News::RESETS, requested: word & News::REQUESTED != 0, over }
     }
 }
 
@@ -201,7 +201,7 @@ fn is_running<P: HostPort>(controller: &Controller<P>) -> bool {
 fn standing<P: HostPort>(controller: &Controller<P>) -> Standing {
     let health = &controller.core().health;
     let over = Some(health.state()).filter(|now| matches!(now, State::Closed | State::Gone));
-    Standing { resets: controller.resets(), wished: health.wished.get(), over }
+    Standing { resets: controller.resets(), requested: health.requested.get(), over }
 }
 
 /// Whoever has asked may be gone: nobody then takes the answer.
@@ -230,7 +230,7 @@ async fn serve<P: HostPort>(
         }
         Ask::Abort(queue, cid) => aborts.push_back((queue, cid)),
         Ask::Reset(resets) if resets == controller.resets() && is_running(controller) => {
-            core.health.wished.set(false);
+            core.health.requested.set(false);
             core.health.ask(core.rt(), |asks| asks.reset = true);
         }
         // It is being reset, or has been.
@@ -341,7 +341,7 @@ impl Queues {
             }
         };
         let (mine, weak) = (granted.mine.clone(), Rc::downgrade(&link));
-        mine.wish.replace(Some(to_controller(weak.clone(), resets.clone())));
+        mine.owner_request.replace(Some(to_controller(weak.clone(), resets.clone())));
         let queue = granted.open();
         rt.spawn(Follower { mine, link: weak, news: self.news.clone(), rings, resets }.follow());
         Ok(ThreadQueue { queue, granted, link })
@@ -350,11 +350,11 @@ impl Queues {
 
 /// Takes the wishes of a queue's watch to the controller's thread.
 fn to_controller(link: Weak<Link>, resets: Rc<Cell<u64>>) -> Hears {
-    Box::new(move |wish| {
+    Box::new(move |owner_request| {
         let Some(link) = link.upgrade() else { return };
-        link.ask(match wish {
-            Wish::Abort(cid) => Ask::Abort(link.qid, cid),
-            Wish::Reset => Ask::Reset(resets.get()),
+        link.ask(match owner_request {
+            OwnerRequest::Abort(cid) => Ask::Abort(link.qid, cid),
+            OwnerRequest::Reset => Ask::Reset(resets.get()),
         });
     })
 }
@@ -415,7 +415,7 @@ impl<P: HostPort> Follower<P> {
                 return self.mine.give_up(over);
             }
             if now.resets != self.resets.get()
-                && let Err(_gone) = self.make_anew(now.wished).await
+                && let Err(_gone) = self.make_anew(now.requested).await
             {
                 return self.mine.give_up(State::Gone);
             }
@@ -428,9 +428,9 @@ impl<P: HostPort> Follower<P> {
     }
 
     /// The controller was off since: it has forgotten the queue, and writes nothing there.
-    async fn make_anew(&self, wished: bool) -> Result<(), InitError> {
+    async fn make_anew(&self, requested: bool) -> Result<(), InitError> {
         let Mine { pair, health, .. } = &*self.mine;
-        health.wished.set(wished);
+        health.requested.set(requested);
         health.set(pair.rt(), State::Starting);
         pair.close();
         pair.clear();

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use bus::pci::ConfigAccess;
-use wire::pci::bar::{BarError, Wish};
+use wire::pci::bar::{BarError, BarRequest};
 use wire::pci::capability::{Express, Msi, Msix};
 use wire::pci::{Bdf, Buses, Header, Layout, Space, Window, command, offset};
 
@@ -43,7 +43,7 @@ pub struct Bar {
     /// Its number; a wide one takes the next, too.
     pub number: u8,
     /// What it asks for.
-    pub wish: Wish,
+    pub request: BarRequest,
     /// Where its window lies; none: there was no room.
     pub at: Option<u64>,
 }
@@ -95,7 +95,7 @@ impl Function {
             if bar.at.is_none() {
                 return Err(Trouble { at: self.at, what: What::NoRoom { bar: *bar } });
             }
-            on |= if bar.wish.space == Space::Io { command::IO } else { command::MEMORY };
+            on |= if bar.request.space == Space::Io { command::IO } else { command::MEMORY };
         }
         change_command(bus, self.at, on, 0).await;
         Ok(())
@@ -224,7 +224,7 @@ impl fmt::Display for Trouble {
             What::Layout { found } => write!(f, "header type {found}, expected 0 or 1"),
             What::Bar { number, error } => write!(f, "BAR {number}: {error}"),
             What::NoRoom { bar } => {
-                let (number, bytes) = (bar.number, bar.wish.bytes);
+                let (number, bytes) = (bar.number, bar.request.bytes);
                 write!(f, "BAR {number}: no room for its {bytes} bytes")
             }
             What::NoPorts { bar } => {

@@ -61,7 +61,7 @@ async fn size(bus: &impl ConfigAccess, index: usize, tree: &mut Tree) {
         let pair = bar::is_wide(low) && number + 1 < layout.bars();
         let high = if pair { Some(ones(bus, at, register + 4).await) } else { None };
         match bar::size(low, high) {
-            Ok(Some(wish)) => bars.push(Bar { number, wish, at: None }),
+            Ok(Some(request)) => bars.push(Bar { number, request, at: None }),
             Ok(None) => {}
             Err(error) => tree.trouble(at, What::Bar { number, error }),
         }
@@ -104,14 +104,14 @@ async fn size_bridge(bus: &impl ConfigAccess, function: &mut Function) {
 fn home(tree: &Tree, function: &Function, bar: &Bar, rooms: &Rooms) -> Option<Space> {
     let mut bridges = core::iter::successors(tree.parent(function), |b| tree.parent(b));
     let room = |window: Window| window.limit.saturating_sub(window.base);
-    match bar.wish.space {
+    match bar.request.space {
         Space::Io => bridges.all(|b| b.windows[0].is_some()).then_some(Space::Io),
         // What may not be read ahead can pass a bridge below 4 GiB only. Before all bridges it may lie high.
-        Space::Memory if bar.wish.wide && function.parent.is_none() => {
-            let low = bar.wish.bytes <= room(rooms.memory) / 4;
+        Space::Memory if bar.request.wide && function.parent.is_none() => {
+            let low = bar.request.bytes <= room(rooms.memory) / 4;
             Some(if low { Space::Memory } else { Space::Prefetchable })
         }
-        Space::Prefetchable if bar.wish.wide && bridges.all(|b| b.wide) => {
+        Space::Prefetchable if bar.request.wide && bridges.all(|b| b.wide) => {
             Some(Space::Prefetchable)
         }
         Space::Memory | Space::Prefetchable => Some(Space::Memory),
@@ -125,7 +125,7 @@ fn lay_out(space: Space, room: Window, rooms: &Rooms, tree: &mut Tree) {
         for (bar, own) in function.bars.iter().enumerate() {
             match home(tree, function, own, rooms) {
                 Some(home) if home == space => {
-                    wanted.push(Wanted { function: index, bar, bytes: own.wish.bytes });
+                    wanted.push(Wanted { function: index, bar, bytes: own.request.bytes });
                 }
                 None if space == Space::Io => refused.push((function.at, *own)),
                 _ => {}
@@ -243,7 +243,7 @@ async fn write(bus: &impl ConfigAccess, function: &Function) {
         let Some(place) = bar.at else { continue };
         let register = offset::BARS as u16 + 4 * u16::from(bar.number);
         bus.config_write(function.at, register, place as u32).await;
-        if bar.wish.wide {
+        if bar.request.wide {
             bus.config_write(function.at, register + 4, (place >> 32) as u32).await;
         }
     }

@@ -75,9 +75,9 @@ impl<'a, B: ConfigAccess + MemoryAccess> Vectors<'a, B> {
         let msix = function.msix.ok_or(VectorError::None)?;
         let Msix { vectors, table_bar: bar, table: at, .. } = msix;
         let bytes = u64::from(vectors) * u64::from(MSIX_ENTRY_BYTES);
-        let window = function
-            .bar(bar)
-            .filter(|own| own.wish.space != Space::Io && u64::from(at) + bytes <= own.wish.bytes);
+        let window = function.bar(bar).filter(|own| {
+            own.request.space != Space::Io && u64::from(at) + bytes <= own.request.bytes
+        });
         match window.and_then(|own| own.at) {
             Some(base) => Ok(Vectors { bus, of: function.at, msix, table: base + u64::from(at) }),
             None => Err(VectorError::Table { bar, at, vectors }),

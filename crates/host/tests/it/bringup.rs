@@ -8,7 +8,7 @@ use crate::common::{BLOCK, World, pattern, poll_times};
 use bus::HostPort;
 use host::nvme::{Completion, Controller, Options, QueueOptions};
 use host::{BlockDevice, InitError};
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::nvme::opcode::admin as opcode;
 use wire::nvme::registers::{self, Cap};
 use wire::nvme::status::Status;
@@ -353,20 +353,20 @@ fn a_start_may_be_dropped_anywhere() {
 fn random_registers_are_an_error_and_never_a_hang() {
     for seed in 0..300 {
         let world = World::new(Traits::default());
-        let mut dice = Dice::for_part(seed, "registers");
+        let mut rng = Rng::for_part(seed, "registers");
         let fake: &Fake = &world.fake;
         let device = fake.device().clone();
-        let lasts = [Span::ZERO, Span::ms(1), Span::ms(30)][dice.below(3) as usize];
+        let lasts = [Span::ZERO, Span::ms(1), Span::ms(30)][rng.below(3) as usize];
         let rt = world.rt.clone();
         world.rt.spawn(async move {
             use bus::DevicePort;
             loop {
                 let all = [registers::CAP, registers::CAP + 4, registers::VS, registers::CSTS];
                 for register in all {
-                    let value = match dice.below(4) {
+                    let value = match rng.below(4) {
                         0 => u32::MAX,
-                        1 => dice.next_u64() as u32 & 3,
-                        _ => dice.next_u64() as u32,
+                        1 => rng.next_u64() as u32 & 3,
+                        _ => rng.next_u64() as u32,
                     };
                     device.store(register, value);
                 }

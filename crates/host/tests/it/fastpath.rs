@@ -10,17 +10,17 @@ use bus::{Buffer, HostPort};
 use host::BlockDevice;
 use host::fastpath::{Area, Disk, Engine, Function, Handle, OpenError, Options, Refused};
 use host::nvme::{self, Controller, QueueOptions};
-use runtime::{Either, Journeys, Span, race};
+use runtime::{Either, Span, Traces, race};
 use wire::Lba;
 use wire::fastpath::{Direction, Refusal, Request, Response, Status, Transfer};
 use wire::nvme::{io, status};
 
 /// The journeys of requests, behind those of the admin queue and four queues.
-const JOURNEYS: u16 = 5;
+const TRACE_QUEUES: u16 = 5;
 
 fn options(engines: u16, depth: u16) -> Options {
     let queue = QueueOptions { depth, ..QueueOptions::default() };
-    Options { engines, queue, requests: 64, from: Lba(64), journeys: JOURNEYS }
+    Options { engines, queue, requests: 64, from: Lba(64), traces: TRACE_QUEUES }
 }
 
 async fn start(world: &World, options: Options) -> (Controller<SimHost>, Engine<SimHost>) {
@@ -292,11 +292,11 @@ fn a_dropped_request_is_carried_out_and_its_place_comes_back() {
 
 /// As a block device: a journey adds up, whatever the number of commands.
 #[test]
-fn a_journey_of_many_commands_adds_up() {
-    let journeys = Journeys::new(6, 64, 0, STAGES);
+fn a_trace_of_many_commands_adds_up() {
+    let traces = Traces::new(6, 64, 0, STAGES);
     let io = |n: u64, _: &io::Request| Answer::After(Span::us(10 + n * 29 % 70));
     let traits = Traits { io: Box::new(io), ..Traits::default() };
-    let world = World::with(traits, Setup { journeys: Some(journeys), ..Setup::default() });
+    let world = World::with(traits, Setup { traces: Some(traces), ..Setup::default() });
     world.rt.block_on(async {
         let (_controller, engine) = start(&world, options(1, 8)).await;
         let disk = Disk::new(&engine, &world.host, 4096).unwrap();
@@ -304,7 +304,7 @@ fn a_journey_of_many_commands_adds_up() {
         for bytes in [512, 4096, 64 << 10] {
             let begun = world.rt.now();
             let (_, result) = disk.read(Lba(8), disk.buffer(bytes).unwrap()).await;
-            let finished = world.rt.finish_journey().expect("it is followed");
+            let finished = world.rt.finish_trace().expect("it is followed");
             let spent = world.rt.now().since(begun);
             if result.is_err()
                 || finished.total != spent

@@ -9,7 +9,7 @@ use bus::DevicePort;
 use bus::sim::SimHost;
 use host::nvme::{Completion, Options, Queue, QueueOptions};
 use host::{BlockDevice, Kind};
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::Lba;
 use wire::nvme::entry::Cqe;
 use wire::nvme::registers;
@@ -61,26 +61,26 @@ fn forged_completions_reach_nobody() {
 
 /// So many reads of a device that forges: how many lies were told.
 fn forged(seed: u64, reads: u64) -> u64 {
-    let mut latency = Dice::for_part(seed, "latency");
+    let mut latency = Rng::for_part(seed, "latency");
     let io = move |_, _: &_| Answer::After(Span::us(1 + latency.below(100)));
     let traits = Traits { io: Box::new(io), ..Traits::default() };
     let world = World::with(traits, Setup { shuffle: Some(seed), ..Setup::default() });
     let fake = world.fake.clone();
-    let mut dice = Dice::for_part(seed, "forger");
+    let mut rng = Rng::for_part(seed, "forger");
     let rt = world.rt.clone();
     world.rt.spawn(async move {
         loop {
-            rt.sleep(Span::ns(200 + dice.below(400))).await;
+            rt.sleep(Span::ns(200 + rng.below(400))).await;
             let mut bytes = [0; 16];
             for half in bytes.chunks_mut(8) {
-                half.copy_from_slice(&dice.next_u64().to_le_bytes());
+                half.copy_from_slice(&rng.next_u64().to_le_bytes());
             }
             let mut cqe = Cqe::read_from_bytes(&bytes).unwrap();
             // Mostly near the truth: this queue, a head inside, a slot that is in use.
-            if dice.chance(7, 8) {
+            if rng.chance(7, 8) {
                 cqe.sq_id = 1.into();
-                cqe.sq_head = (dice.below(16) as u16).into();
-                cqe.cid = ((dice.below(64) << 10 | dice.below(17)) as u16).into();
+                cqe.sq_head = (rng.below(16) as u16).into();
+                cqe.cid = ((rng.below(64) << 10 | rng.below(17)) as u16).into();
             }
             if !fake.has_queue(1) {
                 rt.sleep(Span::us(100)).await;
@@ -126,7 +126,7 @@ fn sprayed(seed: u64) -> u64 {
     let traits = Traits { io: Box::new(io), ..Traits::default() };
     let world = World::with(traits, Setup { shuffle: Some(seed), ..Setup::default() });
     world.fake.lenient.set(true);
-    let mut dice = Dice::for_part(seed, "sprayer");
+    let mut rng = Rng::for_part(seed, "sprayer");
     world.rt.block_on(async {
         let completion = match seed % 3 {
             0 => Completion::Polled,
@@ -144,9 +144,9 @@ fn sprayed(seed: u64) -> u64 {
             });
         }
         for _ in 0..SPRAYS {
-            world.fake.spray(1, &mut dice);
+            world.fake.spray(1, &mut rng);
             world.fake.device().interrupt(1);
-            world.rt.sleep(Span::us(dice.below(300))).await;
+            world.rt.sleep(Span::us(rng.below(300))).await;
         }
         crowd.all(Span::s(200)).await;
         assert_eq!(queue.slots_free(), usize::from(DEPTH), "seed {seed}");
@@ -211,18 +211,18 @@ fn a_status_register_that_says_anything_ends_every_read() {
             _ => Answer::After(Span::us(50)),
         };
         let world = World::new(Traits { io: Box::new(io), ..Traits::default() });
-        let mut dice = Dice::for_part(seed, "status");
+        let mut rng = Rng::for_part(seed, "status");
         let (rt, device) = (world.rt.clone(), world.fake.device().clone());
         world.rt.block_on(async {
             let (controller, queue) =
                 world.queue(Options::default(), QueueOptions::default()).await;
             world.rt.spawn(async move {
                 loop {
-                    rt.sleep(Span::ms(dice.below(2000))).await;
-                    let value = match dice.below(20) {
+                    rt.sleep(Span::ms(rng.below(2000))).await;
+                    let value = match rng.below(20) {
                         0 => u32::MAX,
-                        1..=10 => dice.below(4) as u32,
-                        _ => dice.next_u64() as u32,
+                        1..=10 => rng.below(4) as u32,
+                        _ => rng.next_u64() as u32,
                     };
                     device.store(registers::CSTS, value);
                 }

@@ -7,7 +7,7 @@ use crate::common::fake::{Answer, Traits};
 use crate::common::{BLOCK, STAGES, Setup, World, pattern};
 use host::nvme::{Completion, Controller, Doorbell, Options, Protect, QueueOptions, Sgl};
 use host::{BlockDevice, Blocking, InitError, Kind};
-use runtime::{Dice, Journeys, Span};
+use runtime::{Rng, Span, Traces};
 use wire::Lba;
 use wire::nvme::entry::DataPointer;
 use wire::nvme::identify::vwc;
@@ -212,8 +212,8 @@ fn lists_describe_what_they_are_wanted_for() {
 #[test]
 fn completions_come_in_any_order_and_each_to_its_own() {
     for seed in 0..20 {
-        let mut dice = Dice::for_part(seed, "latency");
-        let io = move |_, _: &_| Answer::After(Span::us(1 + dice.below(200)));
+        let mut rng = Rng::for_part(seed, "latency");
+        let io = move |_, _: &_| Answer::After(Span::us(1 + rng.below(200)));
         let traits = Traits { io: Box::new(io), ..Traits::default() };
         let setup = Setup { shuffle: Some(seed), ..Setup::default() };
         let world = World::with(traits, setup);
@@ -361,12 +361,12 @@ fn the_blocking_face_cuts_what_is_too_long() {
 }
 
 #[test]
-fn a_journey_adds_up_and_names_its_waits() {
+fn a_trace_adds_up_and_names_its_waits() {
     for completion in [Completion::Polled, Completion::Hybrid, Completion::Interrupt { vector: 1 }]
     {
-        let journeys = Journeys::new(2, 8, 0, STAGES);
-        let names = journeys.names();
-        let setup = Setup { journeys: Some(journeys), ..Setup::default() };
+        let traces = Traces::new(2, 8, 0, STAGES);
+        let names = traces.names();
+        let setup = Setup { traces: Some(traces), ..Setup::default() };
         let world = World::with(Traits::default(), setup);
         world.rt.block_on(async {
             let options = QueueOptions { depth: 1, completion, ..QueueOptions::default() };
@@ -377,11 +377,11 @@ fn a_journey_adds_up_and_names_its_waits() {
                 rt.clone().spawn(async move {
                     let buffer = queue.buffer(4096).unwrap();
                     queue.read(Lba(lba), buffer).await.1.unwrap();
-                    let journey = rt.finish_journey().expect("every command is followed");
-                    assert_eq!(journey.total, rt.now().since(begin));
-                    assert_eq!(journey.stages.iter().sum::<u64>(), journey.total.0);
+                    let trace = rt.finish_trace().expect("every command is followed");
+                    assert_eq!(trace.total, rt.now().since(begin));
+                    assert_eq!(trace.stages.iter().sum::<u64>(), trace.total.0);
                     let stage = |name: &str| {
-                        Span(journey.stages[names.iter().position(|n| *n == name).unwrap()])
+                        Span(trace.stages[names.iter().position(|n| *n == name).unwrap()])
                     };
                     assert_eq!(stage("submit"), Span::ns(90));
                     assert_eq!(stage("complete"), Span::ns(60));
@@ -391,7 +391,7 @@ fn a_journey_adds_up_and_names_its_waits() {
                     };
                     assert_eq!(stage("context switch"), switch);
                     // The second waits for the only slot; the device takes 10 us in each.
-                    assert_eq!(stage("slot wait") > Span::us(10), lba == 1, "{journey:?}");
+                    assert_eq!(stage("slot wait") > Span::us(10), lba == 1, "{trace:?}");
                     assert!(stage("completion") > Span::us(10));
                 });
             }

@@ -8,7 +8,7 @@ use bus::HostPort;
 use bus::sim::SimHost;
 use host::nvme::{Completion, Options, Queue, QueueOptions};
 use host::{BlockDevice, InitError, IoError, Kind};
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::Lba;
 use wire::nvme::opcode::admin as opcode;
 use wire::nvme::status::Status;
@@ -245,8 +245,8 @@ fn a_fatal_status_leads_to_a_reset() {
 #[test]
 fn resets_under_load_lose_nothing() {
     for seed in 0..12 {
-        let mut dice = Dice::for_part(seed, "load");
-        let mut latency = Dice::for_part(seed, "latency");
+        let mut rng = Rng::for_part(seed, "load");
+        let mut latency = Rng::for_part(seed, "latency");
         let io = move |_, _: &_| Answer::After(Span::us(1 + latency.below(3000)));
         let traits = Traits { io: Box::new(io), ..Traits::default() };
         let setup = Setup { shuffle: Some(seed), ..Setup::default() };
@@ -263,11 +263,11 @@ fn resets_under_load_lose_nothing() {
             let second = controller.queue(small).await.unwrap();
             let crowd = Crowd::new(&world.rt);
             for lba in 0..400 {
-                let queue = if dice.chance(1, 2) { &first } else { &second };
+                let queue = if rng.chance(1, 2) { &first } else { &second };
                 crowd.spawn(read(queue.clone(), lba));
             }
             for _ in 0..5 {
-                world.rt.sleep(Span::us(dice.below(20_000))).await;
+                world.rt.sleep(Span::us(rng.below(20_000))).await;
                 controller.reset().await.unwrap();
             }
             for result in crowd.all(Span::s(60)).await {

@@ -95,7 +95,7 @@ impl Disks {
             return;
         }
         self.rt.sleep(self.array.mechanics.overhead).await;
-        self.rt.mark(self.waits.turn);
+        self.rt.record(self.waits.turn);
         let mut last = self.rt.now();
         while byte < end {
             let element_end = (byte / self.array.stripe_bytes + 1) * self.array.stripe_bytes;
@@ -108,9 +108,9 @@ impl Disks {
             last = last.max(arm.reach(wanted).await);
             byte += bytes;
         }
-        self.rt.mark(self.waits.turn);
+        self.rt.record(self.waits.turn);
         self.rt.sleep_until(last).await;
-        self.rt.mark(self.waits.service);
+        self.rt.record(self.waits.service);
     }
 }
 

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use runtime::Dice;
+use runtime::Rng;
 
 use crate::contents::{Keep, STAMP_BYTES};
 use crate::files::Files;
@@ -186,8 +186,8 @@ impl Nand {
     /// [`Error::BadSpec`].
     pub fn new(spec: Spec) -> Result<Nand, Error> {
         let tables = Tables::new(&spec)?;
-        let mut dice = Dice::for_part(spec.seed, "nand factory");
-        let mut bad = || dice.chance(spec.errors.factory_bad.into(), 1_000_000);
+        let mut rng = Rng::for_part(spec.seed, "nand factory");
+        let mut bad = || rng.chance(spec.errors.factory_bad.into(), 1_000_000);
         let blocks = (0..spec.geometry.all_blocks())
             .map(|_| Block { flags: if bad() { BAD } else { 0 }, ..Block::default() })
             .collect();
@@ -360,7 +360,7 @@ impl Tables {
             Keep::Everything => geometry.page_bytes as usize,
             Keep::Stamps => (geometry.page_bytes / block) as usize * STAMP_BYTES,
         };
-        let seed = |part| Dice::for_part(spec.seed, part).next_u64();
+        let seed = |part| Rng::for_part(spec.seed, part).next_u64();
         let seeds = Seeds {
             reads: seed("nand reads"),
             programs: seed("nand programs"),

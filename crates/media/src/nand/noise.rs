@@ -4,7 +4,7 @@
 //! changes with time: a place keeps its dice from erase to erase, so what was readable gets worse and
 //! never comes back by itself, and reading a page again at once gives the same.
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 
 use super::Error;
 
@@ -139,13 +139,13 @@ impl Errors {
         if mean <= self.quiet() {
             return (mean / 1_000_000) as u32;
         }
-        let mut dice = Dice::new(place);
+        let mut rng = Rng::new(place);
         let (mut errors, mut sum) = (0, 0_u64);
         while errors <= most {
             // Errors come along the mean as a Poisson stream's arrivals do in time.
             #[cfg(test)]
             DRAWS.set(DRAWS.get() + 1);
-            sum = sum.saturating_add(dice.exponential(Span(1_000_000)).0);
+            sum = sum.saturating_add(rng.exponential(Span(1_000_000)).0);
             if sum > mean {
                 break;
             }
@@ -206,7 +206,7 @@ impl Errors {
         }
         let wear = self.wear(cycles);
         let odds = odds[0].saturating_add(odds[1].saturating_mul((wear * wear) >> 16) >> 16);
-        Dice::new(place).chance(odds.min(BILLION), BILLION)
+        Rng::new(place).chance(odds.min(BILLION), BILLION)
     }
 }
 
@@ -284,9 +284,9 @@ mod tests {
         for (rate, bytes) in [(4_000_000_000, 1024), (5_000_000_000, 1024), (1_000_000_000, 4096)] {
             let mean = rate as f64 * 8.0 * f64::from(bytes) / 1e12;
             let draws = 5_000_u64;
-            let mut dice = Dice::for_part(1, "errors test");
+            let mut rng = Rng::for_part(1, "errors test");
             let seen: Vec<u32> =
-                (0..draws).map(|_| errors.draw(rate, bytes, dice.next_u64())).collect();
+                (0..draws).map(|_| errors.draw(rate, bytes, rng.next_u64())).collect();
             let average = seen.iter().map(|n| f64::from(*n)).sum::<f64>() / draws as f64;
             let off = (average - mean) / (mean / draws as f64).sqrt();
             assert!(off.abs() < 4.0, "mean {average}, expected {mean}");
@@ -354,9 +354,9 @@ mod tests {
     fn failures_come_as_often_as_their_odds() {
         let errors = Errors { rated_cycles: 100, ..Errors::none() };
         let failed = |cycles| {
-            let mut dice = Dice::for_part(3, "failures test");
+            let mut rng = Rng::for_part(3, "failures test");
             let odds = [10_000_000, 40_000_000];
-            (0..10_000).filter(|_| errors.happens(odds, cycles, dice.next_u64())).count()
+            (0..10_000).filter(|_| errors.happens(odds, cycles, rng.next_u64())).count()
         };
         assert!((60..140).contains(&failed(0)), "1 %: {}", failed(0));
         assert!((420..580).contains(&failed(100)), "5 %: {}", failed(100));

@@ -196,7 +196,7 @@ impl Nand {
         if let Held::Stored = block.held {
             self.load(at.block)?;
         }
-        Ok(self.judge(at, units, step))
+        Ok(self.validate(at, units, step))
     }
 
     /// What a read would find now, without one.
@@ -204,7 +204,7 @@ impl Nand {
     /// # Panics
     /// If there is no such page.
     #[inline]
-    pub fn judge(&self, at: PageAt, units: u128, step: u32) -> Sense {
+    pub fn validate(&self, at: PageAt, units: u128, step: u32) -> Sense {
         let block = &self.blocks[at.block as usize];
         if at.page >= u32::from(block.next) {
             // A failed or half-done erase has left cells that are neither.

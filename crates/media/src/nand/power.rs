@@ -1,6 +1,6 @@
 //! What an operation leaves that loses its power half-way.
 
-use runtime::Dice;
+use runtime::Rng;
 
 use super::{Error, HALF_ERASED, HOPELESS, Held, Nand, PageAt, mix};
 
@@ -21,12 +21,12 @@ impl Nand {
     pub fn tear_program(&mut self, at: PageAt, done: u32) -> Result<(), Error> {
         self.check_last(at, self.spec.geometry.group)?;
         self.note_torn_program(at, done);
-        let mut dice = self.torn(at);
+        let mut rng = self.torn(at);
         // A cell that has not moved reads right in half the cases: every second bit of the data is the
         // one that it began with.
         let short = u64::from(WHOLE - done.min(WHOLE));
         let rate = HOPELESS / u64::from(WHOLE) * short;
-        self.harm(at, rate / 2 + dice.below(rate / 2 + 1));
+        self.harm(at, rate / 2 + rng.below(rate / 2 + 1));
         let place = self.cells(at.page);
         let first = u32::from(place.word_line) * self.spec.geometry.cell.bits();
         let group = at.page - at.page % self.spec.geometry.group;
@@ -37,7 +37,7 @@ impl Nand {
                 continue;
             }
             // From every eighth bit to nothing that could be noticed.
-            let rate = HOPELESS >> (2 + dice.below(12));
+            let rate = HOPELESS >> (2 + rng.below(12));
             self.harm(PageAt { page: page.into(), ..at }, rate);
         }
         Ok(())
@@ -85,10 +85,10 @@ impl Nand {
             return Err(Error::Bad { block });
         }
         self.note_torn_erase(block, done);
-        let mut dice = self.torn(first);
+        let mut rng = self.torn(first);
         let rate = HOPELESS / u64::from(WHOLE) * u64::from(done.min(WHOLE));
         for page in 0..u32::from(self.blocks[block as usize].next) {
-            self.harm(PageAt { block, page }, rate / 2 + dice.below(rate / 2 + 1));
+            self.harm(PageAt { block, page }, rate / 2 + rng.below(rate / 2 + 1));
         }
         let state = &mut self.blocks[block as usize];
         state.flags |= HALF_ERASED;
@@ -97,8 +97,8 @@ impl Nand {
     }
 
     /// The dice of this cut at this place.
-    fn torn(&mut self, at: PageAt) -> Dice {
+    fn torn(&mut self, at: PageAt) -> Rng {
         self.cuts = self.cuts.wrapping_add(1);
-        Dice::new(mix(self.tables.seeds.tears, at, self.cuts))
+        Rng::new(mix(self.tables.seeds.tears, at, self.cuts))
     }
 }

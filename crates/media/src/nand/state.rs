@@ -289,7 +289,7 @@ impl Nand {
         }
         let some = HEADER_BYTES.min(length as usize);
         file.read_exact_at(&mut bytes[..some], 0).map_err(failed("read the header"))?;
-        let header = Header::judge(path, &bytes[..some], length)?;
+        let header = Header::validate(path, &bytes[..some], length)?;
         let read = |bytes: u64, at: u64, attempt| {
             let mut part = vec![0; bytes as usize];
             file.read_exact_at(&mut part, at).map_err(failed(attempt)).map(|()| part)
@@ -333,7 +333,7 @@ struct Header {
 
 impl Header {
     /// `bytes` are as many as the file has, of the longest header.
-    fn judge(path: &Path, bytes: &[u8], length: u64) -> Result<Header, Error> {
+    fn validate(path: &Path, bytes: &[u8], length: u64) -> Result<Header, Error> {
         let word =
             |at: usize| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"));
         if word(0) != MAGIC {

@@ -1,7 +1,7 @@
 //! A large device costs memory only where it was touched.
 
 use media::contents::{Backing, Contents, Keep, Spec};
-use runtime::Dice;
+use runtime::Rng;
 
 const CAPACITY: u64 = 4 << 40;
 const TOUCHED: u64 = 100;
@@ -10,14 +10,14 @@ const LEAF: u64 = 64 << 10;
 fn touched(keep: Keep) -> Contents {
     let spec = Spec { capacity_bytes: CAPACITY, block_bytes: 4096, keep, backing: Backing::Memory };
     let mut contents = Contents::new(spec).unwrap();
-    let mut dice = Dice::new(4);
+    let mut rng = Rng::new(4);
     for stamp in 0..TOUCHED {
-        let block = dice.below(CAPACITY / 4096);
+        let block = rng.below(CAPACITY / 4096);
         contents.write_stamp(block, stamp.to_le_bytes()).unwrap();
         assert_eq!(contents.read_stamp(block).unwrap(), stamp.to_le_bytes());
         // Elsewhere, reading takes no memory.
         let before = contents.allocated_bytes();
-        contents.read_stamp(dice.below(CAPACITY / 4096)).unwrap();
+        contents.read_stamp(rng.below(CAPACITY / 4096)).unwrap();
         assert_eq!(contents.allocated_bytes(), before);
     }
     contents

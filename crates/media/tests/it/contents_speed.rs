@@ -3,7 +3,7 @@
 //! `cargo test --release -p doorbell-media --test it contents_speed -- --ignored --nocapture`
 
 use media::contents::{Backing, Contents, Keep, Spec};
-use runtime::Dice;
+use runtime::Rng;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -39,8 +39,8 @@ fn lend(contents: &Contents, order: &[u64]) -> u64 {
 
 /// Blocks in random order, drawn from the first `among`.
 fn order(among: u64, length: usize) -> Vec<u64> {
-    let mut dice = Dice::new(92);
-    (0..length).map(|_| dice.below(among)).collect()
+    let mut rng = Rng::new(92);
+    (0..length).map(|_| rng.below(among)).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::common::Scratch;
 use media::contents::Keep;
 use media::nand::{Data, Geometry, Nand, PageAt, Profile, Sense, Spec};
-use runtime::Dice;
+use runtime::Rng;
 
 /// TLC with so many blocks a plane, on 16 dies of four planes.
 fn flash(blocks: u32) -> Nand {
@@ -20,7 +20,7 @@ fn flash(blocks: u32) -> Nand {
 /// pattern and a logical number of `bits` bits for each unit, a sequence for each row. The pages.
 fn fill(nand: &mut Nand, bits: u32) -> u64 {
     let geometry = nand.geometry().clone();
-    let mut dice = Dice::for_part(1, "fill");
+    let mut rng = Rng::for_part(1, "fill");
     let mut pages = 0_u64;
     for block in 0..geometry.all_blocks() {
         if nand.is_bad(block) {
@@ -30,8 +30,8 @@ fn fill(nand: &mut Nand, bits: u32) -> u64 {
             let (mut stamps, mut spare) = ([0; 32], [0; 28]);
             spare[..8].copy_from_slice(&(pages / 12).to_le_bytes());
             for unit in 0..4 {
-                stamps[unit * 8..][..8].copy_from_slice(&dice.next_u64().to_le_bytes());
-                let logical = dice.next_u64() as u32 >> (32 - bits);
+                stamps[unit * 8..][..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+                let logical = rng.next_u64() as u32 >> (32 - bits);
                 spare[12 + unit * 4..][..4].copy_from_slice(&logical.to_le_bytes());
             }
             // One program in 10^8 fails; that is part of the work.
@@ -45,13 +45,13 @@ fn fill(nand: &mut Nand, bits: u32) -> u64 {
 /// Senses units all over; how many could be read.
 fn sense(nand: &mut Nand, count: u64) -> u64 {
     let geometry = nand.geometry().clone();
-    let mut dice = Dice::for_part(2, "sense");
+    let mut rng = Rng::for_part(2, "sense");
     let mut good = 0;
     let mut stamp = [0; 8];
     for _ in 0..count {
-        let block = dice.below(geometry.all_blocks().into()) as u32;
-        let at = PageAt { block, page: dice.below(geometry.pages().into()) as u32 };
-        let unit = dice.below(geometry.units().into()) as u32;
+        let block = rng.below(geometry.all_blocks().into()) as u32;
+        let at = PageAt { block, page: rng.below(geometry.pages().into()) as u32 };
+        let unit = rng.below(geometry.units().into()) as u32;
         let sensed = nand.sense(at, 1 << unit, 0).unwrap();
         good += u64::from(matches!(sensed, Sense::Good { .. }) && nand.kept(at, unit, &mut stamp));
     }

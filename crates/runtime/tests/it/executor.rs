@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use runtime::{
-    Dice, Either, Entry, Journeys, Line, Log, Parked, Pool, Processor, Rt, SLOT_BITS, STD_CLOCK,
-    Signal, Span, Time, Urgency, Waits, race,
+    Either, Entry, Line, Log, Parked, Pool, Processor, Rng, Rt, SLOT_BITS, STD_CLOCK, Signal, Span,
+    Time, Traces, Urgency, Waits, race,
 };
 
 fn world() -> Rt {
@@ -161,37 +161,37 @@ fn a_change_between_looking_and_waiting_is_not_missed() {
 const STAGES: &[&str] = &["turn", "service", "other end"];
 
 #[test]
-fn the_stages_of_a_journey_add_up_to_it() {
-    let rt = Rt::simulated(Some(Journeys::new(2, 4, 0, STAGES)), Log::Off);
+fn the_stages_of_a_trace_add_up_to_it() {
+    let rt = Rt::simulated(Some(Traces::new(2, 4, 0, STAGES)), Log::Off);
     let waits = Waits { turn: rt.stage("turn"), service: rt.stage("service") };
     let line = Line::default();
     line.reserve(Time::ZERO, Span::ns(30));
     let finished = rt.block_on(async {
-        rt.begin_journey(1, 3, rt.now());
+        rt.begin_trace(1, 3, rt.now());
         let turn = line.reserve(rt.now(), Span::ns(20));
         rt.sleep_until(turn.end).await;
-        rt.mark_turn(waits, turn);
+        rt.record_turn(waits, turn);
         let other = rt.clone();
         rt.spawn(async move {
-            other.join_journey(1, 3);
+            other.attach_trace(1, 3);
             other.sleep(Span::ns(7)).await;
-            other.mark(other.stage("other end"));
-            other.part_from_journey();
+            other.record(other.stage("other end"));
+            other.detach_trace();
         });
         rt.sleep(Span::ns(9)).await;
-        rt.finish_journey().unwrap()
+        rt.finish_trace().unwrap()
     });
     assert_eq!(finished.stages[..3], [30_000, 20_000, 7_000]);
     assert_eq!(finished.total, Span::ns(59), "2 ns that nobody named are left over");
 }
 
 #[test]
-fn only_some_journeys_are_followed_if_one_asks_for_that() {
-    let rt = Rt::simulated(Some(Journeys::new(1, 8, 2, STAGES)), Log::Off);
+fn only_some_traces_are_followed_if_one_asks_for_that() {
+    let rt = Rt::simulated(Some(Traces::new(1, 8, 2, STAGES)), Log::Off);
     let followed: Vec<u16> = (0..8)
         .filter(|command| {
-            rt.begin_journey(0, *command, rt.now());
-            rt.is_followed()
+            rt.begin_trace(0, *command, rt.now());
+            rt.is_traced()
         })
         .collect();
     assert_eq!(followed, [0, 4]);
@@ -218,7 +218,7 @@ fn the_log_says_what_happened_and_when() {
 fn ready_tasks_can_be_shuffled_by_a_seed() {
     let order = |seed| {
         let rt = world();
-        rt.shuffle_ready_tasks(Dice::new(seed));
+        rt.shuffle_ready_tasks(Rng::new(seed));
         let seen = Rc::new(RefCell::new(Vec::new()));
         for n in 0..8 {
             let seen = seen.clone();
@@ -419,16 +419,16 @@ fn time_that_passes_in_place_passes_as_by_timers() {
         let left = Rc::new(Cell::new(12_u64));
         for number in 0..left.get() {
             let (own, core, all, left) = (rt.clone(), core.clone(), all.clone(), left.clone());
-            let mut dice = Dice::new(seed * 100 + number);
+            let mut rng = Rng::new(seed * 100 + number);
             let body = async move {
                 for step in 0..200 {
                     // Few moments, so that several often happen at one.
-                    match dice.below(4) {
+                    match rng.below(4) {
                         0 => {
-                            core.spend(&own, Span(dice.below(9)), Urgency::Task).await;
+                            core.spend(&own, Span(rng.below(9)), Urgency::Task).await;
                         }
                         1 => own.yield_now().await,
-                        _ => own.sleep(Span(dice.below(60))).await,
+                        _ => own.sleep(Span(rng.below(60))).await,
                     }
                     own.log("task", "step", number, step);
                 }

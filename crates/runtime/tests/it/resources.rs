@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use runtime::{
-    Dice, Line, Lock, LockPolicy as Policy, Log, Processor, Rt, Span, Time, Urgency, race,
+    Line, Lock, LockPolicy as Policy, Log, Processor, Rng, Rt, Span, Time, Urgency, race,
 };
 
 fn world() -> Rt {
@@ -86,7 +86,7 @@ fn a_fair_lock_gives_even_shares_and_an_unfair_one_favours_whose_cache_holds_it(
     let fair = turns(Policy::Fair, 4);
     // 20 us at 10 ns held and 40 ns on the way.
     assert!(fair.iter().all(|&n| (99..=101).contains(&n)), "{fair:?}");
-    let unfair = turns(Policy::Unfair(Dice::new(1)), 4);
+    let unfair = turns(Policy::Unfair(Rng::new(1)), 4);
     let (most, least) = (*unfair.iter().max().unwrap(), *unfair.iter().min().unwrap());
     assert!(most > 10 * least.max(1), "{unfair:?}");
 }
@@ -94,7 +94,7 @@ fn a_fair_lock_gives_even_shares_and_an_unfair_one_favours_whose_cache_holds_it(
 #[test]
 fn an_unfair_lock_is_not_lost_when_its_next_holder_leaves() {
     let rt = world();
-    let lock = Lock::new(Policy::Unfair(Dice::new(1)), Span::ns(40));
+    let lock = Lock::new(Policy::Unfair(Rng::new(1)), Span::ns(40));
     rt.block_on(async {
         lock.acquire(&rt).await;
         let release = async {
@@ -113,7 +113,7 @@ fn an_unfair_lock_is_not_lost_when_its_next_holder_leaves() {
 #[test]
 fn nobody_is_forgotten_at_an_unfair_lock() {
     let rt = world();
-    let lock = Rc::new(Lock::new(Policy::Unfair(Dice::new(3)), Span::ns(40)));
+    let lock = Rc::new(Lock::new(Policy::Unfair(Rng::new(3)), Span::ns(40)));
     let ended = Rc::new(RefCell::new(0));
     for core in 0..4 {
         let (rt2, lock, ended) = (rt.clone(), lock.clone(), ended.clone());

@@ -6,7 +6,7 @@
 use bus::listen;
 use bus::live::{Client, Server, Shared};
 use runtime::{Log, Rt, STD_CLOCK};
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::{RunError, until};
 
 use crate::events::End;
@@ -51,8 +51,8 @@ fn session(
     events: &Events<'_>,
     shared: &Shared,
     mut client: Client,
-    kept: Kept,
-) -> Result<(End, Kept), RunError> {
+    kept: MediumState,
+) -> Result<(End, MediumState), RunError> {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let device = Device::start(job.row, shared.device(&rt), kept, Clock::Wall, &job.plan)?;
     let end = match client.welcome() {

@@ -26,14 +26,14 @@ async fn serve<P: DevicePort, M: Media>(port: P, medium: Rc<M>, mailbox: u16) {
     let (mut rung, mut buffer) = (0, Vec::new());
     loop {
         rung = port.on_registers(|| Some(port.load(bell)).filter(|now| *now != rung)).await;
-        rt.join_journey(0, mailbox);
-        rt.mark(ring);
+        rt.attach_trace(0, mailbox);
+        rt.record(ring);
         let base = u64::from(port.load(wire::BASE)) | u64::from(port.load(wire::BASE + 4)) << 32;
         let at = BusAddr(base.wrapping_add(u64::from(mailbox) * wire::STRIDE));
         let mut bytes = [0; wire::REQUEST_BYTES];
         let from = Segment { at, bytes: wire::REQUEST_BYTES as u32 };
         if port.read(&[from], &mut bytes, Carry::All).await.is_ok() {
-            rt.mark(fetch);
+            rt.record(fetch);
             port.spend(parse).await;
             let status = perform(&port, &*medium, &bytes, &mut buffer).await;
             port.spend(post).await;
@@ -41,7 +41,7 @@ async fn serve<P: DevicePort, M: Media>(port: P, medium: Rc<M>, mailbox: u16) {
             // A mailbox outside host memory has nobody who could be told.
             let _ = port.publish(BusAddr(at.0.wrapping_add(wire::STATUS_AT)), &word, false);
         }
-        rt.part_from_journey();
+        rt.detach_trace();
     }
 }
 

@@ -110,7 +110,7 @@ impl<P: HostPort> Posted<P> {
             let word = self.shared.memory.load_u32(place as usize);
             let gone = || self.port.is_gone().then_some(Err(Kind::Gone));
             let found = wire::status_of(word, number).map(Ok).or_else(gone);
-            found.inspect(|_| self.port.rt().mark(self.landing))
+            found.inspect(|_| self.port.rt().record(self.landing))
         };
         let answer = self.port.on_memory(at, 4, check).await;
         self.answered = true;
@@ -151,8 +151,8 @@ impl<P: HostPort> Disk<P> {
         let blocks = (bytes / u64::from(shared.geometry.block_bytes)) as u32;
         let at = buffer.as_ref().map_or(BusAddr(0), Buffer::at);
         let mailbox = shared.free.take(self.rt()).await;
-        self.rt().begin_journey(0, mailbox, entered);
-        self.rt().mark(self.wait);
+        self.rt().begin_trace(0, mailbox, entered);
+        self.rt().record(self.wait);
         // From here on the mailbox comes back by itself; nothing is asked of the device yet.
         let (port, shared) = (self.port.clone(), self.shared.clone());
         let landing = self.answer;

@@ -18,7 +18,7 @@ use ::host::InitError;
 use bus::{DevicePort, HostPort};
 use plan::{Fields, Plan, Source};
 use world::interfaces::{Interface, Row};
-use world::medium::Store;
+use world::medium::BackingStore;
 
 /// The table `[mailbox]`, which a plan may have.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Interface for Mailbox {
         wire::REGISTER_BYTES
     }
 
-    fn start<P: DevicePort>(port: P, store: Store, _: &Plan, _: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, _: &Plan, _: &Rc<Faults>) {
         device::start(port, store);
     }
 

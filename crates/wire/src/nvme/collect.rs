@@ -29,13 +29,13 @@ pub struct Survey {
     /// Units of a superblock.
     pub superblock_units: U32,
     /// Rows of the collector that may be under way at the same time.
-    pub lanes: U32,
+    pub gc_parallelism: U32,
     /// Reserved.
     pub reserved: [u8; 28],
 }
 
 layout!(Survey, 64, {
-    left @ 0, hold @ 8, start @ 16, superblocks @ 24, superblock_units @ 28, lanes @ 32, reserved @ 36
+    left @ 0, hold @ 8, start @ 16, superblocks @ 24, superblock_units @ 28, gc_parallelism @ 32, reserved @ 36
 });
 
 /// A superblock, as whoever chooses sees it.

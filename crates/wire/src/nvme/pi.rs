@@ -219,7 +219,7 @@ impl Protection {
     /// # Errors
     /// Invalid Protection Information, if the reference tag is to be compared, and is not the block's number
     /// (type 1) or nobody's to compare (type 3).
-    pub const fn judge(&self, kind: Kind, lba: Lba) -> Result<(), Status> {
+    pub const fn validate(&self, kind: Kind, lba: Lba) -> Result<(), Status> {
         let sense = match kind {
             Kind::One => self.reference == lba.0 as u32,
             Kind::Two => true,
@@ -337,13 +337,13 @@ mod tests {
     fn reference_tags_that_may_be_compared() {
         let refused = Err(Status::INVALID_PROTECTION_INFORMATION);
         let lba = Lba(0x7_0000_0005);
-        assert_eq!(all(5).judge(Kind::One, lba), Ok(()));
-        assert_eq!(all(6).judge(Kind::One, lba), refused);
-        assert_eq!(all(6).judge(Kind::Two, lba), Ok(()));
-        assert_eq!(all(5).judge(Kind::Three, lba), refused);
+        assert_eq!(all(5).validate(Kind::One, lba), Ok(()));
+        assert_eq!(all(6).validate(Kind::One, lba), refused);
+        assert_eq!(all(6).validate(Kind::Two, lba), Ok(()));
+        assert_eq!(all(5).validate(Kind::Three, lba), refused);
         let unchecked = Protection { checks: Checks::default(), ..all(6) };
-        assert_eq!(unchecked.judge(Kind::One, lba), Ok(()));
-        assert_eq!(unchecked.judge(Kind::Three, lba), Ok(()));
+        assert_eq!(unchecked.validate(Kind::One, lba), Ok(()));
+        assert_eq!(unchecked.validate(Kind::Three, lba), Ok(()));
     }
 
     #[test]

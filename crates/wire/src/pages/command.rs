@@ -13,7 +13,7 @@ pub const SPARE_BYTES_MAX: usize = HEADER_BYTES + 4 * 32;
 const HEADER_BYTES: usize = 12;
 
 /// Nobody follows this command's journey.
-pub const NO_JOURNEY: u32 = u32::MAX;
+pub const NO_TRACE: u32 = u32::MAX;
 
 /// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +88,8 @@ pub enum Operation {
 pub struct Command {
     /// Its number, of which the answer speaks.
     pub id: u16,
-    /// Whose journey it is part of, as both ends number them; [`NO_JOURNEY`].
-    pub journey: u32,
+    /// Whose journey it is part of, as both ends number them; [`NO_TRACE`].
+    pub trace: u32,
     /// What is to be done.
     pub operation: Operation,
 }
@@ -137,7 +137,7 @@ impl Command {
         let mut bytes = [0; COMMAND_BYTES];
         let mut fields = Fields(&mut bytes);
         fields.put(2, &self.id.to_le_bytes());
-        fields.put(4, &self.journey.to_le_bytes());
+        fields.put(4, &self.trace.to_le_bytes());
         let code = match self.operation {
             Operation::Read { page, units, data, spare, collects, stay } => {
                 fields.page(page);
@@ -225,7 +225,7 @@ impl Command {
             Operation::MarkBad(page) => one && page.lies_in(shape),
             Operation::ListBad { die, .. } => die < shape.dies,
         };
-        if sense { Ok(Command { id, journey: word(bytes, 4), operation }) } else { Err(id) }
+        if sense { Ok(Command { id, trace: word(bytes, 4), operation }) } else { Err(id) }
     }
 }
 

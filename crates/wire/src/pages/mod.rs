@@ -21,8 +21,8 @@ mod registers;
 
 pub use answer::{ANSWER_BYTES, Answer, Status};
 pub use command::{
-    COMMAND_BYTES, Command, ITEM_BYTES, Item, NO_JOURNEY, Operation, PageAt, RowAt,
-    SPARE_BYTES_MAX, Source, Spare,
+    COMMAND_BYTES, Command, ITEM_BYTES, Item, NO_TRACE, Operation, PageAt, RowAt, SPARE_BYTES_MAX,
+    Source, Spare,
 };
 pub use registers::{
     ANSWERS, BLOCKS, CONTROL, Control, DIES, DIES_MAX, ENDPOINT, ENDPOINTS_MAX, ENTRIES_LOG2_MAX,

@@ -12,7 +12,7 @@ const MEMORY_PREFETCHABLE: u32 = 1 << 3;
 
 /// What a register asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct BarRequest {
     /// Ports, memory, or memory that may be read ahead.
     pub space: Space,
     /// It takes the next register too, and may lie above 4 GiB.
@@ -62,7 +62,7 @@ pub fn is_wide(low: u32) -> bool {
 ///
 /// # Errors
 /// It makes no sense.
-pub fn size(low: u32, high: Option<u32>) -> Result<Option<Wish>, BarError> {
+pub fn size(low: u32, high: Option<u32>) -> Result<Option<BarRequest>, BarError> {
     let (space, wide, ones) = if low & IO != 0 {
         // The upper half of a port's register may be missing: ports have 16 bits.
         let ones = low & !0b11;
@@ -93,7 +93,7 @@ pub fn size(low: u32, high: Option<u32>) -> Result<Option<Wish>, BarError> {
     if !bytes.is_power_of_two() {
         return Err(BarError::Length { found: ones });
     }
-    Ok(Some(Wish { space, wide, bytes }))
+    Ok(Some(BarRequest { space, wide, bytes }))
 }
 
 /// The address in a register, and in the next one if it is wide.
@@ -111,14 +111,20 @@ mod tests {
 
     #[test]
     fn lengths_are_those_of_the_ones_that_stay() {
-        let wish = |space, wide, bytes| Ok(Some(Wish { space, wide, bytes }));
-        assert_eq!(size(0xffff_c004, Some(u32::MAX)), wish(Space::Memory, true, 0x4000));
-        assert_eq!(size(0x0000_000c, Some(0xffff_fff8)), wish(Space::Prefetchable, true, 8 << 32));
-        assert_eq!(size(0x0000_000c, Some(0x8000_0000)), wish(Space::Prefetchable, true, 1 << 63));
-        assert_eq!(size(0xffff_f000, None), wish(Space::Memory, false, 4096));
-        assert_eq!(size(0x8000_0000, None), wish(Space::Memory, false, 1 << 31));
-        assert_eq!(size(0xffff_ffe1, None), wish(Space::Io, false, 32));
-        assert_eq!(size(0x0000_ffe1, None), wish(Space::Io, false, 32));
+        let request = |space, wide, bytes| Ok(Some(BarRequest { space, wide, bytes }));
+        assert_eq!(size(0xffff_c004, Some(u32::MAX)), request(Space::Memory, true, 0x4000));
+        assert_eq!(
+            size(0x0000_000c, Some(0xffff_fff8)),
+            request(Space::Prefetchable, true, 8 << 32)
+        );
+        assert_eq!(
+            size(0x0000_000c, Some(0x8000_0000)),
+            request(Space::Prefetchable, true, 1 << 63)
+        );
+        assert_eq!(size(0xffff_f000, None), request(Space::Memory, false, 4096));
+        assert_eq!(size(0x8000_0000, None), request(Space::Memory, false, 1 << 31));
+        assert_eq!(size(0xffff_ffe1, None), request(Space::Io, false, 32));
+        assert_eq!(size(0x0000_ffe1, None), request(Space::Io, false, 32));
     }
 
     #[test]

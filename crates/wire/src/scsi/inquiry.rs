@@ -172,7 +172,7 @@ impl Rotation {
 
 /// What an initiator takes from standard INQUIRY data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct StandardInquiry {
     /// A direct-access block device that is there.
     pub is_disk: bool,
     /// T10 VENDOR IDENTIFICATION.
@@ -184,13 +184,17 @@ pub struct Seen {
 }
 
 /// Reads standard INQUIRY data; none: it is shorter than the least, 36 bytes.
-pub fn parse_standard(bytes: &[u8]) -> Option<Seen> {
+pub fn parse_standard(bytes: &[u8]) -> Option<StandardInquiry> {
     let field = |at: usize, bytes: &mut [u8], from: &[u8]| {
         bytes.copy_from_slice(&from[at..at + bytes.len()]);
     };
     let from = bytes.get(..36)?;
-    let mut seen =
-        Seen { is_disk: from[0] == 0, vendor: [0; 8], product: [0; 16], revision: [0; 4] };
+    let mut seen = StandardInquiry {
+        is_disk: from[0] == 0,
+        vendor: [0; 8],
+        product: [0; 16],
+        revision: [0; 4],
+    };
     field(8, &mut seen.vendor, from);
     field(16, &mut seen.product, from);
     field(32, &mut seen.revision, from);

@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange_to_judge(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn no_bytes_are_too_strange_to_validate(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         if let Err(Invalid::Field(field)) = cdb::parse(&bytes) {
             prop_assert!(usize::from(field.byte) < 16 && field.bit.is_none_or(|bit| bit < 8));
         }

@@ -14,7 +14,7 @@ pub type Remark = Option<&'static str>;
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// It does what it does in fio.
-    Honoured {
+    Supported {
         /// The form of its value, for errors and help.
         expects: &'static str,
         /// A value that changes something, for the help and the test.
@@ -61,7 +61,7 @@ pub fn help() -> String {
         }
     };
     section("Honoured:", &|kind| match kind {
-        Kind::Honoured { expects, .. } => Some((*expects).to_owned()),
+        Kind::Supported { expects, .. } => Some((*expects).to_owned()),
         _ => None,
     });
     section("Accepted without effect:", &|kind| match kind {
@@ -119,7 +119,7 @@ mod tests {
     fn every_honoured_key_changes_what_is_meant() {
         let as_it_was = Job::default();
         for key in KEYS {
-            let Kind::Honoured { example, set, expects } = key.kind else { continue };
+            let Kind::Supported { example, set, expects } = key.kind else { continue };
             let mut job = as_it_was.clone();
             let value = Value { text: Some(example), kb_base: 1024 };
             set(&mut job, value).unwrap_or_else(|why| panic!("{}={example}: {why}", key.name));

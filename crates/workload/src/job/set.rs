@@ -38,7 +38,7 @@ pub fn apply(
                 notes.push(note(why));
                 continue;
             }
-            Some(Kind::Honoured { expects, set, .. }) => {
+            Some(Kind::Supported { expects, set, .. }) => {
                 match set(job, Value { text: setting.value, kb_base }) {
                     Ok(None) => continue,
                     Ok(Some(remark)) => {

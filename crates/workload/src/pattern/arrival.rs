@@ -1,6 +1,6 @@
 //! When the operations of a rated direction are due.
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 
 use crate::job::RateProcess;
 
@@ -12,7 +12,7 @@ const SECOND_PS: u64 = 1_000_000_000_000;
 pub struct Arrivals {
     rate: Option<u64>,
     process: RateProcess,
-    dice: Dice,
+    rng: Rng,
     /// How many were taken.
     taken: u64,
     next: Span,
@@ -20,10 +20,10 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Arrivals at `rate` a second. The first of a linear stream is due at once.
-    pub fn new(rate: Option<u64>, process: RateProcess, dice: Dice) -> Arrivals {
-        let mut arrivals = Arrivals { rate, process, dice, taken: 0, next: Span::ZERO };
+    pub fn new(rate: Option<u64>, process: RateProcess, rng: Rng) -> Arrivals {
+        let mut arrivals = Arrivals { rate, process, rng, taken: 0, next: Span::ZERO };
         if let (Some(rate), RateProcess::Poisson) = (rate, process) {
-            arrivals.next = arrivals.dice.exponential(Span(SECOND_PS / rate));
+            arrivals.next = arrivals.rng.exponential(Span(SECOND_PS / rate));
         }
         arrivals
     }
@@ -45,7 +45,7 @@ impl Arrivals {
                 let ps = u128::from(self.taken) * u128::from(SECOND_PS) / u128::from(rate);
                 Span(u64::try_from(ps).unwrap_or(u64::MAX))
             }
-            RateProcess::Poisson => due + self.dice.exponential(Span(SECOND_PS / rate)),
+            RateProcess::Poisson => due + self.rng.exponential(Span(SECOND_PS / rate)),
         };
         Some(due)
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_does_not_divide_a_second_does_not_drift() {
-        let mut arrivals = Arrivals::new(Some(3), RateProcess::Linear, Dice::new(1));
+        let mut arrivals = Arrivals::new(Some(3), RateProcess::Linear, Rng::new(1));
         let all: Vec<Span> = (0..301).map_while(|_| arrivals.take()).collect();
         assert_eq!(all[1], Span(333_333_333_333));
         assert_eq!(all[300], Span::s(100));
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_poisson_stream_keeps_its_rate_and_is_not_regular() {
-        let mut arrivals = Arrivals::new(Some(1000), RateProcess::Poisson, Dice::new(1));
+        let mut arrivals = Arrivals::new(Some(1000), RateProcess::Poisson, Rng::new(1));
         let all: Vec<Span> = (0..10_000).map_while(|_| arrivals.take()).collect();
         let last = all[9_999];
         assert!(Span::ms(9_700) < last && last < Span::ms(10_300), "{last}");
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn no_rate_no_arrival() {
-        let mut arrivals = Arrivals::new(None, RateProcess::Linear, Dice::new(1));
+        let mut arrivals = Arrivals::new(None, RateProcess::Linear, Rng::new(1));
         assert_eq!((arrivals.peek(), arrivals.take()), (None, None));
     }
 }

@@ -1,6 +1,6 @@
 //! Where operations fall within a job's region, in bytes from its beginning.
 
-use runtime::Dice;
+use runtime::Rng;
 
 use super::permutation::Permutation;
 use super::{PatternError, Region};
@@ -69,7 +69,7 @@ impl Places {
     }
 
     /// Where an operation of at most `bytes` begins, and how many bytes it may have there.
-    pub fn next(&mut self, dice: &mut Dice, region: Region, bytes: u32) -> (u64, u32) {
+    pub fn next(&mut self, rng: &mut Rng, region: Region, bytes: u32) -> (u64, u32) {
         let wanted = u64::from(bytes);
         let place = match self {
             Places::Sequential { next } => {
@@ -77,12 +77,12 @@ impl Places {
                 *next = place + wanted;
                 place
             }
-            Places::Uniform { align } => draw(dice, 0, region.bytes, *align, wanted),
+            Places::Uniform { align } => draw(rng, 0, region.bytes, *align, wanted),
             Places::Zoned { zones, align } => {
-                let die = dice.below(100) as u8;
+                let die = rng.below(100) as u8;
                 let zone = zones.iter().find(|zone| die < zone.access_until);
                 let zone = zone.expect("the accesses of the zones add to 100");
-                draw(dice, zone.from, zone.to, *align, wanted)
+                draw(rng, zone.from, zone.to, *align, wanted)
             }
         };
         (place, wanted.min(region.bytes - place) as u32)
@@ -103,11 +103,11 @@ fn by_percent(zones: &[(u8, u8)], region_bytes: u64) -> Vec<(u8, u64)> {
 
 /// A multiple of `align` within `from..to`, which holds one, at which `wanted` bytes still fit if
 /// there is such a place.
-fn draw(dice: &mut Dice, from: u64, to: u64, align: u64, wanted: u64) -> u64 {
+fn draw(rng: &mut Rng, from: u64, to: u64, align: u64, wanted: u64) -> u64 {
     let first = from.div_ceil(align);
     let last = to.saturating_sub(wanted) / align;
     if last >= first {
-        return (first + dice.below(last - first + 1)) * align;
+        return (first + rng.below(last - first + 1)) * align;
     }
     // A zone shorter than the operation: it begins there and may leave the zone.
     first * align
@@ -124,16 +124,16 @@ pub struct Map {
 
 impl Map {
     /// A map of the whole `unit`s of the region.
-    pub fn new(region: Region, unit: u32, dice: &mut Dice) -> Map {
+    pub fn new(region: Region, unit: u32, rng: &mut Rng) -> Map {
         let unit = u64::from(unit);
-        let order = Permutation::new(region.bytes / unit, dice.next_u64());
+        let order = Permutation::new(region.bytes / unit, rng.next_u64());
         Map { unit, order, position: 0 }
     }
 
     /// The next place. Operations that are larger than the unit are cut at the region's end.
-    pub fn next(&mut self, dice: &mut Dice, region: Region, bytes: u32) -> (u64, u32) {
+    pub fn next(&mut self, rng: &mut Rng, region: Region, bytes: u32) -> (u64, u32) {
         if self.position == self.order.places() {
-            self.order = Permutation::new(self.order.places(), dice.next_u64());
+            self.order = Permutation::new(self.order.places(), rng.next_u64());
             self.position = 0;
         }
         let place = self.order.at(self.position) * self.unit;
@@ -158,11 +158,11 @@ mod tests {
     fn zones_get_their_share_of_the_accesses() {
         let zoned = Distribution::Zoned(vec![(80, 20), (20, 80)]);
         let mut places = Places::random(&zoned, REGION, 4096).unwrap();
-        let mut dice = Dice::new(5);
+        let mut rng = Rng::new(5);
         let border = REGION.bytes / 5;
         let hot = (0..10_000)
             .filter(|_| {
-                let (place, bytes) = places.next(&mut dice, REGION, 4096);
+                let (place, bytes) = places.next(&mut rng, REGION, 4096);
                 assert!(place % 4096 == 0 && place + u64::from(bytes) <= REGION.bytes);
                 place < border
             })
@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn a_draw_reaches_both_ends() {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         let mut seen = [false; 4];
         for _ in 0..200 {
-            seen[(draw(&mut dice, 0, 4 * 4096, 4096, 4096) / 4096) as usize] = true;
+            seen[(draw(&mut rng, 0, 4 * 4096, 4096, 4096) / 4096) as usize] = true;
         }
         assert_eq!(seen, [true; 4]);
     }

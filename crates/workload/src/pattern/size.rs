@@ -1,6 +1,6 @@
 //! How large the next operation is.
 
-use runtime::Dice;
+use runtime::Rng;
 
 use crate::job::BlockSizes;
 
@@ -40,12 +40,12 @@ impl Sizes {
     }
 
     /// The next size.
-    pub fn next(&self, dice: &mut Dice) -> u32 {
+    pub fn next(&self, rng: &mut Rng) -> u32 {
         match self {
             Sizes::One(size) => *size,
-            Sizes::Range { min, steps } => min * (1 + dice.below(*steps) as u32),
+            Sizes::Range { min, steps } => min * (1 + rng.below(*steps) as u32),
             Sizes::Split(sizes) => {
-                let die = dice.below(100) as u8;
+                let die = rng.below(100) as u8;
                 let drawn = sizes.iter().find(|&&(_, until)| die < until);
                 drawn.expect("the weights add to 100").0
             }
@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn a_range_has_both_its_ends_and_only_multiples() {
         let sizes = Sizes::new(&BlockSizes::Range { min: 4096, max: 16384 });
-        let mut dice = Dice::new(3);
-        let mut seen: Vec<u32> = (0..200).map(|_| sizes.next(&mut dice)).collect();
+        let mut rng = Rng::new(3);
+        let mut seen: Vec<u32> = (0..200).map(|_| sizes.next(&mut rng)).collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen, [4096, 8192, 12288, 16384]);
@@ -70,10 +70,10 @@ mod tests {
     #[test]
     fn a_split_has_its_weights() {
         let sizes = Sizes::new(&BlockSizes::Split(vec![(4096, 60), (512, 0), (65536, 40)]));
-        let mut dice = Dice::new(4);
+        let mut rng = Rng::new(4);
         let (mut small, mut never) = (0, 0);
         for _ in 0..10_000 {
-            match sizes.next(&mut dice) {
+            match sizes.next(&mut rng) {
                 4096 => small += 1,
                 512 => never += 1,
                 _ => {}

@@ -47,8 +47,8 @@ fn options(options: &[(String, String)]) -> Value {
 }
 
 fn job(job: &JobReport, all: &[JobReport]) -> Value {
-    let seen = &job.seen;
-    let (ns, us, ms) = distribution(&[&seen.read.total, &seen.write.total, &seen.trim.total]);
+    let stats = &job.stats;
+    let (ns, us, ms) = distribution(&[&stats.read.total, &stats.write.total, &stats.trim.total]);
     let percent = |levels: &mut dyn Iterator<Item = (&'static str, f64)>| {
         levels.map(|(level, share)| (level.to_owned(), json!(share))).collect::<Map<_, _>>()
     };
@@ -61,14 +61,14 @@ fn job(job: &JobReport, all: &[JobReport]) -> Value {
     put("eta", json!(0));
     put("elapsed", json!(job.elapsed.0.div_ceil(Span::s(1).0)));
     put("job options", options(&job.options));
-    put("read", direction(&seen.read, job.measured, group(OpKind::Read)));
-    put("write", direction(&seen.write, job.measured, group(OpKind::Write)));
-    put("trim", direction(&seen.trim, job.measured, group(OpKind::Trim)));
+    put("read", direction(&stats.read, job.measured, group(OpKind::Read)));
+    put("write", direction(&stats.write, job.measured, group(OpKind::Write)));
+    put("trim", direction(&stats.trim, job.measured, group(OpKind::Trim)));
     put(
         "sync",
         json!({
-            "total_ios": seen.flush.total.count(),
-            "lat_ns": latencies(&seen.flush.total, true),
+            "total_ios": stats.flush.total.count(),
+            "lat_ns": latencies(&stats.flush.total, true),
         }),
     );
     put("job_runtime", json!(milliseconds(job.measured)));
@@ -77,9 +77,9 @@ fn job(job: &JobReport, all: &[JobReport]) -> Value {
     put("ctx", json!(0));
     put("majf", json!(0));
     put("minf", json!(0));
-    put("iodepth_level", percent(&mut seen.depths.percent()).into());
-    put("iodepth_submit", percent(&mut seen.submitted.percent()).into());
-    put("iodepth_complete", percent(&mut seen.completed.percent()).into());
+    put("iodepth_level", percent(&mut stats.depths.percent()).into());
+    put("iodepth_submit", percent(&mut stats.submitted.percent()).into());
+    put("iodepth_complete", percent(&mut stats.completed.percent()).into());
     put("latency_ns", ns);
     put("latency_us", us);
     put("latency_ms", ms);
@@ -96,36 +96,36 @@ fn job(job: &JobReport, all: &[JobReport]) -> Value {
 /// The group's bandwidth in one direction, in bytes a second.
 fn group_bandwidth(job: &JobReport, all: &[JobReport], kind: OpKind) -> f64 {
     let group = all.iter().filter(|other| other.group == job.group);
-    group.map(|other| other.seen.of(kind).bytes_per_second(other.measured)).sum()
+    group.map(|other| other.stats.of(kind).bytes_per_second(other.measured)).sum()
 }
 
 fn milliseconds(span: Span) -> u64 {
     span.0 / Span::ms(1).0
 }
 
-fn direction(seen: &Recorder, measured: Span, group_bandwidth: f64) -> Value {
-    let used = seen.total.count() > 0;
+fn direction(stats: &Recorder, measured: Span, group_bandwidth: f64) -> Value {
+    let used = stats.total.count() > 0;
     let measured = if used { measured } else { Span::ZERO };
-    let bandwidth = seen.bytes_per_second(measured);
-    let split = seen.submission.count() > 0;
-    let completion = if split { &seen.completion } else { &seen.total };
-    let bw = seen.windows.bandwidth(measured);
-    let iops = seen.windows.iops(measured);
+    let bandwidth = stats.bytes_per_second(measured);
+    let split = stats.submission.count() > 0;
+    let completion = if split { &stats.completion } else { &stats.total };
+    let bw = stats.windows.bandwidth(measured);
+    let iops = stats.windows.iops(measured);
     let share = if group_bandwidth > 0.0 { bw.mean * 100.0 / group_bandwidth } else { 0.0 };
     let Series { min, max, mean, stddev, samples } = bw;
     json!({
-        "io_bytes": seen.bytes,
-        "io_kbytes": seen.bytes / KIB,
+        "io_bytes": stats.bytes,
+        "io_kbytes": stats.bytes / KIB,
         "bw_bytes": bandwidth as u64,
         "bw": (bandwidth / KIB as f64) as u64,
-        "iops": seen.iops(measured),
+        "iops": stats.iops(measured),
         "runtime": milliseconds(measured),
-        "total_ios": seen.total.count(),
+        "total_ios": stats.total.count(),
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latencies(&seen.submission, false),
+        "slat_ns": latencies(&stats.submission, false),
         "clat_ns": latencies(completion, true),
-        "lat_ns": latencies(&seen.total, true),
+        "lat_ns": latencies(&stats.total, true),
         "bw_min": min / KIB,
         "bw_max": max / KIB,
         "bw_agg": share.min(100.0),
@@ -197,8 +197,8 @@ fn own(job: &JobReport) -> Value {
     let mut errors = Map::new();
     let mut breakdowns = Map::new();
     for (kind, name) in OpKind::ALL.map(|kind| (kind, kind.name())) {
-        errors.insert(name.to_owned(), json!(job.seen.of(kind).errors));
-        if let Some(one) = job.seen.breakdowns.get(&kind) {
+        errors.insert(name.to_owned(), json!(job.stats.of(kind).errors));
+        if let Some(one) = job.stats.breakdowns.get(&kind) {
             breakdowns.insert(name.to_owned(), breakdown(one));
         }
     }

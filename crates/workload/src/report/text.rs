@@ -40,15 +40,15 @@ pub fn write(page: &mut impl Write, report: &Report) -> fmt::Result {
 
 fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
     write!(page, "{}: group {}, measured {}", job.name, job.group, job.measured)?;
-    writeln!(page, ", errors {}", job.seen.errors())?;
+    writeln!(page, ", errors {}", job.stats.errors())?;
     for kind in OpKind::ALL {
-        let seen = job.seen.of(kind);
-        if seen.total.count() == 0 && seen.errors == 0 {
+        let stats = job.stats.of(kind);
+        if stats.total.count() == 0 && stats.errors == 0 {
             continue;
         }
-        direction(page, kind.name(), seen, job.measured)?;
+        direction(page, kind.name(), stats, job.measured)?;
         // Nobody may have followed them: on an array, or live by a sample that took none.
-        let followed = job.seen.breakdowns.get(&kind).filter(|one| one.mean().count > 0);
+        let followed = job.stats.breakdowns.get(&kind).filter(|one| one.mean().count > 0);
         if let Some(one) = followed {
             breakdown(page, one)?;
         }
@@ -56,18 +56,18 @@ fn one_job(page: &mut impl Write, job: &JobReport) -> fmt::Result {
     Ok(())
 }
 
-fn direction(page: &mut impl Write, name: &str, seen: &Recorder, over: Span) -> fmt::Result {
+fn direction(page: &mut impl Write, name: &str, stats: &Recorder, over: Span) -> fmt::Result {
     const MIB: f64 = 1_048_576.0;
-    write!(page, "  {name:<5} {} ops, IOPS {:.1}", seen.total.count(), seen.iops(over))?;
-    if seen.bytes > 0 {
-        let bandwidth = seen.bytes_per_second(over) / MIB;
-        write!(page, ", {bandwidth:.3} MiB/s, {:.3} MiB moved", seen.bytes as f64 / MIB)?;
+    write!(page, "  {name:<5} {} ops, IOPS {:.1}", stats.total.count(), stats.iops(over))?;
+    if stats.bytes > 0 {
+        let bandwidth = stats.bytes_per_second(over) / MIB;
+        write!(page, ", {bandwidth:.3} MiB/s, {:.3} MiB moved", stats.bytes as f64 / MIB)?;
     }
-    if seen.errors > 0 {
-        write!(page, ", {} FAILED", seen.errors)?;
+    if stats.errors > 0 {
+        write!(page, ", {} FAILED", stats.errors)?;
     }
     writeln!(page)?;
-    let rows = [("slat", &seen.submission), ("clat", &seen.completion), ("lat", &seen.total)];
+    let rows = [("slat", &stats.submission), ("clat", &stats.completion), ("lat", &stats.total)];
     let used = rows.into_iter().filter(|(_, all)| all.count() > 0);
     let header = used.clone().count() > 0;
     if header {
@@ -77,7 +77,7 @@ fn direction(page: &mut impl Write, name: &str, seen: &Recorder, over: Span) -> 
         let numbers = [all.min_ns() as f64, all.mean_ns(), all.max_ns() as f64, all.stddev_ns()];
         writeln!(page, "    {name:<4} {}", columns(numbers.map(us)))?;
     }
-    if header { percentiles(page, &seen.total) } else { Ok(()) }
+    if header { percentiles(page, &stats.total) } else { Ok(()) }
 }
 
 fn percentiles(page: &mut impl Write, all: &Latencies) -> fmt::Result {

@@ -125,10 +125,10 @@ impl Windows {
         if whole == 0 {
             return Series::default();
         }
-        let seen = self.counts.iter().take(whole).map(&of);
+        let stats = self.counts.iter().take(whole).map(&of);
         let rate =
             |n: u64| (u128::from(n) * u128::from(Span::s(1).0) / u128::from(self.width.0)) as u64;
-        let rates = || seen.clone().chain(std::iter::repeat(0)).take(whole).map(rate);
+        let rates = || stats.clone().chain(std::iter::repeat(0)).take(whole).map(rate);
         let samples = whole as u64;
         let mean = rates().map(u128::from).sum::<u128>() as f64 / whole as f64;
         let spread: f64 = rates().map(|rate| (rate as f64 - mean).powi(2)).sum();

@@ -41,9 +41,9 @@ const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
 impl Stamps {
     /// The contents of the run with this seed.
     pub fn new(seed: u64) -> Stamps {
-        let mut dice = runtime::Dice::for_part(seed, "stamps");
-        let keys = std::array::from_fn(|_| dice.next_u64() as u32);
-        Stamps { keys, body_key: dice.next_u64() }
+        let mut rng = runtime::Rng::for_part(seed, "stamps");
+        let keys = std::array::from_fn(|_| rng.next_u64() as u32);
+        Stamps { keys, body_key: rng.next_u64() }
     }
 
     /// The stamp of a block.

@@ -6,26 +6,26 @@ use runtime::Span;
 use serde_json::{Value, json};
 use workload::OpKind;
 use workload::report::{JobReport, Report};
-use workload::stats::{Breakdown, Seen};
+use workload::stats::{Breakdown, JobStats};
 
-fn seen() -> Seen {
-    let mut seen = Seen::default();
+fn stats() -> JobStats {
+    let mut stats = JobStats::default();
     let mut breakdown = Breakdown::new(&["doorbell", "media"]);
     for k in 0..1_000 {
         let total = if k < 980 { Span::us(50) } else { Span::us(400) };
-        seen.read.record_split(Span::ms(k), Span::ns(200), total, 4096);
+        stats.read.record_split(Span::ms(k), Span::ns(200), total, 4096);
         breakdown.record(total.0, [(0, Span::ns(150).0), (1, total.0 - Span::us(1).0)]);
-        seen.depths.note(4);
-        seen.submitted.note(1);
-        seen.completed.note(1);
+        stats.depths.note(4);
+        stats.submitted.note(1);
+        stats.completed.note(1);
     }
-    seen.breakdowns.insert(OpKind::Read, breakdown);
+    stats.breakdowns.insert(OpKind::Read, breakdown);
     for k in 0..10 {
-        seen.write.record(Span::ms(k), Span::us(20 + k), 8192);
-        seen.flush.record(Span::ms(k), Span::ms(1), 0);
+        stats.write.record(Span::ms(k), Span::us(20 + k), 8192);
+        stats.flush.record(Span::ms(k), Span::ms(1), 0);
     }
-    seen.write.record_error();
-    seen
+    stats.write.record_error();
+    stats
 }
 
 fn report() -> Report {
@@ -41,7 +41,7 @@ fn report() -> Report {
             measured: Span::s(1),
             elapsed: Span::ms(1_500),
             options: vec![("rw".to_owned(), "randread".to_owned())],
-            seen: seen(),
+            stats: stats(),
             ..JobReport::default()
         }],
     }
@@ -123,15 +123,15 @@ fn numbers_mean_what_they_mean_in_fio() {
 
 #[test]
 fn clones_are_reported_as_one() {
-    let mut both = seen();
-    both.merge(&seen());
+    let mut both = stats();
+    both.merge(&stats());
     assert_eq!(both.read.total.count(), 2_000);
     assert_eq!(both.breakdowns[&OpKind::Read].mean().count, 2_000);
     assert_eq!(both.read.iops(Span::s(1)), 2_000.0);
     assert_eq!(both.read.windows.iops(Span::s(1)).min, 2_000);
     assert_eq!(both.errors(), 2);
-    let alone = seen();
-    let mut none = Seen::default();
+    let alone = stats();
+    let mut none = JobStats::default();
     none.merge(&alone);
     assert_eq!(none.breakdowns[&OpKind::Read].mean(), alone.breakdowns[&OpKind::Read].mean());
 }

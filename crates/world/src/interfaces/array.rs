@@ -15,7 +15,7 @@ use media::contents::Backing;
 use runtime::STAGES_MAX;
 
 use super::{Driver, Interface, Row, collections};
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::{Collections, Plan};
 
 /// The most writes under way at once where there is a parity: each has a task.
@@ -37,7 +37,7 @@ pub struct ArrayDriver<P: HostPort, D: Driver<P>> {
 const OWN: usize = driver::STAGES.len();
 
 /// Queue numbers for an array's own journeys, for each of its queues: changes, and parts of them.
-pub const JOURNEYS: u16 = 2;
+pub const TRACE_QUEUES: u16 = 2;
 
 impl<I: Interface> Array<I> {
     const ALL_STAGES: &'static [&'static str] = &{
@@ -127,8 +127,8 @@ impl<I: Interface> Interface for Array<I> {
         I::register_bytes(plan)
     }
 
-    fn journey_queues(queues: u32) -> u32 {
-        I::journey_queues(queues)
+    fn trace_queues(queues: u32) -> u32 {
+        I::trace_queues(queues)
     }
 
     fn own_cores(plan: &Plan) -> u32 {
@@ -139,7 +139,7 @@ impl<I: Interface> Interface for Array<I> {
         I::adjust(plan, spec);
     }
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         I::start(port, store, plan, faults);
     }
 
@@ -164,10 +164,10 @@ impl<I: Interface> Interface for Array<I> {
             parity: array.parity,
             writes: (plan.host.queues * plan.host.queue_depth).min(WRITES_MAX) as u16,
             journal: array.journal.unwrap_or(0),
-            journeys: driver::Numbers {
-                queue: (array.devices * I::journey_queues(plan.host.queues)) as u16,
+            traces: driver::Numbers {
+                queue: (array.devices * I::trace_queues(plan.host.queues)) as u16,
                 depth: plan.host.queue_depth as u16,
-                queues: JOURNEYS * plan.host.queues as u16,
+                queues: TRACE_QUEUES * plan.host.queues as u16,
             },
         };
         let port = ports[0].clone();

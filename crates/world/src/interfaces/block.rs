@@ -9,7 +9,7 @@ use host::{InitError, block as driver};
 
 use super::stages::{ASKED, joined};
 use super::{Driver, Interface, Row};
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::{BlockSizing, MediumKind, Plan};
 
 /// Descriptor blocks: one ring, exchanged block by block.
@@ -62,7 +62,7 @@ impl Interface for Block {
     type Driver<P: HostPort> = BlockDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_nap(Block::NAME)?;
+        plan.must_not_sleep(Block::NAME)?;
         plan.must_not_guard(Block::NAME)?;
         plan.need::<plan::Block>(Block::NAME).map(drop)
     }
@@ -72,11 +72,11 @@ impl Interface for Block {
     }
 
     /// One by place in the ring, and one by request.
-    fn journey_queues(_: u32) -> u32 {
+    fn trace_queues(_: u32) -> u32 {
         2
     }
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, _: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, _: &Rc<Faults>) {
         front::Front::start(port, store, block_options(plan));
     }
 

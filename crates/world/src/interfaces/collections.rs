@@ -4,7 +4,7 @@
 //! time is slow; together, all are, and then none. What nobody agrees to change: a collector without which
 //! the host would have to wait works.
 
-use ftl::policy::Lead;
+use ftl::policy::GcControl;
 use runtime::{Rt, Span};
 
 use plan::Collections;
@@ -16,7 +16,7 @@ pub struct Collector {
     /// Units that can be written before it has to begin.
     pub slack: Box<dyn Fn() -> i64>,
     /// Says when it begins.
-    pub lead: Box<dyn Fn(Lead)>,
+    pub lead: Box<dyn Fn(GcControl)>,
 }
 
 /// How often members are looked at. Assumed: a look is a few loads for each, and costs nothing here.
@@ -41,18 +41,18 @@ fn enough(of: &Collector) -> i64 {
 /// One has the turn until it has enough; the next is whoever has least.
 async fn in_turn(rt: Rt, collectors: Vec<Collector>) {
     let mut turn: Option<usize> = None;
-    collectors.iter().for_each(|one| (one.lead)(Lead::Held));
+    collectors.iter().for_each(|one| (one.lead)(GcControl::Held));
     loop {
         turn = turn.filter(|at| {
             let goes_on = (collectors[*at].slack)() < enough(&collectors[*at]);
             if !goes_on {
-                (collectors[*at].lead)(Lead::Held);
+                (collectors[*at].lead)(GcControl::Held);
             }
             goes_on
         });
         if turn.is_none() {
             turn = least(&collectors);
-            turn.iter().for_each(|at| (collectors[*at].lead)(Lead::Early(EARLY)));
+            turn.iter().for_each(|at| (collectors[*at].lead)(GcControl::Early(EARLY)));
         }
         rt.sleep(LOOK).await;
     }
@@ -68,13 +68,13 @@ fn least(collectors: &[Collector]) -> Option<usize> {
 /// All begin when one has to, and end when all have enough.
 async fn together(rt: Rt, collectors: Vec<Collector>) {
     let mut working = false;
-    collectors.iter().for_each(|one| (one.lead)(Lead::Held));
+    collectors.iter().for_each(|one| (one.lead)(GcControl::Held));
     loop {
         let short = collectors.iter().any(|one| (one.slack)() < 0);
         let lacking = collectors.iter().any(|one| (one.slack)() < enough(one));
         let works = short || (working && lacking);
         if works != working {
-            let lead = if works { Lead::Early(EARLY) } else { Lead::Held };
+            let lead = if works { GcControl::Early(EARLY) } else { GcControl::Held };
             collectors.iter().for_each(|one| (one.lead)(lead));
             working = works;
         }

@@ -12,7 +12,7 @@ use host::nvme as driver;
 
 use super::nvme::options;
 use super::{Driver, Interface, Nvme, NvmeDriver, Row};
-use crate::medium::{Footing, Store};
+use crate::medium::{BackingStore, NvmeStore};
 use plan::{DcxTags, Plan};
 
 /// DC Express: polled queues and vanishing tags for reads; NVMe, on the same device, for all else.
@@ -44,7 +44,7 @@ impl Interface for Dcx {
     type Driver<P: HostPort> = DcxDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_nap(Dcx::NAME)?;
+        plan.must_not_sleep(Dcx::NAME)?;
         plan.must_not_guard(Dcx::NAME)?;
         plan.need::<plan::Dcx>(Dcx::NAME).map(drop)
     }
@@ -55,13 +55,13 @@ impl Interface for Dcx {
     }
 
     /// Those of NVMe, and behind them its own.
-    fn journey_queues(queues: u32) -> u32 {
+    fn trace_queues(queues: u32) -> u32 {
         2 * queues + 1
     }
 
     const FAULTS: bool = true;
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         let rt = port.rt().clone();
         let tagged = match plan.checked::<plan::Dcx>().tags {
             // A medium that cannot be read promises nothing; the driver's tags are random then.
@@ -70,8 +70,8 @@ impl Interface for Dcx {
             DcxTags::Random(_) => front::Tagged::without_tags(&rt, store),
         };
         let tagged = Rc::new(tagged);
-        let footing = Rc::new(Footing::Tagged(tagged.clone()));
-        nvme_front::Controller::start_with(port.clone(), footing, options(plan), faults.clone());
+        let nvme_store = Rc::new(NvmeStore::Tagged(tagged.clone()));
+        nvme_front::Controller::start_with(port.clone(), nvme_store, options(plan), faults.clone());
         front::Front::start_with(port, tagged, dcx_options(plan), faults.clone());
     }
 
@@ -120,7 +120,7 @@ fn dcx_options(plan: &Plan) -> front::Options {
         sleep_after: dcx.sleep_after.unwrap_or(u32::MAX),
         transfer_bytes_max: device.mdts_bytes as u32,
         relaxed_ordering: plan.relaxed_ordering,
-        journeys_from: plan.host.queues as u16 + 1,
+        traces_from: plan.host.queues as u16 + 1,
     }
 }
 
@@ -139,6 +139,6 @@ fn dcx_queue_options(plan: &Plan, number: u16, queues: u16) -> dcx_driver::Queue
         timeout: plan.host.timeout,
         may_sleep: dcx.sleep_after.is_some(),
         writes: dcx.writes,
-        journeys: plan.host.queues as u16 + 1 + number,
+        traces: plan.host.queues as u16 + 1 + number,
     }
 }

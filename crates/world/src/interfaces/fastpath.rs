@@ -13,7 +13,7 @@ use wire::Lba;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::Plan;
 
 /// An engine between its callers and an NVMe drive, of which it has one queue pair or several.
@@ -27,7 +27,7 @@ pub struct FastpathDriver<P: HostPort> {
 }
 
 /// Queue pairs of engines are 1 to 8, and 0 is the admin queue's: requests have the next number.
-const JOURNEYS: u16 = 9;
+const TRACE_QUEUES: u16 = 9;
 
 /// The smallest MDTS with which an engine's largest block is one command, bytes.
 const MDTS_MIN: u64 = 8192;
@@ -69,8 +69,8 @@ impl Interface for Fastpath {
         Nvme::register_bytes(plan)
     }
 
-    fn journey_queues(_: u32) -> u32 {
-        u32::from(JOURNEYS) + 1
+    fn trace_queues(_: u32) -> u32 {
+        u32::from(TRACE_QUEUES) + 1
     }
 
     fn own_cores(plan: &Plan) -> u32 {
@@ -92,7 +92,7 @@ impl Interface for Fastpath {
 
     const FAULTS: bool = true;
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         Nvme::start(port, store, plan, faults);
     }
 
@@ -164,6 +164,6 @@ pub fn engine_options(plan: &Plan) -> Options {
         queue: queue_options(plan, 0),
         requests: plan.host.queue_depth.min(1 << runtime::SLOT_BITS) as u16,
         from: Lba(0),
-        journeys: JOURNEYS,
+        traces: TRACE_QUEUES,
     }
 }

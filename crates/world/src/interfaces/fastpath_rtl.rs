@@ -12,7 +12,7 @@ use runtime::Span;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Fastpath, Interface, Nvme, Row, controller_options};
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::Plan;
 
 /// The block between its callers and an NVMe drive, of which it has one queue pair. In virtual time
@@ -23,12 +23,12 @@ pub struct FastpathRtl;
 pub struct FastpathRtlDriver<P: HostPort> {
     controller: driver::Controller<P>,
     /// The memory of the block's queues.
-    _queues: driver::Lent<P>,
+    _queues: driver::ExternalPair<P>,
     disks: Vec<Disk<P>>,
 }
 
 /// The block's queue pair is 1, and 0 is the admin queue's: requests have the next number.
-const JOURNEYS: u16 = 2;
+const TRACE_QUEUES: u16 = 2;
 
 /// The entries of its queues: as many as the block was made for.
 const ENTRIES: u32 = 64;
@@ -76,8 +76,8 @@ impl Interface for FastpathRtl {
         Nvme::register_bytes(plan)
     }
 
-    fn journey_queues(_: u32) -> u32 {
-        u32::from(JOURNEYS) + 1
+    fn trace_queues(_: u32) -> u32 {
+        u32::from(TRACE_QUEUES) + 1
     }
 
     /// The driver's own costs are those of bringing the drive up.
@@ -86,7 +86,7 @@ impl Interface for FastpathRtl {
     const FAULTS: bool = true;
     const LIVE: bool = false;
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         Nvme::start(port, store, plan, faults);
     }
 
@@ -125,7 +125,7 @@ impl Interface for FastpathRtl {
         let block = plan.checked::<plan::Fastpath>().block_bytes;
         let mut disks = Vec::new();
         for port in &ports {
-            let disk = Disk::new(&engine, port, geometry, block, JOURNEYS).await;
+            let disk = Disk::new(&engine, port, geometry, block, TRACE_QUEUES).await;
             disks.push(disk.map_err(refused)?);
         }
         Ok(FastpathRtlDriver { controller, _queues: queues, disks })

@@ -13,8 +13,8 @@ use host::nvme as driver;
 use super::nvme::options;
 use super::stages::joined;
 use super::{Driver, Interface, Nvme, NvmeDriver, Row};
-use crate::medium::{Footing, Medium, Store};
-use plan::{LedCollector, Plan};
+use crate::medium::{BackingStore, Medium, NvmeStore};
+use plan::{HostDirectedGc, Plan};
 
 /// NVM Express, and the device's collector led by the host.
 pub struct HostCollector;
@@ -41,7 +41,7 @@ impl Interface for HostCollector {
 
     fn check(plan: &Plan) -> Result<(), String> {
         let origin = &plan.origin;
-        plan.need::<LedCollector>(HostCollector::NAME)?;
+        plan.need::<HostDirectedGc>(HostCollector::NAME)?;
         if plan.medium.flash.is_none() {
             return Err(format!(
                 "{origin}: medium.kind: expected flash: interface host-collector leads its collector"
@@ -59,12 +59,12 @@ impl Interface for HostCollector {
         Nvme::register_bytes(plan)
     }
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         let collections = match &**store.medium() {
             Medium::Flash { drive, .. } => drive.clone(),
             _ => panic!("checked before the world is built: one drive of flash"),
         };
-        let medium = Rc::new(Footing::Plain(store));
+        let medium = Rc::new(NvmeStore::Plain(store));
         let started = front::Controller::start_with(port, medium, options(plan), faults.clone());
         started.offer_collections(collections);
     }
@@ -76,7 +76,7 @@ impl Interface for HostCollector {
         let port = ports[0].clone();
         let nvme = Nvme::connect(ports, plan).await?;
         let options = collector_options(plan);
-        let collector = nvme.controller().lead_collector(&port, options).await?;
+        let collector = nvme.controller().direct_gc(&port, options).await?;
         Ok(HostCollectorDriver { nvme, collector })
     }
 }
@@ -121,7 +121,7 @@ impl<P: HostPort> Driver<P> for HostCollectorDriver<P> {
 }
 
 fn collector_options(plan: &Plan) -> driver::CollectorOptions {
-    let LedCollector { early, .. } = plan.checked();
+    let HostDirectedGc { early, .. } = plan.checked();
     let flash = plan.medium.flash.as_ref().expect("checked before the world is built");
     driver::CollectorOptions { choice: flash.software.choice, early: *early, seed: plan.run.seed }
 }

@@ -13,7 +13,7 @@ use host_flash as driver;
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Array, Collector, Driver, Interface, Row};
 use crate::device::software;
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::{Flash, PageAccess, Plan};
 
 /// Physical pages over the bus; map, write buffer and collector on the host.
@@ -36,7 +36,7 @@ impl Interface for HostFlash {
     type Driver<P: HostPort> = HostFlashDriver<P>;
 
     fn check(plan: &Plan) -> Result<(), String> {
-        plan.must_not_nap(HostFlash::NAME)?;
+        plan.must_not_sleep(HostFlash::NAME)?;
         plan.must_not_guard(HostFlash::NAME)?;
         let origin = &plan.origin;
         let pages = plan.need::<PageAccess>(HostFlash::NAME)?;
@@ -89,13 +89,13 @@ impl Interface for HostFlash {
     }
 
     /// One for all operations: the commands for pages are parts of them.
-    fn journey_queues(_: u32) -> u32 {
+    fn trace_queues(_: u32) -> u32 {
         1
     }
 
     /// # Panics
     /// Always: it stands on bare chips, by [`start_bare`](Interface::start_bare).
-    fn start<P: DevicePort>(_: P, _: Store, _: &Plan, _: &Rc<Faults>) {
+    fn start<P: DevicePort>(_: P, _: BackingStore, _: &Plan, _: &Rc<Faults>) {
         panic!("host-flash stands on no medium");
     }
 

@@ -14,7 +14,7 @@ use host::{BlockDevice, InitError};
 use super::collections::Collector;
 use super::row::Row;
 use super::shared::Shared;
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::Plan;
 
 /// One host interface, both ends of it.
@@ -56,7 +56,7 @@ pub trait Interface: Sized + 'static {
     const FUNCTION: Option<fn(&Plan) -> Function> = None;
 
     /// The queue numbers that its driver's journeys have, for a host with so many queues.
-    fn journey_queues(queues: u32) -> u32 {
+    fn trace_queues(queues: u32) -> u32 {
         queues + 1
     }
 
@@ -85,10 +85,10 @@ pub trait Interface: Sized + 'static {
     const FAULTS: bool = false;
 
     /// Starts the device's end.
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>);
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>);
 
     /// What several of its devices share that stand on one medium; none: there is one on each.
-    fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
+    fn share(store: BackingStore, plan: &Plan, devices: u16) -> Option<Shared> {
         let _ = (store, plan, devices);
         None
     }

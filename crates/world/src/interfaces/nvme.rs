@@ -18,7 +18,7 @@ use super::row::Row;
 use super::shared::Shared;
 use super::stages::{ASKED, COMMAND, joined};
 use crate::function;
-use crate::medium::{Footing, Store};
+use crate::medium::{BackingStore, NvmeStore};
 use plan::{Doorbell, Plan};
 
 /// NVM Express: queues in host memory, doorbells, completion entries.
@@ -52,12 +52,12 @@ impl Interface for Nvme {
 
     const FAULTS: bool = true;
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
-        let medium = Rc::new(Footing::Plain(store));
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
+        let medium = Rc::new(NvmeStore::Plain(store));
         front::Controller::start_with(port, medium, options(plan), faults.clone());
     }
 
-    fn share(store: Store, plan: &Plan, devices: u16) -> Option<Shared> {
+    fn share(store: BackingStore, plan: &Plan, devices: u16) -> Option<Shared> {
         Some(Shared::new(store, plan, devices))
     }
 

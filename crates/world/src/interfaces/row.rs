@@ -21,8 +21,8 @@ use wire::Lba;
 use super::collections::Collector;
 use super::interface::{Driver, Interface};
 use super::shared::Shared;
-use crate::engine::{self, Ran, Setup, Source};
-use crate::medium::Store;
+use crate::engine::{self, JobResult, Setup, Source};
+use crate::medium::BackingStore;
 use plan::Plan;
 
 /// A future in a box.
@@ -57,13 +57,13 @@ pub struct Row {
     /// The PCI function that its device is.
     pub function: Option<fn(&Plan) -> Function>,
     /// Queue numbers of its driver's journeys.
-    pub journey_queues: fn(u32) -> u32,
+    pub trace_queues: fn(u32) -> u32,
     /// Cores that its driver has to itself.
     pub own_cores: fn(&Plan) -> u32,
     /// What the modelled bus is for it alone.
     pub adjust: fn(&Plan, &mut SimSpec),
     /// What several of its devices share.
-    pub share: fn(Store, &Plan, u16) -> Option<Shared>,
+    pub share: fn(BackingStore, &Plan, u16) -> Option<Shared>,
     simulated: Ends<SimDevice, SimHost>,
     in_memory: Option<Ends<LiveDevice, LiveHost>>,
     over_vfio_user: Option<Front<VfioUserDevice>>,
@@ -81,7 +81,7 @@ type Connect<H> = for<'a> fn(Vec<H>, &'a Plan) -> Boxed<'a, Result<Connected<H>,
 /// The device's end, at a port of this kind.
 pub struct Front<P: DevicePort> {
     /// On a medium.
-    pub start: fn(P, Store, &Plan, &Rc<Faults>),
+    pub start: fn(P, BackingStore, &Plan, &Rc<Faults>),
     /// On bare flash.
     pub start_bare: fn(P, Rc<Chips>, &Plan),
 }
@@ -169,7 +169,7 @@ impl Row {
             register_bytes: I::register_bytes,
             members: I::members,
             function: I::FUNCTION,
-            journey_queues: I::journey_queues,
+            trace_queues: I::trace_queues,
             own_cores: I::own_cores,
             adjust: I::adjust,
             share: I::share,
@@ -248,7 +248,7 @@ impl<P: HostPort> Connected<P> {
         rt: &Rt,
         source: Source,
         setup: Setup<P>,
-    ) -> Boxed<'static, Ran> {
+    ) -> Boxed<'static, JobResult> {
         self.driver.run(number, rt.clone(), source, setup)
     }
 
@@ -299,7 +299,13 @@ impl<P: HostPort> Connected<P> {
 }
 
 trait Erased<P: HostPort> {
-    fn run(&self, number: usize, rt: Rt, source: Source, setup: Setup<P>) -> Boxed<'static, Ran>;
+    fn run(
+        &self,
+        number: usize,
+        rt: Rt,
+        source: Source,
+        setup: Setup<P>,
+    ) -> Boxed<'static, JobResult>;
     fn disk(&self, number: usize) -> Disk;
     fn disk_without(&self, lost: u64) -> Disk;
     fn reset(&self) -> Boxed<'_, Result<(), String>>;
@@ -312,7 +318,13 @@ trait Erased<P: HostPort> {
 }
 
 impl<P: HostPort, D: Driver<P>> Erased<P> for D {
-    fn run(&self, number: usize, rt: Rt, source: Source, setup: Setup<P>) -> Boxed<'static, Ran> {
+    fn run(
+        &self,
+        number: usize,
+        rt: Rt,
+        source: Source,
+        setup: Setup<P>,
+    ) -> Boxed<'static, JobResult> {
         let disk = Driver::disk(self, number);
         Box::pin(async move { engine::run(&rt, source, disk, setup).await })
     }

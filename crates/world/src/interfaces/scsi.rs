@@ -15,7 +15,7 @@ use wire::scsi::lun::Lun;
 
 use super::stages::{ASKED, COMMAND, joined};
 use super::{Driver, Interface, Nvme, Row, controller_options, queue_options};
-use crate::medium::Store;
+use crate::medium::BackingStore;
 use plan::Plan;
 
 /// A SCSI disk whose unit is an NVMe namespace, over queues by policy.
@@ -67,7 +67,7 @@ impl Interface for Scsi {
 
     const FAULTS: bool = true;
 
-    fn start<P: DevicePort>(port: P, store: Store, plan: &Plan, faults: &Rc<Faults>) {
+    fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>) {
         Nvme::start(port, store, plan, faults);
     }
 

@@ -7,20 +7,20 @@ use device::faults::Faults;
 use device::nvme::{Controller, Options, Subsystem};
 
 use super::nvme::options;
-use crate::medium::{Footing, Store};
+use crate::medium::{BackingStore, NvmeStore};
 use plan::Plan;
 
 /// What its controllers have in common.
 pub struct Shared {
-    subsystem: Subsystem<Footing>,
+    subsystem: Subsystem<NvmeStore>,
     options: Options,
 }
 
 impl Shared {
     /// Of so many controllers at most, none of which is there yet.
-    pub(super) fn new(store: Store, plan: &Plan, controllers: u16) -> Shared {
+    pub(super) fn new(store: BackingStore, plan: &Plan, controllers: u16) -> Shared {
         let options = Options { controllers, ..options(plan) };
-        let subsystem = Subsystem::new(Rc::new(Footing::Plain(store)), &options);
+        let subsystem = Subsystem::new(Rc::new(NvmeStore::Plain(store)), &options);
         Shared { subsystem, options }
     }
 
@@ -32,7 +32,7 @@ impl Shared {
         &self,
         number: u16,
         port: VfioUserDevice,
-    ) -> Rc<Controller<VfioUserDevice, Footing>> {
+    ) -> Rc<Controller<VfioUserDevice, NvmeStore>> {
         self.subsystem.start_controller(number, port, self.options.clone(), Faults::none())
     }
 }

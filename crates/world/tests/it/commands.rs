@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bus::sim::SimHost;
 use host::nvme::Queue;
 use host::{BlockDevice, Kind};
-use runtime::{Dice, Log};
+use runtime::{Log, Rng};
 use testing::{in_sim, plan};
 use wire::Lba;
 use world::interfaces::{Driver, Nvme};
@@ -71,27 +71,27 @@ impl Model {
 const BLOCKS: usize = 32;
 
 /// One step of a random script, on the device and on the model.
-async fn step(disk: &Disk, model: &mut Model, dice: &mut Dice, protected: bool) {
-    let below = |dice: &mut Dice, most: usize| dice.below(most as u64) as usize;
-    let first = below(dice, BLOCKS);
-    let blocks = 1 + below(dice, (BLOCKS - first).min(9));
+async fn step(disk: &Disk, model: &mut Model, rng: &mut Rng, protected: bool) {
+    let below = |rng: &mut Rng, most: usize| rng.below(most as u64) as usize;
+    let first = below(rng, BLOCKS);
+    let blocks = 1 + below(rng, (BLOCKS - first).min(9));
     let at = first..first + blocks;
     let (lba, count) = (Lba(first as u64), blocks as u32);
     let lost = model.is_lost(at.clone());
-    match dice.below(8) {
+    match rng.below(8) {
         0 => {
-            let fills: Vec<u8> = at.clone().map(|_| 1 + dice.below(255) as u8).collect();
+            let fills: Vec<u8> = at.clone().map(|_| 1 + rng.below(255) as u8).collect();
             write(disk, lba.0, &fills).await;
             model.set(at, &fills);
         }
         1 => {
-            disk.write_zeroes(lba, count, dice.below(2) == 0).await.expect("zeros");
+            disk.write_zeroes(lba, count, rng.below(2) == 0).await.expect("zeros");
             model.set(at, &vec![0; blocks]);
         }
         2 => {
             let mut fills = model.fills[at].to_vec();
-            let differ = dice.below(2) == 0;
-            fills[below(dice, blocks)] ^= u8::from(differ);
+            let differ = rng.below(2) == 0;
+            fills[below(rng, blocks)] ^= u8::from(differ);
             let (_, equal) = disk.compare(lba, blocks_of(disk, &fills)).await;
             match equal {
                 Ok(equal) => assert!(!lost && equal != differ, "{lba}, {blocks}"),
@@ -105,8 +105,8 @@ async fn step(disk: &Disk, model: &mut Model, dice: &mut Dice, protected: bool) 
         }
         6 => {
             // A pair is of one block.
-            let (expected, new) = (model.fills[first], 1 + dice.below(255) as u8);
-            let differ = dice.below(2) == 0;
+            let (expected, new) = (model.fills[first], 1 + rng.below(255) as u8);
+            let differ = rng.below(2) == 0;
             let with = blocks_of(disk, &[expected ^ u8::from(differ)]);
             let pair = disk.compare_and_write(lba, with, blocks_of(disk, &[new]), false).await;
             let lost = model.is_lost(first..first + 1);
@@ -124,7 +124,7 @@ async fn step(disk: &Disk, model: &mut Model, dice: &mut Dice, protected: bool) 
             model.lost[at].fill(true);
         }
         5 => {
-            let to = below(dice, BLOCKS - blocks + 1);
+            let to = below(rng, BLOCKS - blocks + 1);
             let copied = disk.copy(lba, count, Lba(to as u64)).await.map_err(|error| error.kind);
             let expected = match (protected, to.abs_diff(first) < blocks, lost) {
                 (true, ..) => Err(Kind::Unsupported),
@@ -151,14 +151,14 @@ fn all_commands_beside_a_model() {
     for (seed, protection) in [(1, "0"), (2, "0"), (3, "1"), (4, "2"), (5, "3")] {
         in_sim::<Nvme, ()>(&small(protection), Log::Off, async |_, driver, _| {
             let disk = driver.disk(0);
-            let mut dice = Dice::new(seed);
+            let mut rng = Rng::new(seed);
             let mut model = Model { fills: vec![0; BLOCKS], lost: vec![false; BLOCKS] };
             write(&disk, 0, &[0; BLOCKS]).await;
             for number in 0..400 {
                 if number == 200 {
                     driver.controller().reset().await.expect("a reset");
                 }
-                step(&disk, &mut model, &mut dice, protection != "0").await;
+                step(&disk, &mut model, &mut rng, protection != "0").await;
             }
         });
     }

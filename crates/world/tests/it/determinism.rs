@@ -105,15 +105,16 @@ fn log_of(row: &'static Row, plan: &Plan, job: &str, resets: u32) -> String {
     let log = Log::To(Rc::new(move |entry| {
         writeln!(lines.borrow_mut(), "{entry}").expect("writing to a string");
     }));
-    let outcome = simulate_by(row, plan, &work(job), Options { log, resets, ..Options::default() });
-    assert_eq!(outcome.resets, resets, "{}: resets under the work", row.name);
+    let run_result =
+        simulate_by(row, plan, &work(job), Options { log, resets, ..Options::default() });
+    assert_eq!(run_result.resets, resets, "{}: resets under the work", row.name);
     let mut text = text.take();
-    for (job, ran) in &outcome.jobs {
-        let (count, verified) = (operations(ran), ran.blocks_verified);
-        let (elapsed, in_flight) = (ran.elapsed.0, ran.in_flight.0);
+    for (job, job_result) in &run_result.jobs {
+        let (count, verified) = (operations(job_result), job_result.blocks_verified);
+        let (elapsed, in_flight) = (job_result.elapsed.0, job_result.in_flight.0);
         writeln!(text, "{} {count} {verified} {elapsed} {in_flight}", job.name).expect("a string");
     }
-    writeln!(text, "{:?}", outcome.timed_events).expect("a string");
+    writeln!(text, "{:?}", run_result.timed_events).expect("a string");
     text
 }
 
@@ -189,9 +190,9 @@ fn right_in_any_order(row: &'static Row, plans: Vec<Named>) {
             let entries = Log::kept();
             let shuffle = Some(shuffle);
             let options = Options { shuffle, resets, log: entries.clone(), ..Options::default() };
-            let outcome = simulate_by(row, &seeded(name, &sets, 1), &work(MIXED), options);
-            assert!(only(&outcome).blocks_verified > 0, "{name}: nothing was verified");
-            assert_eq!(outcome.resets, resets, "{name}");
+            let run_result = simulate_by(row, &seeded(name, &sets, 1), &work(MIXED), options);
+            assert!(only(&run_result).blocks_verified > 0, "{name}: nothing was verified");
+            assert_eq!(run_result.resets, resets, "{name}");
             logs.push(entries.entries());
         }
         shuffled |= logs[0] != logs[1] || logs[1] != logs[2];

@@ -6,7 +6,7 @@ use runtime::{Entry, Log, Span, Time};
 use testing::{operations, plan, work};
 use workload::pattern::OpKind;
 use world::interfaces::{DCX, Interface, NVME, Nvme, Row};
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 /// One after the other, each block once, in order.
 const READS: &str = "[reads]\nrw=read\nbs=4k\nsize=64k\n";
@@ -26,15 +26,15 @@ fn faulty(faults: &str, sets: &[(&str, &str)]) -> Plan {
 
 /// What came of it, and the whole log.
 struct Seen {
-    outcome: Outcome,
+    run_result: RunResult,
     log: Vec<Entry>,
 }
 
 fn run_by(row: &'static Row, plan: &Plan, job: &str) -> Seen {
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = world::simulate(row, plan, &work(job), options);
-    Seen { outcome: outcome.unwrap_or_else(|error| panic!("{error}")), log: log.entries() }
+    let run_result = world::simulate(row, plan, &work(job), options);
+    Seen { run_result: run_result.unwrap_or_else(|error| panic!("{error}")), log: log.entries() }
 }
 
 fn run(faults: &str, job: &str) -> Seen {
@@ -42,9 +42,9 @@ fn run(faults: &str, job: &str) -> Seen {
 }
 
 impl Seen {
-    fn struck(&self) -> u64 {
-        let [(_, struck)] = &self.outcome.faults[..] else { panic!("one fault") };
-        *struck
+    fn injected(&self) -> u64 {
+        let [(_, injected)] = &self.run_result.faults[..] else { panic!("one fault") };
+        *injected
     }
 
     fn count(&self, who: &str, what: &str) -> usize {
@@ -52,21 +52,21 @@ impl Seen {
     }
 
     fn errors(&self) -> u64 {
-        self.outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum()
+        self.run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum()
     }
 
     fn messages(&self) -> Vec<&str> {
-        let all = self.outcome.jobs.iter().flat_map(|(_, ran)| &ran.messages);
+        let all = self.run_result.jobs.iter().flat_map(|(_, job_result)| &job_result.messages);
         all.map(String::as_str).collect()
     }
 
     fn operations(&self) -> u64 {
-        self.outcome.jobs.iter().map(|(_, ran)| operations(ran)).sum()
+        self.run_result.jobs.iter().map(|(_, job_result)| operations(job_result)).sum()
     }
 
     /// The longest latency and the shortest, ns.
     fn latencies(&self, kind: OpKind) -> (u64, u64) {
-        let total = &self.outcome.jobs[0].1.seen.of(kind).total;
+        let total = &self.run_result.jobs[0].1.stats.of(kind).total;
         (total.max_ns(), total.min_ns())
     }
 
@@ -80,8 +80,8 @@ impl Seen {
 fn a_plan_without_faults_runs_as_ever() {
     let plain = run_by(NVME, &faulty("[]", &[]), READS);
     let never = run(r#"[{ name = "x", what = "drop", nth = 1000 }]"#, READS);
-    assert!(plain.outcome.faults.is_empty() && never.struck() == 0);
-    assert_eq!(plain.outcome.timed_events, never.outcome.timed_events);
+    assert!(plain.run_result.faults.is_empty() && never.injected() == 0);
+    assert_eq!(plain.run_result.timed_events, never.run_result.timed_events);
     assert_eq!(plain.log, never.log);
 }
 
@@ -92,10 +92,10 @@ fn a_delay_holds_up_the_command_that_it_names_and_no_other() {
         READS,
     );
     let plain = run("[]", READS);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     let (usual, shortest) = plain.latencies(OpKind::Read);
     assert_eq!(seen.latencies(OpKind::Read), (usual + 50_000, shortest), "all but one as ever");
-    let shares = testing::shares(&seen.outcome.jobs[0].1, OpKind::Read);
+    let shares = testing::shares(&seen.run_result.jobs[0].1, OpKind::Read);
     let stage = Nvme::STAGES.iter().position(|stage| *stage == "fault").expect("a stage");
     let mean = Span::us(50).0 as f64 / 16.0;
     assert_eq!((shares.stages_ps[stage], shares.unexplained_ps), (mean, 0.0), "and it says so");
@@ -103,7 +103,7 @@ fn a_delay_holds_up_the_command_that_it_names_and_no_other() {
 
 #[test]
 fn commands_are_named_by_opcode_queue_time_and_count() {
-    let reads = |faults: &str| run(faults, MANY).struck();
+    let reads = |faults: &str| run(faults, MANY).injected();
     assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = "read" }]"#), 400);
     assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = 2 }]"#), 400);
     assert_eq!(reads(r#"[{ name = "x", what = "delay", span = "1 ns", command = "write" }]"#), 0);
@@ -127,14 +127,14 @@ fn commands_are_named_by_opcode_queue_time_and_count() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_done_again() {
     let seen = run(r#"[{ name = "x", what = "hang", nth = 5 }]"#, READS);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 0));
 }
 
 #[test]
 fn a_command_that_is_lost_costs_a_reset() {
     let seen = run(r#"[{ name = "x", what = "drop", nth = 5 }]"#, READS);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (1, 1));
     let (longest, _) = seen.latencies(OpKind::Read);
     assert!(Span::ns(longest) > Span::ms(2), "two time-outs of 1 ms, then the reset: {longest} ns");
@@ -144,12 +144,12 @@ fn a_command_that_is_lost_costs_a_reset() {
 fn a_completion_waits_for_those_that_came_later() {
     let fault = r#"[{ name = "x", what = "reorder", behind = 3, span = "1 ms", nth = 100 }]"#;
     let seen = run(fault, MANY);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400));
-    let struck = seen.log.iter().position(|entry| entry.who == "fault").expect("a fault");
-    let cid = seen.log[struck].b & 0xffff;
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400));
+    let injected = seen.log.iter().position(|entry| entry.who == "fault").expect("a fault");
+    let cid = seen.log[injected].b & 0xffff;
     let completed = |entry: &&Entry| entry.what == "completed" && entry.a == 1;
     let order: Vec<u64> =
-        seen.log[struck..].iter().filter(completed).map(|entry| entry.b).collect();
+        seen.log[injected..].iter().filter(completed).map(|entry| entry.b).collect();
     let place = order.iter().position(|other| *other == cid).expect("it completes");
     assert!(place >= 3, "{place} completions went before it");
     // Alone in its queue, it waits as long as it may.
@@ -164,7 +164,7 @@ fn a_status_reaches_its_caller() {
     let fault = r#"[{ name = "x", what = "status", status = "Write Fault", command = "write",
         first_lba = 8, last_lba = 8, dnr = true }]"#;
     let seen = run(fault, "[writes]\nrw=write\nbs=4k\nsize=64k\n");
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 1, 15));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 1, 15));
     let said = seen.messages().concat();
     assert!(said.contains("Write Fault") && said.contains("LBA 8"), "{said}");
     let numbers = r#"[{ name = "x", what = "status", status = { sct = 7, sc = 0xc1 }, nth = 2,
@@ -178,28 +178,28 @@ fn spoiled_data_are_found_out_where_they_are_spoiled() {
     // Written rightly, read wrongly once: the read that looks after the writes.
     let read = r#"[{ name = "x", what = "corrupt-data", command = "read", nth = 1 }]"#;
     let seen = run(read, WRITES);
-    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
     // Written wrongly: found when it is read.
     let write =
         r#"[{ name = "x", what = "corrupt-data", command = 1, first_lba = 16, last_lba = 16 }]"#;
     let seen = run(write, WRITES);
-    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
     // On the medium, after the write.
     let medium = r#"[{ name = "x", what = "corrupt-medium", command = "write", nth = 7 }]"#;
     let seen = run(medium, WRITES);
-    assert_eq!((seen.struck(), seen.errors()), (1, 1), "{:?}", seen.messages());
+    assert_eq!((seen.injected(), seen.errors()), (1, 1), "{:?}", seen.messages());
     // Of a block that is written again before anybody looks nothing is left.
     let twice = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=write\nbs=4k\n\
         size=64k\nverify=crc32c\ndo_verify=1\n";
     let seen = run(medium, twice);
-    assert_eq!((seen.struck(), seen.errors()), (1, 0), "{:?}", seen.messages());
+    assert_eq!((seen.injected(), seen.errors()), (1, 0), "{:?}", seen.messages());
 }
 
 #[test]
 fn a_stuck_medium_goes_on_when_its_time_is_over() {
     let fault = r#"[{ name = "x", what = "stuck-medium", span = "300 us", at = "60 us" }]"#;
     let seen = run(fault, MANY);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400));
     assert_eq!(seen.first(), Time::ZERO + Span::us(60));
     let (longest, _) = seen.latencies(OpKind::Read);
     assert!(Span::ns(longest) > Span::us(290), "{longest} ns");
@@ -208,7 +208,7 @@ fn a_stuck_medium_goes_on_when_its_time_is_over() {
 #[test]
 fn a_medium_that_is_stuck_for_ever_is_given_up_and_nobody_hangs() {
     let seen = run(r#"[{ name = "x", what = "stuck-medium", nth = 5, command = "read" }]"#, READS);
-    assert_eq!(seen.struck(), 1);
+    assert_eq!(seen.injected(), 1);
     assert!(seen.errors() > 0 && seen.operations() == 4, "{:?}", seen.messages());
 }
 
@@ -217,7 +217,7 @@ fn a_lost_interrupt_is_found_by_the_watchdog() {
     let fault = r#"[{ name = "x", what = "lost-interrupt", nth = 4 }]"#;
     let plan = faulty(fault, &[("host.completion", "interrupt")]);
     let seen = run_by(NVME, &plan, READS);
-    assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 16));
+    assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 16));
     assert_eq!(seen.count("host", "lost-interrupt"), 1);
     assert_eq!((seen.count("host", "timeout"), seen.count("host", "reset")), (0, 0));
 }
@@ -229,7 +229,7 @@ fn a_dead_link_ends_every_wait() {
         r#"[{ name = "x", what = "link-down", nth = 100 }]"#,
     ] {
         let seen = run(fault, MANY);
-        assert_eq!((seen.struck(), seen.count("bus", "link-down")), (1, 1), "{fault}");
+        assert_eq!((seen.injected(), seen.count("bus", "link-down")), (1, 1), "{fault}");
         assert_eq!(seen.count("host", "gone"), 1, "{fault}");
         assert!(seen.errors() > 0 && seen.operations() < 400, "{fault}");
         assert!(seen.messages().iter().any(|said| said.contains("gone")), "{:?}", seen.messages());
@@ -243,7 +243,7 @@ fn a_controller_that_stops_is_reset() {
         r#"[{ name = "x", what = "fatal", nth = 100 }]"#,
     ] {
         let seen = run(fault, MANY);
-        assert_eq!((seen.struck(), seen.errors(), seen.operations()), (1, 0, 400), "{fault}");
+        assert_eq!((seen.injected(), seen.errors(), seen.operations()), (1, 0, 400), "{fault}");
         assert_eq!(seen.count("host", "controller-failed"), 1, "{fault}");
         assert_eq!(seen.count("host", "reset"), 1, "{fault}");
     }
@@ -256,10 +256,10 @@ fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
         { name = "c", what = "hang", one_in = 150 }]"#;
     let with = |seed| run_by(NVME, &faulty(faults, &[("run.seed", seed)]), MANY).log;
     assert_eq!(with("1"), with("1"));
-    let struck = |log: Vec<Entry>| -> Vec<(Time, u64)> {
+    let injected = |log: Vec<Entry>| -> Vec<(Time, u64)> {
         log.iter().filter(|entry| entry.who == "fault").map(|e| (e.at, e.a)).collect()
     };
-    assert_ne!(struck(with("1")), struck(with("2")));
+    assert_ne!(injected(with("1")), injected(with("2")));
 }
 
 #[test]
@@ -268,18 +268,18 @@ fn dc_express_is_struck_too() {
     let plain = by_dcx("[]", &[]);
     let usual = plain.latencies(OpKind::Read).1;
     let delayed = by_dcx(r#"[{ name = "x", what = "delay", span = "50 us", nth = 6 }]"#, &[]);
-    assert_eq!((delayed.struck(), delayed.errors(), delayed.operations()), (1, 0, 16));
+    assert_eq!((delayed.injected(), delayed.errors(), delayed.operations()), (1, 0, 16));
     assert!(delayed.latencies(OpKind::Read).0 >= usual + 50_000);
     let failed = by_dcx(
         r#"[{ name = "x", what = "status", status = "Unrecovered Read Error", first_lba = 8,
             last_lba = 8 }]"#,
         &[],
     );
-    assert!(failed.struck() > 0 && failed.errors() == 1, "{:?}", failed.messages());
+    assert!(failed.injected() > 0 && failed.errors() == 1, "{:?}", failed.messages());
     let lost = by_dcx(r#"[{ name = "x", what = "drop", nth = 6 }]"#, &[]);
-    assert_eq!((lost.struck(), lost.errors(), lost.operations()), (1, 0, 16), "tried again");
+    assert_eq!((lost.injected(), lost.errors(), lost.operations()), (1, 0, 16), "tried again");
     let dead = by_dcx(r#"[{ name = "x", what = "link-down", nth = 6 }]"#, &[]);
-    assert!(dead.struck() == 1 && dead.errors() > 0, "{:?}", dead.messages());
+    assert!(dead.injected() == 1 && dead.errors() > 0, "{:?}", dead.messages());
 }
 
 #[test]
@@ -293,32 +293,32 @@ fn live_devices_are_struck_too() {
         &[&sets[..], &[("host.memory", "16 MiB"), ("host.queue_depth", "32")]].concat(),
     );
     for run in [world::live_in_one_thread, world::live_in_threads] {
-        let outcome = run(NVME, &plan, &work(MANY), Options::default());
-        let outcome = testing::clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-        assert_eq!(operations(testing::only(&outcome)), 400);
-        let struck: Vec<u64> = outcome.faults.iter().map(|(_, struck)| *struck).collect();
-        assert!(struck[0] >= 4 && struck[1..] == [1, 1], "{:?}", outcome.faults);
+        let run_result = run(NVME, &plan, &work(MANY), Options::default());
+        let run_result = testing::clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+        assert_eq!(operations(testing::only(&run_result)), 400);
+        let injected: Vec<u64> = run_result.faults.iter().map(|(_, injected)| *injected).collect();
+        assert!(injected[0] >= 4 && injected[1..] == [1, 1], "{:?}", run_result.faults);
     }
 }
 
 /// Reads of a small drive of flash, each block once.
 const OF_FLASH: &str = "[reads]\nrw=randread\nbs=4k\nsize=1m\niodepth=4\n";
 
-fn ill_die(faults: &str) -> Plan {
+fn faulty_die(faults: &str) -> Plan {
     plan("small-flash", &[("medium.flash.start", "filled"), ("faults", faults)])
 }
 
 #[test]
 fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
-    let well = run_by(NVME, &ill_die("[]"), OF_FLASH);
+    let well = run_by(NVME, &faulty_die("[]"), OF_FLASH);
     let (usual, shortest) = well.latencies(OpKind::Read);
     let fault = r#"[{ name = "x", what = "slow-die", die = 1, percent = 2000, at = "0 us" }]"#;
-    let slow = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let slow = run_by(NVME, &faulty_die(fault), OF_FLASH);
     let (longest, least) = slow.latencies(OpKind::Read);
     assert!(longest > 4 * usual && least <= shortest, "{longest} of {usual}, {least}");
-    assert_eq!((slow.struck(), slow.errors()), (1, 0));
+    assert_eq!((slow.injected(), slow.errors()), (1, 0));
     let fault = r#"[{ name = "x", what = "stuck-die", die = 0, span = "7 ms", nth = 9 }]"#;
-    let stuck = run_by(NVME, &ill_die(fault), OF_FLASH);
+    let stuck = run_by(NVME, &faulty_die(fault), OF_FLASH);
     let (longest, _) = stuck.latencies(OpKind::Read);
     assert!((7_000_000..8_000_000).contains(&longest), "{longest}");
     assert_eq!(stuck.errors(), 0);
@@ -327,11 +327,12 @@ fn a_die_that_is_slow_or_stuck_holds_up_what_lies_on_it() {
 #[test]
 fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
     let fault = r#"[{ name = "x", what = "unreadable-die", die = 1, at = "0 us" }]"#;
-    let simulated = run_by(NVME, &ill_die(fault), OF_FLASH);
-    let live = world::live_in_threads(NVME, &ill_die(fault), &work(OF_FLASH), Options::default());
+    let simulated = run_by(NVME, &faulty_die(fault), OF_FLASH);
+    let live =
+        world::live_in_threads(NVME, &faulty_die(fault), &work(OF_FLASH), Options::default());
     let live = live.unwrap_or_else(|error| panic!("{error}"));
-    let failed = |outcome: &Outcome| outcome.jobs[0].1.errors();
-    assert_eq!(failed(&simulated.outcome), failed(&live));
+    let failed = |run_result: &RunResult| run_result.jobs[0].1.errors();
+    assert_eq!(failed(&simulated.run_result), failed(&live));
     // 256 reads, of what was written in order over two dies.
     assert!((64..=192).contains(&failed(&live)), "{}", failed(&live));
 }
@@ -339,11 +340,11 @@ fn a_die_that_can_not_be_read_fails_what_lies_on_it_in_both_worlds() {
 #[test]
 fn a_die_that_is_not_there_is_refused() {
     let refused = |plan: Plan| {
-        let ran = world::simulate(NVME, &plan, &work(OF_FLASH), Options::default());
-        ran.err().expect("a refusal").to_string()
+        let job_result = world::simulate(NVME, &plan, &work(OF_FLASH), Options::default());
+        job_result.err().expect("a refusal").to_string()
     };
     let fault = r#"[{ name = "x", what = "stuck-die", die = 2 }]"#;
-    let said = refused(ill_die(fault));
+    let said = refused(faulty_die(fault));
     assert!(said.ends_with("faults.0.die: found 2, expected 0 to 1"), "{said}");
     let said = refused(faulty(fault, &[]));
     assert!(said.ends_with("expected a medium of flash: others have no dies"), "{said}");

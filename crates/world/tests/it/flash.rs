@@ -8,9 +8,9 @@ use runtime::Log;
 use testing::{Folder, clean, in_sim, only, plan, shares, simulate_by, work};
 use wire::nvme::registers::{self, Cap};
 use workload::pattern::OpKind;
-use world::device::Kept;
+use world::device::MediumState;
 use world::interfaces::{DCX, FASTPATH, Interface, NVME, Nvme};
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 /// Every length, over the whole drive, some of it again and again.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
@@ -24,12 +24,12 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
 }
 
-fn software(outcome: &Outcome) -> ftl::Stats {
-    outcome.flash.expect("a device of flash").software.expect("its software tells")
+fn software(run_result: &RunResult) -> ftl::Stats {
+    run_result.flash.expect("a device of flash").software.expect("its software tells")
 }
 
-fn verified(outcome: &Outcome) {
-    assert!(only(outcome).blocks_verified > 2_000, "{}", only(outcome).blocks_verified);
+fn verified(run_result: &RunResult) {
+    assert!(only(run_result).blocks_verified > 2_000, "{}", only(run_result).blocks_verified);
 }
 
 #[test]
@@ -48,15 +48,16 @@ fn flash_keeps_what_it_is_given_while_its_collector_works() {
             ("medium.flash.start", "filled"),
         ],
     ] {
-        let outcome = simulate_by(NVME, &flash(sets), &work(MIXED), Options::default());
-        verified(&outcome);
-        let seen = software(&outcome);
+        let run_result = simulate_by(NVME, &flash(sets), &work(MIXED), Options::default());
+        verified(&run_result);
+        let seen = software(&run_result);
         assert!(seen.counters.collected > 0, "{sets:?}: {seen:?}");
         assert!(seen.counters.write_amplification_per_mille() > Some(1000), "{sets:?}");
-        let outcome = simulate_by(DCX, &flash(sets), &work(MIXED), Options::default());
-        verified(&outcome);
-        let outcome = simulate_by(FASTPATH, &flash(sets), &work(BLOCKS_OF_4K), Options::default());
-        verified(&outcome);
+        let run_result = simulate_by(DCX, &flash(sets), &work(MIXED), Options::default());
+        verified(&run_result);
+        let run_result =
+            simulate_by(FASTPATH, &flash(sets), &work(BLOCKS_OF_4K), Options::default());
+        verified(&run_result);
     }
 }
 
@@ -72,13 +73,14 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
         &[("medium.flash.start", "filled")][..],
         &[("medium.keep", "stamps"), ("medium.flash.cache", "protected")],
     ] {
-        for outcome in [
+        for run_result in [
             simulate_by(NVME, &flash(sets), &work(TRIMMED), Options::default()),
             simulate_by(DCX, &flash(sets), &work(TRIMMED), Options::default()),
         ] {
-            let verified: u64 = outcome.jobs.iter().map(|(_, ran)| ran.blocks_verified).sum();
+            let verified: u64 =
+                run_result.jobs.iter().map(|(_, job_result)| job_result.blocks_verified).sum();
             assert!(verified > 500, "{sets:?}: {verified} blocks");
-            assert!(outcome.jobs[1].1.seen.trim.total.count() > 40);
+            assert!(run_result.jobs[1].1.stats.trim.total.count() > 40);
         }
     }
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
@@ -90,41 +92,41 @@ fn what_is_taken_back_reads_as_zeros_until_it_is_written() {
 fn a_drive_that_is_taken_back_whole_is_empty() {
     let plan = flash(&[("medium.flash.start", "steady")]);
     let trim = work("[trim]\nrw=trim\nbs=4k\niodepth=2\n");
-    let outcome = simulate_by(NVME, &plan, &trim, Options::default());
+    let run_result = simulate_by(NVME, &plan, &trim, Options::default());
     let units = plan.medium.flash.as_ref().expect("flash").software.units;
-    assert_eq!(only(&outcome).seen.trim.bytes, u64::from(units) * 4096);
-    assert_eq!(software(&outcome).mapped_units, 0);
+    assert_eq!(only(&run_result).stats.trim.bytes, u64::from(units) * 4096);
+    assert_eq!(software(&run_result).mapped_units, 0);
 }
 
 /// FastPath's requests have no such command: that is said, once, and nothing else is done.
 #[test]
 fn an_interface_without_the_command_says_so() {
     let trim = work("[trim]\nrw=randtrim\nbs=4k\niodepth=4\n");
-    let outcome = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
-    let outcome = outcome.expect("a run");
+    let run_result = world::simulate(FASTPATH, &flash(&[]), &trim, Options::default());
+    let run_result = run_result.expect("a run");
     let said = "trim: trim: LBA 4440: not supported: expected an interface with a command for it";
-    assert_eq!(only(&outcome).messages, [said]);
-    assert!(only(&outcome).errors() <= 4);
+    assert_eq!(only(&run_result).messages, [said]);
+    assert!(only(&run_result).errors() <= 4);
 }
 
 #[test]
 fn live_flash_keeps_what_it_is_given() {
     let plan = flash(&[("medium.pace", "immediate"), ("medium.flash.start", "filled")]);
     for run in [world::live_in_one_thread, world::live_in_threads] {
-        let outcome = run(NVME, &plan, &work(MIXED), Options::default());
-        let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-        verified(&outcome);
-        assert!(software(&outcome).counters.collected > 0);
+        let run_result = run(NVME, &plan, &work(MIXED), Options::default());
+        let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+        verified(&run_result);
+        assert!(software(&run_result).counters.collected > 0);
     }
 }
 
 #[test]
 fn every_wait_for_flash_has_a_name() {
     let plan = flash(&[("medium.flash.start", "filled")]);
-    let outcome = simulate_by(NVME, &plan, &work(MIXED), Options::default());
+    let run_result = simulate_by(NVME, &plan, &work(MIXED), Options::default());
     let stage = |kind, name: &str| {
         let place = Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
-        shares(only(&outcome), kind).stages_ps[place]
+        shares(only(&run_result), kind).stages_ps[place]
     };
     for name in ["die wait", "die", "channel"] {
         assert!(stage(OpKind::Read, name) > 0.0, "{name}");
@@ -132,7 +134,7 @@ fn every_wait_for_flash_has_a_name() {
     assert!(stage(OpKind::Write, "buffer wait") > 0.0);
     assert!(stage(OpKind::Flush, "flush") > 0.0);
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
-        assert_eq!(shares(only(&outcome), kind).unexplained_ps, 0.0, "{kind:?}");
+        assert_eq!(shares(only(&run_result), kind).unexplained_ps, 0.0, "{kind:?}");
     }
 }
 
@@ -163,13 +165,13 @@ fn a_drives_state_is_kept_in_a_file() {
     assert_eq!(seen.mapped_units, 512, "2 MiB of units");
     assert!(filled.flash.expect("a device of flash").chips.senses > 0);
     let other = flash(&[("medium.flash.state", &path), ("run.seed", "2")]);
-    let said = Kept::new(&other).err().expect("other chips").to_string();
+    let said = MediumState::new(&other).err().expect("other chips").to_string();
     assert_eq!(
         said,
         format!("{path}: found other chips, expected those of the plan, its seed included")
     );
     let stamps = flash(&[("medium.flash.state", &path), ("medium.keep", "stamps")]);
-    let said = Kept::new(&stamps).err().expect("kept otherwise").to_string();
+    let said = MediumState::new(&stamps).err().expect("kept otherwise").to_string();
     assert!(said.ends_with("to run with this state: --set medium.keep=everything"), "{said}");
 }
 

@@ -8,10 +8,10 @@ use bus::sim::{SimBus, SimHost};
 use host::nvme::{Controller, Issuer, Options, Queue, QueueOptions, Shared};
 use host::{BlockDevice, Buffer, Kind};
 use plan::Plan;
-use runtime::{Dice, Log, Rt, Signal, Span};
+use runtime::{Log, Rng, Rt, Signal, Span};
 use testing::plan;
 use wire::Lba;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{Interface, NVME, Nvme};
 
 type Disk = Rc<Queue<SimHost>>;
@@ -90,9 +90,9 @@ async fn contend(
         let disk = disks[task as usize % disks.len()].clone();
         rt.spawn(count(rt.clone(), disk, lba, 40, counted.clone()));
     }
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     for _ in 0..resets {
-        rt.sleep(Span::ns(1_000 + dice.below(60_000))).await;
+        rt.sleep(Span::ns(1_000 + rng.below(60_000))).await;
         controller.reset().await.expect("a reset");
     }
     loop {
@@ -116,7 +116,7 @@ fn with_controller(plan: &Plan, body: impl AsyncFnOnce(&Rt, &SimBus, &Controller
     let rt = Rt::simulated(None, Log::Off);
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
-    let kept = Kept::new(plan).expect("a medium in memory");
+    let kept = MediumState::new(plan).expect("a medium in memory");
     Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
     rt.block_on(async {
         let options = Options { queues: 2, ..Options::default() };
@@ -164,7 +164,7 @@ fn cores_that_share_a_queue_count_by_pairs() {
         with_controller(&machine("16"), async |rt, bus, controller| {
             let options = QueueOptions { depth, ..QueueOptions::default() };
             let queue = controller.queue(options).await.expect("a queue");
-            let shared = Shared::new(Dice::new(7), Span::ns(100));
+            let shared = Shared::new(Rng::new(7), Span::ns(100));
             let handle = |core: u16| {
                 let port = bus.host(core.into());
                 queue.shared_by(&port, &shared, &Issuer::new(core), core == 0)

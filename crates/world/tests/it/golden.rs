@@ -39,15 +39,15 @@ fn line(row: &'static Row, plan: &plan::Plan, kind: OpKind, bytes: u32, depth: u
     let job = format!(
         "[{rw}]\nrw={rw}\nbs={bytes}\nsize=64m\niodepth={depth}\nnumber_ios={count}\nnorandommap=1\n"
     );
-    let outcome = simulate_by(row, plan, &work(&job), Options::default());
-    let ran = only(&outcome);
-    let latencies = &ran.seen.of(kind).total;
+    let run_result = simulate_by(row, plan, &work(&job), Options::default());
+    let job_result = only(&run_result);
+    let latencies = &job_result.stats.of(kind).total;
     assert_eq!(latencies.count(), u64::from(count));
     // Sums of whole picoseconds below 2^53: exact until here.
-    let sum = (shares(ran, kind).total_ps * f64::from(count)).round() as u128;
+    let sum = (shares(job_result, kind).total_ps * f64::from(count)).round() as u128;
     let mean = sum / u128::from(count);
     let (p50, p99) = (latencies.percentile_ns(50_000), latencies.percentile_ns(99_000));
-    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(ran.measured.0);
+    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(job_result.measured.0);
     let (whole, rest) = (mean / 1000, mean % 1000);
     format!("{rw:<10} {bytes:>5} {depth:>5} {whole:>9}.{rest:03} {p50:>9} {p99:>9} {iops:>9}")
 }

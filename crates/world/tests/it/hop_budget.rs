@@ -48,8 +48,8 @@ fn job(kind: &str, bytes: &str, count: u32) -> String {
 /// queue's doorbell lands when a quarter of the queue was read.
 fn events_of_one(plan: &Plan, kind: &str, bytes: &str) -> u64 {
     let events = |count| {
-        let outcome = simulate(plan, &work(&job(kind, bytes, count)));
-        outcome.timed_events.expect("a simulated run")
+        let run_result = simulate(plan, &work(&job(kind, bytes, count)));
+        run_result.timed_events.expect("a simulated run")
     };
     const MORE: u64 = 1024;
     let quarter = u64::from((plan.host.queue_depth + 1).max(64) / 4);
@@ -106,8 +106,8 @@ fn a_thousand_reads_of_dc_express_keep_their_budget() {
                 &[("dcx.max_latency", "{ value = \"1 s\", source = \"assumed\" }")],
             );
             let work = work(&job("randread", bytes, count));
-            let outcome = simulate_by(DCX, &plan, &work, Options::default());
-            outcome.timed_events.expect("a simulated run")
+            let run_result = simulate_by(DCX, &plan, &work, Options::default());
+            run_result.timed_events.expect("a simulated run")
         };
         let thousand = events(2000) - events(1000);
         assert_eq!(thousand, budget, "a thousand reads of {bytes}");
@@ -134,8 +134,8 @@ fn a_block_of_one_keeps_its_budget() {
         let events = |count| {
             let plan = quiet("descriptor-blocks", sets);
             let work = work(&job(kind, bytes, count));
-            let outcome = simulate_by(BLOCK, &plan, &work, Options::default());
-            outcome.timed_events.expect("a simulated run")
+            let run_result = simulate_by(BLOCK, &plan, &work, Options::default());
+            run_result.timed_events.expect("a simulated run")
         };
         let hundred = events(300) - events(200);
         assert_eq!(hundred, 100 * budget, "a hundred of {kind}, {bytes}, {sets:?}");
@@ -146,9 +146,9 @@ fn a_block_of_one_keeps_its_budget() {
 fn log_of_a_read() -> Vec<Entry> {
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome =
+    let run_result =
         simulate_with(&quiet("dc-express", &[]), &work(&job("randread", "4k", 5)), options);
-    assert_eq!(only(&outcome).seen.read.total.count(), 5);
+    assert_eq!(only(&run_result).stats.read.total.count(), 5);
     let entries = log.entries();
     let completed = |entry: &Entry| entry.what == "completed" && entry.a == 1;
     let third = entries.iter().enumerate().filter(|(_, entry)| completed(entry)).nth(2);

@@ -14,7 +14,7 @@ use plan::Plan;
 use runtime::{Log, Rt, STD_CLOCK, Span};
 use testing::plan;
 use wire::Lba;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{Interface, NVME, Nvme};
 
 const THREADS: usize = 2;
@@ -53,7 +53,7 @@ fn beside_a_device(faults: &str, host: impl FnOnce(&Plan, &Shared, &AtomicBool))
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let rt = Rt::live(&STD_CLOCK, None, Log::Off);
-            let kept = Kept::new(&plan).unwrap();
+            let kept = MediumState::new(&plan).unwrap();
             let port = shared.device(&rt);
             let device = Device::start(NVME, port, kept, Clock::Wall, &plan).unwrap();
             there.store(true, Ordering::Release);

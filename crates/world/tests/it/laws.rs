@@ -103,8 +103,8 @@ fn a_write_of_4_kib_takes_what_its_parts_take() {
 fn every_stage_of_a_read_is_known_and_nothing_is_left_over() {
     let plan = plan("dc-express", &[("host.poll", "{ value = \"0 ns\", source = \"assumed\" }")]);
     let job = "[one]\nrw=randread\nbs=4k\nsize=256m\nnumber_ios=500\n";
-    let outcome = simulate(&plan, &work(job));
-    let shares = shares(only(&outcome), OpKind::Read);
+    let run_result = simulate(&plan, &work(job));
+    let shares = shares(only(&run_result), OpKind::Read);
     let found: Vec<_> = Nvme::STAGES
         .iter()
         .copied()
@@ -124,7 +124,7 @@ fn every_stage_of_a_read_is_known_and_nothing_is_left_over() {
     ];
     assert_eq!(found, expected.map(|(name, ps)| (name, ps as f64)));
     let sum = expected.iter().map(|(_, ps)| ps).sum::<u64>();
-    assert_eq!(whole_ps(only(&outcome), OpKind::Read), Span(sum));
+    assert_eq!(whole_ps(only(&run_result), OpKind::Read), Span(sum));
     assert_eq!(shares.unexplained_ps, 0.0);
 }
 
@@ -149,9 +149,9 @@ fn nothing_is_left_over_where_requests_crowd() {
 }
 
 fn nothing_is_left_over(row: &'static Row, plan: &Plan, job: &str) {
-    let outcome = simulate_by(row, plan, &work(job), Options::default());
-    for (job, ran) in &outcome.jobs {
-        for (kind, breakdown) in &ran.seen.breakdowns {
+    let run_result = simulate_by(row, plan, &work(job), Options::default());
+    for (job, job_result) in &run_result.jobs {
+        for (kind, breakdown) in &job_result.stats.breakdowns {
             let left = breakdown.mean().unexplained_ps;
             assert_eq!(left, 0.0, "{}, {}, {}, {kind:?}", row.name, plan.name, job.name);
         }
@@ -257,9 +257,9 @@ fn littles_law_holds_to_the_picosecond() {
         let log = Log::kept();
         let options = Options { log: log.clone(), ..Options::default() };
         let job = format!("[w]\nrw=randwrite\nbs=4k\nsize=64m\nnumber_ios=2000\niodepth={depth}\n");
-        let outcome = simulate_with(&plan(name, &[free]), &work(&job), options);
-        let ran = only(&outcome);
-        let shares = shares(ran, OpKind::Write);
+        let run_result = simulate_with(&plan(name, &[free]), &work(&job), options);
+        let job_result = only(&run_result);
+        let shares = shares(job_result, OpKind::Write);
         let stages = Nvme::STAGES.iter().zip(&shares.stages_ps);
         let inside: f64 =
             stages.filter(|(name, _)| !OUTSIDE.contains(name)).map(|(_, ps)| ps * 2000.0).sum();
@@ -267,9 +267,9 @@ fn littles_law_holds_to_the_picosecond() {
         assert!((inside - counted as f64).abs() < 1.0, "{name}, {depth}: {inside} {counted}");
         // A closed loop has its depth in flight, but for the end, when there is nothing left to begin.
         let all = (shares.total_ps * 2000.0).round() as u64;
-        assert_eq!(ran.in_flight.0, all, "{name}, {depth}");
-        let full = ran.measured.0 * depth;
-        let longest = (ran.seen.write.total.max_ns() + 1) * 1000;
+        assert_eq!(job_result.in_flight.0, all, "{name}, {depth}");
+        let full = job_result.measured.0 * depth;
+        let longest = (job_result.stats.write.total.max_ns() + 1) * 1000;
         assert!(all <= full && full - all <= depth * longest, "{name}, {depth}: {all} of {full}");
     }
 }
@@ -284,12 +284,12 @@ fn littles_law_holds_for_dc_express() {
             let job =
                 format!("[j]\nrw={rw}\nbs={bytes}\nsize=64m\nnumber_ios=2000\niodepth={depth}\n");
             let plan = plan("dc-express", &[("dcx.writes", "polled")]);
-            let outcome = simulate_by(DCX, &plan, &work(&job), Options::default());
-            let ran = only(&outcome);
-            let all = (shares(ran, kind).total_ps * 2000.0).round() as u64;
-            assert_eq!(ran.in_flight.0, all, "{rw} {bytes}, {depth}");
-            let full = ran.measured.0 * depth;
-            let longest = (ran.seen.of(kind).total.max_ns() + 1) * 1000;
+            let run_result = simulate_by(DCX, &plan, &work(&job), Options::default());
+            let job_result = only(&run_result);
+            let all = (shares(job_result, kind).total_ps * 2000.0).round() as u64;
+            assert_eq!(job_result.in_flight.0, all, "{rw} {bytes}, {depth}");
+            let full = job_result.measured.0 * depth;
+            let longest = (job_result.stats.of(kind).total.max_ns() + 1) * 1000;
             assert!(all <= full && full - all <= depth * longest, "{rw} {bytes}, {depth}");
         }
     }
@@ -360,8 +360,8 @@ fn waiting_for_one_bank_is_what_queueing_theory_says() {
         let expected = lindley(&few);
         let mut work = work("[open]\nrw=read\n");
         work.jobs = vec![few];
-        let outcome = simulate(&plan, &work);
-        let shares = shares(only(&outcome), OpKind::Read);
+        let run_result = simulate(&plan, &work);
+        let shares = shares(only(&run_result), OpKind::Read);
         let stage = |name| Nvme::STAGES.iter().position(|stage| *stage == name).expect("a stage");
         let waited =
             shares.stages_ps[stage("media wait")] + shares.stages_ps[stage("arrival wait")];

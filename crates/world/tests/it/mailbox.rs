@@ -8,19 +8,23 @@ use testing::{clean, in_sim, only, plan, shares, work};
 use wire::Lba;
 use workload::pattern::OpKind;
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 /// Writes, reads and flushes at once, of lengths up to more than one command moves, over a region
 /// small enough that blocks are met again; everything that comes back is checked.
 const VERIFIED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:256k/5\niodepth=16\n\
     size=4m\nio_size=16m\nnorandommap=1\nfsync=32\nverify=crc32c\nverify_fatal=1\n";
 
-fn verified(outcome: Result<Outcome, world::RunError>) -> Outcome {
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    let ran = only(&outcome);
-    assert!(ran.blocks_verified > 1000, "only {} blocks verified", ran.blocks_verified);
-    assert!(ran.seen.flush.total.count() > 3, "the job flushes");
-    outcome
+fn verified(run_result: Result<RunResult, world::RunError>) -> RunResult {
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    let job_result = only(&run_result);
+    assert!(
+        job_result.blocks_verified > 1000,
+        "only {} blocks verified",
+        job_result.blocks_verified
+    );
+    assert!(job_result.stats.flush.total.count() > 3, "the job flushes");
+    run_result
 }
 
 #[test]
@@ -71,9 +75,9 @@ fn what_a_mailbox_refuses_reaches_its_caller_with_its_block() {
 /// The mean of each stage of 4 KiB reads at depth 1; they must add up to the whole.
 fn stages(row: &'static Row, plan: &Plan) -> Vec<(&'static str, Span)> {
     let reads = "[read]\nrw=randread\nbs=4k\niodepth=1\nsize=16m\nnumber_ios=400\n";
-    let outcome = world::simulate(row, plan, &work(reads), Options::default());
-    let outcome = clean(outcome.unwrap_or_else(|error| panic!("{error}")));
-    let shares = shares(only(&outcome), OpKind::Read);
+    let run_result = world::simulate(row, plan, &work(reads), Options::default());
+    let run_result = clean(run_result.unwrap_or_else(|error| panic!("{error}")));
+    let shares = shares(only(&run_result), OpKind::Read);
     assert_eq!(shares.unexplained_ps, 0.0, "{}: every moment has a name", row.name);
     let spans = shares.stages_ps.iter().map(|ps| Span(ps.round() as u64));
     let mut parts: Vec<_> = row.stages.iter().copied().zip(spans).collect();

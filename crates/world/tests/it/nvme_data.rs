@@ -14,13 +14,13 @@ const VERIFIED: &str =
 fn data_go_where_lists_say() {
     for sgl in ["long", "always"] {
         let of = |name| plan(name, &[("host.sgl", sgl), ("medium.capacity", "16 MiB")]);
-        let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
-        assert!(operations(only(&outcome)) > 50);
+        let run_result = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
+        assert!(operations(only(&run_result)) > 50);
         for run in [world::live_in_one_thread, world::live_in_threads] {
             let options = Options { resets: 1, ..Options::default() };
-            let outcome =
+            let run_result =
                 clean(run(NVME, &of("live"), &work(VERIFIED), options).expect("a live run"));
-            assert!(operations(only(&outcome)) > 50);
+            assert!(operations(only(&run_result)) > 50);
         }
     }
 }
@@ -39,8 +39,8 @@ fn protected(name: &str, kind: &str, faults: &str) -> Plan {
 fn protected_blocks_are_read_as_they_were_written() {
     for kind in ["1", "2", "3"] {
         let of = |name| protected(name, kind, "[]");
-        let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
-        assert!(operations(only(&outcome)) > 50);
+        let run_result = clean(simulate_with(&of("gen4"), &work(VERIFIED), Options::default()));
+        assert!(operations(only(&run_result)) > 50);
         let live = world::live_in_threads(NVME, &of("live"), &work(VERIFIED), Options::default());
         assert!(operations(only(&clean(live.expect("a live run")))) > 50);
     }
@@ -52,15 +52,16 @@ fn a_bit_that_turns_over_is_found_before_anybody_has_the_data() {
     let fault = r#"[{ name = "x", what = "corrupt-medium", command = "read", first_lba = 8,
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
-    let said = |outcome: world::Outcome| {
-        let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
-        let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
+    let said = |run_result: world::RunResult| {
+        let errors: u64 = run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum();
+        let said: Vec<_> =
+            run_result.jobs.into_iter().flat_map(|(_, job_result)| job_result.messages).collect();
         (errors, said.concat())
     };
-    type Run = fn(&'static Row, &Plan, &Work, Options) -> Result<world::Outcome, world::RunError>;
+    type Run = fn(&'static Row, &Plan, &Work, Options) -> Result<world::RunResult, world::RunError>;
     let come = |run: Run, plan: &Plan| {
-        let outcome = run(NVME, plan, &work(job), Options::default());
-        said(outcome.unwrap_or_else(|error| panic!("{error}")))
+        let run_result = run(NVME, plan, &work(job), Options::default());
+        said(run_result.unwrap_or_else(|error| panic!("{error}")))
     };
     let runs: [(&str, Run); 3] = [
         ("gen4", world::simulate),
@@ -87,12 +88,12 @@ fn a_descriptor_saves_the_fetch_of_a_list() {
     let job = "[one]\nrw=read\nbs=16k\nsize=1m\nnumber_ios=16\n";
     let run = |sgl| {
         let plan = plan("gen4", &[("host.sgl", sgl)]);
-        let outcome = clean(simulate_with(&plan, &work(job), Options::default()));
-        let ran = only(&outcome);
-        let stages = Nvme::STAGES.iter().zip(shares(ran, OpKind::Read).stages_ps);
+        let run_result = clean(simulate_with(&plan, &work(job), Options::default()));
+        let job_result = only(&run_result);
+        let stages = Nvme::STAGES.iter().zip(shares(job_result, OpKind::Read).stages_ps);
         // The request's way to host memory, and the list's way back.
         let fetch = stages.filter(|(stage, _)| ["host read", "prp list"].contains(stage));
-        (whole_ps(ran, OpKind::Read).0, fetch.map(|(_, ps)| ps as u64).sum::<u64>())
+        (whole_ps(job_result, OpKind::Read).0, fetch.map(|(_, ps)| ps as u64).sum::<u64>())
     };
     let ((never, list), (long, none)) = (run("never"), run("long"));
     assert!(list > 0 && none == 0, "{list} {none}");

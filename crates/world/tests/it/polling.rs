@@ -9,7 +9,7 @@ use runtime::Span;
 use testing::{clean, only, operations, plan, root, simulate, simulate_with, work};
 use workload::pattern::OpKind;
 use world::interfaces::{BLOCK, DCX, HOST_FLASH, NVME, Row};
-use world::{self, Options, Outcome};
+use world::{self, Options, RunResult};
 
 const VERIFIED: &str =
     "[mixed]\nrw=randrw\nbs=4k\niodepth=32\nsize=8m\nnumber_ios=300\nverify=meta\n";
@@ -19,8 +19,8 @@ fn hybrid(name: &str, more: &[(&str, &str)]) -> Plan {
 }
 
 /// Work and polling of the host's first core.
-fn core(outcome: &Outcome) -> (Span, Span) {
-    let busy = outcome.busy.as_ref().expect("simulated");
+fn core(run_result: &RunResult) -> (Span, Span) {
+    let busy = run_result.busy.as_ref().expect("simulated");
     (busy.cores[0], busy.polling[0])
 }
 
@@ -31,8 +31,8 @@ fn what_is_read_is_what_was_written_whatever_the_order_of_tasks() {
         let plan = hybrid("gen4", &[("medium.capacity", "16 MiB"), ("host.queue_depth", &depth)]);
         let job = VERIFIED.replace("number_ios=300", "number_ios=100");
         let options = Options { shuffle: Some(seed), ..Options::default() };
-        let outcome = clean(simulate_with(&plan, &work(&job), options));
-        assert!(operations(only(&outcome)) >= 100);
+        let run_result = clean(simulate_with(&plan, &work(&job), options));
+        assert!(operations(only(&run_result)) >= 100);
     }
 }
 
@@ -41,9 +41,9 @@ fn live_and_under_resets() {
     let plan = hybrid("live", &[("medium.capacity", "16 MiB")]);
     let job = VERIFIED.replace("number_ios=300", "number_ios=2000");
     let options = Options { resets: 3, ..Options::default() };
-    let outcome = world::live_in_threads(NVME, &plan, &work(&job), options).expect("a run");
-    assert_eq!(outcome.resets, 3);
-    assert!(operations(only(&clean(outcome))) >= 2000);
+    let run_result = world::live_in_threads(NVME, &plan, &work(&job), options).expect("a run");
+    assert_eq!(run_result.resets, 3);
+    assert!(operations(only(&clean(run_result))) >= 2000);
 }
 
 /// Two hundred reads in a tenth of a second: whoever polls takes all of it.
@@ -93,13 +93,13 @@ fn line(plan: &Plan, filled: (Span, Span), load: &str) -> String {
     let reads = format!(
         "{FILL}[reads]\nstonewall\nrw=randread\nbs=4k\nsize=2m\nio_size=64m\nnorandommap=1\n{load}"
     );
-    let outcome = simulate(plan, &work(&reads));
-    let ran = &outcome.jobs[1].1;
-    let latencies = &ran.seen.of(OpKind::Read).total;
-    let (count, all) = (latencies.count(), core(&outcome));
+    let run_result = simulate(plan, &work(&reads));
+    let job_result = &run_result.jobs[1].1;
+    let latencies = &job_result.stats.of(OpKind::Read).total;
+    let (count, all) = (latencies.count(), core(&run_result));
     let us = |ns: u64| format!("{}.{:02}", ns / 1000, ns % 1000 / 10);
     let each = |all: Span, before: Span| us((all.0 - before.0) / count / 1000);
-    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(ran.measured.0);
+    let iops = u128::from(count) * 1_000_000_000_000 / u128::from(job_result.measured.0);
     let (work, polling) = (each(all.0, filled.0), each(all.1, filled.1));
     let (p50, p99) = (latencies.percentile_ns(50_000), latencies.percentile_ns(99_000));
     format!("{} | {} | {iops} | {work} | {polling} |", us(p50), us(p99))

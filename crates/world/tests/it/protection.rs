@@ -5,13 +5,13 @@ use bus::sim::{SimBus, SimHost};
 use host::nvme::{Controller, Options, Protect, Queue, QueueOptions};
 use host::{BlockDevice, InitError, IoError, Kind};
 use plan::Plan;
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use testing::{clean, in_sim, only, operations, plan, shares, simulate_with, work};
 use wire::Lba;
 use wire::nvme::pi::Tag;
 use wire::nvme::status::Status;
 use workload::OpKind;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::{Driver, Interface, NVME, Nvme, Row};
 use world::work::Work;
 
@@ -40,12 +40,12 @@ fn what_the_host_guards_is_read_as_it_was_written() {
         let of = |name| protected(name, kind, "host", "[]");
         let options = |resets| world::Options { resets, ..world::Options::default() };
         for resets in [0, 2] {
-            let outcome = clean(simulate_with(&of("gen4"), &work(VERIFIED), options(resets)));
-            assert!(operations(only(&outcome)) > 50);
+            let run_result = clean(simulate_with(&of("gen4"), &work(VERIFIED), options(resets)));
+            assert!(operations(only(&run_result)) > 50);
         }
         for run in [world::live_in_one_thread, world::live_in_threads] {
-            let outcome = run(NVME, &of("live"), &work(VERIFIED), options(1));
-            assert!(operations(only(&clean(outcome.expect("a live run")))) > 50);
+            let run_result = run(NVME, &of("live"), &work(VERIFIED), options(1));
+            assert!(operations(only(&clean(run_result.expect("a live run")))) > 50);
         }
     }
 }
@@ -61,11 +61,10 @@ struct Met {
 
 /// Writes and reads of chance beside a model, under this fault. Whatever is read is what was written, or is
 /// told to be corrupted, by a block of those that were asked for; with resets in between.
-fn script(kind: &str, by: &str, fault: &str, judge: bool) -> (Met, u32) {
+fn script(kind: &str, by: &str, fault: &str, validate: bool) -> (Met, u32) {
     let faults = format!(r#"[{{ name = "x", {fault}, one_in = 4 }}]"#);
     in_sim::<Nvme, _>(&protected("gen4", kind, by, &faults), Log::Off, async |_, driver, _| {
-        let (disk, mut dice, mut met, mut wrong) =
-            (driver.disk(0), Dice::new(3), Met::default(), 0);
+        let (disk, mut rng, mut met, mut wrong) = (driver.disk(0), Rng::new(3), Met::default(), 0);
         let block = disk.geometry().block_bytes as usize;
         let mut model = vec![vec![0_u8; block]; BLOCKS];
         // Of blocks that were never written nothing is compared.
@@ -81,12 +80,12 @@ fn script(kind: &str, by: &str, fault: &str, judge: bool) -> (Met, u32) {
             if number % 100 == 99 {
                 driver.controller().reset().await.expect("a reset");
             }
-            let first = dice.below(BLOCKS as u64) as usize;
-            let blocks = 1 + dice.below((BLOCKS - first).min(9) as u64) as usize;
+            let first = rng.below(BLOCKS as u64) as usize;
+            let blocks = 1 + rng.below((BLOCKS - first).min(9) as u64) as usize;
             let buffer = disk.buffer(blocks * block).expect("host memory");
             let lba = Lba(first as u64);
-            let error = if dice.below(2) == 0 {
-                let data: Vec<u8> = (0..blocks * block).map(|_| dice.below(256) as u8).collect();
+            let error = if rng.below(2) == 0 {
+                let data: Vec<u8> = (0..blocks * block).map(|_| rng.below(256) as u8).collect();
                 buffer.copy_in(0, &data);
                 let written = disk.write(lba, buffer, false).await.1;
                 if written.is_ok() {
@@ -99,7 +98,7 @@ fn script(kind: &str, by: &str, fault: &str, judge: bool) -> (Met, u32) {
                 let mut seen = vec![0; blocks * block];
                 buffer.copy_out(0, &mut seen);
                 if read.is_ok() && seen != model[first..first + blocks].concat() {
-                    assert!(!judge, "{blocks} blocks from {first}");
+                    assert!(!validate, "{blocks} blocks from {first}");
                     wrong += 1;
                 }
                 read.err()
@@ -172,7 +171,7 @@ fn a_job_is_told_which_block_and_why() {
         last_lba = 8 }]"#;
     let job = "[a]\nrw=write\nbs=4k\nsize=64k\n[b]\nstonewall\nrw=read\nbs=4k\nsize=64k\n";
     type Run =
-        fn(&'static Row, &Plan, &Work, world::Options) -> Result<world::Outcome, world::RunError>;
+        fn(&'static Row, &Plan, &Work, world::Options) -> Result<world::RunResult, world::RunError>;
     let runs: [(&str, Run); 3] = [
         ("gen4", world::simulate),
         ("live", world::live_in_one_thread),
@@ -180,10 +179,11 @@ fn a_job_is_told_which_block_and_why() {
     ];
     for (name, run) in runs {
         let plan = protected(name, "1", "host", fault);
-        let outcome = run(NVME, &plan, &work(job), world::Options::default());
-        let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
-        let errors: u64 = outcome.jobs.iter().map(|(_, ran)| ran.errors()).sum();
-        let said: Vec<_> = outcome.jobs.into_iter().flat_map(|(_, ran)| ran.messages).collect();
+        let run_result = run(NVME, &plan, &work(job), world::Options::default());
+        let run_result = run_result.unwrap_or_else(|error| panic!("{error}"));
+        let errors: u64 = run_result.jobs.iter().map(|(_, job_result)| job_result.errors()).sum();
+        let said: Vec<_> =
+            run_result.jobs.into_iter().flat_map(|(_, job_result)| job_result.messages).collect();
         let said = said.concat();
         assert_eq!(errors, 1, "{said}");
         // The read is of eight blocks; the one that differs is named.
@@ -201,10 +201,10 @@ fn guards_cost_what_the_plan_says() {
     let run = |by| {
         let job = work("[one]\nrw=read\nbs=4k\nsize=64k\nnumber_ios=16\n");
         let plan = protected("gen4", "1", by, "[]");
-        let outcome = clean(simulate_with(&plan, &job, world::Options::default()));
-        let stages = Nvme::STAGES.iter().zip(shares(only(&outcome), OpKind::Read).stages_ps);
+        let run_result = clean(simulate_with(&plan, &job, world::Options::default()));
+        let stages = Nvme::STAGES.iter().zip(shares(only(&run_result), OpKind::Read).stages_ps);
         let guard: f64 = stages.filter(|(stage, _)| **stage == "guard").map(|(_, ps)| ps).sum();
-        (guard, outcome)
+        (guard, run_result)
     };
     assert_eq!(run("host").0, 8.0 * Span::ns(250).0 as f64);
     assert_eq!(run("device").0, 0.0);
@@ -215,7 +215,7 @@ fn device(plan: &Plan) -> (Rt, SimHost) {
     let rt = Rt::simulated(None, Log::Off);
     let spec = bus::sim::SimSpec { register_bytes: Nvme::register_bytes(plan), ..plan.sim_spec() };
     let bus = SimBus::new(&rt, spec);
-    let kept = Kept::new(plan).expect("a medium in memory");
+    let kept = MediumState::new(plan).expect("a medium in memory");
     Device::start(NVME, bus.device(), kept, Clock::Virtual, plan).expect("a plan with timing");
     (rt, bus.host(0))
 }

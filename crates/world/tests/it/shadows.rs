@@ -29,9 +29,9 @@ fn with_shadows(name: &str, more: &[(&str, &str)]) -> plan::Plan {
 fn most_doorbells_are_saved_where_many_commands_wait() {
     for completion in ["polled", "interrupt"] {
         let plan = with_shadows("gen4", &[("host.completion", completion)]);
-        let outcome = clean(simulate_with(&plan, &work(VERIFIED), Options::default()));
-        let (written, saved) = doorbells(&outcome.notes);
-        let commands = operations(only(&outcome));
+        let run_result = clean(simulate_with(&plan, &work(VERIFIED), Options::default()));
+        let (written, saved) = doorbells(&run_result.notes);
+        let commands = operations(only(&run_result));
         assert!(
             saved > written,
             "{completion}: {written} written, {saved} saved of {commands} commands"
@@ -48,8 +48,8 @@ fn no_order_of_tasks_leaves_a_command_behind() {
         let sets = [("host.queue_depth", &*depth.to_string()), ("device.fetch_max", burst)];
         let plan = with_shadows("gen4", &sets);
         let options = Options { shuffle: Some(seed), log: Log::Off, ..Options::default() };
-        let outcome = clean(simulate_with(&plan, &work(&job), options));
-        assert!(operations(only(&outcome)) >= 100);
+        let run_result = clean(simulate_with(&plan, &work(&job), options));
+        assert!(operations(only(&run_result)) >= 100);
     }
 }
 
@@ -61,9 +61,9 @@ fn live_and_under_resets() {
         for run in [world::live_in_one_thread, world::live_in_threads] {
             let plan = with_shadows("live", &[]);
             let options = Options { resets, ..Options::default() };
-            let outcome = clean(run(NVME, &plan, &work(&job), options).expect("a live run"));
-            assert_eq!(outcome.resets, resets);
-            assert!(doorbells(&outcome.notes).1 > 0);
+            let run_result = clean(run(NVME, &plan, &work(&job), options).expect("a live run"));
+            assert_eq!(run_result.resets, resets);
+            assert!(doorbells(&run_result.notes).1 > 0);
         }
     }
 }

@@ -27,8 +27,8 @@ fn logged(
     let work = Work::parse(Path::new("timing"), &job, Mapping::default()).expect("a job");
     let log = Log::kept();
     let options = Options { log: log.clone(), ..Options::default() };
-    let outcome = simulate(row, &plan, &work, options).expect("a run");
-    assert_eq!(outcome.jobs[0].1.errors(), 0);
+    let run_result = simulate(row, &plan, &work, options).expect("a run");
+    assert_eq!(run_result.jobs[0].1.errors(), 0);
     let entries = log.entries();
     let name = |entry: &runtime::Entry| format!("{} {}", entry.who, entry.what);
     let mut starts = entries.iter().enumerate().filter(|(_, entry)| name(entry) == begin);

@@ -30,19 +30,23 @@ fn recording(folder: &Folder, path: &Path, mapping: Mapping) -> Work {
 fn in_both_worlds(plan: &Plan, work: &Work, at_least: u64) {
     let simulated = world::simulate(NVME, plan, work, Options::default());
     let live = world::live_in_threads(NVME, plan, work, Options::default());
-    let [simulated, live] =
-        [simulated, live].map(|ran| clean(ran.unwrap_or_else(|error| panic!("{error}"))));
-    for outcome in [&simulated, &live] {
-        let ran = only(outcome);
-        assert!(operations(ran) >= at_least, "only {} operations", operations(ran));
-        assert!(ran.blocks_verified > at_least, "only {} blocks", ran.blocks_verified);
-        assert_eq!(outcome.notes.len(), 1, "how the recording lies on the device");
+    let [simulated, live] = [simulated, live]
+        .map(|job_result| clean(job_result.unwrap_or_else(|error| panic!("{error}"))));
+    for run_result in [&simulated, &live] {
+        let job_result = only(run_result);
+        assert!(operations(job_result) >= at_least, "only {} operations", operations(job_result));
+        assert!(
+            job_result.blocks_verified > at_least,
+            "only {} blocks",
+            job_result.blocks_verified
+        );
+        assert_eq!(run_result.notes.len(), 1, "how the recording lies on the device");
     }
     let (simulated, live) = (only(&simulated), only(&live));
     assert_eq!(operations(simulated), operations(live));
-    assert_eq!(simulated.seen.read.bytes, live.seen.read.bytes);
-    assert_eq!(simulated.seen.write.bytes, live.seen.write.bytes);
-    assert_eq!(simulated.seen.flush.total.count(), live.seen.flush.total.count());
+    assert_eq!(simulated.stats.read.bytes, live.stats.read.bytes);
+    assert_eq!(simulated.stats.write.bytes, live.stats.write.bytes);
+    assert_eq!(simulated.stats.flush.total.count(), live.stats.flush.total.count());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use bus::HostPort;
 use device::block::Options;
 use proptest::prelude::*;
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::block::descriptor::{Descriptor, Status};
 use wire::block::registers::{BLOCK, BLOCK_BYTES, CONTROL, RING, STATUS, Violation};
 use zerocopy::FromBytes;
@@ -102,38 +102,38 @@ proptest! {
     /// Any registers, any descriptors, at any moment.
     #[test]
     fn no_host_harms_it(seed in any::<u64>()) {
-        let mut dice = Dice::new(seed);
-        let group = 1 + dice.below(4) as u8;
-        let ahead = dice.below(5) as u8;
+        let mut rng = Rng::new(seed);
+        let group = 1 + rng.below(4) as u8;
+        let ahead = rng.below(5) as u8;
         let wanted = Options { group, ahead, second_engine: seed % 2 == 0, ..options() };
         World::run(wanted, async |world| {
             world.enable(0).await;
             let (mut first, mut turn) = (0_u32, 1_u16);
             for _ in 0..60 {
-                match dice.below(8) {
+                match rng.below(8) {
                     0 => {
                         // Those that a host can write.
-                        let register = RING + 4 * dice.below(u64::from((BLOCK_BYTES - RING) / 4)) as u32;
+                        let register = RING + 4 * rng.below(u64::from((BLOCK_BYTES - RING) / 4)) as u32;
                         if register != STATUS {
-                            world.host.write32(register, dice.next_u64() as u32);
+                            world.host.write32(register, rng.next_u64() as u32);
                         }
                     }
                     1 => {
-                        let bytes: Vec<u8> = (0..32).map(|_| dice.below(256) as u8).collect();
+                        let bytes: Vec<u8> = (0..32).map(|_| rng.below(256) as u8).collect();
                         let junk = Descriptor::read_from_bytes(&bytes).unwrap();
-                        world.store(dice.below(8) as u32, &junk);
+                        world.store(rng.below(8) as u32, &junk);
                     }
-                    2 => world.host.write32(CONTROL, dice.below(4) as u32),
-                    3 => world.host.write32(BLOCK, dice.next_u64() as u32 & 0x0003_0007),
+                    2 => world.host.write32(CONTROL, rng.below(4) as u32),
+                    3 => world.host.write32(BLOCK, rng.next_u64() as u32 & 0x0003_0007),
                     _ => {
-                        let size = 1 + dice.below(4) as u32;
+                        let size = 1 + rng.below(4) as u32;
                         world.store_reads(first, size);
                         world.announce(first, size as u16, turn);
                         first = first.wrapping_add(size);
                         turn = turn.wrapping_add(1);
                     }
                 }
-                world.rt.sleep(Span::ns(dice.below(8_000))).await;
+                world.rt.sleep(Span::ns(rng.below(8_000))).await;
             }
             is_served(world).await;
         });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bus::HostPort;
 use bus::live::Shared;
-use runtime::{Dice, Log, Rt, STD_CLOCK, Span};
+use runtime::{Log, Rng, Rt, STD_CLOCK, Span};
 use wire::BusAddr;
 use wire::dcx::registers::Group;
 
@@ -43,10 +43,10 @@ impl Drop for Repeat {
 
 fn run(seed: u64, steps: u64) -> Seen {
     let _repeat = Repeat(seed, steps);
-    let mut dice = Dice::for_part(seed, "hostile host");
-    drawn(&mut dice).run(async |w: World| {
-        w.medium.span.set(Span::ns(dice.below(3) * 700));
-        let mut script = Script::new(&w.raw, dice, &w.setup);
+    let mut rng = Rng::for_part(seed, "hostile host");
+    drawn(&mut rng).run(async |w: World| {
+        w.medium.span.set(Span::ns(rng.below(3) * 700));
+        let mut script = Script::new(&w.raw, rng, &w.setup);
         for step in 0..steps {
             script.step().await;
             if step % LAP == 0 {
@@ -130,7 +130,7 @@ fn run_live(seed: u64, laps: u64) -> u64 {
         let rt = Rt::live(&STD_CLOCK, None, Log::Off);
         let mut raw = Raw::new(shared.host(&rt), setup.options.block, DCX_FROM);
         raw.patience = LIVE_PATIENCE;
-        let mut script = Script::new(&raw, Dice::for_part(seed, "live"), &setup);
+        let mut script = Script::new(&raw, Rng::for_part(seed, "live"), &setup);
         let over = Over(&stop);
         rt.block_on(async {
             for _ in 0..laps {
@@ -162,7 +162,7 @@ impl Drop for Over<'_> {
 
 /// Writes over what lies in the rings' part of host memory, and over registers, as fast as it can.
 fn scribble(shared: &Shared, setup: &Setup, seed: u64, stop: &AtomicBool, stand: &AtomicU64) {
-    let mut dice = Dice::for_part(seed, "scribbler");
+    let mut rng = Rng::for_part(seed, "scribbler");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let host = shared.host(&rt);
     let memory = host.arena().memory().clone();
@@ -173,21 +173,21 @@ fn scribble(shared: &Shared, setup: &Setup, seed: u64, stop: &AtomicBool, stand:
             std::thread::yield_now();
             continue;
         }
-        match dice.below(1 << 12) {
+        match rng.below(1 << 12) {
             0 => {
-                let queue = dice.below(u64::from(setup.options.queues)) as u32;
+                let queue = rng.below(u64::from(setup.options.queues)) as u32;
                 let group = Group::of(setup.options.block, queue);
-                let register = group.commands + 4 * dice.below(8) as u32;
-                host.write32(register, dice.next_u64() as u32 & 0xfff);
+                let register = group.commands + 4 * rng.below(8) as u32;
+                host.write32(register, rng.next_u64() as u32 & 0xfff);
             }
             1..64 => {
-                let queue = dice.below(u64::from(setup.options.queues)) as u32;
+                let queue = rng.below(u64::from(setup.options.queues)) as u32;
                 let group = Group::of(setup.options.block, queue);
-                host.write32(group.doorbell, dice.below(64) as u32);
+                host.write32(group.doorbell, rng.below(64) as u32);
             }
             _ => {
-                let at = BusAddr(from + 4 * dice.below(4096));
-                memory.store_u32(at, dice.below(32) as u32).expect("inside");
+                let at = BusAddr(from + 4 * rng.below(4096));
+                memory.store_u32(at, rng.below(32) as u32).expect("inside");
             }
         }
     }

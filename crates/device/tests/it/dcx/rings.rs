@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::BusAddr;
 use wire::dcx::command::{self, Command, Entry};
 use wire::dcx::report::Code;
@@ -41,7 +41,7 @@ fn both_rings_come_round() {
 /// refused, or do what they happen to ask for, and what follows them is served.
 #[test]
 fn garbage_in_the_polled_ring() {
-    let mut dice = Dice::for_part(4, "garbage");
+    let mut rng = Rng::for_part(4, "garbage");
     let setup = Setup { contents: pattern(1, 64 << 10), ..Setup::default() };
     setup.run(async |w: World| {
         let mut ring = w.raw.up(0, 16, Some(128)).await;
@@ -49,19 +49,19 @@ fn garbage_in_the_polled_ring() {
         for round in 0..2000u32 {
             let mut bytes = [0u8; command::BYTES];
             bytes.chunks_exact_mut(8).for_each(|word| {
-                word.copy_from_slice(&dice.next_u64().to_le_bytes());
+                word.copy_from_slice(&rng.next_u64().to_le_bytes());
             });
             // Mostly of some sense, so that it gets further than the first check.
-            if dice.chance(3, 4) {
-                bytes[0] = dice.below(5) as u8;
+            if rng.chance(3, 4) {
+                bytes[0] = rng.below(5) as u8;
                 bytes[1] = 0;
                 bytes[28..60].fill(0);
             }
-            if dice.chance(1, 2) {
-                bytes[8..16].copy_from_slice(&dice.below(5000).to_le_bytes());
-                bytes[24..28].copy_from_slice(&(128 * dice.below(800) as u32).to_le_bytes());
+            if rng.chance(1, 2) {
+                bytes[8..16].copy_from_slice(&rng.below(5000).to_le_bytes());
+                bytes[24..28].copy_from_slice(&(128 * rng.below(800) as u32).to_le_bytes());
             }
-            let wrong = ring.next.wrapping_add(1 + dice.below(u64::from(u32::MAX - 1)) as u32);
+            let wrong = ring.next.wrapping_add(1 + rng.below(u64::from(u32::MAX - 1)) as u32);
             bytes[60..].copy_from_slice(&wrong.to_le_bytes());
             let place = (ring.next - 1) % ring.entries;
             let at = BusAddr(ring.commands.0 + u64::from(place) * 64);
@@ -124,7 +124,7 @@ fn more_commands_than_slots() {
 fn a_fetch_that_cannot_leave_holds_no_data_up() {
     use bus::HostPort;
     for slots in [1, 2, 3] {
-        let mut dice = Dice::for_part(u64::from(slots), "rings at odd moments");
+        let mut rng = Rng::for_part(u64::from(slots), "rings at odd moments");
         let mut setup = Setup::default();
         (setup.options.queues, setup.options.slots) = (1, slots);
         setup.run(async |w: World| {
@@ -132,14 +132,14 @@ fn a_fetch_that_cannot_leave_holds_no_data_up() {
             for round in 0..300u32 {
                 let here = w.raw.place(0, 4096);
                 let mut waiting = Vec::new();
-                for slot in 0..1 + dice.below(4) as u16 {
+                for slot in 0..1 + rng.below(4) as u16 {
                     let to = w.raw.marked(&ring, 8192, 0);
                     // Some of them are refused, and move no data.
-                    let blocks = if dice.chance(1, 4) { 4096 } else { 16 };
+                    let blocks = if rng.chance(1, 4) { 4096 } else { 16 };
                     w.raw.read(&mut ring, slot, 0, blocks, &to);
                     waiting.extend((blocks == 16).then_some(to));
-                    w.rt.sleep(Span::ns(dice.below(3000))).await;
-                    w.raw.host.write32(ring.group.doorbell, dice.next_u64() as u32);
+                    w.rt.sleep(Span::ns(rng.below(3000))).await;
+                    w.raw.host.write32(ring.group.doorbell, rng.next_u64() as u32);
                 }
                 for to in waiting {
                     assert!(w.raw.arrived(&to).await == w.medium.peek(0, 8192), "round {round}");

@@ -59,7 +59,7 @@ fn no_command_is_lost_when_a_queue_falls_asleep() {
         let setup = Setup { host_read, ..Setup::default() };
         setup.run(async |w: World| {
             let mut ring = w.raw.ring(0, 64, None);
-            let (mut rung, mut found) = (0, 0);
+            let (mut last_tail, mut found) = (0, 0);
             for step in 0..2500u64 {
                 w.raw.enable(&mut ring, MAY_SLEEP).await;
                 // The same phase each time: from a first command's arrival on.
@@ -69,14 +69,17 @@ fn no_command_is_lost_when_a_queue_falls_asleep() {
                 let to = w.raw.marked(&ring, 512, 0);
                 let number = w.raw.read(&mut ring, 0, 0, 1, &to);
                 match ring_if_asleep(&w, &ring, number) {
-                    true => rung += 1,
+                    true => last_tail += 1,
                     false => found += 1,
                 }
                 assert!(w.raw.arrived(&to).await == w.medium.peek(0, 512), "step {step}");
                 w.raw.free_from(here);
                 w.raw.disable(&ring).await;
             }
-            assert!(rung > 100 && found > 100, "{rung} rung, {found} found: the sweep misses it");
+            assert!(
+                last_tail > 100 && found > 100,
+                "{last_tail} rung, {found} found: the sweep misses it"
+            );
         });
     }
 }

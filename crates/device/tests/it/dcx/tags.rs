@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::dcx::command::{Access, Command};
 use wire::dcx::notice;
 use wire::dcx::report::Code;
@@ -71,30 +71,30 @@ fn no_read_meets_a_tag_that_is_written_meanwhile() {
             let done = Rc::new(Cell::new(false));
             let (at, from) = (w.raw.place(512, 4096), w.raw.place(512, 4096));
             let writer = async {
-                let mut dice = Dice::for_part(shuffle.unwrap_or(0), "writer");
+                let mut rng = Rng::for_part(shuffle.unwrap_or(0), "writer");
                 let mut known = vec![0];
                 for _ in 0..1500 {
                     let (tag, _) = noticed(&w, &writes);
                     known.push(tag);
-                    let word = match dice.below(4) {
+                    let word = match rng.below(4) {
                         0 | 1 => tag,
-                        2 => known[dice.below(known.len() as u64) as usize],
-                        _ => dice.next_u64() as u32,
+                        2 => known[rng.below(known.len() as u64) as usize],
+                        _ => rng.next_u64() as u32,
                     };
                     w.raw.memory.write(from, &block_of(word)).unwrap();
-                    let access = Access { lba: Lba(dice.below(8)), bytes: 512, at: from };
+                    let access = Access { lba: Lba(rng.below(8)), bytes: 512, at: from };
                     let number = w.raw.push(&mut writes, 1, Command::Write { access, fua: false });
                     assert_eq!(w.raw.report(&mut writes).await, (number, 1, Code::DONE));
                 }
                 done.set(true);
             };
             let reader = async {
-                let mut dice = Dice::for_part(shuffle.unwrap_or(0), "reader");
+                let mut rng = Rng::for_part(shuffle.unwrap_or(0), "reader");
                 let (mut count, mut stale) = (0, 0);
                 while !done.get() {
-                    stale += read_tagged(&w, &mut reads, dice.below(8), at).await;
+                    stale += read_tagged(&w, &mut reads, rng.below(8), at).await;
                     count += 1;
-                    w.rt.sleep(Span::ns(dice.below(2000))).await;
+                    w.rt.sleep(Span::ns(rng.below(2000))).await;
                 }
                 (count, stale)
             };

@@ -1,6 +1,6 @@
 //! What is written is read: from slots and from flash, as stamps and whole, without time and with it.
 
-use ftl::{META, Page, Pages, Place, Seen, Source, Tag, Unit};
+use ftl::{META, Page, PageRead, Pages, Place, Source, Tag, Unit};
 use media::contents::Keep;
 use media::nand::{Errors, Geometry, Nand, Spec};
 use runtime::{Log, Rt};
@@ -70,8 +70,8 @@ fn a_slot_keeps_what_is_staged_and_a_row_takes_it() {
         let place = |number: u32, unit| Place { page: page(1, 1, 3, number), unit };
         let mut parts = [0, 1, 2, 3].map(|number| part(page(1, 1, 3, number), 0b11));
         rt.block_on(chips.read(&mut parts));
-        let good = Seen::Good { corrected: 0, retries: 0 };
-        assert_eq!(parts.map(|part| part.seen), [good, good, good, Seen::Erased]);
+        let good = PageRead::Good { corrected: 0, retries: 0 };
+        assert_eq!(parts.map(|part| part.seen), [good, good, good, PageRead::Erased]);
         assert_eq!(read_unit(&chips, place(0, 0)), Some(remembered(keep, bytes(1))));
         assert_eq!(read_unit(&chips, place(0, 1)), Some(remembered(keep, middle)));
         assert_eq!(read_unit(&chips, place(1, 0)), Some(meta.clone()));

@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use device::flash::{Chips, Options};
-use ftl::{Pages, Seen, Source, Tag, Unit};
+use ftl::{PageRead, Pages, Source, Tag, Unit};
 use media::nand::{Nand, Spec, Suspend, Timing};
 use runtime::{Log, Rt, Span};
 
 use super::{chips, erase, fill, header, page, part, row, spec, timing};
 
 /// What the pages of a block of die 0 read as after a cut, by plane, and what can be programmed next.
-fn after(remains: device::flash::Remains) -> (Vec<Vec<Seen>>, Vec<Option<u32>>) {
+fn after(remains: device::flash::ChipState) -> (Vec<Vec<PageRead>>, Vec<Option<u32>>) {
     let next = [0, 1].map(|plane| remains.nand().next_page(plane * 8)).to_vec();
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, remains, None);
@@ -28,7 +28,7 @@ fn cut(
     timing: Timing,
     ns: u64,
     begin: impl AsyncFnOnce(&Rt, &Chips) + 'static,
-) -> device::flash::Remains {
+) -> device::flash::ChipState {
     let nand = Nand::new(Spec { seed, ..spec() }).unwrap();
     let rt = Rt::simulated(None, Log::Off);
     let untimed = chips(&rt, nand, None);
@@ -45,10 +45,10 @@ fn cut(
     Rc::into_inner(chips).expect("nobody else has them").cut()
 }
 
-const GOOD: Seen = Seen::Good { corrected: 0, retries: 0 };
+const GOOD: PageRead = PageRead::Good { corrected: 0, retries: 0 };
 
 /// Checks the planes after a program of the third row was cut at this moment.
-fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<Vec<Seen>>) {
+fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<Vec<PageRead>>) {
     let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
     let (seen, next) = after(cut(7, timing.clone(), ns, program));
     assert_eq!((seen.clone(), next.clone()), after(cut(7, timing.clone(), ns, program)));
@@ -57,12 +57,12 @@ fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<V
     let mut whole = true;
     for plane in &seen {
         assert_eq!(plane[..6], [GOOD; 6], "what was written before is there, at {ns} ns");
-        assert_eq!(plane[9..], [Seen::Erased; 3]);
+        assert_eq!(plane[9..], [PageRead::Erased; 3]);
         for seen in &plane[6..9] {
             match *seen {
-                Seen::Erased => assert!(ns <= begin, "at {ns} ns"),
-                Seen::Good { .. } => assert!(ns > end - (end - begin) / 10, "at {ns} ns"),
-                Seen::Unreadable => assert!(begin < ns && ns < end, "at {ns} ns"),
+                PageRead::Erased => assert!(ns <= begin, "at {ns} ns"),
+                PageRead::Good { .. } => assert!(ns > end - (end - begin) / 10, "at {ns} ns"),
+                PageRead::Unreadable => assert!(begin < ns && ns < end, "at {ns} ns"),
             }
             whole &= *seen == GOOD;
         }
@@ -83,14 +83,14 @@ fn planes_that_are_programmed_in_turn_are_torn_in_turn() {
     let single = Timing { multi_plane: false, ..timing() };
     let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
     // The first plane is done after 1,050.92 us, when the second begins.
-    for (ns, second) in [(1_050_920, Seen::Erased), (1_060_000, Seen::Unreadable)] {
+    for (ns, second) in [(1_050_920, PageRead::Erased), (1_060_000, PageRead::Unreadable)] {
         let (seen, next) = after(cut(7, single.clone(), ns, program));
         assert_eq!(seen[0][6..9], [GOOD; 3]);
         assert_eq!(seen[1][6..9], [second; 3]);
-        assert_eq!(next, [Some(9), Some(if second == Seen::Erased { 6 } else { 9 })]);
+        assert_eq!(next, [Some(9), Some(if second == PageRead::Erased { 6 } else { 9 })]);
     }
     let (seen, _) = after(cut(7, single, 500_000, program));
-    assert_eq!(seen[0][6..9], [Seen::Unreadable; 3]);
+    assert_eq!(seen[0][6..9], [PageRead::Unreadable; 3]);
 }
 
 #[test]
@@ -101,11 +101,13 @@ fn an_erase_that_is_cut_leaves_nothing_to_rely_on() {
         for plane in seen {
             match ns {
                 0 => assert_eq!(plane[..6], [GOOD; 6]),
-                3_001_000.. => assert_eq!(plane, [Seen::Erased; 12]),
-                _ => assert!(plane[6..].iter().all(|seen| *seen == Seen::Unreadable), "{ns} ns"),
+                3_001_000.. => assert_eq!(plane, [PageRead::Erased; 12]),
+                _ => {
+                    assert!(plane[6..].iter().all(|seen| *seen == PageRead::Unreadable), "{ns} ns")
+                }
             }
             if (300_000..3_000_000).contains(&ns) {
-                assert_eq!(plane, [Seen::Unreadable; 12], "at {ns} ns");
+                assert_eq!(plane, [PageRead::Unreadable; 12], "at {ns} ns");
             }
         }
         let expected = match ns {
@@ -137,7 +139,7 @@ fn a_program_that_was_stopped_is_torn_by_what_it_had_done() {
         assert_eq!(after(cut(7, timing.clone(), ns, begin)), still, "nothing is done meanwhile");
     }
     let (seen, _) = after(cut(7, timing.clone(), 1_116_000, begin));
-    assert!(seen[0][6..9].iter().all(|seen| matches!(seen, Seen::Good { .. })), "{seen:?}");
+    assert!(seen[0][6..9].iter().all(|seen| matches!(seen, PageRead::Good { .. })), "{seen:?}");
     let (seen, _) = after(cut(7, timing, 1_116_920, begin));
     assert_eq!(seen[0][6..9], [GOOD; 3]);
 }
@@ -153,8 +155,8 @@ fn what_stands_in_line_has_never_been() {
     };
     // The first is torn, the second, which would have filled the block, is taken back.
     let (seen, next) = after(cut(7, timing(), 700_000, begin));
-    assert_eq!(seen[0][6..9], [Seen::Unreadable; 3]);
-    assert_eq!(seen[0][9..], [Seen::Erased; 3]);
+    assert_eq!(seen[0][6..9], [PageRead::Unreadable; 3]);
+    assert_eq!(seen[0][9..], [PageRead::Erased; 3]);
     assert_eq!(next, [Some(9); 2]);
 }
 
@@ -179,7 +181,7 @@ fn the_buffer_is_kept_or_lost_as_the_options_say() {
 
 #[test]
 fn capacitors_carry_the_chips_to_the_end_of_what_they_have_begun() {
-    for (us, expected) in [(40, Seen::Erased), (60, GOOD), (500, GOOD)] {
+    for (us, expected) in [(40, PageRead::Erased), (60, GOOD), (500, GOOD)] {
         let rt = Rt::simulated(None, Log::Off);
         let options = Options { timing: Some(timing()), protected_buffer: false, held_up: true };
         let chips = Rc::new(Chips::new(&rt, Nand::new(spec()).unwrap(), options).unwrap());

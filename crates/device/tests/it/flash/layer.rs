@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::flash::{Chips, Options as ChipOptions, Remains};
+use device::flash::{ChipState, Chips, Options as ChipOptions};
 use ftl::{Cache, Ftl, Options, Pages};
 use media::contents::Keep;
 use media::nand::{Cell, Errors, Geometry, Nand, Order, Spec, Suspend, Timing};
-use runtime::{Dice, Log, Rt, Span, Time};
+use runtime::{Log, Rng, Rt, Span, Time};
 
 use super::{spec, timing};
 
@@ -42,13 +42,13 @@ async fn version(ftl: &Ftl<Chips>, block: u64) -> u64 {
 
 /// One life: everything is checked, then written at random until the power fails.
 fn live(
-    remains: Remains,
+    remains: ChipState,
     chips: &ChipOptions,
     options: &Options,
     known: &Rc<RefCell<Vec<Known>>>,
     seed: u64,
     cut: Span,
-) -> Remains {
+) -> ChipState {
     let rt = Rt::simulated(None, Log::Off);
     let chips = Rc::new(Chips::new(&rt, remains, chips.clone()).unwrap());
     let (rt_, chips_, known_, options) =
@@ -69,9 +69,9 @@ fn live(
             *one = Known { promised: found, done: found, newest: one.newest };
         }
         *mounted_.borrow_mut() = Some(rt_.now());
-        let mut dice = Dice::for_part(seed, "layer");
+        let mut rng = Rng::for_part(seed, "layer");
         loop {
-            let block = dice.below(count);
+            let block = rng.below(count);
             let version = {
                 let one = &mut known_.borrow_mut()[block as usize];
                 one.newest += 1;
@@ -85,7 +85,7 @@ fn live(
                     one.promised = version;
                 }
             }
-            if dice.chance(1, 40) {
+            if rng.chance(1, 40) {
                 let done: Vec<u64> = known_.borrow().iter().map(|one| one.done).collect();
                 ftl.flush().await.unwrap();
                 for (one, done) in known_.borrow_mut().iter_mut().zip(done) {
@@ -127,7 +127,7 @@ fn campaign(drive: Drive, seed: u64, cuts: u64) {
     let rt = Rt::simulated(None, Log::Off);
     let protected_buffer = cache == Cache::Protected;
     let chips = ChipOptions { timing: Some(timing), protected_buffer, held_up };
-    let mut remains = Remains::from(nand);
+    let mut remains = ChipState::from(nand);
     let shape = Chips::new(&rt, Nand::new(remains.nand().spec().clone()).unwrap(), chips.clone())
         .unwrap()
         .shape();
@@ -139,10 +139,10 @@ fn campaign(drive: Drive, seed: u64, cuts: u64) {
         ..Options::new(&shape)
     };
     let known = Rc::new(RefCell::new(vec![Known::default(); options.units as usize]));
-    let mut dice = Dice::for_part(seed, "layer cuts");
+    let mut rng = Rng::for_part(seed, "layer cuts");
     for life in 0..cuts {
-        let long = if dice.chance(1, 4) { 1_000 } else { 200_000 };
-        let cut = Span::us(dice.below(long)) + Span(dice.below(1_000_000));
+        let long = if rng.chance(1, 4) { 1_000 } else { 200_000 };
+        let cut = Span::us(rng.below(long)) + Span(rng.below(1_000_000));
         remains = live(remains, &chips, &options, &known, seed << 16 | life, cut);
     }
     let written: u64 = known.borrow().iter().map(|one| one.newest).sum();

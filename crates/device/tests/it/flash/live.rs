@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use device::flash::{Chips, Options};
-use ftl::{Pages, Seen, Source, Tag, Unit};
+use ftl::{PageRead, Pages, Source, Tag, Unit};
 use media::contents::Keep;
 use media::nand::{Nand, Spec, Suspend, Timing};
 use runtime::{Log, Rt, STD_CLOCK, Span};
@@ -40,7 +40,7 @@ fn what_is_written_is_read_at_either_pace() {
                     chips.program(row, header(block.into()), &units).await.unwrap();
                     let mut parts = [part(page(die, 1, block, 2), 0b10)];
                     chips.read(&mut parts).await;
-                    assert_eq!(parts[0].seen, Seen::Good { corrected: 0, retries: 0 });
+                    assert_eq!(parts[0].seen, PageRead::Good { corrected: 0, retries: 0 });
                     let place = ftl::Place { page: page(die, 1, block, 2), unit: 1 };
                     let mut bytes = Vec::new();
                     assert!(chips.lend(place, &mut |_, run| bytes.extend_from_slice(run)));

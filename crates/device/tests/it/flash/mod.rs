@@ -11,8 +11,8 @@ mod schedules;
 
 use std::rc::Rc;
 
-use device::flash::{Chips, Options, Remains};
-use ftl::{Blocks, Erase, Header, Page, Pages, Part, Row, Seen, Source, Unit};
+use device::flash::{ChipState, Chips, Options};
+use ftl::{Blocks, Erase, Header, Page, PageRead, Pages, Part, Row, Source, Unit};
 use media::contents::Keep;
 use media::nand::{Nand, Profile, Spec, Timing};
 use runtime::{Log, Rt, Span, Time};
@@ -27,7 +27,7 @@ fn timing() -> Timing {
     Profile::test().timing
 }
 
-fn chips(rt: &Rt, remains: impl Into<Remains>, timing: Option<Timing>) -> Rc<Chips> {
+fn chips(rt: &Rt, remains: impl Into<ChipState>, timing: Option<Timing>) -> Rc<Chips> {
     Rc::new(
         Chips::new(rt, remains, Options { timing, protected_buffer: true, held_up: false })
             .unwrap(),
@@ -46,7 +46,7 @@ fn page(die: u32, plane: u32, block: u32, page: u32) -> Page {
 }
 
 fn part(page: Page, units: u32) -> Part {
-    Part { page, units, seen: Seen::Unreadable }
+    Part { page, units, seen: PageRead::Unreadable }
 }
 
 fn row(die: u32, block: u32, planes: u32, page: u32) -> Row {

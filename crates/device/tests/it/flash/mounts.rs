@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use device::flash::{Chips, Options as ChipOptions, Remains};
+use device::flash::{ChipState, Chips, Options as ChipOptions};
 use ftl::{Ftl, Options, Pages, Shape};
 use media::contents::Keep;
 use media::nand::{Errors, Geometry, Nand, Spec};
@@ -24,9 +24,9 @@ fn options(shape: &Shape) -> Options {
 
 /// Mounts, does that, and loses the power. Gives what is left, the shape, and how many pages the mount sensed.
 fn life(
-    remains: impl Into<Remains>,
+    remains: impl Into<ChipState>,
     work: impl AsyncFnOnce(&Rt, &Ftl<Chips>),
-) -> (Remains, Shape, u64) {
+) -> (ChipState, Shape, u64) {
     let rt = Rt::simulated(None, Log::Off);
     let chips = ChipOptions { timing: Some(timing()), ..CHIPS };
     let chips = Rc::new(Chips::new(&rt, remains, chips).unwrap());

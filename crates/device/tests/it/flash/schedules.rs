@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::flash::{Chips, Ill};
-use ftl::{Pages, Part, Seen};
+use device::flash::{Chips, DieFault};
+use ftl::{PageRead, Pages, Part};
 use media::nand::{Errors, Nand, Spec, Suspend, Timing, YEAR_S};
-use runtime::{Journeys, Log, Rt, Span};
+use runtime::{Log, Rt, Span, Traces};
 
 use super::{chips, erase, fill, from, ns, page, part, row, spec, timing, world};
 
@@ -205,8 +205,8 @@ fn a_further_try_is_a_read_of_its_own() {
         chips.read(&mut parts).await;
         parts.map(|part| part.seen)
     });
-    assert!(matches!(seen[0], Seen::Good { retries: 1, corrected: 5..=40 }), "{seen:?}");
-    assert!(matches!(seen[1], Seen::Good { retries: 0, .. }), "{seen:?}");
+    assert!(matches!(seen[0], PageRead::Good { retries: 1, corrected: 5..=40 }), "{seen:?}");
+    assert!(matches!(seen[1], PageRead::Good { retries: 0, .. }), "{seen:?}");
     assert_eq!(ns(rt.now()), 51_000 + 8_320 + 2_000 + 51_000 + 4_160 + 2_000);
     let counts = chips.counts();
     assert_eq!((counts.senses, counts.retries, counts.uncorrectable), (3, 1, 0));
@@ -215,7 +215,7 @@ fn a_further_try_is_a_read_of_its_own() {
 #[test]
 fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
     let (rt, chips) = world(stoppable(8));
-    chips.fall_ill(0, Ill::Stuck(Span::us(400)));
+    chips.fail_die(0, DieFault::Stuck(Span::us(400)));
     let calls = [(100, read(0, 0, 0)), (100, read(1, 0, 0)), (100, program(0, 1, 0b01))];
     assert_eq!(run_on(&rt, &chips, &calls), [455_160, 155_160, 1_451_000]);
 }
@@ -223,7 +223,7 @@ fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
 #[test]
 fn a_slow_die_takes_longer_for_all_that_its_array_does_and_gets_well() {
     let (rt, chips) = world(stoppable(0));
-    chips.fall_ill(0, Ill::Slow { percent: 300, span: Span::us(200) });
+    chips.fail_die(0, DieFault::Slow { percent: 300, span: Span::us(200) });
     // 51 us of the array and 4.16 us of the wires; three times the one from die 0, while it is ill.
     let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0)), (250, read(0, 0, 0))];
     assert_eq!(run_on(&rt, &chips, &calls), [157_160, 55_160, 305_160]);
@@ -232,7 +232,7 @@ fn a_slow_die_takes_longer_for_all_that_its_array_does_and_gets_well() {
 #[test]
 fn a_die_that_can_not_be_read_takes_every_try_and_no_other_die_with_it() {
     let (rt, chips) = world(timing());
-    chips.fall_ill(0, Ill::Unreadable(Span::ms(1)));
+    chips.fail_die(0, DieFault::Unreadable(Span::ms(1)));
     let look = || {
         let mut parts = [part(page(0, 0, 0, 0), 1), part(page(1, 0, 0, 0), 1)];
         let (chips, rt) = (&chips, &rt);
@@ -241,23 +241,23 @@ fn a_die_that_can_not_be_read_takes_every_try_and_no_other_die_with_it() {
             parts.map(|part| part.seen)
         })
     };
-    assert_eq!(look(), [Seen::Unreadable, Seen::Erased]);
+    assert_eq!(look(), [PageRead::Unreadable, PageRead::Erased]);
     rt.block_on(rt.sleep(Span::ms(1)));
-    assert_eq!(look(), [Seen::Erased, Seen::Erased]);
+    assert_eq!(look(), [PageRead::Erased, PageRead::Erased]);
 }
 
 #[test]
 fn every_wait_has_its_name() {
     let names = device::flash::STAGES;
-    let rt = Rt::simulated(Some(Journeys::new(1, 4, 0, names)), Log::Off);
+    let rt = Rt::simulated(Some(Traces::new(1, 4, 0, names)), Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     let ends = Rc::new(RefCell::new(Vec::new()));
     for command in 0..2 {
         let (rt_, chips, ends) = (rt.clone(), chips.clone(), ends.clone());
         rt.spawn(async move {
-            rt_.begin_journey(0, command, rt_.now());
+            rt_.begin_trace(0, command, rt_.now());
             chips.read(&mut [part(page(0, 0, 0, 3 * u32::from(command)), 0b11)]).await;
-            let done = rt_.finish_journey().unwrap();
+            let done = rt_.finish_trace().unwrap();
             let stages: Vec<u64> = done.stages[..names.len()].iter().map(|ps| ps / 1000).collect();
             ends.borrow_mut().push((done.total, stages));
         });

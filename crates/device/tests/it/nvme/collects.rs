@@ -1,7 +1,7 @@
 //! A host that leads the collector of the flash below: `wire::nvme::collect`.
 
 use ftl::NotCollected;
-use ftl::policy::Lead;
+use ftl::policy::GcControl;
 use wire::nvme::admin;
 use wire::nvme::collect::{Collect, SuperblockRow, Survey};
 use wire::nvme::event::AsyncEvent;
@@ -74,7 +74,7 @@ fn the_table_says_what_could_be_collected() {
         let survey = Survey::read_from_prefix(&bytes).expect("long enough").0;
         assert_eq!((survey.left.get(), survey.hold.get(), survey.start.get()), (1000, 200, 250));
         let (superblocks, units) = (survey.superblocks.get(), survey.superblock_units.get());
-        assert_eq!((superblocks, units, survey.lanes.get()), (SUPERBLOCKS, 100, 7));
+        assert_eq!((superblocks, units, survey.gc_parallelism.get()), (SUPERBLOCKS, 100, 7));
         let row = |bytes: &[u8], at: usize| {
             let row = SuperblockRow::read_from_prefix(&bytes[at..]).expect("long enough").0;
             (row.valid.get(), row.units.get(), row.erases.get(), row.age.get())
@@ -156,7 +156,9 @@ fn the_lead_is_the_hosts_until_it_is_given_back_or_lost_in_a_reset() {
     with_flash().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let flash = w.medium.flash.clone();
-        for (below, led) in [(9, Lead::Named(9)), (0, Lead::Own), (7, Lead::Named(7))] {
+        for (below, led) in
+            [(9, GcControl::Named(9)), (0, GcControl::Own), (7, GcControl::Named(7))]
+        {
             assert_eq!(lead(&mut w, below).await, Status::SUCCESS);
             assert_eq!(flash.led.get(), led);
             let get = admin::get_feature(w.raw.cid(), fid::HOST_COLLECTION);
@@ -167,7 +169,7 @@ fn the_lead_is_the_hosts_until_it_is_given_back_or_lost_in_a_reset() {
         w.raw.submit_admin(&sqe);
         assert!(w.raw.next_admin(SILENCE).await.is_none());
         w.raw.disable().await;
-        assert_eq!(flash.led.get(), Lead::Own);
+        assert_eq!(flash.led.get(), GcControl::Own);
         w.raw.enable(Settings::default()).await;
         let get = admin::get_feature(w.raw.cid(), fid::HOST_COLLECTION);
         assert_eq!(w.raw.admin_ok(&get).await, 0);

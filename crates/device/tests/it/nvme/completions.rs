@@ -80,15 +80,15 @@ fn a_flood_over_all_queues_with_few_slots() {
             for qid in 1..=16 {
                 sqs.push(w.raw.create_sq(qid, 64, 1).await);
             }
-            let mut dice = runtime::Dice::new(7);
+            let mut rng = runtime::Rng::new(7);
             for _ in 0..40 {
                 let mut open = 0;
                 for sq in &mut sqs {
-                    let more = dice.below(40) * dice.below(2);
+                    let more = rng.below(40) * rng.below(2);
                     (0..more).for_each(|_| w.raw.store(sq, &io::flush(w.raw.cid(), NS)));
                     w.raw.ring(sq);
                     open += more;
-                    w.rt.sleep(Span::ns(dice.below(800) * dice.below(2))).await;
+                    w.rt.sleep(Span::ns(rng.below(800) * rng.below(2))).await;
                 }
                 for _ in 0..open {
                     assert_eq!(w.raw.next(&mut cq).await.status(), Status::SUCCESS);

@@ -8,7 +8,7 @@ use bus::link::Credits;
 use bus::sim::SimBus;
 use conformance::{Counts, Stop, Table};
 use device::nvme::{Options, PowerState};
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::nvme::status::Status;
 
 use crate::raw::nvme::world::{Setup, device};
@@ -26,7 +26,7 @@ const WORTH_ANOTHER_TRY: &[Status] = &[
 fn examined(setup: &Setup) -> Vec<&'static str> {
     let rt = Rt::simulated(None, Log::Off);
     if let Some(seed) = setup.shuffle {
-        rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+        rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }
     let bus = SimBus::new(&rt, setup.spec());
     let (_medium, witness) = device(bus.device(), setup);
@@ -41,8 +41,9 @@ fn examined(setup: &Setup) -> Vec<&'static str> {
         let worth = status.is_ok() || WORTH_ANOTHER_TRY.contains(&status.kind());
         assert_ne!(status.dnr(), worth, "{status}");
     }
-    let lacks = |ran: &&conformance::Ran| matches!(ran.verdict, Some(Err(Stop::Lacks(_))));
-    table.ran.iter().filter(lacks).map(|ran| ran.case.name).collect()
+    let lacks =
+        |case_run: &&conformance::CaseRun| matches!(case_run.verdict, Some(Err(Stop::Lacks(_))));
+    table.runs.iter().filter(lacks).map(|case_run| case_run.case.name).collect()
 }
 
 /// What is about controllers without something that this one always has.

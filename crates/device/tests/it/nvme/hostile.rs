@@ -11,11 +11,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::nvme::status::Status;
 
 use crate::raw::nvme::choice::Choice;
-use crate::raw::nvme::script::{Script, touches_guarded};
+use crate::raw::nvme::script::{Script, touches_with_pi};
 use crate::raw::nvme::world::{Setup, World};
 
 /// Steps between two proper resets, at most.
@@ -35,11 +35,11 @@ struct Seen {
 
 fn run(seed: u64, steps: u64) -> Seen {
     let watchdog = Watchdog::start(seed, steps);
-    let mut dice = Dice::for_part(seed, "hostile host");
-    let setup = Setup::drawn(&mut dice);
+    let mut rng = Rng::for_part(seed, "hostile host");
+    let setup = Setup::drawn(&mut rng);
     setup.run(async |mut w: World| {
-        w.medium.span.set(Choice::of(&mut dice, &[Span::ZERO, Span::us(1), Span::us(40)]));
-        let mut script = Script::new(&mut w.raw, dice, w.setup.block_bytes);
+        w.medium.span.set(Choice::of(&mut rng, &[Span::ZERO, Span::us(1), Span::us(40)]));
+        let mut script = Script::new(&mut w.raw, rng, w.setup.block_bytes);
         script.recover(|| false, true).await;
         w.medium.written.borrow_mut().clear();
         for step in 1..=steps {
@@ -47,7 +47,7 @@ fn run(seed: u64, steps: u64) -> Seen {
             watchdog.steps.store(step, Ordering::Relaxed);
             let dead = step % LOOK == 0 && !script.is_alive().await;
             if dead || step % LAP == 0 || step == steps {
-                script.recover(|| touches_guarded(&w.medium.written.borrow()), true).await;
+                script.recover(|| touches_with_pi(&w.medium.written.borrow()), true).await;
                 w.medium.written.borrow_mut().clear();
                 w.medium.read.borrow_mut().clear();
             }

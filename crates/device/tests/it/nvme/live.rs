@@ -6,7 +6,7 @@ use std::thread;
 
 use bus::live::{LiveHost, Shared};
 use device::nvme::Options;
-use runtime::{Dice, Log, Rt, STD_CLOCK, Span};
+use runtime::{Log, Rng, Rt, STD_CLOCK, Span};
 use wire::BusAddr;
 use wire::nvme::registers::{CAP, CC, DOORBELLS};
 
@@ -90,24 +90,24 @@ impl Gate {
 
 /// Writes over whatever there is, as fast as it can.
 fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &AtomicBool) {
-    let mut dice = Dice::for_part(seed, "scribbler");
+    let mut rng = Rng::for_part(seed, "scribbler");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let raw = Raw::<LiveHost>::new(shared.host(&rt));
     let (base, bytes) = (raw.memory.base().0, raw.memory.bytes() as u64);
     while !stop.load(Ordering::Acquire) {
         gate.pass(stop);
-        match dice.below(1 << 14) {
-            0 => raw.set(CC, Settings::default().cc.with_en(dice.chance(7, 8)).into_bits()),
-            1 => raw.set(dice.below(0x40) as u32 & !3, dice.next_u64() as u32),
+        match rng.below(1 << 14) {
+            0 => raw.set(CC, Settings::default().cc.with_en(rng.chance(7, 8)).into_bits()),
+            1 => raw.set(rng.below(0x40) as u32 & !3, rng.next_u64() as u32),
             2..1024 => {
                 let doorbells = 2 * (u64::from(options.io_queues) + 2);
-                raw.set(DOORBELLS + 4 * dice.below(doorbells) as u32, dice.below(40) as u32);
+                raw.set(DOORBELLS + 4 * rng.below(doorbells) as u32, rng.below(40) as u32);
             }
             _ => {
                 // Pages of sense, so that lists and entries turn into others, not only into noise.
-                let page = base + dice.below(bytes / 4096 + 4) * 4096;
-                let word = if dice.chance(1, 2) { dice.next_u64() } else { page };
-                let at = BusAddr(base + 8 * dice.below(bytes / 8));
+                let page = base + rng.below(bytes / 4096 + 4) * 4096;
+                let word = if rng.chance(1, 2) { rng.next_u64() } else { page };
+                let at = BusAddr(base + 8 * rng.below(bytes / 8));
                 raw.memory.write(at, &word.to_le_bytes()).expect("inside");
             }
         }
@@ -120,7 +120,7 @@ fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut raw = Raw::new(shared.host(&rt));
     let watchdog = Watchdog::start(seed, ROUNDS_MAX);
-    let mut script = Script::new(&mut raw, Dice::for_part(seed, "live"), setup.block_bytes);
+    let mut script = Script::new(&mut raw, Rng::for_part(seed, "live"), setup.block_bytes);
     rt.block_on(async {
         for round in (0..ROUNDS_MAX).take_while(|&round| goes_on(round)) {
             gate.close();

@@ -1,7 +1,7 @@
 //! Metadata and protection information: NVM command set 1.0, 5.2.
 
 use media::{BlockMetadata, Labels};
-use runtime::Dice;
+use runtime::Rng;
 use wire::nvme::admin::{self, FormatNvm, Sanitize};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::identify::{IdentifyNamespace, cns};
@@ -28,7 +28,7 @@ fn says(of: Protection, reference: u64, application: u16) -> Protection {
 }
 
 /// A bench whose namespace has metadata.
-struct Guarded {
+struct WithPi {
     w: World,
     pair: Pair,
     /// Where data and metadata lie in host memory.
@@ -42,7 +42,7 @@ struct Guarded {
     makes: bool,
 }
 
-impl Guarded {
+impl WithPi {
     async fn io(&mut self, command: Command, blocks: u32) -> Status {
         let act = |access: &Access| access.protection.act && self.makes;
         let alone = match &command {
@@ -134,12 +134,12 @@ fn setup() -> Setup {
 }
 
 /// Formats the namespace with metadata: protection information of this kind, or none.
-async fn formatted(w: World, large: bool, kind: u8) -> Guarded {
+async fn formatted(w: World, large: bool, kind: u8) -> WithPi {
     formatted_as(w, large, kind, false).await
 }
 
 /// The same, with metadata behind each block's data if they are `inline`.
-async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> Guarded {
+async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> WithPi {
     let pair = w.raw.up().await;
     let format = FormatNvm {
         format: 2 + u8::from(large),
@@ -150,7 +150,7 @@ async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> Guar
     w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, format)).await;
     let (data, beside) = (w.raw.place((1 << 20) + (1 << 16), 4096), w.raw.place(1 << 16, 4096));
     let block = if large { 4096 } else { 512 };
-    Guarded { w, pair, data, beside, block, lists: false, inline, makes: kind != 0 }
+    WithPi { w, pair, data, beside, block, lists: false, inline, makes: kind != 0 }
 }
 
 async fn identified(w: &mut World) -> IdentifyNamespace {
@@ -433,7 +433,7 @@ fn copies_carry_what_protects_or_make_it_anew() {
         });
         let at = g.w.raw.place(64, 64);
         g.w.raw.memory.write(at, ranges.as_bytes()).unwrap();
-        let copy = async |g: &mut Guarded, source: u8, protection: Protection| {
+        let copy = async |g: &mut WithPi, source: u8, protection: Protection| {
             let command = Command::Copy(CopyTo {
                 to: Lba(50),
                 ranges: 2,
@@ -483,7 +483,7 @@ fn a_fused_pair_is_protected() {
         assert_eq!(g.write(3, &old, &tuples, plain).await, Status::SUCCESS);
         let (second, act) = (g.w.raw.place(4096, 4096), says(ACT, 3, 2));
         g.w.raw.memory.write(second, &new).unwrap();
-        let part = |g: &Guarded, fuse, at, command| {
+        let part = |g: &WithPi, fuse, at, command| {
             let data = g.w.raw.data(at, 4096);
             let sqe = Request { cid: g.w.raw.cid(), nsid: NS, data, command }.to_sqe();
             Sqe { flags: sqe.flags.with_fuse(fuse), ..sqe }
@@ -507,25 +507,25 @@ fn a_fused_pair_is_protected() {
 fn nothing_that_is_said_is_too_strange() {
     for seed in 0..16 {
         setup().run(async |w: World| {
-            let mut dice = Dice::for_part(seed, "protection");
+            let mut rng = Rng::for_part(seed, "protection");
             let inline = seed >= 8;
             let mut g = formatted_as(w, seed % 2 == 1, (seed % 4) as u8, inline).await;
             let (beside, mut well) = (g.beside, 0);
             for _ in 0..300 {
-                let word = dice.next_u64();
+                let word = rng.next_u64();
                 let (tag, mask) = ((word >> 32) as u16, (word >> 48) as u16);
-                let lba = dice.below(64);
-                let reference = if dice.below(2) == 0 { lba } else { word } as u32;
+                let lba = rng.below(64);
+                let reference = if rng.below(2) == 0 { lba } else { word } as u32;
                 let says = Protection::of_range(word as u8 & 0xf, reference, tag, mask);
-                g.beside = match dice.below(4) {
-                    0 => BusAddr(dice.next_u64()),
-                    1 => BusAddr(beside.0 + dice.below(64)),
+                g.beside = match rng.below(4) {
+                    0 => BusAddr(rng.next_u64()),
+                    1 => BusAddr(beside.0 + rng.below(64)),
                     _ => beside,
                 };
-                let blocks = 1 + dice.below(20) as u32;
+                let blocks = 1 + rng.below(20) as u32;
                 let access = g.access(lba, blocks, says);
                 let commands = [Command::Read, Command::Write, Command::Compare, Command::Verify];
-                let command = commands[dice.below(4) as usize](access);
+                let command = commands[rng.below(4) as usize](access);
                 well += u32::from(g.io(command, blocks).await.is_ok());
             }
             assert!(well > 20, "{well} commands went well");
@@ -547,7 +547,7 @@ fn without_metadata_it_counts_for_nothing() {
         let pair = w.raw.up().await;
         let (data, beside) = (w.raw.place(4096, 4096), BusAddr(3));
         let (lists, inline, makes) = (false, false, true);
-        let mut g = Guarded { w, pair, data, beside, block: 512, lists, inline, makes };
+        let mut g = WithPi { w, pair, data, beside, block: 512, lists, inline, makes };
         let odd = Protection { act: true, ..says(ALL, 99, 1) };
         for make in [Command::Write, Command::Read, Command::Compare, Command::Verify] {
             let command = make(g.access(8, 1, odd));

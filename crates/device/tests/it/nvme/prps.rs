@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use runtime::Dice;
+use runtime::Rng;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::prp;
 use wire::nvme::status::Status;
@@ -42,12 +42,12 @@ struct Scattered {
 
 impl Scattered {
     /// Draws free pages, one after the other, in no order.
-    fn new(w: &World, dice: &mut Dice, (offset, bytes): (u64, u64), list_offset: u64) -> Scattered {
+    fn new(w: &World, rng: &mut Rng, (offset, bytes): (u64, u64), list_offset: u64) -> Scattered {
         let page = w.raw.page_bytes;
         let end = w.raw.memory.base().0 + w.raw.memory.bytes() as u64;
         let first_free = w.raw.place(page, page).0;
         let mut free: Vec<u64> = (first_free..end).step_by(page as usize).collect();
-        let mut draw = || free.swap_remove(dice.below(free.len() as u64) as usize);
+        let mut draw = || free.swap_remove(rng.below(free.len() as u64) as usize);
         let mut pages = vec![BusAddr(draw() + offset)];
         let mut pieces = vec![(pages[0], bytes.min(page - offset) as usize)];
         let mut left = bytes - pieces[0].1 as u64;
@@ -92,10 +92,10 @@ impl Scattered {
 }
 
 /// One transfer each way; nothing else is touched, of the medium or of host memory.
-async fn both_ways(w: &mut World, pair: &mut Pair, what: &Transfer, dice: &mut Dice) {
+async fn both_ways(w: &mut World, pair: &mut Pair, what: &Transfer, rng: &mut Rng) {
     let block = w.setup.block_bytes;
     let bytes = what.blocks * block;
-    let lba = 1 + dice.below(1000);
+    let lba = 1 + rng.below(1000);
     w.medium.poke(lba - 1, &pattern(1, (bytes + 2 * block) as usize));
     let beside = |w: &World| {
         let before = w.medium.peek(lba - 1, block as usize);
@@ -104,14 +104,14 @@ async fn both_ways(w: &mut World, pair: &mut Pair, what: &Transfer, dice: &mut D
     let blocks_beside = beside(w);
     let data = pattern(lba, bytes as usize);
 
-    let buffer = Scattered::new(w, dice, (what.offset, u64::from(bytes)), what.list_offset);
+    let buffer = Scattered::new(w, rng, (what.offset, u64::from(bytes)), what.list_offset);
     buffer.store(w, &data);
     let sqe = io::write(w.raw.cid(), NS, Lba(lba), what.blocks, false, buffer.data);
     assert_eq!(w.raw.run(pair, &sqe).await.status(), Status::SUCCESS, "{what:?}");
     assert!(w.medium.peek(lba, bytes as usize) == data, "written: {what:?}");
     assert!(beside(w) == blocks_beside, "blocks beside: {what:?}");
 
-    let buffer = Scattered::new(w, dice, (what.offset, u64::from(bytes)), what.list_offset);
+    let buffer = Scattered::new(w, rng, (what.offset, u64::from(bytes)), what.list_offset);
     buffer.store(w, &vec![0xa5; bytes as usize]);
     let sqe = io::read(w.raw.cid(), NS, Lba(lba), what.blocks, false, buffer.data);
     let mut sq = pair.sq;
@@ -144,7 +144,7 @@ proptest! {
         setup(block_bytes, 4 << 20).run(async |mut w: World| {
             let page = 1_u64 << page_log2;
             let mut pair = up(&mut w, page).await;
-            let mut dice = Dice::new(seed);
+            let mut rng = Rng::new(seed);
             for (blocks, offset, list_offset) in transfers {
                 let what = Transfer {
                     blocks: 1 + blocks % ((1 << 20) / block_bytes),
@@ -152,7 +152,7 @@ proptest! {
                     list_offset: u64::from(list_offset) * 8 % page,
                 };
                 let places = w.raw.place(0, 1);
-                both_ways(&mut w, &mut pair, &what, &mut dice).await;
+                both_ways(&mut w, &mut pair, &what, &mut rng).await;
                 w.raw.free_from(places);
             }
         });
@@ -165,7 +165,7 @@ fn buffers_at_every_boundary() {
     for (page, block_bytes) in [(4096_u64, 512_u32), (4096, 4096), (65_536, 512), (65_536, 4096)] {
         setup(block_bytes, 1 << 20).run(async |mut w: World| {
             let mut pair = up(&mut w, page).await;
-            let mut dice = Dice::new(page + u64::from(block_bytes));
+            let mut rng = Rng::new(page + u64::from(block_bytes));
             let block = u64::from(block_bytes);
             let mut lengths: BTreeSet<u64> = [block].into();
             for pages in [1, 2, 3, 4] {
@@ -182,7 +182,7 @@ fn buffers_at_every_boundary() {
                         let (blocks, list_offset) = ((bytes / block) as u32, *list_offset);
                         let what = Transfer { blocks, offset, list_offset };
                         let places = w.raw.place(0, 1);
-                        both_ways(&mut w, &mut pair, &what, &mut dice).await;
+                        both_ways(&mut w, &mut pair, &what, &mut rng).await;
                         w.raw.free_from(places);
                     }
                 }
@@ -196,7 +196,7 @@ fn buffers_at_every_boundary() {
 fn a_list_that_fills_its_page_and_one_that_does_not_fit() {
     setup(4096, 10 << 20).run(async |mut w: World| {
         let mut pair = up(&mut w, 4096).await;
-        let mut dice = Dice::new(3);
+        let mut rng = Rng::new(3);
         for (pages, lists) in [(512, 1), (513, 1), (514, 2), (1024, 2)] {
             for (offset, list_offset) in [(0, 0), (4, 0), (4092, 8)] {
                 let what = Transfer { blocks: pages, offset, list_offset };
@@ -205,7 +205,7 @@ fn a_list_that_fills_its_page_and_one_that_does_not_fit() {
                     assert_eq!(prp::list_pages(entries, 0, 4096), lists);
                 }
                 let places = w.raw.place(0, 1);
-                both_ways(&mut w, &mut pair, &what, &mut dice).await;
+                both_ways(&mut w, &mut pair, &what, &mut rng).await;
                 w.raw.free_from(places);
             }
         }
@@ -331,11 +331,11 @@ fn every_memory_page_size_that_is_offered() {
             w.raw.forget_places();
             let page = Cc::new().with_mps(mps).page_bytes();
             let mut pair = up(&mut w, page).await;
-            let mut dice = Dice::new(u64::from(mps));
+            let mut rng = Rng::new(u64::from(mps));
             for blocks in [1, 9, 130, 1024] {
                 let what = Transfer { blocks, offset: page - 516, list_offset: page - 16 };
                 let places = w.raw.place(0, 1);
-                both_ways(&mut w, &mut pair, &what, &mut dice).await;
+                both_ways(&mut w, &mut pair, &what, &mut rng).await;
                 w.raw.free_from(places);
             }
             w.raw.disable().await;

@@ -41,7 +41,7 @@ fn zeros_are_written_or_taken_back() {
 
 /// One range of no sense, and none is touched.
 #[test]
-fn ranges_are_judged_before_the_first_is_touched() {
+fn ranges_are_validated_before_the_first_is_touched() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         for (lba, blocks) in [(1 << 20, 1), ((1 << 20) - 1, 2), (u64::MAX, 1), (0, u32::MAX)] {

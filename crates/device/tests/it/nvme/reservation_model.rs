@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::Dice;
+use runtime::Rng;
 use wire::nvme::entry::Sqe;
 use wire::nvme::io;
 use wire::nvme::opcode;
@@ -153,23 +153,23 @@ impl Book {
     }
 }
 
-fn draw(dice: &mut Dice) -> Step {
+fn draw(rng: &mut Rng) -> Step {
     // Few keys, so that they meet.
-    let key = |dice: &mut Dice| dice.below(4);
-    let kind = |dice: &mut Dice| dice.below(6) as u8 + 1;
-    match dice.below(10) {
+    let key = |rng: &mut Rng| rng.below(4);
+    let kind = |rng: &mut Rng| rng.below(6) as u8 + 1;
+    match rng.below(10) {
         0..=2 => {
             let all = [Registering::Register, Registering::Unregister, Registering::Replace];
-            let how = all[[0, 0, 0, 1, 2][dice.below(5) as usize]];
-            Step::Register { how, ignore: dice.below(3) == 0, old: key(dice), new: key(dice) }
+            let how = all[[0, 0, 0, 1, 2][rng.below(5) as usize]];
+            Step::Register { how, ignore: rng.below(3) == 0, old: key(rng), new: key(rng) }
         }
         3..=5 => {
             let all = [Acquiring::Acquire, Acquiring::Preempt, Acquiring::PreemptAndAbort];
-            let how = all[dice.below(3) as usize];
-            Step::Acquire { how, kind: kind(dice), key: key(dice), other: key(dice) }
+            let how = all[rng.below(3) as usize];
+            Step::Acquire { how, kind: kind(rng), key: key(rng), other: key(rng) }
         }
-        6 => Step::Release { kind: kind(dice), key: key(dice) },
-        7 if dice.below(4) == 0 => Step::Clear { key: key(dice) },
+        6 => Step::Release { kind: kind(rng), key: key(rng) },
+        7 if rng.below(4) == 0 => Step::Clear { key: key(rng) },
         7 | 8 => Step::Write,
         _ => Step::Read,
     }
@@ -208,11 +208,11 @@ fn the_book_says_the_same() {
     for seed in 0..4 {
         with_hosts(HOSTS, Setup { blocks: 4096, ..Setup::default() }, async |mut w: Several| {
             w.medium.span.set(runtime::Span::ZERO);
-            let (mut dice, mut book) = (Dice::new(seed), Book::default());
+            let (mut rng, mut book) = (Rng::new(seed), Book::default());
             let (mut ends, mut held) = ([0; 3], 0);
             for number in 0..steps {
-                let host = dice.below(HOSTS as u64) as usize;
-                let step = draw(&mut dice);
+                let host = rng.below(HOSTS as u64) as usize;
+                let step = draw(&mut rng);
                 let wanted = book.step(host, step);
                 ends[wanted as usize] += 1;
                 held += u32::from(book.held.is_some());
@@ -254,7 +254,7 @@ fn hosts_that_say_anything() {
     let steps = std::env::var("DOORBELL_STEPS").map_or(400, |steps| steps.parse().unwrap());
     with_hosts(HOSTS, Setup { blocks: 4096, ..Setup::default() }, async |mut w: Several| {
         w.medium.span.set(runtime::Span::ZERO);
-        let mut dice = Dice::new(9);
+        let mut rng = Rng::new(9);
         let all = [
             opcode::io::RESERVATION_REGISTER,
             opcode::io::RESERVATION_REPORT,
@@ -262,28 +262,28 @@ fn hosts_that_say_anything() {
             opcode::io::RESERVATION_RELEASE,
         ];
         for _ in 0..steps {
-            let party = &mut w.hosts[dice.below(HOSTS as u64) as usize];
-            let bytes: Vec<u8> = (0..32).map(|_| dice.below(3) as u8).collect();
+            let party = &mut w.hosts[rng.below(HOSTS as u64) as usize];
+            let bytes: Vec<u8> = (0..32).map(|_| rng.below(3) as u8).collect();
             party.raw.memory.write(party.at, &bytes).unwrap();
-            if dice.below(20) == 0 {
-                let long = 8 << dice.below(2);
+            if rng.below(20) == 0 {
+                let long = 8 << rng.below(2);
                 party.say_who(&bytes[..long]).await;
             }
-            let wild = |dice: &mut Dice, bits: u32| {
-                let few = dice.next_u64() as u32 & dice.next_u64() as u32;
-                if dice.below(8) == 0 { dice.next_u64() as u32 } else { few & bits }
+            let wild = |rng: &mut Rng, bits: u32| {
+                let few = rng.next_u64() as u32 & rng.next_u64() as u32;
+                if rng.below(8) == 0 { rng.next_u64() as u32 } else { few & bits }
             };
             let data = party.raw.data(party.at, 4096);
             let form = io::flush(party.raw.cid(), NS);
             let (prp1, prp2) = data.prps().expect("PRPs");
-            let nsid = if dice.below(16) == 0 { Nsid(dice.next_u64() as u32) } else { NS };
+            let nsid = if rng.below(16) == 0 { Nsid(rng.next_u64() as u32) } else { NS };
             let sqe = Sqe {
-                opcode: all[dice.below(4) as usize],
+                opcode: all[rng.below(4) as usize],
                 nsid: nsid.0.into(),
                 prp1: prp1.0.into(),
                 prp2: prp2.0.into(),
-                cdw10: wild(&mut dice, 0xc000_070f).into(),
-                cdw11: wild(&mut dice, 1).into(),
+                cdw10: wild(&mut rng, 0xc000_070f).into(),
+                cdw11: wild(&mut rng, 1).into(),
                 ..form
             };
             party.io(&sqe).await;

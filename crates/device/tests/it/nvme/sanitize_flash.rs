@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bus::sim::SimBus;
 use device::drive::Drive;
-use device::flash::{Chips, Options as ChipOptions, Remains};
+use device::flash::{ChipState, Chips, Options as ChipOptions};
 use device::nvme::Controller;
 use ftl::Pages;
 use media::contents::Keep;
@@ -25,7 +25,7 @@ type Host = Raw<bus::sim::SimHost>;
 
 /// What a power cut leaves: the flash, and the label beside it.
 pub(super) struct Kept {
-    remains: Remains,
+    remains: ChipState,
     label: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! Scatter gather lists through the controller: NVMe base 2.0, 4.1.2.
 
 use proptest::prelude::*;
-use runtime::Dice;
+use runtime::Rng;
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::io;
 use wire::nvme::ranges::{CopyRange, DsmRange};
@@ -41,16 +41,16 @@ fn lay(w: &World, pieces: &[Descriptor], most: usize) -> DataPointer {
 }
 
 /// Cuts so many bytes into pieces of any length at any byte, apart from one another, in no order.
-fn scatter(w: &World, dice: &mut Dice, bytes: u32, pieces: u32, buckets: bool) -> Vec<Piece> {
-    let mut cuts: Vec<u32> = (1..pieces).map(|_| dice.below(u64::from(bytes)) as u32).collect();
+fn scatter(w: &World, rng: &mut Rng, bytes: u32, pieces: u32, buckets: bool) -> Vec<Piece> {
+    let mut cuts: Vec<u32> = (1..pieces).map(|_| rng.below(u64::from(bytes)) as u32).collect();
     cuts.extend([0, bytes]);
     cuts.sort_unstable();
     cuts.windows(2)
         .map(|cut| {
             let length = cut[1] - cut[0];
-            let gap = dice.below(9);
+            let gap = rng.below(9);
             let at = BusAddr(w.raw.place(u64::from(length) + 16, 1).0 + gap);
-            let is_bucket = buckets && dice.below(3) == 0;
+            let is_bucket = buckets && rng.below(3) == 0;
             ((!is_bucket).then_some(at), length)
         })
         .collect()
@@ -78,12 +78,12 @@ proptest! {
         let block_bytes = if large { 4096 } else { 512 };
         let setup = Setup { block_bytes, blocks: 1 << 12, memory_bytes: 8 << 20, ..Setup::default() };
         setup.run(async |mut w: World| {
-            let (mut pair, mut dice) = (w.raw.up().await, Dice::new(seed));
+            let (mut pair, mut rng) = (w.raw.up().await, Rng::new(seed));
             let bytes = blocks * block_bytes;
             let data = pattern(seed, bytes as usize);
-            let lba = dice.below(100);
+            let lba = rng.below(100);
 
-            let mut from: Vec<Piece> = scatter(&w, &mut dice, bytes, pieces, false);
+            let mut from: Vec<Piece> = scatter(&w, &mut rng, bytes, pieces, false);
             let mut done = 0;
             for (at, length) in &from {
                 let part = &data[done..done + *length as usize];
@@ -91,7 +91,7 @@ proptest! {
                 done += part.len();
             }
             // Buckets of any length, between any two.
-            from.insert(dice.below(from.len() as u64 + 1) as usize, (None, dice.below(9000) as u32));
+            from.insert(rng.below(from.len() as u64 + 1) as usize, (None, rng.below(9000) as u32));
             let list: Vec<Descriptor> = from.iter().map(descriptor).collect();
             let pointer = lay(&w, &list, most);
             for make in [io::write, |cid, ns, lba, blocks, _, data| io::compare(cid, ns, lba, blocks, data)] {
@@ -100,7 +100,7 @@ proptest! {
             }
             assert!(w.medium.peek(lba, bytes as usize) == data, "written");
 
-            let into = scatter(&w, &mut dice, bytes, pieces, true);
+            let into = scatter(&w, &mut rng, bytes, pieces, true);
             let list: Vec<Descriptor> = into.iter().map(descriptor).collect();
             let pointer = lay(&w, &list, most);
             let mut expected = w.raw.everything();

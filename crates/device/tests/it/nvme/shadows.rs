@@ -16,7 +16,7 @@ struct Keeper {
     told: BusAddr,
     asked: BusAddr,
     /// Doorbells that it has written, and need not have.
-    rung: u32,
+    last_tail: u32,
     saved: u32,
 }
 
@@ -28,7 +28,7 @@ impl Keeper {
         let asked = BusAddr(told.0 + 4096);
         let sqe = admin::doorbell_buffers(w.raw.cid(), told, asked);
         w.raw.admin_ok(&sqe).await;
-        Keeper { told, asked, rung: 0, saved: 0 }
+        Keeper { told, asked, last_tail: 0, saved: 0 }
     }
 
     fn word(&self, page: BusAddr, doorbell: u32) -> BusAddr {
@@ -43,7 +43,7 @@ impl Keeper {
         let behind = |value: u32| (new as u16).wrapping_sub(value as u16);
         if behind(word(self.asked)).wrapping_sub(1) < behind(old) {
             w.raw.set(doorbell, new);
-            self.rung += 1;
+            self.last_tail += 1;
         } else {
             self.saved += 1;
         }
@@ -98,8 +98,8 @@ fn commands_are_told_of_by_their_shadows() {
                     }
                 }
             }
-            let (rung, saved) = (keeper.rung, keeper.saved);
-            assert!(saved > rung, "{saved} saved, {rung} rung");
+            let (last_tail, saved) = (keeper.last_tail, keeper.saved);
+            assert!(saved > last_tail, "{saved} saved, {last_tail} rung");
         });
     }
 }

@@ -182,9 +182,9 @@ fn hundredths(minutes: &str) -> u32 {
 /// What `tools/test --list` prints: names, budgets, and when each part runs, if not in the foreground.
 fn budgets_of_script() -> BTreeMap<String, (u32, String)> {
     let script = root().join("tools/test");
-    let ran = std::process::Command::new(script).arg("--list").output().expect("Python 3.11");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let text = String::from_utf8(ran.stdout).expect("UTF-8");
+    let output = std::process::Command::new(script).arg("--list").output().expect("Python 3.11");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
     let rows = text.lines().map(|row| {
         let (name, budget) = row.split_once(' ').expect("a name and a budget");
         let (budget, column) = budget.split_once(' ').unwrap_or((budget, "foreground"));

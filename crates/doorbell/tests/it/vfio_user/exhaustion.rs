@@ -76,7 +76,7 @@ fn without_descriptors_it_rests_and_goes_on_when_there_are_some() {
     assert!(good.read(7, 0, 4).is_ok());
     drop(crowd);
     // It has said once that it cannot accept, and that it waits for the next; a crowd that goes says no more.
-    let lines = server.says_before_long("client connected");
+    let lines = server.log_has_within("client connected");
     assert!(lines <= 4 + 20, "{lines} lines");
     assert!(spun < 50, "it has used {spun} ticks of 10 ms in a second");
 }
@@ -93,7 +93,7 @@ fn descriptors_are_the_process_own_while_a_crowd_is_silent() {
     let memory = file(PAGE);
     good.map(0, PAGE, 3, Some((&memory, 0))).expect("a mapping");
     good.reset();
-    let lines = server.says_before_long("client connected");
+    let lines = server.log_has_within("client connected");
     assert!(lines <= 4, "{lines} lines");
 }
 
@@ -113,7 +113,7 @@ fn descriptors_beside_parts_of_a_message_are_counted_together() {
             break;
         }
     }
-    server.says_something_of("more than 16 descriptors beside one message");
+    server.log_mentions("more than 16 descriptors beside one message");
     server.says("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }
@@ -131,7 +131,7 @@ fn a_client_without_a_thread_for_its_device_is_let_go_and_the_next_is_served() {
         let mut raw = Raw::greeted(&server.socket);
         assert!(raw.receive().is_none(), "it is let go");
         server.says("client connected");
-        server.says_something_of("client dropped: no thread for its device: ");
+        server.log_mentions("client dropped: no thread for its device: ");
         server.says("waiting for a client");
     }
     system::limit(&server.child, Limit::Memory, most);

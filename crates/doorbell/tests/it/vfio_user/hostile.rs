@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
-use runtime::Dice;
+use runtime::Rng;
 use wire::nvme::admin::{self, CreateCq, CreateSq, Priority};
 use wire::nvme::entry::{DataPointer, Sqe};
 use wire::nvme::identify::cns;
@@ -39,7 +39,7 @@ const GUARD: u8 = 0xa5;
 
 struct Client {
     raw: Raw,
-    dice: Dice,
+    rng: Rng,
     files: Vec<File>,
     /// Pages that the server may have been let write, by file.
     open: BTreeSet<(usize, u64)>,
@@ -61,7 +61,7 @@ struct Client {
 type Stands = Result<(), ()>;
 
 impl Client {
-    fn new(server: &Server, dice: Dice) -> Client {
+    fn new(server: &Server, rng: Rng) -> Client {
         let files: Vec<File> = (0..FILES).map(|_| file(PAGES * PAGE)).collect();
         for file in &files {
             file.write_all_at(&vec![GUARD; (PAGES * PAGE) as usize], 0).expect("our own file");
@@ -75,7 +75,7 @@ impl Client {
         ];
         Client {
             raw: Raw::connect(&server.socket),
-            dice,
+            rng,
             files,
             open: BTreeSet::new(),
             filled: BTreeSet::new(),
@@ -89,26 +89,26 @@ impl Client {
     }
 
     fn one_in(&mut self, n: u64) -> bool {
-        self.dice.below(n) == 0
+        self.rng.below(n) == 0
     }
 
     /// A number that is often one at which something happens.
     fn number(&mut self) -> u64 {
-        let bit = 1_u64 << self.dice.below(64);
-        match self.dice.below(6) {
-            0 => self.dice.below(9),
+        let bit = 1_u64 << self.rng.below(64);
+        match self.rng.below(6) {
+            0 => self.rng.below(9),
             1 => bit,
             2 => bit.wrapping_sub(1),
-            3 => u64::MAX - self.dice.below(9),
-            4 => self.dice.below(0x1_0000),
-            _ => self.dice.next_u64(),
+            3 => u64::MAX - self.rng.below(9),
+            4 => self.rng.below(0x1_0000),
+            _ => self.rng.next_u64(),
         }
     }
 
     /// Adds a command to the batch.
     fn say(&mut self, command: u16, parts: &[&[u8]], fds: &[usize]) -> Stands {
         let bytes = parts.iter().map(|part| part.len()).sum();
-        let mut header = Header::command(self.dice.next_u64() as u16, command, bytes);
+        let mut header = Header::command(self.rng.next_u64() as u16, command, bytes);
         let silent = self.one_in(40);
         if silent {
             header.flags = (1 << 4).into();
@@ -169,7 +169,7 @@ impl Client {
         let mut back = vec![0; if reads { count as usize } else { 0 }];
         self.entries(&mut back);
         let mut header = asked.header.reply(16 + back.len());
-        match self.dice.below(30) {
+        match self.rng.below(30) {
             0 => header = asked.header.failure(14),
             1 => {
                 back.truncate(back.len() / 2);
@@ -187,15 +187,15 @@ impl Client {
 
     /// A place in what may be mapped, mostly at a page.
     fn place(&mut self) -> u64 {
-        let page = self.dice.below(PLACES) * PAGE;
+        let page = self.rng.below(PLACES) * PAGE;
         if self.one_in(30) { self.number() } else { page }
     }
 
     fn map(&mut self) -> Stands {
-        let (at, pages) = (self.place(), 1 + self.dice.below(PAGES));
-        let (number, first) = (self.dice.below(8) as usize, self.dice.below(PAGES));
+        let (at, pages) = (self.place(), 1 + self.rng.below(PAGES));
+        let (number, first) = (self.rng.below(8) as usize, self.rng.below(PAGES));
         let flags =
-            if self.one_in(20) { self.number() as u32 } else { 1 + self.dice.below(3) as u32 };
+            if self.one_in(20) { self.number() as u32 } else { 1 + self.rng.below(3) as u32 };
         let odd = self.one_in(20);
         let map = DmaMap {
             argsz: 32.into(),
@@ -204,7 +204,7 @@ impl Client {
             address: at.into(),
             size: if self.one_in(20) { self.number() } else { pages * PAGE }.into(),
         };
-        let fds: &[usize] = match self.dice.below(8) {
+        let fds: &[usize] = match self.rng.below(8) {
             0 | 1 => &[],
             2 => &[number, 7 - number],
             _ => &[number],
@@ -225,7 +225,7 @@ impl Client {
     fn map_all(&mut self) -> Stands {
         let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };
         self.say(command::DMA_UNMAP, &[unmap.as_bytes()], &[])?;
-        let (number, half) = (self.dice.below(FILES as u64) as usize, PAGES / 2);
+        let (number, half) = (self.rng.below(FILES as u64) as usize, PAGES / 2);
         for (first, flags) in [(0, 3), (half, 1)] {
             let map = DmaMap {
                 argsz: 32.into(),
@@ -242,7 +242,7 @@ impl Client {
 
     fn unmap(&mut self) -> Stands {
         let all = self.one_in(6);
-        let (at, pages) = (self.place(), 1 + self.dice.below(PAGES));
+        let (at, pages) = (self.place(), 1 + self.rng.below(PAGES));
         let unmap = DmaUnmap {
             argsz: 24.into(),
             flags: if all { 2 } else { 0 }.into(),
@@ -255,39 +255,39 @@ impl Client {
     fn irqs(&mut self) -> Stands {
         let set = IrqSet {
             argsz: 20.into(),
-            flags: (1 << self.dice.below(3) | 8 << self.dice.below(3)).into(),
-            index: (self.dice.below(5) as u32).into(),
-            start: if self.one_in(10) { self.number() as u32 } else { self.dice.below(8) as u32 }
+            flags: (1 << self.rng.below(3) | 8 << self.rng.below(3)).into(),
+            index: (self.rng.below(5) as u32).into(),
+            start: if self.one_in(10) { self.number() as u32 } else { self.rng.below(8) as u32 }
                 .into(),
-            count: if self.one_in(10) { self.number() as u32 } else { self.dice.below(4) as u32 }
+            count: if self.one_in(10) { self.number() as u32 } else { self.rng.below(4) as u32 }
                 .into(),
         };
         let count = set.count.get().min(20) as usize;
-        let fds = match self.dice.below(3) {
+        let fds = match self.rng.below(3) {
             0 => Vec::new(),
             // The counter, which is the only one that will do.
             1 => vec![FILES + 2; count],
-            _ => (0..count).map(|_| self.dice.below(8) as usize).collect(),
+            _ => (0..count).map(|_| self.rng.below(8) as usize).collect(),
         };
-        let data = vec![1; self.dice.below(9) as usize];
+        let data = vec![1; self.rng.below(9) as usize];
         self.say(command::SET_IRQS, &[set.as_bytes(), &data], &fds)
     }
 
     fn region(&mut self) -> Stands {
         let register = [CC, AQA, ASQ, ACQ, 0x1c, 0x1000, 0x1004, 0x1008, 0x100c, 4, 0x52, 0x68];
-        let place = register[self.dice.below(register.len() as u64) as usize];
-        let region = if self.one_in(4) { self.dice.below(10) as u32 } else { 0 };
+        let place = register[self.rng.below(register.len() as u64) as usize];
+        let region = if self.one_in(4) { self.rng.below(10) as u32 } else { 0 };
         let at = if self.one_in(6) { self.number() } else { u64::from(place) };
-        let bytes = [1, 2, 4, 8, 4, 4, 0, 64][self.dice.below(8) as usize];
+        let bytes = [1, 2, 4, 8, 4, 4, 0, 64][self.rng.below(8) as usize];
         let odd = self.one_in(30);
         let access = RegionAccess {
             offset: at.into(),
             region: region.into(),
             count: if odd { self.number() as u32 } else { bytes }.into(),
         };
-        let value = if self.one_in(3) { self.number() } else { self.dice.below(17) };
+        let value = if self.one_in(3) { self.number() } else { self.rng.below(17) };
         let data = [value.to_le_bytes(); 8].concat();
-        match self.dice.below(3) {
+        match self.rng.below(3) {
             0 => self.say(command::REGION_READ, &[access.as_bytes()], &[]),
             _ => {
                 let data = &data[..bytes as usize];
@@ -312,12 +312,12 @@ impl Client {
         if sensible {
             self.map_all()?;
         }
-        for _ in 0..1 + self.dice.below(6) {
+        for _ in 0..1 + self.rng.below(6) {
             self.map()?;
         }
         self.write(AQA, &(15_u32 << 16 | 15).to_le_bytes())?;
         for register in [ASQ, ACQ] {
-            let at = self.dice.below(if sensible { PAGES } else { PLACES }) * PAGE;
+            let at = self.rng.below(if sensible { PAGES } else { PLACES }) * PAGE;
             self.write(register, &at.to_le_bytes())?;
         }
         self.write(CC, &0_u32.to_le_bytes())?;
@@ -329,7 +329,7 @@ impl Client {
             self.await_ready(true)?;
         }
         for doorbell in [0x1000, 0x1004, 0x1008, 0x100c] {
-            let value = self.dice.below(17) as u32;
+            let value = self.rng.below(17) as u32;
             self.write(doorbell, &value.to_le_bytes())?;
         }
         Ok(())
@@ -359,7 +359,7 @@ impl Client {
 
     /// Entries of queues, almost sense, over pages that the server may write.
     fn fill(&mut self) {
-        let Some(&(number, page)) = self.open.iter().nth(self.dice.below(8) as usize) else {
+        let Some(&(number, page)) = self.open.iter().nth(self.rng.below(8) as usize) else {
             return;
         };
         let mut bytes = [0; PAGE as usize];
@@ -370,14 +370,14 @@ impl Client {
 
     fn entries(&mut self, to: &mut [u8]) {
         for entry in to.chunks_exact_mut(64) {
-            let (cid, qid) = (CommandId(self.dice.below(9) as u16), QueueId(1));
+            let (cid, qid) = (CommandId(self.rng.below(9) as u16), QueueId(1));
             let (prp1, prp2) = (self.place(), self.place());
             let data = DataPointer::Prp { prp1: BusAddr(prp1), prp2: BusAddr(prp2) };
-            let blocks = 1 + self.dice.below(64) as u32;
+            let blocks = 1 + self.rng.below(64) as u32;
             let (size, contiguous, lba) =
-                (2 + self.dice.below(30) as u32, true, Lba(self.dice.below(99)));
+                (2 + self.rng.below(30) as u32, true, Lba(self.rng.below(99)));
             let queue = BusAddr(prp1 / PAGE * PAGE);
-            let sqe = match self.dice.below(8) {
+            let sqe = match self.rng.below(8) {
                 0 => admin::identify(cid, Nsid(1), cns::CONTROLLER, data),
                 1 => {
                     let create = CreateCq { qid, size, vector: 3, irq_enabled: true, contiguous };
@@ -393,7 +393,7 @@ impl Client {
                 6 => io::read(cid, Nsid(1), lba, blocks, false, data),
                 _ => {
                     let mut bytes = [0; 64];
-                    bytes.iter_mut().for_each(|byte| *byte = self.dice.next_u64() as u8);
+                    bytes.iter_mut().for_each(|byte| *byte = self.rng.next_u64() as u8);
                     Sqe::read_from_bytes(&bytes).expect("an entry's length")
                 }
             };
@@ -403,14 +403,14 @@ impl Client {
 
     /// Anything at all.
     fn noise(&mut self) -> Stands {
-        let bytes: Vec<u8> = (0..self.dice.below(80)).map(|_| self.dice.next_u64() as u8).collect();
-        let command = if self.one_in(2) { self.dice.below(20) } else { self.number() } as u16;
+        let bytes: Vec<u8> = (0..self.rng.below(80)).map(|_| self.rng.next_u64() as u8).collect();
+        let command = if self.one_in(2) { self.rng.below(20) } else { self.number() } as u16;
         self.say(command, &[&bytes], &[])
     }
 
     /// One message, or a few.
     fn step(&mut self) -> Stands {
-        match self.dice.below(100) {
+        match self.rng.below(100) {
             0..20 => self.map(),
             20..32 => self.unmap(),
             32..42 => self.irqs(),
@@ -423,8 +423,8 @@ impl Client {
             }
             96 | 97 => self.say(command::RESET, &[], &[]),
             98 if self.one_in(8) => {
-                let number = self.dice.below(FILES as u64) as usize;
-                let length = self.dice.below(PAGES) * PAGE;
+                let number = self.rng.below(FILES as u64) as usize;
+                let length = self.rng.below(PAGES) * PAGE;
                 let _ = self.files[number].set_len(length);
                 // What comes back when it is lengthened is zero, and nobody's.
                 self.open.extend((length / PAGE..PAGES).map(|page| (number, page)));
@@ -434,7 +434,7 @@ impl Client {
             99 if self.one_in(20) => {
                 // A message that is neither command nor reply, or a reply to nothing.
                 let mut header = Header::command(1, 9, 0);
-                header.flags = (1 + self.dice.below(9) as u32).into();
+                header.flags = (1 + self.rng.below(9) as u32).into();
                 self.batch.extend_from_slice(header.as_bytes());
                 self.sent += 1;
                 self.flush()
@@ -450,7 +450,7 @@ impl Client {
         }
         let version = [0, 0, 1, 0];
         self.say(command::VERSION, &[&version, b"{\"capabilities\":{\"max_msg_fds\":8}}\0"], &[])?;
-        let messages = self.dice.below(MESSAGES);
+        let messages = self.rng.below(MESSAGES);
         while self.sent < messages {
             self.step()?;
         }
@@ -465,7 +465,7 @@ impl Client {
 
     /// Every page that was not handed to the server holds what it held. Of the others, how many the
     /// server has written.
-    fn judge(&self, seed: u64) -> usize {
+    fn validate(&self, seed: u64) -> usize {
         let mut bytes = [0; PAGE as usize];
         for (number, file) in self.files.iter().enumerate() {
             for page in (0..PAGES).filter(|page| !self.open.contains(&(number, *page))) {
@@ -498,7 +498,7 @@ fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
     while sent < wanted
         || ((accesses == 0 || written == 0 || !all_met(&errors)) && sent < 100 * wanted)
     {
-        let mut client = Client::new(&server, Dice::for_part(seed, "hostile client"));
+        let mut client = Client::new(&server, Rng::for_part(seed, "hostile client"));
         let _ = client.attack();
         sent += client.sent;
         accesses += client.accesses;
@@ -508,7 +508,7 @@ fn whatever_a_client_says_the_server_goes_on_and_touches_nothing_else() {
         let _ = client.raw.socket.shutdown(std::net::Shutdown::Both);
         assert!(server.lives(), "the server has ended: DOORBELL_SEED={seed}");
         server.has_said_that_it_waits();
-        written += client.judge(seed);
+        written += client.validate(seed);
         seed += 1;
         connections += 1;
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bus::vfio_user::Sharing;
 use host::BlockDevice;
-use runtime::Dice;
+use runtime::Rng;
 use wire::Lba;
 use workload::verify::{Ledger, Stamps};
 use world::interfaces::Driver;
@@ -20,14 +20,14 @@ use crate::vfio_user::asked;
 use crate::vfio_user::serving::Server;
 use crate::vfio_user::work::driven;
 
-fn dice(part: &str) -> (u64, Dice) {
+fn rng(part: &str) -> (u64, Rng) {
     let seed = asked("DOORBELL_SEED", 1);
-    (seed, Dice::for_part(seed, part))
+    (seed, Rng::for_part(seed, part))
 }
 
 #[test]
 fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
-    let (seed, mut dice) = dice("kill server");
+    let (seed, mut rng) = rng("kill server");
     let folder = Folder::new("vfu-flushed");
     let image = folder.path("image");
     let plan = plan("live", &[("host.memory", "64 MiB"), ("medium.block", "512 B")]);
@@ -37,7 +37,7 @@ fn what_was_flushed_before_the_server_was_killed_is_there_afterwards() {
         let when = format!("round {round}, DOORBELL_SEED={seed}");
         let mut server = Server::start(&folder, Some(&image));
         let socket = server.socket.clone();
-        let (kept, after) = (ledger.clone(), 1 + dice.below(2_000));
+        let (kept, after) = (ledger.clone(), 1 + rng.below(2_000));
         let mut killed = None;
         driven(&plan, &socket, Sharing::Mapped, async |rt, driver| {
             let kill = || {
@@ -95,7 +95,7 @@ fn client_process() {
 
 #[test]
 fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
-    let (seed, mut dice) = dice("kill client");
+    let (seed, mut rng) = rng("kill client");
     let folder = Folder::new("vfu-client");
     let image = folder.path("image");
     let mut server = Server::start(&folder, Some(&image));
@@ -116,14 +116,14 @@ fn what_was_flushed_before_the_client_was_killed_is_there_for_the_next() {
             line.strip_prefix("flushed ").and_then(|round| round.parse::<u64>().ok())
         });
         // Killed after so many rounds and a moment, in the midst of the next.
-        let rounds = dice.below(20);
+        let rounds = rng.below(20);
         let mut last = None;
         let mut flushed = flushed.take_while(|round| {
             last = Some(*round);
             *round < next + rounds
         });
         let _ = flushed.by_ref().last();
-        std::thread::sleep(Duration::from_micros(dice.below(3_000)));
+        std::thread::sleep(Duration::from_micros(rng.below(3_000)));
         client.kill().expect("our own child");
         let killed = Instant::now();
         client.wait().expect("our own child");

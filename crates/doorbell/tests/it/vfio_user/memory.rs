@@ -242,7 +242,7 @@ fn memory_that_is_cut_short_costs_the_client_its_connection_and_nobody_anything(
             &[],
         );
         while raw.receive().is_some() {}
-        server.says_something_of("was cut short");
+        server.log_mentions("was cut short");
         server.says("waiting for a client");
         let _ = &mut admin;
     }
@@ -309,7 +309,7 @@ fn memory_of_huge_pages_that_is_cut_short_costs_the_client_its_connection() {
         &[],
     );
     while raw.receive().is_some() {}
-    server.says_something_of("was cut short");
+    server.log_mentions("was cut short");
     server.says("waiting for a client");
     assert!(server.lives());
 }
@@ -390,7 +390,7 @@ fn a_client_that_does_not_serve_its_memory_is_let_go() {
     // An order behind it, too, which waits.
     let unmap = DmaUnmap { argsz: 24.into(), flags: 2.into(), ..DmaUnmap::default() };
     raw.send(command::DMA_UNMAP, &[unmap.as_bytes()], &[]);
-    server.says_something_of("it does not answer: 64 bytes of its memory at 0x100000000");
+    server.log_mentions("it does not answer: 64 bytes of its memory at 0x100000000");
     server.says("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }

@@ -68,7 +68,7 @@ fn a_version_is_agreed_on_or_the_connection_ends() {
             assert!(raw.receive().is_none());
         }
         drop(raw);
-        server.says_something_of("a client's greeting");
+        server.log_mentions("a client's greeting");
         server.says("waiting for a client");
     }
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
@@ -248,14 +248,14 @@ fn a_client_that_stops_in_the_middle_of_a_message_is_let_go() {
     let raw = Raw::greeted(&server.socket);
     server.says("client connected");
     std::io::Write::write_all(&mut &raw.socket, &[1, 0, 9, 0, 32]).expect("five bytes");
-    server.says_something_of("keeps us waiting for a message, or the rest of one");
+    server.log_mentions("keeps us waiting for a message, or the rest of one");
     server.says("waiting for a client");
     // And one that claims more than a message may have.
     let raw = Raw::greeted(&server.socket);
     server.says("client connected");
     let header = wire::vfio_user::Header::command(1, 9, 1 << 30);
     std::io::Write::write_all(&mut &raw.socket, header.as_bytes()).expect("a header");
-    server.says_something_of("a message of 1073741840 bytes");
+    server.log_mentions("a message of 1073741840 bytes");
     server.says("waiting for a client");
     assert!(Raw::greeted(&server.socket).read(7, 0, 4).is_ok());
 }

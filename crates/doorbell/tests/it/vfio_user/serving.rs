@@ -42,7 +42,7 @@ impl Server {
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut server = Server { child, lines, socket };
         // Of several sockets any may be the first.
-        server.says_something_of(": waiting for a client");
+        server.log_mentions(": waiting for a client");
         server
     }
 
@@ -54,14 +54,14 @@ impl Server {
     }
 
     /// The next line that the server says holds this.
-    pub fn says_something_of(&mut self, words: &str) {
+    pub fn log_mentions(&mut self, words: &str) {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("a line of the server");
         assert!(line.contains(words), "{words:?} was expected in {line:?}");
     }
 
     /// Reads what the server says away, until a line holds this: how many lines there were before it.
-    pub fn says_before_long(&mut self, words: &str) -> usize {
+    pub fn log_has_within(&mut self, words: &str) -> usize {
         for before in 0.. {
             let mut line = String::new();
             let bytes = self.lines.read_line(&mut line).expect("a line of the server");

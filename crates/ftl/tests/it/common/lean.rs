@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ftl::{
-    Erase, Failed, Header, META, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit,
+    Erase, Failed, Header, META, Page, PageRead, Pages, Part, Place, Row, Shape, Source, Tag, Unit,
 };
 
 const NEVER: Header = Header { sequence: 0, erases: 0 };
@@ -116,7 +116,8 @@ impl Pages for Lean {
     async fn read(&self, parts: &mut [Part]) {
         for part in parts {
             let erased = self.headers.borrow()[self.at(part.page)] == NEVER;
-            part.seen = if erased { Seen::Erased } else { Seen::Good { corrected: 0, retries: 0 } };
+            part.seen =
+                if erased { PageRead::Erased } else { PageRead::Good { corrected: 0, retries: 0 } };
         }
     }
 

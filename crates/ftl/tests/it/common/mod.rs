@@ -7,8 +7,10 @@ pub mod oracle;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ftl::{Erase, Failed, Header, Page, Pages, Part, Place, Row, Seen, Shape, Source, Tag, Unit};
-use runtime::{Dice, Line, Rt, Span, Time};
+use ftl::{
+    Erase, Failed, Header, Page, PageRead, Pages, Part, Place, Row, Shape, Source, Tag, Unit,
+};
+use runtime::{Line, Rng, Rt, Span, Time};
 
 /// A small device: few pages, so that everything happens soon. Units of two blocks.
 pub const SMALL: Shape = Shape {
@@ -69,7 +71,7 @@ pub struct Medium {
     pub keep: bool,
     /// What the next read reports as corrected bits.
     pub corrected: u32,
-    dice: Dice,
+    rng: Rng,
     /// When anything began or ended.
     pub moments: Vec<Time>,
     pub programs: u64,
@@ -90,7 +92,7 @@ impl Medium {
             protected: false,
             keep: true,
             corrected: 0,
-            dice: Dice::for_part(seed, "medium"),
+            rng: Rng::for_part(seed, "medium"),
             moments: Vec::new(),
             programs: 0,
             erases: 0,
@@ -143,7 +145,7 @@ impl Medium {
     }
 
     fn fails(&mut self, one_in: u64) -> bool {
-        one_in > 0 && self.dice.chance(1, one_in)
+        one_in > 0 && self.rng.chance(1, one_in)
     }
 
     /// The bytes of each unit as they are now, in the order of the row.
@@ -271,12 +273,12 @@ impl Pages for Fake {
             let one_in = medium.read_fails;
             let failed = medium.fails(one_in);
             part.seen = match &medium.cells[medium.at(part.page)] {
-                Cell::Erased => Seen::Erased,
-                Cell::Torn => Seen::Unreadable,
-                Cell::Done { .. } if failed => Seen::Unreadable,
-                Cell::Done { .. } => Seen::Good { corrected: medium.corrected, retries: 0 },
+                Cell::Erased => PageRead::Erased,
+                Cell::Torn => PageRead::Unreadable,
+                Cell::Done { .. } if failed => PageRead::Unreadable,
+                Cell::Done { .. } => PageRead::Good { corrected: medium.corrected, retries: 0 },
             };
-            if failed && part.seen == Seen::Unreadable {
+            if failed && part.seen == PageRead::Unreadable {
                 medium.spoil(part.page);
             }
         }
@@ -298,7 +300,7 @@ impl Pages for Fake {
         // Some pages are done before others.
         self.until(middle).await;
         for (at, page) in pages.iter().enumerate() {
-            let early = self.medium.borrow_mut().dice.chance(1, 3);
+            let early = self.medium.borrow_mut().rng.chance(1, 3);
             if early {
                 self.set(*page, cell(at));
             }

@@ -1,7 +1,7 @@
 //! What a read may find: an independent account of what was written, and of what a flush has promised.
 
 use ftl::{Error, Ftl, Pages};
-use runtime::Dice;
+use runtime::Rng;
 
 const BLOCK: usize = 512;
 
@@ -137,6 +137,6 @@ async fn held<P: Pages>(ftl: &Ftl<P>, unit: u32) -> Result<Blocks, String> {
 }
 
 /// A part of a unit: its first block, and how many.
-pub fn part(dice: &mut Dice) -> (usize, usize) {
-    [(0, 2), (0, 2), (0, 1), (1, 1)][dice.below(4) as usize]
+pub fn part(rng: &mut Rng) -> (usize, usize) {
+    [(0, 2), (0, 2), (0, 1), (1, 1)][rng.below(4) as usize]
 }

@@ -3,7 +3,7 @@
 use host::block::Options;
 use host::{BlockDevice, Kind};
 use proptest::prelude::*;
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::Lba;
 use wire::block::descriptor::{Command, Descriptor, Operation, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -110,16 +110,14 @@ fn a_device_that_always_lies_is_bounded() {
 }
 
 /// One turn of a hostile device, drawn.
-fn turn(dice: &mut Dice, first: u32, descriptors: &[Descriptor]) -> Play {
-    let junk = |dice: &mut Dice| {
-        let bytes: Vec<u8> = (0..32).map(|_| dice.below(256) as u8).collect();
+fn turn(rng: &mut Rng, first: u32, descriptors: &[Descriptor]) -> Play {
+    let junk = |rng: &mut Rng| {
+        let bytes: Vec<u8> = (0..32).map(|_| rng.below(256) as u8).collect();
         Descriptor::read_from_bytes(&bytes).unwrap()
     };
-    match dice.below(8) {
+    match rng.below(8) {
         0 => Play::Never,
-        1 => {
-            Play::Writes((0..dice.below(6)).map(|_| (dice.below(16) as u32, junk(dice))).collect())
-        }
+        1 => Play::Writes((0..rng.below(6)).map(|_| (rng.below(16) as u32, junk(rng))).collect()),
         2 => Play::Each((0..descriptors.len()).rev().collect(), Span::us(1)),
         3 => {
             // Part of a block, right, and then silence.
@@ -128,9 +126,9 @@ fn turn(dice: &mut Dice, first: u32, descriptors: &[Descriptor]) -> Play {
             Play::Writes(back.collect())
         }
         4 => {
-            let n = dice.below(descriptors.len() as u64) as usize;
+            let n = rng.below(descriptors.len() as u64) as usize;
             let mut torn = descriptors[n].answered(Status::DONE);
-            torn.as_mut_bytes()[dice.below(32) as usize] ^= 1 << dice.below(8);
+            torn.as_mut_bytes()[rng.below(32) as usize] ^= 1 << rng.below(8);
             Play::Writes(vec![(first + n as u32, torn)])
         }
         _ => Play::Whole(Span::us(2), Vec::new()),
@@ -143,8 +141,8 @@ proptest! {
     /// Whatever it does, every request ends in bounded time, and what was read well is right.
     #[test]
     fn every_request_ends(seed in any::<u64>()) {
-        let mut dice = Dice::new(seed);
-        let play = move |_, first, descriptors: &[Descriptor]| turn(&mut dice, first, descriptors);
+        let mut rng = Rng::new(seed);
+        let play = move |_, first, descriptors: &[Descriptor]| turn(&mut rng, first, descriptors);
         let world = World::new(Traits { play: Box::new(play), ..Traits::default() });
         world.rt.block_on(async {
             let completion = COMPLETIONS[(seed % 2) as usize];

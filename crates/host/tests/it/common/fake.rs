@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use bus::sim::SimDevice;
 use bus::{Carry, DevicePort, Posting, Segment};
-use runtime::{Dice, Span, Time};
+use runtime::{Rng, Span, Time};
 use wire::nvme::admin::{self, Command, CreateCq, CreateSq};
 use wire::nvme::entry::{Cqe, DataPointer, Sqe};
 use wire::nvme::features::{NumberOfQueues, fid};
@@ -521,15 +521,15 @@ impl<D: DevicePort> Fake<D> {
     }
 
     /// Writes garbage over a whole completion queue, as fast as it can.
-    pub fn spray(&self, cqid: u16, dice: &mut Dice) {
+    pub fn spray(&self, cqid: u16, rng: &mut Rng) {
         let Some(cq) = self.cqs.borrow().get(&cqid).copied() else { return };
         for entry in 0..cq.entries {
             let mut bytes = [0; 16];
             for half in bytes.chunks_mut(8) {
-                half.copy_from_slice(&dice.next_u64().to_le_bytes());
+                half.copy_from_slice(&rng.next_u64().to_le_bytes());
             }
             // Often plausible: the right queue, a small command number.
-            if dice.chance(3, 4) {
+            if rng.chance(3, 4) {
                 bytes[8..12].copy_from_slice(&[0, 0, cqid as u8, 0]);
                 bytes[13] &= 0x07;
             }

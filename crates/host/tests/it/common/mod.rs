@@ -14,7 +14,7 @@ use bus::link::LinkSpec;
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use fake::{Fake, Traits};
 use host::nvme::{Controller, GUARD_COST, Options, Queue, QueueOptions};
-use runtime::{Dice, Either, Journeys, Log, Rt, Signal, Span, race};
+use runtime::{Either, Log, Rng, Rt, Signal, Span, Traces, race};
 use wire::BusAddr;
 use wire::pcie::Generation;
 
@@ -59,7 +59,7 @@ pub struct World {
 pub struct Setup {
     /// Ready tasks are picked at random.
     pub shuffle: Option<u64>,
-    pub journeys: Option<Journeys>,
+    pub traces: Option<Traces>,
     /// The host's software costs nothing.
     pub free_cpu: bool,
 }
@@ -120,9 +120,9 @@ impl World {
 
     pub fn with(traits: Traits, setup: Setup) -> World {
         let log = Log::kept();
-        let rt = Rt::simulated(setup.journeys, log.clone());
+        let rt = Rt::simulated(setup.traces, log.clone());
         if let Some(seed) = setup.shuffle {
-            rt.shuffle_ready_tasks(Dice::for_part(seed, "ready"));
+            rt.shuffle_ready_tasks(Rng::for_part(seed, "ready"));
         }
         let spec = spec(setup.free_cpu);
         let bus = SimBus::new(&rt, spec);

@@ -3,7 +3,7 @@
 
 use host::dcx::{QueueOptions, Tags};
 use host::nvme::Completion;
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 use wire::dcx::tag::collision_chance;
 
 use super::fake::{BLOCK, Traits};
@@ -111,14 +111,14 @@ fn random_tags_collide_as_often_as_the_paper_says() {
     let draws = 10_000u64;
     for (bits, packets) in [(8u32, 64u64), (10, 256), (12, 256), (12, 2048), (16, 6554)] {
         // Packets end with a random set of as many different words.
-        let mut dice = Dice::for_part(1, "contents");
+        let mut rng = Rng::for_part(1, "contents");
         let mut ends = std::collections::BTreeSet::new();
         while (ends.len() as u64) < packets {
-            ends.insert(dice.below(1 << bits));
+            ends.insert(rng.below(1 << bits));
         }
         let mut collided = 0u64;
         for seed in 0..draws {
-            let value = Dice::for_part(seed, "tags").next_u64() as u32;
+            let value = Rng::for_part(seed, "tags").next_u64() as u32;
             let tag = wire::dcx::tag::Tag::new(value, bits);
             let is_in = |end: &u64| tag.is_in((*end as u32) << (32 - bits));
             collided += u64::from(ends.iter().any(is_in));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use host::BlockDevice;
 use host::dcx::QueueOptions;
-use runtime::{Dice, Span};
+use runtime::{Rng, Span};
 
 use super::fake::{Answer, Traits};
 use super::world::{COMPLETIONS, World, options};
@@ -69,13 +69,13 @@ fn four_packets_land_in_every_order() {
 fn many_reads_whose_packets_land_in_any_order() {
     for packet_bytes in [128, 256] {
         for seed in 0..8 {
-            let mut dice = Dice::for_part(seed, "orders");
+            let mut rng = Rng::for_part(seed, "orders");
             let io = move |_, _: &_| {
                 let mut order: Vec<usize> = (0..65).collect();
                 for last in (1..order.len()).rev() {
-                    order.swap(last, dice.below(last as u64 + 1) as usize);
+                    order.swap(last, rng.below(last as u64 + 1) as usize);
                 }
-                Answer::Order(order, Span::ns(dice.below(300)))
+                Answer::Order(order, Span::ns(rng.below(300)))
             };
             let traits = Traits { io: Box::new(io), ..Traits::default() };
             let world = Rc::new(World::new(Some(packet_bytes), traits));
@@ -86,12 +86,12 @@ fn many_reads_whose_packets_land_in_any_order() {
                 for task in 0..16u64 {
                     let (world, queue, done) = (world.clone(), queue.clone(), done.clone());
                     rt.spawn(async move {
-                        let mut dice = Dice::for_part(seed * 100 + task, "reader");
+                        let mut rng = Rng::for_part(seed * 100 + task, "reader");
                         for _ in 0..20 {
                             let whole = queue.buffer(3 * 4096).unwrap();
-                            let blocks = 1 + dice.below(16) as usize;
-                            let part = whole.part(4 * dice.below(1024) as usize, 512 * blocks);
-                            drop(world.read_into(&queue, dice.below(4000), part).await);
+                            let blocks = 1 + rng.below(16) as usize;
+                            let part = whole.part(4 * rng.below(1024) as usize, 512 * blocks);
+                            drop(world.read_into(&queue, rng.below(4000), part).await);
                         }
                         *done.borrow_mut() += 1;
                     });

@@ -94,7 +94,7 @@ pub fn options(depth: u16) -> QueueOptions {
         timeout: Span::ms(2),
         may_sleep: false,
         writes: true,
-        journeys: 0,
+        traces: 0,
     }
 }
 

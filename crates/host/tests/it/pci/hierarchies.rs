@@ -80,10 +80,10 @@ proptest! {
                 let mut claims = Vec::new();
                 for bar in &function.bars {
                     let at = bar.at.unwrap();
-                    prop_assert!(at.is_multiple_of(bar.wish.bytes), "{function:?}");
-                    prop_assert!(bar.wish.wide || at + bar.wish.bytes <= 1 << 32, "{function:?}");
-                    windows.push((at, bar.wish.bytes));
-                    for (place, offset) in [(at, 0), (at + bar.wish.bytes - 4, bar.wish.bytes - 4)] {
+                    prop_assert!(at.is_multiple_of(bar.request.bytes), "{function:?}");
+                    prop_assert!(bar.request.wide || at + bar.request.bytes <= 1 << 32, "{function:?}");
+                    windows.push((at, bar.request.bytes));
+                    for (place, offset) in [(at, 0), (at + bar.request.bytes - 4, bar.request.bytes - 4)] {
                         let claim = topology.claim(place, 4);
                         prop_assert!(claim.is_some(), "{place:#x} of {function:?}");
                         let claim = claim.unwrap();

@@ -64,7 +64,7 @@ impl ConfigAccess for Hostile {
 /// are tried, and 65,536 places are asked who is there.
 const ACCESSES_MAX: u64 = FUNCTIONS_MAX as u64 * 160 + 6 * 65_536;
 
-fn judge(tree: &Tree) -> Result<(), TestCaseError> {
+fn validate(tree: &Tree) -> Result<(), TestCaseError> {
     prop_assert!(tree.functions.len() <= FUNCTIONS_MAX);
     prop_assert!(tree.troubles.len() <= FUNCTIONS_MAX);
     let mut windows = Vec::new();
@@ -73,10 +73,10 @@ fn judge(tree: &Tree) -> Result<(), TestCaseError> {
         prop_assert!(tree.depth(function) < 256);
         for bar in &function.bars {
             let Some(at) = bar.at else { continue };
-            let space = bar.wish.space == Space::Io;
+            let space = bar.request.space == Space::Io;
             let rooms = [ROOMS.io, ROOMS.memory, ROOMS.wide];
-            prop_assert!(rooms.iter().any(|room| room.holds(at, bar.wish.bytes)), "{bar:?}");
-            windows.push((space, at, bar.wish.bytes));
+            prop_assert!(rooms.iter().any(|room| room.holds(at, bar.request.bytes)), "{bar:?}");
+            windows.push((space, at, bar.request.bytes));
         }
     }
     windows.sort_unstable();
@@ -91,7 +91,7 @@ fn all_of_it(hostile: &Hostile) -> Result<(), TestCaseError> {
     run(async {
         let tree = enumerate(hostile, &ROOT, &ROOMS).await;
         prop_assert!(hostile.asked.get() <= ACCESSES_MAX, "{} accesses", hostile.asked.get());
-        judge(&tree)?;
+        validate(&tree)?;
         let table = Board::Pc.table(&ROOT).unwrap();
         let wires = Wires::read(&Table::parse(&table).unwrap()).unwrap();
         for function in &tree.functions {
@@ -100,7 +100,7 @@ fn all_of_it(hostile: &Hostile) -> Result<(), TestCaseError> {
         hostile.asked.set(0);
         let tree = discover(hostile, &ROOT).await;
         prop_assert!(hostile.asked.get() <= ACCESSES_MAX, "{} accesses", hostile.asked.get());
-        judge(&tree)
+        validate(&tree)
     })
 }
 
@@ -146,7 +146,7 @@ fn bridge() -> Vec<u32> {
 fn endless_buses_end_with_their_numbers() {
     let hostile = Hostile { devices: 1, ..Hostile::of(bridge()) };
     let tree = run(enumerate(&hostile, &ROOT, &ROOMS));
-    judge(&tree).unwrap();
+    validate(&tree).unwrap();
     assert_eq!(tree.functions.len(), 256);
     let text = "ff:00.0: no bus number is left for this bridge: the last is 255";
     let said = tree.troubles.iter().filter(|trouble| trouble.to_string() == text).count();
@@ -158,7 +158,7 @@ fn endless_buses_end_with_their_numbers() {
 fn a_forest_of_bridges_ends_with_the_functions_that_are_looked_at() {
     let hostile = Hostile::of(bridge());
     let tree = run(enumerate(&hostile, &ROOT, &ROOMS));
-    judge(&tree).unwrap();
+    validate(&tree).unwrap();
     assert_eq!(tree.functions.len(), FUNCTIONS_MAX);
     assert!(tree.troubles.iter().any(|trouble| trouble.what == What::TooMany));
 }
@@ -181,7 +181,7 @@ fn bridges_that_claim_the_same_bus_are_believed_once() {
         words[6] = 0xff_0000 | secondary << 8;
         let hostile = Hostile { devices: 2, ..Hostile::of(words) };
         let tree = run(discover(&hostile, &ROOT));
-        judge(&tree).unwrap();
+        validate(&tree).unwrap();
         // Bus 0 is the root's: a bridge that claims it is not numbered at all.
         assert_eq!(tree.functions.len(), if secondary == 1 { 4 } else { 2 });
         let twice = tree.troubles.iter().filter(|t| t.what == What::Twice { bus: 1 }).count();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use runtime::Dice;
+use runtime::Rng;
 
 use super::frame::{self, Ending, Position, Scan};
 use super::{KINDS, Kind, Open, UnderWay, path_of};
@@ -191,7 +191,7 @@ impl Nand {
     /// The process ended while this was under way, nobody knows when.
     fn tear_open(&mut self, block: u32, open: Open) {
         let place = mix(self.tables.seeds.tears, PageAt { block, page: 0 }, self.cuts);
-        let done = Dice::new(!place).below(WHOLE.into()) as u32;
+        let done = Rng::new(!place).below(WHOLE.into()) as u32;
         match open {
             Open::Erase => drop(self.tear_erase(block, done)),
             Open::Programs { from, count } => {

@@ -56,7 +56,7 @@ fn play(nand: &mut Nand, op: &Op, version: u8) {
 }
 
 fn is_programmed(nand: &Nand, at: PageAt) -> bool {
-    nand.judge(at, 0, 0) != Sense::Erased
+    nand.validate(at, 0, 0) != Sense::Erased
 }
 
 /// The same blocks, pages, wear and marks.

@@ -9,7 +9,7 @@ use media::contents::Backing;
 use plan::Plan;
 use runtime::{Either, Log, Rt, STD_CLOCK, race};
 use world::RunError;
-use world::device::{Clock, Device, Kept};
+use world::device::{Clock, Device, MediumState};
 use world::interfaces::Row;
 
 use super::{accept, bind, end_of, no_thread};
@@ -63,7 +63,7 @@ struct Socket {
     server: Server,
     /// The medium between two sessions. A session takes it in its thread, so that it is still here if there
     /// is no such thread.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<MediumState>>,
 }
 
 impl Socket {

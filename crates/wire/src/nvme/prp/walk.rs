@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_judged_by_what_the_prp_is() {
+    fn offsets_are_validated_by_what_the_prp_is() {
         let bad = Status::INVALID_PRP_OFFSET;
         assert_eq!(walk(0x1002, 0, 512).unwrap_err(), bad, "PRP1 within a dword");
         assert_eq!(walk(0x1000, 0x2008, 8192).unwrap_err(), bad, "PRP2 is a page");

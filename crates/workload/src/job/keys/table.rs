@@ -24,7 +24,7 @@ const fn refused(name: &'static str, about: &'static str, why: &'static str) -> 
 }
 
 const fn does(expects: &'static str, example: &'static str, set: Setter) -> Kind {
-    Kind::Honoured { expects, example, set }
+    Kind::Supported { expects, example, set }
 }
 
 const SIZES: &str = "bytes, or read,write,trim, as in 4k or 4k,8k";

@@ -21,7 +21,7 @@ pub struct Script<'a, H, C> {
     rings: Vec<Ring>,
     block: u32,
     /// Host memory that no queue is told of: it stays as it is.
-    guarded: Range<u64>,
+    with_pi: Range<u64>,
 }
 
 impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
@@ -29,8 +29,8 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         let rings: Vec<_> =
             (0..setup.options.queues).map(|number| raw.ring(number, 16, Some(128))).collect();
         let base = raw.memory.base().0;
-        let guarded = base..base + DCX_FROM;
-        Script { raw, choice, rings, block: setup.options.block, guarded }
+        let with_pi = base..base + DCX_FROM;
+        Script { raw, choice, rings, block: setup.options.block, with_pi }
     }
 
     fn of<T: Copy>(&mut self, items: &[T]) -> T {
@@ -45,8 +45,8 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
 
     /// An address, mostly of some sense, and never a guarded one.
     fn address(&mut self) -> u64 {
-        let (base, end) = (self.guarded.start, self.raw.memory.bytes() as u64);
-        let inside = self.guarded.end + 4 * self.choice.below((end - DCX_FROM - (64 << 10)) / 4);
+        let (base, end) = (self.with_pi.start, self.raw.memory.bytes() as u64);
+        let inside = self.with_pi.end + 4 * self.choice.below((end - DCX_FROM - (64 << 10)) / 4);
         let word = self.choice.word();
         match self.choice.below(16) {
             0 => base + end - 4 * (word % 256),
@@ -128,7 +128,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             self.raw.rt.sleep(Span::us(100)).await;
             assert!(seen == self.raw.everything(), "something landed after STATUS was 0");
         }
-        let (base, bytes) = (self.guarded.start, DCX_FROM as usize);
+        let (base, bytes) = (self.with_pi.start, DCX_FROM as usize);
         let zero = self.raw.bytes(BusAddr(base), bytes).iter().all(|byte| *byte == 0);
         assert!(zero, "guarded memory was written");
         for number in 0..self.rings.len() {

@@ -106,7 +106,7 @@ impl Witness {
     }
 
     #[track_caller]
-    fn judge(&self, at: BusAddr, bytes: u32) {
+    fn validate(&self, at: BusAddr, bytes: u32) {
         let covers = |range: &Range<u64>| {
             range.contains(&at.0) && at.0.saturating_add(u64::from(bytes)) <= range.end
         };
@@ -212,12 +212,12 @@ impl<P: DevicePort> DevicePort for Watched<P> {
         how: Posting,
         ready: Time,
     ) -> Result<(), DmaError> {
-        to.iter().for_each(|segment| self.witness.judge(segment.at, segment.bytes));
+        to.iter().for_each(|segment| self.witness.validate(segment.at, segment.bytes));
         self.witness.count(self.port.write(to, what, how, ready).await)
     }
 
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
-        self.witness.judge(at, entry.len() as u32);
+        self.witness.validate(at, entry.len() as u32);
         if let Ok(report) = Report::read_from_bytes(entry) {
             *self.witness.reports.borrow_mut().entry(report.code().bits()).or_insert(0) += 1;
         }

@@ -7,7 +7,7 @@ use bus::link::{Credits, HeldUp, LinkSpec};
 use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use device::dcx::{Front, Options, Tagged};
 use device::nvme::{self, Controller};
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
 use wire::pcie::Generation;
 
@@ -55,7 +55,7 @@ impl Default for Setup {
                 sleep_after: 8,
                 transfer_bytes_max: 64 << 10,
                 relaxed_ordering: false,
-                journeys_from: 2,
+                traces_from: 2,
             },
             blocks: 4096,
             block_bytes: 512,
@@ -122,7 +122,7 @@ impl Setup {
     pub fn run<T>(self, test: impl AsyncFnOnce(World) -> T) -> T {
         let rt = Rt::simulated(None, Log::Off);
         if let Some(seed) = self.shuffle {
-            rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+            rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
         }
         let bus = SimBus::new(&rt, self.spec());
         let Device { medium, tagged, front, witness } = device(bus.device(), &self);

@@ -1,6 +1,6 @@
 //! Where a script's decisions come from: a seed, or a fuzzer's bytes.
 
-use runtime::Dice;
+use runtime::Rng;
 
 /// A source of decisions.
 pub trait Choice {
@@ -24,9 +24,9 @@ pub trait Choice {
     }
 }
 
-impl Choice for Dice {
+impl Choice for Rng {
     fn below(&mut self, n: u64) -> u64 {
-        Dice::below(self, n)
+        Rng::below(self, n)
     }
 
     fn word(&mut self) -> u64 {

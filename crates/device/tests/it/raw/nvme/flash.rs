@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use device::collections::{Collections, Later, Survey};
 use ftl::NotCollected;
-use ftl::policy::{Candidate, Lead, Space};
+use ftl::policy::{Candidate, GcControl, Space};
 use runtime::{Rt, Signal};
 
 /// How many superblocks there are.
@@ -14,7 +14,7 @@ pub const SUPERBLOCKS: u32 = 300;
 pub struct Flash {
     rt: Rt,
     pub left: Cell<u64>,
-    pub led: Cell<Lead>,
+    pub led: Cell<GcControl>,
     /// What was named: superblock, erases, rows.
     pub named: RefCell<Vec<(u32, u32, u32)>>,
     /// What becomes of it; none: it is not ready yet.
@@ -27,7 +27,7 @@ impl Flash {
         Flash {
             rt: rt.clone(),
             left: Cell::new(1000),
-            led: Cell::new(Lead::Own),
+            led: Cell::new(GcControl::Own),
             named: RefCell::default(),
             ends: Cell::new(None),
             changed: Signal::default(),
@@ -50,7 +50,7 @@ impl Flash {
 impl Collections for Flash {
     fn survey(&self) -> Option<Survey> {
         let space = Space { left: self.left.get(), hold: 200, start: 250 };
-        Some(Survey { space, superblocks: SUPERBLOCKS, superblock_units: 100, lanes: 7 })
+        Some(Survey { space, superblocks: SUPERBLOCKS, superblock_units: 100, gc_parallelism: 7 })
     }
 
     fn candidate(&self, superblock: u32) -> Option<Candidate> {
@@ -62,7 +62,7 @@ impl Collections for Flash {
         })
     }
 
-    fn lead(&self, lead: Lead) {
+    fn lead(&self, lead: GcControl) {
         self.led.set(lead);
         self.changed.notify(&self.rt);
     }
@@ -71,7 +71,7 @@ impl Collections for Flash {
         Box::pin(async {
             loop {
                 let seen = self.changed.version();
-                if matches!(self.led.get(), Lead::Named(below) if self.left.get() < below) {
+                if matches!(self.led.get(), GcControl::Named(below) if self.left.get() < below) {
                     return;
                 }
                 self.changed.changed(&self.rt, seen).await;

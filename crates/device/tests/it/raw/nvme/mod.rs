@@ -412,8 +412,8 @@ pub fn sq_of(qid: u16, size: u32, cqid: u16) -> CreateSq {
 
 /// Bytes that differ from block to block and from seed to seed.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut dice = runtime::Dice::new(seed);
-    let page: Vec<u8> = (0..512).flat_map(|_| dice.next_u64().to_le_bytes()).collect();
+    let mut rng = runtime::Rng::new(seed);
+    let page: Vec<u8> = (0..512).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let mut data = page.repeat(bytes.div_ceil(4096));
     // The pages differ in their first bytes, and in every block's.
     for (number, block) in data.chunks_exact_mut(512).enumerate() {

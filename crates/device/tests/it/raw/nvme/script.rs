@@ -23,14 +23,14 @@ use super::choice::Choice;
 use super::{Cq, NS, Pair, Raw, Settings, Sq, cq_of, pattern, sq_of};
 
 /// Blocks that the script never asks to be written on purpose.
-pub const GUARDED: Lba = Lba(777_000);
+pub const WITH_PI: Lba = Lba(777_000);
 /// How many they are, and their bytes.
-pub const GUARDED_BLOCKS: u32 = 16;
+pub const WITH_PI_BLOCKS: u32 = 16;
 
 /// Whether any of these writes touched the guarded blocks: then a command has asked for it.
-pub fn touches_guarded(written: &[Extent]) -> bool {
-    let end = GUARDED.0 + u64::from(GUARDED_BLOCKS);
-    written.iter().any(|at| at.block < end && GUARDED.0 < at.block + u64::from(at.blocks))
+pub fn touches_with_pi(written: &[Extent]) -> bool {
+    let end = WITH_PI.0 + u64::from(WITH_PI_BLOCKS);
+    written.iter().any(|at| at.block < end && WITH_PI.0 < at.block + u64::from(at.blocks))
 }
 
 /// Queues that a script keeps up.
@@ -47,14 +47,14 @@ pub struct Script<'a, H, C> {
     cqs: Vec<Cq>,
     block_bytes: u32,
     /// What the guarded blocks hold.
-    guarded: Vec<u8>,
+    with_pi: Vec<u8>,
     lap: u64,
 }
 
 impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
     pub fn new(raw: &'a mut Raw<H>, choice: C, block_bytes: u32) -> Script<'a, H, C> {
-        let guarded = vec![0; (GUARDED_BLOCKS * block_bytes) as usize];
-        Script { raw, choice, sqs: Vec::new(), cqs: Vec::new(), block_bytes, guarded, lap: 0 }
+        let with_pi = vec![0; (WITH_PI_BLOCKS * block_bytes) as usize];
+        Script { raw, choice, sqs: Vec::new(), cqs: Vec::new(), block_bytes, with_pi, lap: 0 }
     }
 
     pub fn is_over(&self) -> bool {
@@ -468,20 +468,20 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.raw.ask_for_queues().await;
         let entries = self.raw.cap().await.queue_entries_max().min(32);
         let mut pair = self.raw.create_pair(1, entries).await;
-        let bytes = self.guarded.len();
+        let bytes = self.with_pi.len();
         let at = self.raw.place(bytes as u64, 4096);
         if self.lap > 0 && !rewritten {
             self.raw.memory.zero(at, bytes).expect("a place");
-            self.guarded_io(&mut pair, at, false).await;
-            assert!(self.raw.bytes(at, bytes) == self.guarded, "guarded blocks have changed");
+            self.with_pi_io(&mut pair, at, false).await;
+            assert!(self.raw.bytes(at, bytes) == self.with_pi, "guarded blocks have changed");
         }
         self.lap += 1;
-        self.guarded = pattern(self.lap, bytes);
-        self.raw.memory.write(at, &self.guarded).expect("a place");
-        self.guarded_io(&mut pair, at, true).await;
+        self.with_pi = pattern(self.lap, bytes);
+        self.raw.memory.write(at, &self.with_pi).expect("a place");
+        self.with_pi_io(&mut pair, at, true).await;
         self.raw.memory.zero(at, bytes).expect("a place");
-        self.guarded_io(&mut pair, at, false).await;
-        assert!(self.raw.bytes(at, bytes) == self.guarded, "what was written is not read");
+        self.with_pi_io(&mut pair, at, false).await;
+        assert!(self.raw.bytes(at, bytes) == self.with_pi, "what was written is not read");
         self.sqs = vec![self.raw.admin.sq, pair.sq];
         self.sqs.extend((2..QUEUES).map(|qid| Sq::new(QueueId(qid), at, 8)));
         self.cqs = vec![self.raw.admin.cq, pair.cq];
@@ -489,13 +489,13 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
     }
 
     /// The guarded blocks, two at a time, so that the smallest controller can do it.
-    async fn guarded_io(&self, pair: &mut Pair, at: BusAddr, write: bool) {
+    async fn with_pi_io(&self, pair: &mut Pair, at: BusAddr, write: bool) {
         let make = if write { io::write } else { io::read };
         let most = 4096 / self.block_bytes;
-        for first in (0..GUARDED_BLOCKS).step_by(most as usize) {
+        for first in (0..WITH_PI_BLOCKS).step_by(most as usize) {
             let place = BusAddr(at.0 + u64::from(first * self.block_bytes));
             let data = self.raw.data(place, 4096);
-            let lba = Lba(GUARDED.0 + u64::from(first));
+            let lba = Lba(WITH_PI.0 + u64::from(first));
             let sqe = make(self.raw.cid(), Nsid(1), lba, most, false, data);
             assert_eq!(self.raw.run(pair, &sqe).await.status(), Status::SUCCESS, "{sqe:?}");
         }

@@ -6,7 +6,7 @@ use bus::sim::{SimBus, SimDevice, SimHost};
 use device::faults::Faults;
 use device::nvme::{Controller, Subsystem};
 use media::Labels;
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::Nsid;
 use wire::nvme::admin::{Command, Request, Select, SetFeatures};
 use wire::nvme::entry::Sqe;
@@ -45,7 +45,7 @@ pub struct Several {
 pub fn with_hosts<T>(hosts: usize, setup: Setup, test: impl AsyncFnOnce(Several) -> T) -> T {
     let rt = Rt::simulated(None, Log::Off);
     if let Some(seed) = setup.shuffle {
-        rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+        rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
     }
     let medium = Rc::new(Bench::new(&rt, setup.blocks, setup.block_bytes));
     medium.labelled.set(setup.label.is_some());

@@ -185,7 +185,7 @@ impl Witness {
         self.sanitizes.get() || self.writes.borrow().iter().rev().any(covers)
     }
 
-    fn judge(&self, at: BusAddr, bytes: u32) {
+    fn validate(&self, at: BusAddr, bytes: u32) {
         assert!(!self.disabled.get(), "host memory is written at {at} while CSTS.RDY is 0");
         let mut page = at.0 / PAGE * PAGE;
         while page < at.0.saturating_add(u64::from(bytes)) {
@@ -320,12 +320,12 @@ impl<P: DevicePort> DevicePort for Watched<P> {
         how: Posting,
         ready: Time,
     ) -> Result<(), DmaError> {
-        to.iter().for_each(|segment| self.witness.judge(segment.at, segment.bytes));
+        to.iter().for_each(|segment| self.witness.validate(segment.at, segment.bytes));
         self.witness.count(self.port.write(to, what, how, ready).await)
     }
 
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
-        self.witness.judge(at, entry.len() as u32);
+        self.witness.validate(at, entry.len() as u32);
         // What is shorter asks for a doorbell.
         if let Ok(cqe) = Cqe::read_from_bytes(entry) {
             let status = cqe.status();

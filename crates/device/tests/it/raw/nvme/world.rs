@@ -7,7 +7,7 @@ use bus::sim::{NamedCost, SimBus, SimHost, SimSpec};
 use bus::{DevicePort, Masks};
 use device::nvme::{Controller, Options};
 use media::Labels;
-use runtime::{Dice, Log, Rt, Span};
+use runtime::{Log, Rng, Rt, Span};
 use wire::BusAddr;
 use wire::nvme::registers::{INTMC, INTMS};
 use wire::pcie::Generation;
@@ -147,7 +147,7 @@ impl Setup {
         let log = if self.logged { Log::kept() } else { Log::Off };
         let rt = Rt::simulated(None, log.clone());
         if let Some(seed) = self.shuffle {
-            rt.shuffle_ready_tasks(Dice::for_part(seed, "shuffle"));
+            rt.shuffle_ready_tasks(Rng::for_part(seed, "shuffle"));
         }
         let bus = SimBus::new(&rt, self.spec());
         let (medium, witness) = device(bus.device(), &self);

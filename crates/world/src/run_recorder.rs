@@ -10,25 +10,25 @@ use runtime::{Entry, Log, Span, Time};
 use workload::pattern::{Op, OpKind};
 use workload::trace::{Arrival, Recording, RegisterWrite, StageMean};
 
-use crate::Outcome;
+use crate::RunResult;
 
 /// Operations, and register writes, that a tape has room for: 58 MiB in all.
 pub const ENTRIES_MAX: usize = 1 << 20;
 
 /// What is taken down of a run.
-pub struct Tape {
+pub struct RunRecorder {
     arrivals: RefCell<Vec<(Time, Arrival)>>,
     register_writes: RefCell<Vec<(Time, RegisterWrite)>>,
     lost: Cell<u64>,
 }
 
-impl Tape {
+impl RunRecorder {
     /// An empty one, with room for so many operations and as many register writes.
-    pub fn new(entries: usize) -> Rc<Tape> {
+    pub fn new(entries: usize) -> Rc<RunRecorder> {
         let (at, took) = (Span(1), Span(1));
         let io = Arrival { at, kind: OpKind::Flush, offset_bytes: 1, bytes: 1, took };
         let write = RegisterWrite { at, register: 1, value: 1 };
-        Rc::new(Tape {
+        Rc::new(RunRecorder {
             arrivals: RefCell::new(touched(entries, (Time(1), io))),
             register_writes: RefCell::new(touched(entries, (Time(1), write))),
             lost: Cell::new(0),
@@ -43,12 +43,12 @@ impl Tape {
     }
 
     /// Where the bus tells of register writes.
-    pub fn log(self: &Rc<Tape>) -> Log {
-        let tape = self.clone();
+    pub fn log(self: &Rc<RunRecorder>) -> Log {
+        let run_recorder = self.clone();
         Log::To(Rc::new(move |entry| {
             if let Some((register, value)) = register_write(entry) {
                 let write = RegisterWrite { at: Span::ZERO, register, value };
-                tape.put(&tape.register_writes, (entry.at, write));
+                run_recorder.put(&run_recorder.register_writes, (entry.at, write));
             }
         }))
     }
@@ -62,7 +62,7 @@ impl Tape {
     }
 
     /// What was taken down, with what the run gave; `run` says what it was.
-    pub fn finish(&self, run: String, depth: u32, outcome: &Outcome) -> Recording {
+    pub fn finish(&self, run: String, depth: u32, run_result: &RunResult) -> Recording {
         let (mut arrivals, writes) = (self.arrivals.take(), self.register_writes.take());
         arrivals.sort_by_key(|(at, _)| *at);
         let first = arrivals.first().map(|(at, _)| *at).into_iter();
@@ -79,7 +79,7 @@ impl Tape {
                 .into_iter()
                 .map(|(at, write)| RegisterWrite { at: at.since(begin), ..write })
                 .collect(),
-            stages: stages(outcome),
+            stages: stages(run_result),
         }
     }
 }
@@ -98,10 +98,13 @@ pub fn register_write(entry: &Entry) -> Option<(u32, u32)> {
 }
 
 /// Where the time of each kind of operation went, over all jobs.
-pub fn stages(outcome: &Outcome) -> Vec<StageMean> {
+pub fn stages(run_result: &RunResult) -> Vec<StageMean> {
     let mut means = Vec::new();
     for kind in OpKind::ALL {
-        let mut parts = outcome.jobs.iter().filter_map(|(_, ran)| ran.seen.breakdowns.get(&kind));
+        let mut parts = run_result
+            .jobs
+            .iter()
+            .filter_map(|(_, job_result)| job_result.stats.breakdowns.get(&kind));
         let Some(mut all) = parts.next().cloned() else { continue };
         parts.for_each(|part| all.merge(part));
         let mean = all.mean();
@@ -122,17 +125,17 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted_and_nothing_grows() {
-        let tape = Tape::new(2);
+        let run_recorder = RunRecorder::new(2);
         let op = Op { kind: OpKind::Read, offset_bytes: 4096, bytes: 512, not_before: None };
-        let log = tape.log();
+        let log = run_recorder.log();
         for at in 0..5 {
-            tape.note(&op, Time(10 - at), Span(at));
+            run_recorder.note(&op, Time(10 - at), Span(at));
             let entry = Entry { at: Time(4), who: "bus", what: "register", a: 0x1000, b: at };
             log.put(&entry);
             log.put(&Entry { what: "memory", ..entry });
         }
-        assert_eq!(tape.arrivals.borrow().capacity(), 2);
-        let recording = tape.finish("x".into(), 1, &Outcome::of(Default::default()));
+        assert_eq!(run_recorder.arrivals.borrow().capacity(), 2);
+        let recording = run_recorder.finish("x".into(), 1, &RunResult::of(Default::default()));
         assert_eq!(recording.lost, 6);
         let at: Vec<_> = recording.arrivals.iter().map(|io| io.at).collect();
         assert_eq!(at, [Span(5), Span(6)], "by their arrival, from the first of all");

@@ -40,18 +40,18 @@ impl Ways {
     pub fn begin_place(&self, rt: &Rt, place: u16, since: Time) {
         if place < self.numbers.count() {
             let Numbers { queue, depth, .. } = self.numbers;
-            rt.begin_journey(queue + place / depth, place % depth, since);
+            rt.begin_trace(queue + place / depth, place % depth, since);
         }
     }
 
     /// The current task takes along a new journey, if a number is left.
     pub fn begin<'a>(&'a self, rt: &'a Rt) -> Way<'a> {
         let number = self.free.borrow_mut().pop();
-        rt.part_from_journey();
+        rt.detach_trace();
         if let Some(number) = number {
             self.begin_place(rt, number, rt.now());
         }
-        Way { ways: self, rt, number, journey: Cell::new(rt.journey()) }
+        Way { ways: self, rt, number, trace: Cell::new(rt.trace()) }
     }
 }
 
@@ -60,14 +60,14 @@ pub struct Way<'a> {
     ways: &'a Ways,
     rt: &'a Rt,
     number: Option<u16>,
-    journey: Cell<u32>,
+    trace: Cell<u32>,
 }
 
 impl Way<'_> {
     /// What was waited for was the journey that the current task has along, and is this one's now, which the
     /// task takes along again. If that was not followed, nor is this.
     pub fn passed(&self) {
-        self.journey.set(fold(self.rt, self.journey.get()));
+        self.trace.set(fold(self.rt, self.trace.get()));
     }
 }
 
@@ -80,16 +80,16 @@ impl Drop for Way<'_> {
 }
 
 /// Adds the current task's journey to this one, which the task takes along; gives what it has then.
-pub fn fold(rt: &Rt, journey: u32) -> u32 {
-    if rt.journey() == journey {
-        return journey;
+pub fn fold(rt: &Rt, trace: u32) -> u32 {
+    if rt.trace() == trace {
+        return trace;
     }
     let mut part = StageSums::new();
-    let followed = rt.add_journey_to(&mut part);
-    rt.part_from_journey();
+    let followed = rt.add_trace_to(&mut part);
+    rt.detach_trace();
     if followed {
-        rt.take_along(journey);
-        rt.mark_parts(&part);
+        rt.attach_trace_number(trace);
+        rt.record_parts(&part);
     }
-    rt.journey()
+    rt.trace()
 }

@@ -9,7 +9,7 @@ use bus::Buffer;
 use runtime::{Parked, Pool, Rt, TaskId};
 use wire::Lba;
 
-use super::journey::Ways;
+use super::trace::Ways;
 use host::IoError;
 
 /// A change.
@@ -21,7 +21,7 @@ pub enum Asked {
 }
 
 /// A place for each task.
-pub struct Desk {
+pub struct Mailbox {
     places: Vec<Place>,
     free: Pool<u16>,
 }
@@ -30,17 +30,17 @@ pub struct Desk {
 struct Place {
     task: Cell<Option<TaskId>>,
     asked: RefCell<Option<Asked>>,
-    journey: Cell<u32>,
+    trace: Cell<u32>,
     done: Cell<Option<Result<(), IoError>>>,
     /// Who asked, and waits; none: nobody does any more.
     caller: Cell<Option<Parked>>,
     abandoned: Cell<bool>,
 }
 
-impl Desk {
-    pub fn new(places: u16) -> Desk {
+impl Mailbox {
+    pub fn new(places: u16) -> Mailbox {
         let free = Pool::new((0..places).rev());
-        Desk { places: (0..places).map(|_| Place::default()).collect(), free }
+        Mailbox { places: (0..places).map(|_| Place::default()).collect(), free }
     }
 
     pub fn places(&self) -> usize {
@@ -57,8 +57,8 @@ impl Desk {
         let number = self.free.take(rt).await;
         let place = &self.places[usize::from(number)];
         ways.begin_place(rt, number, since);
-        place.journey.set(rt.journey());
-        let caller = Caller { desk: self, rt, number };
+        place.trace.set(rt.trace());
+        let caller = Caller { mailbox: self, rt, number };
         *place.asked.borrow_mut() = Some(asked);
         rt.hand_over_to(place.task.get().expect("each place has its task"));
         let done = poll_fn(|cx| match place.done.take() {
@@ -76,7 +76,7 @@ impl Desk {
     /// What is asked next of the task of this place, and its journey.
     pub async fn next(&self, number: usize) -> (Asked, u32) {
         let place = &self.places[number];
-        let take = || place.asked.borrow_mut().take().map(|asked| (asked, place.journey.get()));
+        let take = || place.asked.borrow_mut().take().map(|asked| (asked, place.trace.get()));
         poll_fn(|_| take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
@@ -95,24 +95,24 @@ impl Desk {
 
 /// Who waits for an answer, or has gone.
 struct Caller<'a> {
-    desk: &'a Desk,
+    mailbox: &'a Mailbox,
     rt: &'a Rt,
     number: u16,
 }
 
 impl Caller<'_> {
     fn has_answer(self) {
-        self.desk.free.give(self.rt, self.number);
+        self.mailbox.free.give(self.rt, self.number);
         core::mem::forget(self);
     }
 }
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        let place = &self.desk.places[usize::from(self.number)];
+        let place = &self.mailbox.places[usize::from(self.number)];
         place.caller.take();
         match place.done.take() {
-            Some(_) => self.desk.free.give(self.rt, self.number),
+            Some(_) => self.mailbox.free.give(self.rt, self.number),
             None => place.abandoned.set(true),
         }
     }

@@ -33,9 +33,9 @@ const PATIENCE_MIN: Span = Span::us(100);
 /// It is looked for until it is this many means old.
 const PATIENCE_MEANS: u64 = 4;
 /// Naps of what is older are this part of its age, and so is what they add to it;
-const NAPS_IN_AGE: u64 = 16;
+const SLEEPS_IN_AGE: u64 = 16;
 /// they are never longer than this.
-const NAP_MAX: Span = Span::ms(1);
+const SLEEP_MAX: Span = Span::ms(1);
 /// The weight of one command in the mean of its like.
 const WEIGHT: i64 = 8;
 
@@ -65,7 +65,7 @@ struct List {
 }
 
 /// What one queue has in flight, and how long its like has taken.
-pub(super) struct Naps {
+pub(super) struct HybridPolling {
     /// By command slot.
     flights: Box<[Flight]>,
     lists: [List; LATE + 1],
@@ -78,8 +78,8 @@ pub(super) struct Naps {
     pub woken: Signal,
 }
 
-impl Naps {
-    pub fn new(depth: u16) -> Naps {
+impl HybridPolling {
+    pub fn new(depth: u16) -> HybridPolling {
         let flight = |_| Flight {
             since: Cell::new(Time::ZERO),
             class: Cell::new(0),
@@ -87,7 +87,7 @@ impl Naps {
             before: Cell::new(NONE),
             behind: Cell::new(NONE),
         };
-        Naps {
+        HybridPolling {
             flights: (0..depth).map(flight).collect(),
             lists: core::array::from_fn(|_| List::empty()),
             means: [const { Cell::new(Span::ZERO) }; OTHER],
@@ -154,7 +154,7 @@ impl Naps {
         }
         if let Some(youngest) = self.lists[LATE].last() {
             let age = now.since(self.flights[usize::from(youngest)].since.get());
-            expected = expected.min(now + (age / NAPS_IN_AGE).min(NAP_MAX));
+            expected = expected.min(now + (age / SLEEPS_IN_AGE).min(SLEEP_MAX));
         }
         let look = match (until, self.held.get()) {
             (Time::NEVER, 0) => Look::Idle,
@@ -249,74 +249,78 @@ mod tests {
     }
 
     /// A queue that has learnt that reads of one block take so long.
-    fn knowing(mean_us: u64) -> Naps {
-        let naps = Naps::new(8);
-        naps.begin(0, 0, at(0));
-        naps.end(0, at(mean_us));
-        naps
+    fn knowing(mean_us: u64) -> HybridPolling {
+        let hybrid_polling = HybridPolling::new(8);
+        hybrid_polling.begin(0, 0, at(0));
+        hybrid_polling.end(0, at(mean_us));
+        hybrid_polling
     }
 
     #[test]
-    fn half_the_mean_is_slept_then_it_looks_then_naps_grow_with_age() {
-        let naps = knowing(80);
-        assert_eq!(naps.next(at(100)), Look::Idle);
-        assert!(naps.begin(3, 0, at(1000)), "who sleeps for ever is woken");
-        assert_eq!(naps.next(at(1000)), Look::After(at(1040)));
-        assert_eq!(naps.next(at(1040)), Look::Now(at(1320)));
-        assert_eq!(naps.next(at(1320)), Look::After(at(1340)));
-        assert_eq!(naps.next(at(2600)), Look::After(at(2700)));
-        assert_eq!(naps.next(at(1_001_000)), Look::After(at(1_002_000)));
-        naps.end(3, at(1_001_500));
-        assert_eq!(naps.next(at(1_001_500)), Look::Idle);
+    fn half_the_mean_is_slept_then_it_looks_then_hybrid_polling_grow_with_age() {
+        let hybrid_polling = knowing(80);
+        assert_eq!(hybrid_polling.next(at(100)), Look::Idle);
+        assert!(hybrid_polling.begin(3, 0, at(1000)), "who sleeps for ever is woken");
+        assert_eq!(hybrid_polling.next(at(1000)), Look::After(at(1040)));
+        assert_eq!(hybrid_polling.next(at(1040)), Look::Now(at(1320)));
+        assert_eq!(hybrid_polling.next(at(1320)), Look::After(at(1340)));
+        assert_eq!(hybrid_polling.next(at(2600)), Look::After(at(2700)));
+        assert_eq!(hybrid_polling.next(at(1_001_000)), Look::After(at(1_002_000)));
+        hybrid_polling.end(3, at(1_001_500));
+        assert_eq!(hybrid_polling.next(at(1_001_500)), Look::Idle);
     }
 
     #[test]
     fn the_mean_follows_both_ways() {
-        let naps = knowing(80);
+        let hybrid_polling = knowing(80);
         for round in 1..=200 {
-            naps.begin(1, 0, at(1000 * round));
-            naps.end(1, at(1000 * round + 800));
+            hybrid_polling.begin(1, 0, at(1000 * round));
+            hybrid_polling.end(1, at(1000 * round + 800));
         }
-        assert!((Span::us(790)..=Span::us(800)).contains(&naps.mean(0)), "{}", naps.mean(0));
+        assert!(
+            (Span::us(790)..=Span::us(800)).contains(&hybrid_polling.mean(0)),
+            "{}",
+            hybrid_polling.mean(0)
+        );
         // Slept through: it is never seen earlier than half the mean, and the mean comes down all the same.
         for round in 300..400 {
-            naps.begin(1, 0, at(1000 * round));
-            let slept = naps.mean(0) / 2;
-            naps.end(1, at(1000 * round) + slept.max(Span::us(10)));
+            hybrid_polling.begin(1, 0, at(1000 * round));
+            let slept = hybrid_polling.mean(0) / 2;
+            hybrid_polling.end(1, at(1000 * round) + slept.max(Span::us(10)));
         }
-        assert!(naps.mean(0) <= Span::us(11), "{}", naps.mean(0));
+        assert!(hybrid_polling.mean(0) <= Span::us(11), "{}", hybrid_polling.mean(0));
     }
 
     #[test]
     fn who_is_expected_first_decides_and_wakes_who_sleeps_longer() {
-        let naps = knowing(80);
-        naps.begin(0, SIZES, at(0));
-        naps.end(0, at(1000));
-        assert!(!naps.begin(1, SIZES, at(2000)));
-        assert_eq!(naps.next(at(2000)), Look::After(at(2500)));
+        let hybrid_polling = knowing(80);
+        hybrid_polling.begin(0, SIZES, at(0));
+        hybrid_polling.end(0, at(1000));
+        assert!(!hybrid_polling.begin(1, SIZES, at(2000)));
+        assert_eq!(hybrid_polling.next(at(2000)), Look::After(at(2500)));
         assert!(
-            naps.begin(2, 0, at(2100)),
+            hybrid_polling.begin(2, 0, at(2100)),
             "its half of 80 us ends before the other's half of 1 ms"
         );
-        assert_eq!(naps.next(at(2100)), Look::After(at(2140)));
-        assert!(!naps.begin(3, SIZES, at(2110)));
-        naps.end(2, at(2180));
-        assert_eq!(naps.next(at(2180)), Look::After(at(2500)));
+        assert_eq!(hybrid_polling.next(at(2100)), Look::After(at(2140)));
+        assert!(!hybrid_polling.begin(3, SIZES, at(2110)));
+        hybrid_polling.end(2, at(2180));
+        assert_eq!(hybrid_polling.next(at(2180)), Look::After(at(2500)));
     }
 
     #[test]
     fn one_that_is_held_for_ever_does_not_hide_those_behind_it() {
-        let naps = knowing(80);
-        naps.begin(1, 0, at(0));
-        naps.begin(2, OTHER, at(0));
-        assert_eq!(naps.next(at(50)), Look::Now(at(100)));
-        assert!(matches!(naps.next(at(32_000)), Look::After(next) if next == at(33_000)));
-        naps.begin(3, 0, at(32_500));
-        assert_eq!(naps.next(at(32_500)), Look::After(at(32_540)));
-        assert_eq!(naps.next(at(32_540)), Look::Now(at(32_820)));
-        naps.end(3, at(32_580));
-        naps.clear();
-        assert_eq!(naps.next(at(33_000)), Look::Idle);
-        naps.end(1, at(33_000));
+        let hybrid_polling = knowing(80);
+        hybrid_polling.begin(1, 0, at(0));
+        hybrid_polling.begin(2, OTHER, at(0));
+        assert_eq!(hybrid_polling.next(at(50)), Look::Now(at(100)));
+        assert!(matches!(hybrid_polling.next(at(32_000)), Look::After(next) if next == at(33_000)));
+        hybrid_polling.begin(3, 0, at(32_500));
+        assert_eq!(hybrid_polling.next(at(32_500)), Look::After(at(32_540)));
+        assert_eq!(hybrid_polling.next(at(32_540)), Look::Now(at(32_820)));
+        hybrid_polling.end(3, at(32_580));
+        hybrid_polling.clear();
+        assert_eq!(hybrid_polling.next(at(33_000)), Look::Idle);
+        hybrid_polling.end(1, at(33_000));
     }
 }

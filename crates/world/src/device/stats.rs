@@ -6,7 +6,7 @@ use runtime::Span;
 
 /// What flash and its software have done.
 #[derive(Clone, Copy, Debug)]
-pub struct FlashSeen {
+pub struct FlashStats {
     /// The software, wherever it runs; none: nobody has told.
     pub software: Option<Stats>,
     /// The chips.
@@ -15,19 +15,19 @@ pub struct FlashSeen {
     pub memory_bytes: u64,
 }
 
-impl FlashSeen {
+impl FlashStats {
     /// Of two controllers together.
-    pub fn and(self, other: FlashSeen) -> FlashSeen {
-        FlashSeen {
+    pub fn and(self, other: FlashStats) -> FlashStats {
+        FlashStats {
             software: self.software.zip(other.software).map(|(one, two)| one.and(two)),
             chips: self.chips.and(other.chips),
             memory_bytes: self.memory_bytes + other.memory_bytes,
         }
     }
 
-    pub(super) fn of(chips: &Chips, software: Option<Stats>) -> FlashSeen {
+    pub(super) fn of(chips: &Chips, software: Option<Stats>) -> FlashStats {
         let memory_bytes = chips.with_nand(|nand| nand.allocated_bytes());
-        FlashSeen { software, chips: chips.counts(), memory_bytes }
+        FlashStats { software, chips: chips.counts(), memory_bytes }
     }
 
     /// In words, a line each.

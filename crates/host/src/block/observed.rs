@@ -6,7 +6,7 @@ use super::sizing::Turnaround;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     blocks: Gauge,
     last: Span,
     /// The most that were with the device and pending at one time, since a wait was in vain.
@@ -26,7 +26,7 @@ struct Timing {
     first: Span,
 }
 
-impl Seen {
+impl Observed {
     /// So many descriptors came back; just before, so many were with the device or pending.
     pub fn returned(&mut self, now: Time, descriptors: u32, present: u32) {
         self.population = self.population.max(present);

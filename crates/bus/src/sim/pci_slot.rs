@@ -6,7 +6,7 @@ use core::cell::Cell;
 use crate::pci::{Claim, NodeId, Topology};
 
 /// A device's place in a hierarchy.
-pub(super) struct Seat {
+pub(super) struct PciSlot {
     topology: Topology,
     node: NodeId,
     /// Where the driver reaches for the registers; none: nowhere yet.
@@ -24,10 +24,10 @@ struct Open {
     up: bool,
 }
 
-impl Seat {
-    pub fn new(topology: Topology, node: NodeId) -> Seat {
+impl PciSlot {
+    pub fn new(topology: Topology, node: NodeId) -> PciSlot {
         let open = Cell::new((None, Open::default()));
-        Seat { topology, node, registers: Cell::new(None), open }
+        PciSlot { topology, node, registers: Cell::new(None), open }
     }
 
     pub fn map(&self, registers: u64) {

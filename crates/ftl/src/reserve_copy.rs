@@ -2,56 +2,61 @@
 
 use crate::collect::Step;
 use crate::ftl::Inner;
-use crate::layout::Spot;
+use crate::layout::WritePointer;
 use crate::options::Cache;
 use crate::pages::Pages;
 use crate::policy::{self, Candidate, Stream};
 use crate::space::{self, Opening};
-use crate::state::{Job, State, Trial};
+use crate::state::{Job, ReserveCopy, State};
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {
     /// A row of the trial that is not made of copies: notes of trims alone, or the one that ends it, with
     /// what the host has written.
-    pub fn trial_row(&self, notes_alone: bool) {
+    pub fn uncommitted_row(&self, notes_alone: bool) {
         let mut state = self.state.borrow_mut();
-        let Some((spot, planes)) = state.supers.peek(Stream::Collector) else { return };
-        if let Some(trial) = &mut state.trial {
-            trial.noted |= notes_alone;
+        let Some((write_pointer, planes)) = state.supers.peek(Stream::Collector) else { return };
+        if let Some(reserve_copy) = &mut state.reserve_copy {
+            reserve_copy.noted |= notes_alone;
         }
-        let job = state.host_job(Stream::Collector, spot, planes, notes_alone);
-        state.queues[spot.die as usize].jobs.push_back(job);
+        let job = state.host_job(Stream::Collector, write_pointer, planes, notes_alone);
+        state.queues[write_pointer.die as usize].jobs.push_back(job);
         drop(state);
-        self.dies[spot.die as usize].notify(&self.rt);
+        self.dies[write_pointer.die as usize].notify(&self.rt);
     }
 
     /// A row on trial has arrived: it waits for the end, but for what has failed.
     pub fn try_row(&self, state: &mut State, job: Job, failed: u32) {
         self.settle(state, &job, failed, false);
-        let Some(victim) = state.trial.as_ref().map(|trial| trial.victim) else { return };
+        let Some(victim) = state.reserve_copy.as_ref().map(|reserve_copy| reserve_copy.victim)
+        else {
+            return;
+        };
         let good = |(at, (plane, _)): &(usize, (u32, u32))| {
             failed >> plane & 1 == 0 && state.is_of(job.from[*at], victim)
         };
         let targets = job.targets(&self.layout);
         let copied = (0..job.units.len()).zip(targets).filter(good).count() as u32;
-        if let Some(trial) = &mut state.trial {
-            trial.copied += copied;
-            trial.landed.push((job, failed));
+        if let Some(reserve_copy) = &mut state.reserve_copy {
+            reserve_copy.copied += copied;
+            reserve_copy.landed.push((job, failed));
         }
     }
 
     /// A row that is not on trial has arrived behind those that are: they count from now on.
-    pub fn end_trial(&self, state: &mut State, superblock: u32, planes: u32) {
-        if planes == 0 || state.trial.as_ref().is_none_or(|trial| trial.at != superblock) {
+    pub fn commit_reserve_copy(&self, state: &mut State, superblock: u32, planes: u32) {
+        if planes == 0
+            || state.reserve_copy.as_ref().is_none_or(|reserve_copy| reserve_copy.at != superblock)
+        {
             return;
         }
-        let Some(trial) = state.trial.take() else { return };
-        for (job, failed) in trial.landed {
+        let Some(reserve_copy) = state.reserve_copy.take() else { return };
+        for (job, failed) in reserve_copy.landed {
             self.settle(state, &job, failed, true);
             state.recycle(job);
         }
-        let drained = state.collection.drained.contains(&trial.victim);
-        state.collection.noted = Some(trial.victim).filter(|_| drained);
+        let drained = state.collection.drained.contains(&reserve_copy.victim);
+        state.collection.noted = Some(reserve_copy.victim).filter(|_| drained);
         let frontiers = &mut state.supers.frontiers;
         if !self.options.separate_streams && frontiers[Stream::Host as usize].at.is_none() {
             frontiers[Stream::Host as usize] =
@@ -63,15 +68,15 @@ impl<P: Pages> Inner<P> {
 
 impl<P: Pages> Inner<P> {
     /// The keep is erased, and may be tried again with what is left of it. The victim is as any other.
-    pub fn cancel_trial(&self) {
+    pub fn cancel_reserve_copy(&self) {
         let mut state = self.state.borrow_mut();
-        let Some(trial) = state.trial.take() else { return };
-        for (job, failed) in trial.landed {
+        let Some(reserve_copy) = state.reserve_copy.take() else { return };
+        for (job, failed) in reserve_copy.landed {
             // What had failed waits again already.
             self.settle(&mut state, &job, !failed, false);
             state.recycle(job);
         }
-        let (layout, victim) = (self.layout, trial.victim);
+        let (layout, victim) = (self.layout, reserve_copy.victim);
         let is_empty = state.is_empty(victim);
         let collection = &mut state.collection;
         if !is_empty {
@@ -79,12 +84,12 @@ impl<P: Pages> Inner<P> {
             collection.drained.retain(|at| *at != victim);
             collection.victim.take_if(|(at, _)| *at == victim);
         }
-        collection.drained.push(trial.at);
-        collection.noted = Some(trial.at);
+        collection.drained.push(reserve_copy.at);
+        collection.noted = Some(reserve_copy.at);
         if !is_empty {
             state.supers.all[victim as usize].phase = Phase::Filled;
         }
-        state.supers.all[trial.at as usize].phase = Phase::Victim;
+        state.supers.all[reserve_copy.at as usize].phase = Phase::Victim;
         drop(state);
         self.collect.notify(&self.rt);
     }
@@ -92,9 +97,9 @@ impl<P: Pages> Inner<P> {
 
 impl State {
     /// Programs have failed, and no row is left for the trial.
-    pub fn has_lost_trial(&self) -> bool {
-        self.trial.as_ref().is_some_and(|trial| {
-            let keep = &self.supers.all[trial.at as usize];
+    pub fn reserve_copy_failed(&self) -> bool {
+        self.reserve_copy.as_ref().is_some_and(|reserve_copy| {
+            let keep = &self.supers.all[reserve_copy.at as usize];
             keep.phase != Phase::Open && keep.flying == 0
         })
     }
@@ -111,24 +116,26 @@ impl State {
     }
 
     /// Whether a row that is made up now for this superblock is on trial.
-    pub fn is_on_trial(&mut self, superblock: u32) -> bool {
-        let Some(trial) = self.trial.as_ref().filter(|trial| trial.at == superblock) else {
+    pub fn is_uncommitted(&mut self, superblock: u32) -> bool {
+        let Some(reserve_copy) =
+            self.reserve_copy.as_ref().filter(|reserve_copy| reserve_copy.at == superblock)
+        else {
             return false;
         };
-        let decided = trial.decided || self.may_decide(trial);
-        if let Some(trial) = &mut self.trial {
-            trial.decided = decided;
+        let decided = reserve_copy.decided || self.may_decide(reserve_copy);
+        if let Some(reserve_copy) = &mut self.reserve_copy {
+            reserve_copy.decided = decided;
         }
         !decided
     }
 
     /// All of the victim has arrived, and the notes of trims have.
-    fn may_decide(&self, trial: &Trial) -> bool {
-        trial.sealed
-            && self.has_passed(trial.victim)
-            && self.supers.all[trial.victim as usize].copies == trial.copied
-            && self.supers.all[trial.at as usize].flying == 0
-            && (trial.noted || !self.owes_notes())
+    fn may_decide(&self, reserve_copy: &ReserveCopy) -> bool {
+        reserve_copy.sealed
+            && self.has_passed(reserve_copy.victim)
+            && self.supers.all[reserve_copy.victim as usize].copies == reserve_copy.copied
+            && self.supers.all[reserve_copy.at as usize].flying == 0
+            && (reserve_copy.noted || !self.owes_notes())
     }
 
     /// Notes of trims have to go before an erase. Slots that outlive a power cut are as good.
@@ -137,9 +144,10 @@ impl State {
     }
 
     /// What the collector does on trial, once the victim has been gone over. None: as at other times.
-    pub fn trial_step(&mut self, ready: bool, has_place: bool) -> Option<Step> {
-        let trial = self.trial.as_ref()?;
-        let (decided, victim, at) = (trial.decided, trial.victim, trial.at as usize);
+    pub fn reserve_copy_step(&mut self, ready: bool, has_place: bool) -> Option<Step> {
+        let reserve_copy = self.reserve_copy.as_ref()?;
+        let (decided, victim, at) =
+            (reserve_copy.decided, reserve_copy.victim, reserve_copy.at as usize);
         if !decided && !self.has_passed(victim) {
             return None;
         }
@@ -148,20 +156,20 @@ impl State {
             let again = self.supers.all[at].flying == 0 && self.supers.all[at].phase == Phase::Open;
             return again.then_some(Step::End);
         }
-        if !trial.sealed {
+        if !reserve_copy.sealed {
             self.seal_note();
         }
         let owes = self.owes_notes();
-        let trial = self.trial.as_mut()?;
-        trial.sealed = true;
+        let reserve_copy = self.reserve_copy.as_mut()?;
+        reserve_copy.sealed = true;
         if !has_place || self.supers.all[at].phase != Phase::Open {
             return Some(Step::Wait);
         }
-        if owes && !trial.noted {
+        if owes && !reserve_copy.noted {
             return Some(Step::Notes);
         }
-        let trial = self.trial.as_ref()?;
-        if !self.may_decide(trial) {
+        let reserve_copy = self.reserve_copy.as_ref()?;
+        if !self.may_decide(reserve_copy) {
             return Some(Step::Wait);
         }
         Some(if ready { Step::Row } else { Step::End })
@@ -173,23 +181,23 @@ impl State {
     }
 
     /// The row that the collector writes next; a superblock is opened for it if need be.
-    pub fn collector_row(&mut self) -> Option<(Spot, u32)> {
+    pub fn collector_row(&mut self) -> Option<(WritePointer, u32)> {
         let stream = self.collector_stream();
         if let Some(row) = self.supers.peek(stream) {
             return Some(row);
         }
         match space::may_open(Stream::Collector, self.free(), 0) {
             // One trial at a time.
-            _ if self.trial.is_some() => None,
+            _ if self.reserve_copy.is_some() => None,
             Opening::No => None,
             Opening::Plain => self.open_clean(stream),
-            Opening::Trial => self.open_keep(),
+            Opening::ReserveCopy => self.open_keep(),
         }
     }
 
     /// What the collector has begun with leaves the keep room, or is left for something that does.
-    fn open_keep(&mut self) -> Option<(Spot, u32)> {
-        let keep = self.keep_units()?;
+    fn open_keep(&mut self) -> Option<(WritePointer, u32)> {
+        let keep = self.reserve_units()?;
         let collection = &self.collection;
         let drained = collection.drained.iter().copied().find(|at| !self.is_empty(*at));
         let gathered = collection.gathered.len() as u32;
@@ -200,7 +208,7 @@ impl State {
             // For notes of trims alone.
             (None, None) => (*collection.drained.first()?, gathered),
         };
-        let rows = space::trial_rows(&self.layout.shape);
+        let rows = space::uncommitted_rows(&self.layout.shape);
         let fits = space::fits(moved, keep, self.layout.row_units, rows);
         let chosen = self.collection.victim.is_some();
         if !fits && chosen && self.find_victim(keep).is_some() {
@@ -210,7 +218,7 @@ impl State {
         let row = self.open_clean(Stream::Collector);
         if fits {
             let at = self.supers.frontiers[Stream::Collector as usize].at?.superblock;
-            self.trial = Some(Trial {
+            self.reserve_copy = Some(ReserveCopy {
                 at,
                 victim,
                 sealed: false,
@@ -233,7 +241,7 @@ impl State {
     }
 
     /// The size of the keep.
-    pub fn keep_units(&self) -> Option<u32> {
+    pub fn reserve_units(&self) -> Option<u32> {
         let clean = |one: &&crate::supers::Super| matches!(one.phase, Phase::Free { .. });
         self.supers.all.iter().filter(clean).map(|one| one.units).max()
     }
@@ -241,10 +249,10 @@ impl State {
     /// What may be collected into a keep of this size.
     pub fn find_victim(&mut self, keep: u32) -> Option<u32> {
         let (now, supers, row) = (self.next_sequence, &self.supers, self.layout.row_units);
-        let rows = space::trial_rows(&self.layout.shape);
+        let rows = space::uncommitted_rows(&self.layout.shape);
         let fits = move |one: &Candidate| space::fits(one.valid, keep.min(one.units), row, rows);
         let candidates = (0..self.layout.shape.blocks).map(|at| supers.candidate(at, now));
         let candidates = candidates.map(move |one| one.filter(fits));
-        policy::victim(self.options.choice, candidates, &mut self.dice).map(|at| at as u32)
+        policy::victim(self.options.choice, candidates, &mut self.rng).map(|at| at as u32)
     }
 }

@@ -7,7 +7,7 @@ use crate::time::Span;
 
 /// A stream of chance.
 #[derive(Clone, Debug)]
-pub struct Dice {
+pub struct Rng {
     state: [u64; 4],
 }
 
@@ -19,19 +19,19 @@ const fn splitmix64(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Dice {
+impl Rng {
     /// The stream of this seed.
-    pub fn new(seed: u64) -> Dice {
+    pub fn new(seed: u64) -> Rng {
         let mut s = seed;
-        Dice { state: core::array::from_fn(|_| splitmix64(&mut s)) }
+        Rng { state: core::array::from_fn(|_| splitmix64(&mut s)) }
     }
 
     /// One stream per named part, so that a new consumer never shifts an old one's draws.
-    pub fn for_part(seed: u64, part: &str) -> Dice {
+    pub fn for_part(seed: u64, part: &str) -> Rng {
         let name = part.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        Dice::new(seed ^ name)
+        Rng::new(seed ^ name)
     }
 
     /// The next 64 bits.
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn xoshiro256_plus_plus_gives_its_published_numbers() {
-        let mut dice = Dice { state: [1, 2, 3, 4] };
+        let mut rng = Rng { state: [1, 2, 3, 4] };
         let expected = [
             41_943_041,
             58_720_359,
@@ -113,7 +113,7 @@ mod tests {
             9_973_669_472_204_895_162,
         ];
         for want in expected {
-            assert_eq!(dice.next_u64(), want);
+            assert_eq!(rng.next_u64(), want);
         }
     }
 
@@ -126,27 +126,27 @@ mod tests {
 
     #[test]
     fn parts_do_not_share_a_stream() {
-        assert_ne!(Dice::for_part(7, "media").next_u64(), Dice::for_part(7, "link").next_u64());
-        assert_eq!(Dice::for_part(7, "media").next_u64(), Dice::for_part(7, "media").next_u64());
+        assert_ne!(Rng::for_part(7, "media").next_u64(), Rng::for_part(7, "link").next_u64());
+        assert_eq!(Rng::for_part(7, "media").next_u64(), Rng::for_part(7, "media").next_u64());
     }
 
     #[test]
     fn a_draw_below_three_is_even() {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         let mut seen = [0_u32; 3];
         for _ in 0..30_000 {
-            seen[dice.below(3) as usize] += 1;
+            seen[rng.below(3) as usize] += 1;
         }
         assert!(seen.iter().all(|&n| (9_700..10_300).contains(&n)), "{seen:?}");
     }
 
     #[test]
     fn exponential_spans_have_the_mean_and_the_median_they_should() {
-        let mut dice = Dice::new(2);
+        let mut rng = Rng::new(2);
         let mean = Span::us(10);
         let (mut sum, mut below_median) = (0_u64, 0);
         for _ in 0..100_000 {
-            let span = dice.exponential(mean);
+            let span = rng.exponential(mean);
             sum += span.0;
             below_median += u32::from(span.0 < mean.0 * 693_147 / 1_000_000);
         }

@@ -3,12 +3,12 @@
 use runtime::Span;
 use serde_json::{Value, json};
 
-use world::Outcome;
-use world::device::FlashSeen;
+use world::RunResult;
+use world::device::FlashStats;
 
 /// What a host that sleeps before it looks has had of its processors.
-pub(super) fn awake(outcome: &Outcome) -> Option<String> {
-    if let Some(busy) = &outcome.busy {
+pub(super) fn awake(run_result: &RunResult) -> Option<String> {
+    if let Some(busy) = &run_result.busy {
         let share = |cores: &[Span]| {
             let sum = cores.iter().map(|core| core.0 as f64).sum::<f64>();
             100.0 * sum / (busy.of.0.max(1) as f64 * cores.len() as f64)
@@ -16,15 +16,16 @@ pub(super) fn awake(outcome: &Outcome) -> Option<String> {
         let (work, polling) = (share(&busy.cores), share(&busy.polling));
         return Some(format!("host cores: {work:.2} % work, {polling:.2} % polling"));
     }
-    let elapsed = outcome.jobs.iter().map(|(_, ran)| ran.elapsed.0).sum::<u64>().max(1);
-    let ms = outcome.host_thread?.0 as f64 * 1e3 / elapsed as f64;
+    let elapsed =
+        run_result.jobs.iter().map(|(_, job_result)| job_result.elapsed.0).sum::<u64>().max(1);
+    let ms = run_result.host_thread?.0 as f64 * 1e3 / elapsed as f64;
     Some(format!("host thread: {ms:.0} ms of a processor in a second"))
 }
 
 /// What flash has done, for programs.
-pub(super) fn flash(seen: &FlashSeen) -> Value {
-    let chips = &seen.chips;
-    let Some(software) = &seen.software else {
+pub(super) fn flash(stats: &FlashStats) -> Value {
+    let chips = &stats.chips;
+    let Some(software) = &stats.software else {
         return json!({
             "senses": chips.senses,
             "retries": chips.retries,
@@ -47,6 +48,6 @@ pub(super) fn flash(seen: &FlashSeen) -> Value {
         "retries": chips.retries,
         "programs": chips.programs,
         "failures": chips.failures,
-        "memory_bytes": seen.memory_bytes + software.memory_bytes,
+        "memory_bytes": stats.memory_bytes + software.memory_bytes,
     })
 }

@@ -36,14 +36,14 @@ pub(super) enum Order {
 
 /// Orders for the engine, and whether it is there to take them.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct Mailbox {
     orders: Mutex<VecDeque<Order>>,
     put: AtomicU32,
     stopped: AtomicBool,
     gone: AtomicBool,
 }
 
-impl Desk {
+impl Mailbox {
     /// Puts an order down.
     pub fn put(&self, order: Order) -> Result<(), Error> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use crate::{InitError, quarantine};
 
 /// A polled queue pair in memory of its own. The driver has created it and touches it no more: it
 /// watches over none of its commands, and a reset of the controller ends it.
-pub struct Lent<P: HostPort> {
+pub struct ExternalPair<P: HostPort> {
     core: Rc<Core<P>>,
     qid: QueueId,
     entries: u32,
@@ -28,7 +28,7 @@ impl<P: HostPort> Controller<P> {
     ///
     /// # Errors
     /// The controller has no queues of this length, or none left.
-    pub async fn lend(&self, entries: u32) -> Result<Lent<P>, InitError> {
+    pub async fn lend(&self, entries: u32) -> Result<ExternalPair<P>, InitError> {
         let core = self.core();
         core.running().await?;
         core.identity.must_be_plain()?;
@@ -59,13 +59,14 @@ impl<P: HostPort> Controller<P> {
         );
         let (cq_at, sq_at) = (completion.at(), submission.at());
         // From here on the controller may know of the memory, whatever comes of this.
-        let lent = Lent { core: core.clone(), qid, entries, submission, completion, doorbells };
+        let external_pair =
+            ExternalPair { core: core.clone(), qid, entries, submission, completion, doorbells };
         core.admin.create_at(cq, cq_at, sq, sq_at).await?;
-        Ok(lent)
+        Ok(external_pair)
     }
 }
 
-impl<P: HostPort> Lent<P> {
+impl<P: HostPort> ExternalPair<P> {
     /// Its number.
     pub fn qid(&self) -> QueueId {
         self.qid
@@ -97,7 +98,7 @@ impl<P: HostPort> Lent<P> {
     }
 }
 
-impl<P: HostPort> Drop for Lent<P> {
+impl<P: HostPort> Drop for ExternalPair<P> {
     /// A controller that is not off may still write there: then nobody else ever gets the memory.
     fn drop(&mut self) {
         if self.core.health.state() != State::Closed {

@@ -33,7 +33,7 @@ pub const fn slot_bits(depth: u32) -> u32 {
     }
 }
 
-pub(crate) const NO_JOURNEY: u32 = u32::MAX;
+pub(crate) const NO_TRACE: u32 = u32::MAX;
 
 /// A named part of a journey, as a number in its table's list of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ struct Table {
 
 /// The table of journeys of a world. Cheap to clone; both ends hold the same one.
 #[derive(Clone)]
-pub struct Journeys(Arc<Table>);
+pub struct Traces(Arc<Table>);
 
 /// A finished journey.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ pub struct Finished {
     pub stages: [u64; STAGES_MAX],
 }
 
-impl Journeys {
+impl Traces {
     /// A table for `queues` queues of `queue_depth` commands, with these stage names. Of the commands
     /// one in `2^sample_log2` is followed, by slot and use: 0 follows all.
     ///
@@ -138,7 +138,7 @@ impl Journeys {
         queue_depth: u32,
         sample_log2: u32,
         names: &'static [&'static str],
-    ) -> Journeys {
+    ) -> Traces {
         assert!(names.len() <= STAGES_MAX, "{} stages, at most {STAGES_MAX}", names.len());
         let rows = (0..queues * queue_depth)
             .map(|_| Row {
@@ -149,7 +149,7 @@ impl Journeys {
             })
             .collect();
         let (sample_mask, slot_bits) = ((1 << sample_log2) - 1, slot_bits(queue_depth));
-        Journeys(Arc::new(Table { rows, queue_depth, slot_bits, sample_mask, names }))
+        Traces(Arc::new(Table { rows, queue_depth, slot_bits, sample_mask, names }))
     }
 
     /// The names, in the order of [`Finished::stages`].
@@ -164,10 +164,10 @@ impl Journeys {
         // A slot has its turn once in so many uses, and not all slots have theirs together.
         let turn = slot + (u32::from(command) >> bits);
         if turn & self.0.sample_mask != 0 || slot >= self.0.queue_depth {
-            return NO_JOURNEY;
+            return NO_TRACE;
         }
         let row = queue * self.0.queue_depth + slot;
-        if (row as usize) < self.0.rows.len() { row } else { NO_JOURNEY }
+        if (row as usize) < self.0.rows.len() { row } else { NO_TRACE }
     }
 }
 
@@ -178,7 +178,7 @@ impl Row {
         self.used.store(0, Relaxed);
     }
 
-    fn mark(&self, stage: Stage, at: Time) {
+    fn record(&self, stage: Stage, at: Time) {
         let last = self.last.load(Relaxed);
         if at.0 > last {
             self.add(usize::from(stage.0), at.0 - last);
@@ -206,10 +206,10 @@ impl Rt {
     /// # Panics
     /// If the world has journeys and does not list the name: the list and the code disagree.
     pub fn stage(&self, name: &str) -> Stage {
-        let Some(journeys) = self.journeys() else { return Stage(0) };
-        match journeys.names().iter().position(|n| *n == name) {
+        let Some(traces) = self.traces() else { return Stage(0) };
+        match traces.names().iter().position(|n| *n == name) {
             Some(index) => Stage(index as u8),
-            None => panic!("stage {name:?} is not in this world's list: {:?}", journeys.names()),
+            None => panic!("stage {name:?} is not in this world's list: {:?}", traces.names()),
         }
     }
 
@@ -220,122 +220,122 @@ impl Rt {
     }
 
     #[inline]
-    fn row_of(&self, journeys: &Journeys, queue: u16, command: u16) -> u32 {
-        journeys.row_of(u32::from(self.1) + u32::from(queue), command)
+    fn row_of(&self, traces: &Traces, queue: u16, command: u16) -> u32 {
+        traces.row_of(u32::from(self.1) + u32::from(queue), command)
     }
 
     #[inline]
     fn row(&self) -> Option<&Row> {
-        let row = self.journey_cell().get();
-        if row == NO_JOURNEY {
+        let row = self.trace_cell().get();
+        if row == NO_TRACE {
             return None;
         }
-        self.journeys().map(|journeys| &journeys.0.rows[row as usize])
+        self.traces().map(|traces| &traces.0.rows[row as usize])
     }
 
     /// Whether the journey of this command would be followed: whoever has to read a clock for its
     /// beginning asks first.
     #[inline]
     pub fn follows(&self, queue: u16, command: u16) -> bool {
-        self.journeys().is_some_and(|all| self.row_of(all, queue, command) != NO_JOURNEY)
+        self.traces().is_some_and(|all| self.row_of(all, queue, command) != NO_TRACE)
     }
 
     /// Begins the journey of this command, at a moment that may lie in the past (an intended
     /// arrival); the current task takes it along.
-    pub fn begin_journey(&self, queue: u16, command: u16, at: Time) {
-        let Some(journeys) = self.journeys() else { return };
-        let row = self.row_of(journeys, queue, command);
-        self.journey_cell().set(row);
-        if row != NO_JOURNEY {
-            journeys.0.rows[row as usize].begin(at);
+    pub fn begin_trace(&self, queue: u16, command: u16, at: Time) {
+        let Some(traces) = self.traces() else { return };
+        let row = self.row_of(traces, queue, command);
+        self.trace_cell().set(row);
+        if row != NO_TRACE {
+            traces.0.rows[row as usize].begin(at);
         }
     }
 
     /// The current task takes along the journey that another end has begun.
     #[inline]
-    pub fn join_journey(&self, queue: u16, command: u16) {
-        if let Some(journeys) = self.journeys() {
-            self.journey_cell().set(self.row_of(journeys, queue, command));
+    pub fn attach_trace(&self, queue: u16, command: u16) {
+        if let Some(traces) = self.traces() {
+            self.trace_cell().set(self.row_of(traces, queue, command));
         }
     }
 
     /// The current task's journey goes on under this number, so that another may begin under its own.
     /// False, and it is let go of, if either is not followed.
-    pub fn carry_journey_to(&self, queue: u16, command: u16) -> bool {
-        let (from, journeys) = (self.row(), self.journeys());
-        let to = journeys.map_or(NO_JOURNEY, |all| self.row_of(all, queue, command));
-        let (Some(from), Some(journeys)) = (from, journeys.filter(|_| to != NO_JOURNEY)) else {
-            self.part_from_journey();
+    pub fn move_trace_to(&self, queue: u16, command: u16) -> bool {
+        let (from, traces) = (self.row(), self.traces());
+        let to = traces.map_or(NO_TRACE, |all| self.row_of(all, queue, command));
+        let (Some(from), Some(traces)) = (from, traces.filter(|_| to != NO_TRACE)) else {
+            self.detach_trace();
             return false;
         };
-        let row = &journeys.0.rows[to as usize];
+        let row = &traces.0.rows[to as usize];
         row.begun.store(from.begun.load(Relaxed), Relaxed);
         row.last.store(from.last.load(Relaxed), Relaxed);
         row.used.store(from.used.load(Relaxed), Relaxed);
         for (stage, ps) in from.each() {
             row.sums[stage].store(ps, Relaxed);
         }
-        self.journey_cell().set(to);
+        self.trace_cell().set(to);
         true
     }
 
     /// The current task's journey, by a number that both ends know; none that is followed: `u32::MAX`.
     #[inline]
-    pub fn journey(&self) -> u32 {
-        self.journey_cell().get()
+    pub fn trace(&self) -> u32 {
+        self.trace_cell().get()
     }
 
     /// The current task takes along the journey of this number, which may come from the other side: one that
     /// there is not is none.
     #[inline]
-    pub fn take_along(&self, journey: u32) {
-        let rows = self.journeys().map_or(0, |journeys| journeys.0.rows.len());
-        let known = (journey as usize) < rows;
-        self.journey_cell().set(if known { journey } else { NO_JOURNEY });
+    pub fn attach_trace_number(&self, trace: u32) {
+        let rows = self.traces().map_or(0, |traces| traces.0.rows.len());
+        let known = (trace as usize) < rows;
+        self.trace_cell().set(if known { trace } else { NO_TRACE });
     }
 
     /// The current task lets go of its journey.
     #[inline]
-    pub fn part_from_journey(&self) {
-        self.journey_cell().set(NO_JOURNEY);
+    pub fn detach_trace(&self) {
+        self.trace_cell().set(NO_TRACE);
     }
 
     /// Whether the current task has a journey along that is followed.
     #[inline]
-    pub fn is_followed(&self) -> bool {
-        self.journey_cell().get() != NO_JOURNEY
+    pub fn is_traced(&self) -> bool {
+        self.trace_cell().get() != NO_TRACE
     }
 
     /// The time since the last mark belongs to this stage.
     #[inline]
-    pub fn mark(&self, stage: Stage) {
+    pub fn record(&self, stage: Stage) {
         if let Some(row) = self.row() {
-            row.mark(stage, self.now());
+            row.record(stage, self.now());
         }
     }
 
     /// The time from the last mark to this moment belongs to this stage; a moment before the last
     /// mark adds nothing.
     #[inline]
-    pub fn mark_at(&self, stage: Stage, at: Time) {
+    pub fn record_at(&self, stage: Stage, at: Time) {
         if let Some(row) = self.row() {
-            row.mark(stage, at);
+            row.record(stage, at);
         }
     }
 
     /// The time from the last mark to this moment belongs to two stages: so much of it to that of `part`, as
     /// far as it reaches, and what is left to `rest`.
     #[inline]
-    pub fn mark_split(&self, rest: Stage, part: (Stage, Span), at: Time) {
+    pub fn record_split(&self, rest: Stage, part: (Stage, Span), at: Time) {
         if let Some(row) = self.row() {
             let last = Time(row.last.load(Relaxed));
-            row.mark(part.0, (last + part.1).min(at));
-            row.mark(rest, at);
+            row.record(part.0, (last + part.1).min(at));
+            row.record(rest, at);
         }
     }
 
     /// The time since the last mark was that of a journey with these stages, which ends now.
-    pub fn mark_parts(&self, parts: &StageSums) {
+    pub fn record_parts(&self, parts: &StageSums) {
         if let Some(row) = self.row() {
             parts.iter().for_each(|(stage, ps)| row.add(stage, ps));
             row.last.store(self.now().0, Relaxed);
@@ -344,7 +344,7 @@ impl Rt {
 
     /// Ends the current task's journey and adds its stages to `sums`; false if it was not followed.
     #[inline]
-    pub fn add_journey_to(&self, sums: &mut StageSums) -> bool {
+    pub fn add_trace_to(&self, sums: &mut StageSums) -> bool {
         let Some(row) = self.row() else { return false };
         if sums.used == 0 {
             // The only command so far, as of most operations.
@@ -353,17 +353,17 @@ impl Rt {
         } else {
             row.each().for_each(|(stage, ps)| sums.add(stage, ps));
         }
-        self.part_from_journey();
+        self.detach_trace();
         true
     }
 
     /// Ends the current task's journey and returns it, if it was followed.
-    pub fn finish_journey(&self) -> Option<Finished> {
+    pub fn finish_trace(&self) -> Option<Finished> {
         let row = self.row()?;
         let total = self.now().since(Time(row.begun.load(Relaxed)));
         let mut stages = [0; STAGES_MAX];
         row.each().for_each(|(stage, ps)| stages[stage] = ps);
-        self.part_from_journey();
+        self.detach_trace();
         Some(Finished { total, stages })
     }
 }

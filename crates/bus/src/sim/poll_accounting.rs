@@ -7,7 +7,7 @@ use runtime::{Processor, Span, Time};
 /// One core's looking: the time in which somebody there waits for memory and nobody works. It is told of the
 /// ends of waits and costs no event; a loop that looks is not simulated turn by turn.
 #[derive(Default)]
-pub(super) struct Vigil {
+pub(super) struct PollAccounting {
     /// Those who wait for memory on this core.
     waits: Cell<u32>,
     /// When the first of them began, and what the core had done by then.
@@ -15,7 +15,7 @@ pub(super) struct Vigil {
     in_vain: Cell<Span>,
 }
 
-impl Vigil {
+impl PollAccounting {
     /// Somebody begins to wait.
     pub fn begin(&self, now: Time, core: &Processor) {
         if self.waits.replace(self.waits.get() + 1) == 0 {
@@ -50,35 +50,36 @@ mod tests {
     #[test]
     fn what_several_wait_for_counts_once_and_work_not_at_all() {
         let rt = Rt::simulated(None, Log::Off);
-        let (vigil, core) = (Vigil::default(), Processor::default());
+        let (poll_accounting, core) = (PollAccounting::default(), Processor::default());
         rt.block_on(async {
-            vigil.begin(rt.now(), &core);
+            poll_accounting.begin(rt.now(), &core);
             rt.sleep(Span::us(10)).await;
-            vigil.begin(rt.now(), &core);
+            poll_accounting.begin(rt.now(), &core);
             core.spend(&rt, Span::us(4), Urgency::Task).await;
-            vigil.end(rt.now(), &core);
+            poll_accounting.end(rt.now(), &core);
             rt.sleep(Span::us(5)).await;
-            assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(15));
-            vigil.end(rt.now(), &core);
+            assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(15));
+            poll_accounting.end(rt.now(), &core);
             rt.sleep(Span::us(7)).await;
         });
-        assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(15));
+        assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(15));
     }
 
     #[test]
     fn of_work_under_way_the_part_that_is_over_is_work() {
         let rt = Rt::simulated(None, Log::Off);
-        let (vigil, core) = (Vigil::default(), std::rc::Rc::new(Processor::default()));
+        let (poll_accounting, core) =
+            (PollAccounting::default(), std::rc::Rc::new(Processor::default()));
         let (there, world) = (core.clone(), rt.clone());
         rt.spawn(async move {
             there.spend(&world, Span::us(10), Urgency::Task).await;
         });
         rt.block_on(async {
             rt.sleep(Span::us(3)).await;
-            vigil.begin(rt.now(), &core);
+            poll_accounting.begin(rt.now(), &core);
             rt.sleep(Span::us(9)).await;
-            vigil.end(rt.now(), &core);
+            poll_accounting.end(rt.now(), &core);
         });
-        assert_eq!(vigil.in_vain(rt.now(), &core), Span::us(2));
+        assert_eq!(poll_accounting.in_vain(rt.now(), &core), Span::us(2));
     }
 }

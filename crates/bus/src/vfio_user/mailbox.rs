@@ -57,7 +57,7 @@ pub(super) enum ToSession {
     Ended,
 }
 
-pub(super) struct Desk {
+pub(super) struct Mailbox {
     /// Counts what the session has put here.
     news: AtomicU32,
     to_device: Mutex<VecDeque<ToDevice>>,
@@ -71,10 +71,10 @@ fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
+impl Mailbox {
     /// One between a device and a client whose messages carry so many bytes of data.
-    pub fn new(transfer_bytes: usize) -> io::Result<Desk> {
-        Ok(Desk {
+    pub fn new(transfer_bytes: usize) -> io::Result<Mailbox> {
+        Ok(Mailbox {
             news: AtomicU32::new(0),
             to_device: Mutex::default(),
             to_session: Mutex::default(),
@@ -133,7 +133,7 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for Mailbox {
     /// What wakes the session.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()

@@ -9,7 +9,7 @@ use super::die::Work;
 
 /// What a die may suffer from. [`crate::faults::FOREVER`]: never again is it well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ill {
+pub enum DieFault {
     /// It does nothing for so long, once it has done what it was asked before.
     Stuck(Span),
     /// What its array does takes so much longer.
@@ -35,20 +35,20 @@ impl Chips {
     ///
     /// # Panics
     /// If there is no such die.
-    pub fn fall_ill(&self, die: u32, of: Ill) {
+    pub fn fail_die(&self, die: u32, of: DieFault) {
         let now = self.rt.now();
         let until = |span: Span| Time(now.0.saturating_add(span.0));
         let health = &self.health[die as usize];
         match of {
-            Ill::Stuck(span) if self.options.timing.is_some() => {
+            DieFault::Stuck(span) if self.options.timing.is_some() => {
                 let mut die = self.dies[die as usize].borrow_mut();
                 // So far off that whatever stands behind it still has a time.
                 let span = span.min(Span((Time::NEVER.0 - die.free_at().max(now).0) / 2));
                 die.operate(now, now, span, (Work::Read, false));
             }
-            Ill::Stuck(_) => {}
-            Ill::Slow { percent, span } => health.slow.set((percent, until(span))),
-            Ill::Unreadable(span) => health.unreadable.set(until(span)),
+            DieFault::Stuck(_) => {}
+            DieFault::Slow { percent, span } => health.slow.set((percent, until(span))),
+            DieFault::Unreadable(span) => health.unreadable.set(until(span)),
         }
     }
 

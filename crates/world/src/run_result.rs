@@ -7,12 +7,12 @@ use plan::Plan;
 use runtime::{Log, Span};
 use workload::job::Job;
 
-use crate::device::{Device, FlashSeen};
-use crate::engine::{Progress, Ran};
+use crate::device::{Device, FlashStats};
+use crate::engine::{JobResult, Progress};
 use crate::error::RunError;
 use crate::members::flash_of;
+use crate::run_recorder::RunRecorder;
 use crate::series::{Look, TimeSeries};
-use crate::tape::Tape;
 
 /// What a run is told beside its plan and its work.
 #[derive(Clone, Default)]
@@ -30,21 +30,21 @@ pub struct Options {
     /// Takes a time series down, by intervals of this length.
     pub series: Option<Span>,
     /// Live: takes down what arrives and which registers are written.
-    pub tape: Option<Rc<Tape>>,
+    pub run_recorder: Option<Rc<RunRecorder>>,
 }
 
 impl Options {
     /// Where a live host's end of the bus tells of what it does.
     pub(crate) fn live_log(&self) -> Log {
-        self.tape.as_ref().map_or(Log::Off, Tape::log)
+        self.run_recorder.as_ref().map_or(Log::Off, RunRecorder::log)
     }
 }
 
 /// What a run gave.
 #[derive(Default)]
-pub struct Outcome {
+pub struct RunResult {
     /// What each job has seen, its clones together.
-    pub jobs: Vec<(Job, Ran)>,
+    pub jobs: Vec<(Job, JobResult)>,
     /// Lines about recordings and what else is worth knowing.
     pub notes: Vec<String>,
     /// Resets that were completed under the work.
@@ -59,24 +59,24 @@ pub struct Outcome {
     /// How often each fault of the plan has struck; nothing, where the device is in another process.
     pub faults: Vec<(String, u64)>,
     /// What the flash has done, if there is any and the device is not in another process.
-    pub flash: Option<FlashSeen>,
+    pub flash: Option<FlashStats>,
     /// The run over time, if that was asked for.
     pub series: Option<TimeSeries>,
 }
 
-impl Outcome {
+impl RunResult {
     /// Of a live run.
-    pub fn of(told: Told) -> Outcome {
-        let Told { jobs, notes, resets, software: _, series, host_thread } = told;
-        Outcome { jobs, notes, resets, host_thread, series, ..Outcome::default() }
+    pub fn of(told: HostResult) -> RunResult {
+        let HostResult { jobs, notes, resets, software: _, series, host_thread } = told;
+        RunResult { jobs, notes, resets, host_thread, series, ..RunResult::default() }
     }
 
     /// With what its device has to tell.
-    pub(crate) fn beside(told: Told, device: Tale) -> Outcome {
+    pub(crate) fn beside(told: HostResult, device: DeviceStats) -> RunResult {
         let software = told.software;
         let flash =
-            device.flash.map(|seen| FlashSeen { software: seen.software.or(software), ..seen });
-        Outcome { faults: device.faults, flash, ..Outcome::of(told) }
+            device.flash.map(|stats| FlashStats { software: stats.software.or(software), ..stats });
+        RunResult { faults: device.faults, flash, ..RunResult::of(told) }
     }
 }
 
@@ -98,8 +98,8 @@ pub struct Busy {
 
 /// What a host has to tell of its run.
 #[derive(Default)]
-pub struct Told {
-    pub(crate) jobs: Vec<(Job, Ran)>,
+pub struct HostResult {
+    pub(crate) jobs: Vec<(Job, JobResult)>,
     pub(crate) notes: Vec<String>,
     pub(crate) resets: u32,
     /// What flash software on the host has done.
@@ -109,37 +109,37 @@ pub struct Told {
     pub(crate) host_thread: Option<Span>,
 }
 
-impl Told {
+impl HostResult {
     /// What came behind it.
-    pub(crate) fn add(&mut self, next: Told) {
+    pub(crate) fn add(&mut self, next: HostResult) {
         self.jobs.extend(next.jobs);
         self.notes.extend(next.notes);
     }
 
     /// Something went wrong that no operation can be blamed for.
     pub(crate) fn fail(&mut self, message: String) {
-        if let Some((_, ran)) = self.jobs.last_mut() {
-            ran.fail(message);
+        if let Some((_, job_result)) = self.jobs.last_mut() {
+            job_result.fail(message);
         }
     }
 }
 
 /// What flash software devices have, while it works.
 pub(crate) fn look_at(devices: &[Device], look: &mut Look) {
-    let software = flash_of(devices).and_then(|seen| seen.software);
+    let software = flash_of(devices).and_then(|stats| stats.software);
     look.software = look.software.or(software.map(|stats| stats.counters));
 }
 
 /// What a device has to tell of its run.
-pub(crate) struct Tale {
+pub(crate) struct DeviceStats {
     pub(crate) faults: Vec<(String, u64)>,
-    pub(crate) flash: Option<FlashSeen>,
+    pub(crate) flash: Option<FlashStats>,
 }
 
-impl Tale {
+impl DeviceStats {
     /// An array has no faults: those of the first are all.
-    pub(crate) fn of(devices: &[Device]) -> Tale {
-        Tale { faults: devices[0].fault_counts(), flash: flash_of(devices) }
+    pub(crate) fn of(devices: &[Device]) -> DeviceStats {
+        DeviceStats { faults: devices[0].fault_counts(), flash: flash_of(devices) }
     }
 }
 
