@@ -11,7 +11,6 @@ use zerocopy::FromBytes;
 use crate::raw::block::{World, options};
 use crate::raw::nvme::choice::{Bytes, Choice};
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut choice = Bytes(data);
     let (group, ahead) = (1 + choice.below(4) as u8, choice.below(5) as u8);

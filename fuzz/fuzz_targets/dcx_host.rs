@@ -7,7 +7,6 @@ use crate::raw::dcx::script::{Script, drawn};
 use crate::raw::dcx::world::World;
 use crate::raw::nvme::choice::{Bytes, Choice};
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let setup = drawn(&mut bytes);

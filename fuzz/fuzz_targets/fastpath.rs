@@ -15,7 +15,6 @@ use crate::raw::nvme::choice::{Bytes, Choice};
 
 const BYTES: usize = 32 << 10;
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut choice = Bytes(data);
     let io = |n: u64, _: &_| Answer::After(Span::us(1 + n * 37 % 90));

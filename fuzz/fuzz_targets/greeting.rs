@@ -16,7 +16,6 @@ static SERVER: LazyLock<Server> =
 static LISTENER: LazyLock<UnixListener> =
     LazyLock::new(|| UnixListener::bind(scratch::path("device.sock")).expect("a socket"));
 
-/// One input.
 pub fn run(data: &[u8]) {
     let Some((how, message)) = data.split_first() else { return };
     if how & 1 == 0 {

@@ -25,7 +25,6 @@ async fn read(queue: Rc<Queue<SimHost>>, lba: u64) {
     assert_eq!(seen, pattern(lba), "somebody else's data at LBA {lba}");
 }
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut choice = Bytes(data);
     let slow = 1 + choice.below(200);

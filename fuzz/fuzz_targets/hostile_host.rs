@@ -4,7 +4,6 @@ use crate::raw::nvme::choice::Bytes;
 use crate::raw::nvme::script::{Script, touches_guarded};
 use crate::raw::nvme::world::{Setup, World};
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let setup = Setup::drawn(&mut bytes);

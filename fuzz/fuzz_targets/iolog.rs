@@ -3,7 +3,6 @@
 use workload::pattern::Target;
 use workload::trace::{Extents, Map, Mapping, Reader};
 
-/// One input.
 pub fn run(data: &[u8]) {
     let (mapping, data) = match data.split_first() {
         Some((first, rest)) => (first % 2, rest),

@@ -1,6 +1,5 @@
 //! A fio job file of any text: sense or errors, each of which prints with its line.
 
-/// One input.
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let lines = text.lines().count().max(1);

@@ -44,7 +44,6 @@ static VALID: LazyLock<(Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
     (fs::read(path).expect("the state"), journal)
 });
 
-/// One input.
 pub fn run(data: &[u8]) {
     let (path, journal) = (scratch::path("replay.nand"), scratch::path("replay.nand.journal"));
     fs::write(&path, &VALID.0).expect("a temporary file");

@@ -4,7 +4,6 @@
 use wire::nbd::{Ask, ClientFlags, OptionHeader, REQUEST_BYTES_MAX, Request, option, parse_info};
 use zerocopy::FromBytes;
 
-/// One input.
 pub fn run(data: &[u8]) {
     let Ok((flags, mut rest)) = ClientFlags::read_from_prefix(data) else { return };
     let _ = flags.flags.get();

@@ -26,7 +26,6 @@ static SOCKET: LazyLock<PathBuf> = LazyLock::new(|| {
     socket
 });
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut socket = UnixStream::connect(&*SOCKET).expect("a server that listens");
     let mut greeting = [0; 18];

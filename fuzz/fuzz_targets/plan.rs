@@ -1,7 +1,6 @@
 //! A plan of any text: sense or errors; and a plan of sense gives a bus that can be made.
 use plan::Plan;
 
-/// One input.
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     match Plan::parse(text, "fuzz.toml") {

@@ -3,7 +3,6 @@
 use wire::BusAddr;
 use wire::nvme::prp::{Coalesce, PrpWalk, Segment, Step};
 
-/// One input.
 pub fn run(data: &[u8]) {
     let Some((head, mut entries)) = data.split_at_checked(22) else { return };
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));

@@ -76,7 +76,6 @@ impl BlockDevice for Ram {
     }
 }
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut choice = Bytes(data);
     let identity = Identity {

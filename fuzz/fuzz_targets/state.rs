@@ -14,7 +14,6 @@ static VALID: LazyLock<Vec<u8>> = LazyLock::new(|| {
     fs::read(path).expect("the state")
 });
 
-/// One input.
 pub fn run(data: &[u8]) {
     let bytes = scratch::edited(&VALID, data);
     let path = scratch::path("state.nand");

@@ -37,7 +37,6 @@ fn byte(data: &mut &[u8]) -> u8 {
     *first
 }
 
-/// One input.
 pub fn run(data: &[u8]) {
     let mut data = data;
     let mut raw = Raw::connect(&SOCKET);

@@ -119,7 +119,6 @@ struct Shared<P: HostPort, D> {
     ways: Ways,
     stripe_wait: Stage,
     journal_wait: Stage,
-    /// Room for sums.
     rooms: RefCell<Vec<Vec<u8>>>,
     counters: Cell<Counters>,
 }

@@ -15,7 +15,6 @@ const SUPERBLOCK: u64 = u64::from_le_bytes(*b"dbarray1");
 const HEAD: u64 = u64::from_le_bytes(*b"dbentry1");
 /// Words of a record, its sum included; a block has at least as many.
 const WORDS: usize = 16;
-/// Nobody.
 const NONE: u64 = u64::MAX;
 
 /// Where a member keeps it.

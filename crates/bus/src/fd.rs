@@ -128,7 +128,6 @@ impl Memfd {
         self.bytes
     }
 
-    /// Maps all of it.
     pub(crate) fn map(&self, base: BusAddr) -> io::Result<Memory> {
         Memory::map(self.fd.as_fd(), self.bytes, base)
     }
@@ -310,7 +309,6 @@ pub(crate) fn keep_alive(fd: BorrowedFd<'_>, idle: i32, every: i32, count: i32) 
     Ok(())
 }
 
-/// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// There is something to read, or the other end has gone.

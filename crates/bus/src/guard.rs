@@ -50,7 +50,6 @@ impl Chunk {
 static FIRST: AtomicPtr<Chunk> = AtomicPtr::new(null_mut());
 /// Free places. Whoever holds this may change a place.
 static CHANGES: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-/// Who handled SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Slot {
@@ -145,7 +144,6 @@ fn install() -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// SIGBUS.
 extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel hands a handler of this kind a valid structure; a positive code says that the
     // kernel itself has raised the signal, and that there is an address.

@@ -97,7 +97,6 @@ pub struct Link {
     byte_time_log2: Option<u32>,
     up: Direction,
     down: Direction,
-    /// What it is behind.
     switch: Option<Rc<Switch>>,
 }
 

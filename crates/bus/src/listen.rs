@@ -173,7 +173,6 @@ impl Backoff {
 
 /// A client that has connected, until its greeting is whole.
 pub(crate) trait Handshake: AsFd + Sized {
-    /// What comes of it.
     type Whole;
 
     fn begin(socket: UnixStream) -> io::Result<Self>;

@@ -21,7 +21,6 @@ use world::{RunError, shared, sim_spec, simulated_device, until};
 /// Interrupt vectors that the cases use.
 const VECTORS: u16 = 4;
 
-/// Which controller.
 #[derive(Clone, Copy, Debug)]
 pub enum Controller<'a> {
     /// One of the plan, on a modelled bus.

@@ -25,14 +25,12 @@ use world::{self, RunError};
 /// Bytes that a cost "copy" is for.
 const COPY_BYTES: u32 = 4096;
 
-/// What diskhog does.
 #[derive(Clone, Debug)]
 pub struct Hog {
     /// Threads, each on a core of its own.
     pub threads: u32,
     /// Bytes of a request.
     pub bytes: u64,
-    /// They write.
     pub write: bool,
     /// Requests that a thread asks for before it waits for all of them.
     pub batch: u32,
@@ -40,7 +38,6 @@ pub struct Hog {
     pub random: bool,
     /// How long is not counted at the beginning.
     pub ramp: Span,
-    /// How long is counted.
     pub time: Span,
     /// How often the monitor samples.
     pub interval: Span,
@@ -72,7 +69,6 @@ impl Hog {
 pub struct CoreStats {
     /// Bytes moved while it counted.
     pub bytes: u64,
-    /// Requests ended.
     pub requests: u64,
     /// Bytes moved in each interval.
     pub series: Vec<u64>,
@@ -83,11 +79,9 @@ pub struct CoreStats {
 pub struct HogStats {
     /// How the queues are spread.
     pub policy: Policy,
-    /// The queues.
     pub shape: Shape,
     /// For how long it counted.
     pub measured: Span,
-    /// By core.
     pub cores: Vec<CoreStats>,
     /// How often a core found the lock of a queue taken, from the beginning on.
     pub lock_waits: u64,
@@ -194,7 +188,6 @@ struct Board {
     running: Cell<u32>,
     ended: Signal,
     failed: RefCell<Option<String>>,
-    /// By thread.
     behind: Vec<Option<Rc<Behind>>>,
 }
 

@@ -30,7 +30,6 @@ use world::{self, RunError};
 /// Cuts that one drive goes through.
 pub const EPOCH: u64 = 100;
 
-/// Tasks that write.
 const WRITERS: u64 = 8;
 /// The most blocks of a write.
 const BLOCKS_MAX: u64 = 32;
@@ -46,33 +45,26 @@ const WHOLE_CHECK: u64 = 4;
 /// The longest read of a check, bytes.
 const CHECK_BYTES: u32 = 64 * 1024;
 
-/// Which cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Campaign {
     /// The seed of all chance.
     pub seed: u64,
     /// The first cut that counts; those before it in its epoch are made again.
     pub from: u64,
-    /// How many.
     pub cuts: u64,
 }
 
 /// What a campaign has come through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survived {
-    /// Power cuts.
     pub cuts: u64,
     /// Of those, how many came before the device was ready for work.
     pub early: u64,
-    /// Writes that were acknowledged.
     pub writes: u64,
-    /// Deallocations that were acknowledged.
     pub trims: u64,
-    /// Flushes that were acknowledged.
     pub flushes: u64,
     /// Blocks that were read and found right.
     pub blocks: u64,
-    /// Superblocks that were collected.
     pub collected: u64,
 }
 
@@ -82,7 +74,6 @@ pub struct Survived {
 pub struct Failure {
     /// The number of the cut.
     pub cut: u64,
-    /// What was found.
     pub what: String,
 }
 
@@ -158,7 +149,6 @@ struct Epoch<'a> {
     rng: Rng,
     ledger: Rc<RefCell<Ledger>>,
     stamps: Stamps,
-    /// What each member holds.
     kept: Vec<MediumState>,
     /// How often it was switched on.
     lives: u64,

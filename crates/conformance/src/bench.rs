@@ -87,7 +87,6 @@ pub struct Bench {
     reach: Rc<dyn Reach>,
     rt: Rt,
     memory: Memory,
-    /// CAP.
     pub(crate) cap: Cap,
     /// What Identify said at the case's beginning.
     pub(crate) id: IdentifyController,
@@ -270,7 +269,6 @@ impl Bench {
 
     // Queues.
 
-    /// The next command identifier.
     pub(crate) fn cid(&self) -> CommandId {
         let cid = self.next_cid.get();
         self.next_cid.set(if cid == 0xfffe { 1 } else { cid + 1 });
@@ -378,7 +376,6 @@ impl Bench {
         Ok(())
     }
 
-    /// One admin command.
     pub(crate) async fn admin(&mut self, sqe: &Sqe) -> Verdict<Cqe> {
         let mut pair = self.admin;
         let cqe = self.run(&mut pair, sqe).await;
@@ -402,7 +399,6 @@ impl Bench {
         done
     }
 
-    /// Identify of this structure.
     pub(crate) async fn identify(&mut self, nsid: Nsid, cns: u8) -> Verdict<Vec<u8>> {
         let at = self.pages(1)?;
         let sqe = admin::identify(self.cid(), nsid, cns, self.data(at, 4096)?);
@@ -423,7 +419,6 @@ impl Bench {
         Ok(())
     }
 
-    /// The active namespaces.
     pub(crate) async fn active(&mut self) -> Verdict<Vec<Nsid>> {
         let page = self.identify(Nsid::NONE, cns::ACTIVE_NAMESPACES).await?;
         let list = NamespaceList::read_from_bytes(&page).expect("its length");
@@ -453,7 +448,6 @@ impl Bench {
         Ok(Cq::new(QueueId(qid), at, entries))
     }
 
-    /// A submission queue, created.
     pub(crate) async fn create_sq(&mut self, qid: u16, entries: u32, cqid: u16) -> Verdict<Sq> {
         let at = self.place(u64::from(entries) * 64, self.page_bytes)?;
         let sqe = admin::create_sq(self.cid(), at, sq_of(qid, entries, cqid));
@@ -531,7 +525,6 @@ impl Bench {
     }
 }
 
-/// Statuses in words.
 pub(crate) fn words(statuses: &[Status]) -> String {
     let names: Vec<String> = statuses.iter().map(|status| status.to_string()).collect();
     names.join(" or ")

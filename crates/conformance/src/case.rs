@@ -7,7 +7,6 @@ use crate::verdict::Verdict;
 /// What a case does to the data of a controller that others use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
-    /// Nothing.
     None,
     /// It writes blocks, or takes them back.
     Writes,
@@ -15,7 +14,6 @@ pub enum Harm {
     Erases,
 }
 
-/// One case.
 pub struct Case {
     /// Its name, which names no other.
     pub name: &'static str,
@@ -28,13 +26,9 @@ pub struct Case {
 
 /// The cases of one section.
 pub struct Section {
-    /// Of which specification.
     pub of: &'static str,
-    /// The section's number.
     pub number: &'static str,
-    /// What it is about.
     pub title: &'static str,
-    /// Its cases.
     pub cases: &'static [Case],
 }
 

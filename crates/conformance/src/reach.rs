@@ -7,7 +7,6 @@ use bus::{HostPort, Memory};
 use runtime::Rt;
 use wire::BusAddr;
 
-/// Something that comes later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A controller, as a host without a driver reaches it. Every [`HostPort`] is one.

@@ -20,11 +20,8 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
     all.into_iter()
 }
 
-/// How a case went.
 pub struct CaseRun {
-    /// Its section.
     pub section: &'static Section,
-    /// The case.
     pub case: &'static Case,
     /// How it ended; none: it was not run, as the controller was beyond help.
     pub verdict: Option<Verdict>,
@@ -40,9 +37,7 @@ pub struct Table {
 /// How many cases of some ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// As the specification says.
     pub passed: usize,
-    /// Otherwise.
     pub failed: usize,
     /// About what the controller does not have.
     pub lacking: usize,

@@ -35,7 +35,6 @@ pub struct Drive<P: Pages> {
     erase_time: Option<Span>,
     keep: Keep,
     ready_within: Span,
-    /// What the mount gave.
     mounted: OnceCell<Result<Ftl<P>, MountError>>,
     has_mounted: Signal,
     /// The flash itself: the label lies beside it, whether or not it is mounted.

@@ -3,7 +3,6 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// fio's directions.
 pub(crate) const READ: c_int = 0;
 pub(crate) const WRITE: c_int = 1;
 pub(crate) const SYNC: c_int = 3;
@@ -98,7 +97,6 @@ pub(crate) struct Thread {
     _opaque: [u8; 0],
 }
 
-/// What fio calls.
 pub(crate) type OfThread = unsafe extern "C" fn(*mut Thread) -> c_int;
 pub(crate) type Cleanup = unsafe extern "C" fn(*mut Thread);
 pub(crate) type Queue = unsafe extern "C" fn(*mut Thread, *mut c_void) -> c_int;

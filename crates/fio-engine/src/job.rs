@@ -12,7 +12,6 @@ const SIZE: u64 = 16 << 20;
 /// Requests of one job that the drive has at most: a ring has as many places. More wait here.
 pub(crate) const DEPTH: usize = 64;
 
-/// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,

@@ -331,7 +331,6 @@ impl Index {
         (slot != NONE).then_some(slot)
     }
 
-    /// Returns what it replaces.
     fn insert(&mut self, key: u32, slot: u32) -> u32 {
         let at = self.position(key);
         core::mem::replace(&mut self.entries[at], (key, slot)).1

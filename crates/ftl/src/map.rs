@@ -69,9 +69,7 @@ pub(crate) struct Cached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     Off,
-    /// This part comes next.
     At(u32),
-    /// All have been begun.
     Done,
 }
 

@@ -497,7 +497,6 @@ impl State {
         Ok(())
     }
 
-    /// A row of padding.
     fn padding(&mut self, write_pointer: WritePointer, planes: u32) -> (Header, Vec<Unit>) {
         let job = self.job(write_pointer, planes, false);
         let pad = Unit { logical: PAD, from: Source::Nothing };

@@ -24,7 +24,6 @@ const HEAD_BYTES: usize = 24;
 /// What a root says of a superblock: first row, the one after the last or none, erases.
 const SUPER_BYTES: usize = 20;
 
-/// What a checkpoint knew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
     /// Rows from this on are to be looked at.

@@ -21,11 +21,9 @@ use crate::supers::Supers;
 
 /// A part of the map.
 pub(crate) const CHUNK: u32 = META;
-/// A note of trims.
 pub(crate) const TRIM: u32 = META | 1 << 28;
 /// Part of the root of a checkpoint.
 pub(crate) const ROOT: u32 = META | 2 << 28;
-/// Nothing.
 pub(crate) const PAD: u32 = u32::MAX;
 /// What is left of these is their number.
 pub(crate) const NUMBER: u32 = (1 << 28) - 1;

@@ -11,10 +11,10 @@ use crate::state::UNCOMMITTED;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Erased, or to be erased before it is opened.
-    Free { clean: bool },
-    /// Being written.
+    Free {
+        clean: bool,
+    },
     Open,
-    /// Written.
     Filled,
     /// The collector goes over it, or has done so.
     Victim,

@@ -92,7 +92,6 @@ pub struct Seal(BTreeMap<u64, Sealed>);
 
 struct Sealed {
     sum: Option<u32>,
-    /// Writes under way.
     open: u32,
     /// More than one write was under way at a time: which came last is not known.
     raced: bool,

@@ -51,7 +51,6 @@ impl<P: HostPort> Remote<P> {
     }
 }
 
-/// Given back when dropped.
 struct Turnstile<'a, P: HostPort>(&'a Remote<P>);
 
 impl<P: HostPort> Drop for Turnstile<'_, P> {

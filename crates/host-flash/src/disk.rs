@@ -35,7 +35,6 @@ struct Shared<P: HostPort> {
     software: Ftl<Remote<P>>,
     geometry: Geometry,
     unit_bytes: u32,
-    /// Numbers of operations.
     free: Pool<u16>,
     /// Room for what is written.
     rooms: RefCell<Vec<Vec<u8>>>,

@@ -21,7 +21,6 @@ use runtime::{Parked, Rt, Signal};
 use wire::BusAddr;
 use wire::pages::{Answer, SPARE_BYTES_MAX, Spare, Status};
 
-/// No place.
 pub(super) const NONE: u16 = u16::MAX;
 
 /// From one place's spare bytes to the next one's.
@@ -29,7 +28,6 @@ const SPARE_STRIDE: usize = 256;
 
 const _: () = assert!(SPARE_BYTES_MAX <= SPARE_STRIDE);
 
-/// Which kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bare = 0,
@@ -59,7 +57,6 @@ struct Place {
     owner: Cell<Option<Parked>>,
 }
 
-/// The places.
 pub(super) struct Store {
     places: Box<[Place]>,
     bare: u16,

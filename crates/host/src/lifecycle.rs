@@ -109,7 +109,6 @@ pub(crate) trait HasLifecycle<P: HostPort> {
     fn on_shutdown(&self) {}
     /// Notifies waiters of the interface itself of a change of state.
     fn notify_waiters(&self) {}
-    /// Counts a completed reset.
     fn record_reset(&self);
     /// Its number in the event log.
     fn log_id(&self) -> u64;
@@ -122,7 +121,6 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         self.notify_waiters();
     }
 
-    /// The device is ready.
     fn open(&self) {
         self.lifecycle().distrusted.set(false);
         self.set_state(State::Open);
@@ -167,7 +165,6 @@ pub(crate) trait HasLifecycle<P: HostPort> {
         }
     }
 
-    /// Disables and enables it.
     async fn reset(&self) -> Result<(), InitError> {
         let rt = self.port().rt();
         self.lifecycle().turn.take(rt).await;

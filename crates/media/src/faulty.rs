@@ -73,7 +73,6 @@ pub fn flipped(
 pub struct Harm {
     /// By block: the bits that have turned over in it, ascending by byte.
     turned: RefCell<BTreeMap<u64, Vec<Flip>>>,
-    /// No access ends before.
     stuck_until: Cell<Time>,
 }
 

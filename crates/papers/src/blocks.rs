@@ -9,7 +9,6 @@ use super::threads::{Done, Threads, run};
 use super::{Claim, Exhibit};
 use world::RunError;
 
-/// Threads of the comparison.
 const THREADS: [u32; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64];
 /// What a thread does between two requests, us.
 const TURNAROUNDS: [u64; 4] = [1, 2, 5, 10];
@@ -54,7 +53,6 @@ struct Grid {
     rows: [Rows; 3],
     /// The least percent of the paper's rule where blocks are always full.
     full: f64,
-    /// And elsewhere, and where.
     below: (f64, String),
     /// The least percent of ours.
     ours: f64,

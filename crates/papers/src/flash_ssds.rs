@@ -18,7 +18,6 @@ const INTERVAL: Span = Span::ms(1);
 /// Bytes of a request with which a quarter of a drive is filled, which is then read.
 const FILL_BYTES: u32 = 128 << 10;
 
-/// One of the two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ssd {
     /// Controllers with flash software behind a bridge.
@@ -60,7 +59,6 @@ pub(super) struct Load {
     pub bytes: u32,
     /// Requests in flight by each worker.
     pub depth: u32,
-    /// Workers.
     pub workers: u32,
     /// Bytes in all.
     pub amount: u64,
@@ -105,7 +103,6 @@ impl Load {
     }
 }
 
-/// What was seen.
 pub(super) struct Measured {
     /// The mean latency, microseconds.
     pub us: f64,

@@ -28,7 +28,6 @@ pub struct Paper {
     pub name: &'static str,
     /// Its title, and where it appeared.
     pub title: &'static str,
-    /// Its authors.
     pub authors: &'static str,
     /// What is shown, in order.
     pub exhibits: Exhibits,
@@ -36,20 +35,15 @@ pub struct Paper {
     pub long: Option<Exhibits>,
 }
 
-/// Makes what is shown.
 pub type Exhibits = fn() -> Result<Vec<Exhibit>, RunError>;
 
 pub use plot::{Plot, Series};
 
-/// Something to show.
 pub enum Exhibit {
-    /// A number, judged.
     Row(Row),
-    /// A shape, judged.
     Claim(Claim),
     /// A figure or a table.
     Table(Table),
-    /// A figure, drawn.
     Plot(Plot),
     /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it
     /// hold one day, that is not what must be either: it has to become a row or a claim.
@@ -70,13 +64,9 @@ impl Exhibit {
 
 /// What a paper shows in a figure without giving numbers: a shape, beside one number of ours.
 pub struct Claim {
-    /// What it is about.
     pub what: &'static str,
-    /// The shape in words.
     pub shape: String,
-    /// Whether it holds.
     pub holds: bool,
-    /// What our number is.
     pub number: &'static str,
     /// Our number: nothing of the paper's is put beside it.
     pub ours: f64,
@@ -89,7 +79,6 @@ pub struct Claim {
 pub enum Validated {
     /// Within this many thousandths of the paper's number.
     Within(u64),
-    /// Below the paper's number.
     Below,
     /// By a shape, which was checked: whether it holds.
     Shape(bool),
@@ -97,19 +86,14 @@ pub enum Validated {
 
 /// One number of a paper.
 pub struct Row {
-    /// What it is.
     pub what: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// What the paper says.
     pub paper: f64,
-    /// What this code gives.
     pub ours: f64,
-    /// How it is judged.
     pub validated: Validated,
     /// The shape in words, if it is judged by that.
     pub shape: &'static str,
-    /// Its parts, by stage.
     pub parts: Vec<(&'static str, f64)>,
     /// Assumed costs, and the row with each at half and at one and a half.
     pub assumed: Vec<(String, f64, f64)>,
@@ -117,7 +101,6 @@ pub struct Row {
 
 /// A figure or a table of a paper, as this code gives it.
 pub struct Table {
-    /// What it is.
     pub what: String,
     /// The heads of its columns.
     pub columns: Vec<String>,

@@ -68,7 +68,6 @@ pub(super) struct Reads {
     pub parts: Vec<(&'static str, f64)>,
     /// How busy the link was.
     pub busy: Busy,
-    /// How many there were.
     pub count: u64,
 }
 
@@ -85,7 +84,6 @@ impl Reads {
     }
 }
 
-/// When reads come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrivals {
     /// Each at the end of the one before.

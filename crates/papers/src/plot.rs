@@ -9,9 +9,7 @@ const STEP: usize = 7;
 
 /// A figure: several series over the same places of an axis.
 pub struct Plot {
-    /// What it is.
     pub what: String,
-    /// What runs across.
     pub across: String,
     /// The places of the axis, one beside the other at equal distances.
     pub places: Vec<String>,
@@ -21,9 +19,7 @@ pub struct Plot {
 
 /// One line of a figure.
 pub struct Series {
-    /// Its letter.
     pub letter: char,
-    /// What it is.
     pub name: String,
     /// Its values, one for each place.
     pub values: Vec<Option<f64>>,

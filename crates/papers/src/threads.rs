@@ -18,14 +18,11 @@ const REGION: u64 = 64 << 20;
 /// What comes before is not counted.
 const WARM: Span = Span::ms(1);
 
-/// What threads do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads {
-    /// How many.
     pub number: u32,
     /// Bytes of each request.
     pub bytes: u32,
-    /// They write.
     pub write: bool,
     /// What a thread does between two requests, on nobody's core.
     pub think: Span,
@@ -39,7 +36,6 @@ impl Threads {
         Threads { number, bytes: 4096, write: false, think: Span::ZERO, window: Span::ms(10) }
     }
 
-    /// The same, writing.
     pub fn writing(number: u32) -> Threads {
         Threads { write: true, ..Threads::reading(number) }
     }
@@ -48,7 +44,6 @@ impl Threads {
 /// What was seen of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
-    /// Requests a millisecond.
     pub kiops: f64,
     /// The mean of what a request took, microseconds.
     pub us: f64,

@@ -12,7 +12,6 @@ use campaign::diskhog::{Hog, HogStats, simulated};
 use plan::POLICIES;
 use world::RunError;
 
-/// Cores of the blade.
 const CORES: u32 = 8;
 /// For how long throughput of the SSD is counted; the disks are some ten times slower.
 const WINDOW: Span = Span::ms(100);

@@ -31,7 +31,6 @@ impl Arbitration {
     }
 }
 
-/// Reads the table.
 pub(super) fn read(fields: Fields<'_>) -> Option<Arbitration> {
     let expected =
         "the classes of the queues, in turn: urgent, high, medium or low, with blanks between";

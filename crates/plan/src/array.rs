@@ -23,10 +23,8 @@ pub enum Collections {
     Together,
 }
 
-/// How devices make one.
 #[derive(Clone, Debug)]
 pub struct Array {
-    /// How many.
     pub devices: u32,
     /// A chunk of each stripe is the parity of the others.
     pub parity: bool,
@@ -40,7 +38,6 @@ pub struct Array {
     pub out: Option<u32>,
     /// Entries of the journal that closes the write hole; none: it is open.
     pub journal: Option<u32>,
-    /// What it costs.
     pub costs: Vec<NamedCost>,
 }
 

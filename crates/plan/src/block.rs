@@ -29,9 +29,7 @@ pub struct Block {
     pub ahead: u32,
     /// How large blocks are.
     pub sizing: BlockSizing,
-    /// What the host spends.
     pub host_costs: Vec<NamedCost>,
-    /// What the device spends.
     pub device_costs: Vec<NamedCost>,
 }
 
@@ -46,7 +44,6 @@ pub enum BlockSizing {
     Gathering,
 }
 
-/// How descriptors are returned.
 #[derive(Clone, Copy)]
 enum Returned {
     Whole,

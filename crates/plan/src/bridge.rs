@@ -8,7 +8,6 @@ use super::fields::{Fields, Source::Welcome};
 /// A bridge, and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeOf {
-    /// SSD controllers.
     pub controllers: u32,
     /// Bytes that lie on one before the next has its turn.
     pub stripe_bytes: u32,

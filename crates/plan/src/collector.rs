@@ -15,7 +15,6 @@ const COSTS: &[&str] = host::nvme::COLLECTOR_COSTS;
 pub struct HostDirectedGc {
     /// Superblocks' worth of space by which it begins sooner than the device would.
     pub early: u32,
-    /// What it costs.
     pub costs: Vec<NamedCost>,
 }
 

@@ -10,7 +10,6 @@ use super::section::Table;
 /// How a machine speaks DC Express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dcx {
-    /// Where tags come from.
     pub tags: DcxTags,
     /// The most that the device takes for one read.
     pub max_latency: Span,
@@ -22,11 +21,9 @@ pub struct Dcx {
     pub sleep_after: Option<u32>,
     /// Writes go through the polled queue too.
     pub writes: bool,
-    /// Storing one tag.
     pub mark: Span,
 }
 
-/// Where tags come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DcxTags {
     /// The host, at random: so many bits.

@@ -14,7 +14,6 @@ pub const DEVICE_COSTS: &[&str] = &["parse", "post completion"];
 /// The largest queue: `CAP.MQES` is a 16-bit number of entries less one (NVMe base 2.0, 3.1.3.1).
 const QUEUE_ENTRIES_MAX: u64 = 1 << 16;
 
-/// The device.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// Processors that its costs queue for; zero: pipelined hardware, for which nothing queues.
@@ -43,7 +42,6 @@ pub struct Device {
     pub copy: Option<Span>,
 }
 
-/// Reads the device.
 pub(super) fn read(fields: Fields<'_>) -> Option<Device> {
     let processors = fields.number("processors", Welcome, 0..=64);
     let command_slots = fields.number("command_slots", Welcome, 1..=u64::from(SLOTS_MAX));

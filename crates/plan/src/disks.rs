@@ -8,7 +8,6 @@ use super::fields::{Fields, Source::Due};
 /// The longest track, and the longest stripe element, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Reads the array.
 pub(super) fn read(fields: Fields<'_>) -> Option<Array> {
     let disks = fields.number("number", Due, 1..=64);
     let whole = |bytes: u64| bytes.is_multiple_of(4096) && (4096..=BYTES_MAX).contains(&bytes);

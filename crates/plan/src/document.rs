@@ -20,14 +20,12 @@ pub(super) enum At {
     Set(usize),
 }
 
-/// A value.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) at: At,
     pub(super) what: What,
 }
 
-/// What a value is.
 #[derive(Debug)]
 pub(super) enum What {
     Text(String),

@@ -11,12 +11,7 @@ pub enum Place {
     /// The source as a whole: it could not be read.
     Whole,
     /// A line and a column of it, both from 1; columns count characters.
-    At {
-        /// The line.
-        line: usize,
-        /// The column.
-        column: usize,
-    },
+    At { line: usize, column: usize },
     /// A value given beside the source, as it was written: `link.lanes=8`.
     Set(String),
 }
@@ -24,13 +19,10 @@ pub enum Place {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Where.
     pub place: Place,
     /// The key, from the top: `link.credits.posted_data`. Empty where there is none.
     pub key: String,
-    /// What is there.
     pub found: String,
-    /// What should be.
     pub expected: String,
 }
 
@@ -39,7 +31,6 @@ pub struct PlanError {
 pub struct PlanErrors {
     /// The file, or whatever else the text came from.
     pub origin: String,
-    /// What is wrong.
     pub errors: Vec<PlanError>,
 }
 

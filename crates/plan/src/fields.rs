@@ -214,7 +214,6 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// True or false.
     pub fn boolean(&self, key: &'static str) -> Option<bool> {
         let expected = "true or false";
         let node = self.value(key, Source::Welcome, expected)?;
@@ -227,7 +226,6 @@ impl<'r> Fields<'r> {
         }
     }
 
-    /// One of some words.
     pub fn choice<T: Copy>(&self, key: &'static str, of: &[(&str, T)]) -> Option<T> {
         let words: Vec<_> = of.iter().map(|(word, _)| format!("{word:?}")).collect();
         let expected = words.join(" or ");

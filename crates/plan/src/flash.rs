@@ -18,7 +18,6 @@ pub struct Flash {
     pub profile: &'static str,
     /// The chips, but for their seed, which is the run's.
     pub spec: Spec,
-    /// Their times.
     pub timing: Timing,
     /// The software, but for its seed.
     pub software: Options,
@@ -33,7 +32,6 @@ pub struct Flash {
 /// What a drive has been through before it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing.
     Fresh,
     /// Every block was written once, in order.
     Filled,

@@ -22,14 +22,12 @@ const REGISTERS_AT: u64 = 0xf000_0000;
 /// Memory comes in pages of this many bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// The host.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Where the memory that the device may reach begins on the bus.
     pub memory_base: BusAddr,
     /// How much of it there is, bytes.
     pub memory_bytes: u64,
-    /// Cores.
     pub cores: u32,
     /// How a driver learns of completions.
     pub completion: Completion,
@@ -39,7 +37,6 @@ pub struct Host {
     pub interrupt: Span,
     /// Completions that share an interrupt, and how long one waits for others, where they do.
     pub coalescing: Option<(u32, Span)>,
-    /// When a driver rings.
     pub doorbell: Doorbell,
     /// Whether NVMe's doorbells have shadows in memory; not unless a plan says so.
     pub shadow_doorbells: bool,
@@ -93,7 +90,6 @@ pub enum Completion {
     Polled,
     /// It sleeps until a completion is to be expected, and looks then.
     Hybrid,
-    /// It is interrupted.
     Interrupt,
 }
 
@@ -143,13 +139,11 @@ impl Plan {
 /// When a driver rings the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
-    /// For each command.
     Each,
     /// Once for all commands that were submitted together.
     Batched,
 }
 
-/// Reads the host.
 pub(super) fn read(fields: Fields<'_>) -> Option<Host> {
     let paged = |address: u64| address.is_multiple_of(PAGE_BYTES);
     let memory_base = if fields.has("memory_base") {

@@ -83,7 +83,6 @@ const VERSION: u64 = 1;
 /// A machine: link, host, device, medium.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its name.
     pub name: String,
     /// What it is, in a sentence or two.
     pub about: String,
@@ -91,11 +90,8 @@ pub struct Plan {
     pub link: LinkSpec,
     /// Data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
-    /// The host.
     pub host: Host,
-    /// The device.
     pub device: Device,
-    /// The medium.
     pub medium: Medium,
     /// What its interfaces need, each in a table of its own: see [`Plan::section`].
     sections: Vec<section::Held>,
@@ -105,7 +101,6 @@ pub struct Plan {
     pub power: Option<Power>,
     /// How several such devices are one, if they are.
     pub array: Option<Array>,
-    /// How it is run.
     pub run: Run,
     /// What goes wrong on purpose.
     pub faults: Vec<Fault>,
@@ -131,7 +126,6 @@ pub struct Sourced {
     pub key: String,
     /// The value as it was written: `110 ns`.
     pub value: String,
-    /// Where it comes from.
     pub source: String,
     /// Nobody measured it: the source is `assumed`, or begins with `assumed:`.
     pub assumed: bool,

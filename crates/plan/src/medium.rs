@@ -13,7 +13,6 @@ use super::fields::{Fields, Source::Due, Source::Welcome};
 use super::flash::{self, Flash, Start};
 use super::units::size_text;
 
-/// The medium.
 #[derive(Clone, Debug)]
 pub struct Medium {
     /// What it is made of.
@@ -37,13 +36,9 @@ pub struct Medium {
 /// What a medium is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumKind {
-    /// Dynamic memory.
     Dram,
-    /// Phase change memory.
     Pcm,
-    /// NAND flash.
     Flash,
-    /// Disks that rotate.
     Disks,
 }
 
@@ -72,7 +67,6 @@ impl KeepRule {
 /// How a medium keeps time in the live world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumPace {
-    /// As its model says.
     Modelled,
     /// As fast as the data go.
     Immediate,
@@ -113,7 +107,6 @@ impl Medium {
 const KEEP_RULES: [(&str, KeepRule); 3] =
     [("everything", KeepRule::Everything), ("stamps", KeepRule::Stamps), ("auto", KeepRule::Auto)];
 
-/// Reads the medium.
 pub(super) fn read(fields: Fields<'_>) -> Option<Medium> {
     let kinds = [
         ("dram", MediumKind::Dram),

@@ -27,7 +27,6 @@ pub struct PageAccess {
     pub read_memory: u64,
     /// What the collector copies goes through host memory, even within an endpoint.
     pub through_host: bool,
-    /// What it costs.
     pub costs: Vec<NamedCost>,
 }
 

@@ -9,7 +9,6 @@ use super::fields::{Fields, Source};
 /// The most that a state may take: what Identify can say (NVMe base 2.0, 5.17.2.1).
 const MILLIWATTS_MAX: u64 = 655_350;
 
-/// Power states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Power {
     /// By falling power, the first of them one in which commands are processed.
@@ -19,7 +18,6 @@ pub struct Power {
     pub saving: Option<Span>,
 }
 
-/// Reads the table.
 pub(super) fn read(fields: Fields<'_>) -> Option<Power> {
     let tables = fields.tables("states");
     let some = (1..=POWER_STATES_MAX).contains(&tables.len());

@@ -157,7 +157,6 @@ async fn set_up<'a>(
     Ok(bench)
 }
 
-/// What checks have given.
 struct Verdicts<'a> {
     say: &'a mut dyn FnMut(&str),
     passed: u32,

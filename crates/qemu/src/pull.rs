@@ -36,7 +36,6 @@ pub(super) async fn check(
     verdicts.take(&name, pull(bench, function, slot).await);
 }
 
-/// How reads have ended.
 #[derive(Default)]
 struct Reads {
     good: Cell<u64>,

@@ -10,7 +10,6 @@ use wire::BusAddr;
 
 use crate::pins::{Inputs, Outputs};
 
-/// OKAY, SLVERR.
 const OKAY: u8 = 0;
 const SLVERR: u8 = 2;
 const ERROR: u8 = 2;

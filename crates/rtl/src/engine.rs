@@ -38,15 +38,12 @@ pub struct Setup {
     pub submission_queue: BusAddr,
     /// The completion queue: whole pages.
     pub completion_queue: BusAddr,
-    /// The entries of each.
     pub depth: u16,
-    /// The number of both.
     pub queue_id: u16,
     /// The register offset of the tail doorbell.
     pub tail_doorbell: u32,
     /// The register offset of the head doorbell.
     pub head_doorbell: u32,
-    /// The namespace.
     pub namespace: u32,
     /// The size of an LBA as a power of two.
     pub lba_shift: u8,

@@ -58,6 +58,5 @@ const _: () = assert!(size_of::<Inputs>() == 40 && size_of::<Outputs>() == 48);
 
 /// Something with these pins and a clock.
 pub trait Block {
-    /// One cycle.
     fn cycle(&mut self, inputs: &Inputs) -> Outputs;
 }

@@ -121,7 +121,6 @@ impl Near {
         node.next = next;
     }
 
-    /// Makes a free node.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -173,7 +172,6 @@ impl Near {
 /// The timers of an executor. The earliest fires first, and of two for the same moment that which was
 /// armed first.
 pub(crate) struct Timers {
-    /// The next to fire.
     near: Near,
     /// The others: all of them in stretches that have no list yet.
     far: BinaryHeap<Reverse<Timer>>,

@@ -13,7 +13,6 @@ use crate::rt::{Parked, Rt};
 #[derive(Default)]
 pub struct Signal {
     version: Cell<u64>,
-    /// Who waits, by ticket.
     waiting: RefCell<Vec<(u64, Parked)>>,
     next_ticket: Cell<u64>,
 }

@@ -53,12 +53,10 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// It succeeded.
     fn good(buffer: Option<Buffer>, moved: usize) -> Reply {
         Reply { buffer, status: Status::Good, sense: Sense::NONE, moved }
     }
 
-    /// It was refused.
     fn check(buffer: Option<Buffer>, sense: Sense) -> Reply {
         Reply { buffer, status: Status::CheckCondition, sense, moved: 0 }
     }

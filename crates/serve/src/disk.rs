@@ -34,7 +34,6 @@ pub enum Operation {
     Trim(u64),
     /// So many bytes are to read as zeros.
     Zero {
-        /// How many.
         bytes: u64,
         /// They need not take space.
         may_deallocate: bool,
@@ -43,7 +42,6 @@ pub enum Operation {
 
 /// What was asked for and has ended.
 pub struct Done {
-    /// Whose number it is.
     pub tag: u64,
     /// The bytes that were read, none of all else; or what the driver says.
     pub result: Result<Vec<u8>, IoError>,
@@ -57,7 +55,6 @@ struct Order {
     tell: Sender<Done>,
 }
 
-/// What a drive is.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Its blocks.
@@ -137,7 +134,6 @@ impl Disk {
         Ok(Disk { orders: Some(orders), shape, thread })
     }
 
-    /// What it is.
     pub fn shape(&self) -> Shape {
         self.shape
     }

@@ -24,7 +24,6 @@ impl<'a> Events<'a> {
         Events { address, report }
     }
 
-    /// Clients may connect.
     pub(crate) fn waiting(&self) {
         self.note("waiting for a client");
     }

@@ -20,7 +20,6 @@ pub struct FrontEnd {
     pub help: &'static str,
     /// How many addresses it listens at.
     pub addresses: Addresses,
-    /// What clients may use.
     pub limits: Limits,
     pub(crate) serve: fn(&Job<'_>) -> Result<(), RunError>,
 }
@@ -28,7 +27,6 @@ pub struct FrontEnd {
 /// How many addresses a front end listens at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// One.
     One,
     /// Any number, a device behind each; or one device behind all of them, with a controller for each.
     Several,
@@ -37,7 +35,6 @@ pub enum Addresses {
 /// What the clients of one address may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients at a time.
     pub clients: usize,
     /// Of these, clients of one IPv4 address or one /64 of IPv6, where clients come over a network.
     pub clients_of_network: Option<usize>,
@@ -64,11 +61,9 @@ impl fmt::Display for Limits {
 
 /// What to serve, and where.
 pub struct Job<'a> {
-    /// The interface.
     pub row: &'static Row,
     /// The plan of the device.
     pub plan: Plan,
-    /// Where to listen.
     pub addresses: &'a [PathBuf],
     /// One device behind all addresses.
     pub shared: bool,

@@ -8,7 +8,6 @@ use crate::FrontEnd;
 
 const ROWS: &[&FrontEnd] = &[&shm::ROW, &vfio_user::ROW, &nbd::ROW];
 
-/// Every front end.
 pub fn all() -> impl Iterator<Item = &'static FrontEnd> {
     ROWS.iter().copied()
 }

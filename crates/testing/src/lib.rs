@@ -122,12 +122,10 @@ impl Folder {
         Folder(path)
     }
 
-    /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The folder itself.
     pub fn at(&self) -> &Path {
         &self.0
     }
@@ -150,9 +148,7 @@ impl Drop for Folder {
 pub struct Said {
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
-    /// Standard output.
     pub out: String,
-    /// Standard error.
     pub err: String,
 }
 

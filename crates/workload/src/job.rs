@@ -35,16 +35,12 @@ use crate::limits::{JOB_FILE_BYTES_MAX, NUMJOBS_MAX};
 /// One value for reads, one for writes and one for trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerDirection<T> {
-    /// For reads.
     pub read: T,
-    /// For writes.
     pub write: T,
-    /// For trims.
     pub trim: T,
 }
 
 impl<T: Clone> PerDirection<T> {
-    /// The same for all.
     pub fn all(value: T) -> PerDirection<T> {
         PerDirection { read: value.clone(), write: value.clone(), trim: value }
     }
@@ -85,13 +81,10 @@ pub enum Amount {
 /// How large the operations are, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
-    /// All the same.
     One(u32),
     /// Evenly from `min` to `max`, both included, in multiples of `min`.
     Range {
-        /// The smallest.
         min: u32,
-        /// The largest.
         max: u32,
     },
     /// Each size with its weight in percent; the weights add to 100.
@@ -118,7 +111,6 @@ impl BlockSizes {
     }
 }
 
-/// Where random operations fall.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Distribution {
     /// Anywhere in the region, evenly.
@@ -133,7 +125,6 @@ pub enum Distribution {
 /// How the arrivals of a rated job are spaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateProcess {
-    /// At equal distances.
     #[default]
     Linear,
     /// As a Poisson process: exponentially distributed distances.
@@ -167,7 +158,6 @@ pub struct Verify {
 pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
-    /// Free text.
     pub description: String,
     /// The line of the section's header, from 1.
     pub line: u32,
@@ -183,17 +173,14 @@ pub struct Job {
     pub size: Option<Amount>,
     /// How much to move; the region's length where `None`.
     pub io_size: Option<Amount>,
-    /// Where the region begins.
     pub offset: Amount,
     /// How far each clone's region is moved on from the one before.
     pub offset_increment: Amount,
-    /// Operations kept in flight.
     pub iodepth: u32,
     /// Operations submitted at once; after [`parse`] from 1 to `iodepth`.
     pub iodepth_batch: u32,
     /// How many clones run this job.
     pub numjobs: u32,
-    /// Stop after this long.
     pub runtime: Option<Span>,
     /// Start over when the region is done, until `runtime`.
     pub time_based: bool,
@@ -209,7 +196,6 @@ pub struct Job {
     pub seed: Option<u64>,
     /// Random places are drawn independently, instead of each once a pass.
     pub no_random_map: bool,
-    /// Where random operations fall.
     pub distribution: PerDirection<Distribution>,
     /// Flush after this many writes; 0 means never.
     pub flush_every: u32,
@@ -238,7 +224,6 @@ pub struct Job {
 }
 
 impl Default for Job {
-    /// fio's defaults.
     fn default() -> Job {
         Job {
             name: String::new(),

@@ -35,7 +35,6 @@ use size::Sizes;
 
 pub use permutation::Permutation;
 
-/// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OpKind {
     /// Reads bytes.
@@ -52,7 +51,6 @@ impl OpKind {
     /// All of them, in the order of reports.
     pub const ALL: [OpKind; 4] = [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Trim];
 
-    /// What reports call it.
     pub fn name(self) -> &'static str {
         match self {
             OpKind::Read => "read",
@@ -66,7 +64,6 @@ impl OpKind {
 /// One operation to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// What it does.
     pub kind: OpKind,
     /// Where it begins, in bytes from the device's beginning; 0 for a flush.
     pub offset_bytes: u64,
@@ -89,9 +86,7 @@ pub struct Target {
 /// A job's part of the device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Where it begins.
     pub from: u64,
-    /// How long it is.
     pub bytes: u64,
 }
 
@@ -157,7 +152,6 @@ const READ: usize = 0;
 const WRITE: usize = 1;
 const TRIM: usize = 2;
 
-/// Which directions choose places.
 fn used(direction: Direction) -> &'static [usize] {
     match direction {
         Direction::Read => &[READ],

@@ -19,7 +19,6 @@ use crate::stats::JobStats;
 /// One job, or all clones of one.
 #[derive(Clone, Debug, Default)]
 pub struct JobReport {
-    /// Its name.
     pub name: String,
     /// Free text from the job file.
     pub description: String,
@@ -31,13 +30,10 @@ pub struct JobReport {
     pub measured: Span,
     /// From the job's start to its end.
     pub elapsed: Span,
-    /// Its settings as written.
     pub options: Vec<(String, String)>,
-    /// What was seen.
     pub stats: JobStats,
 }
 
-/// One run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The program's version, as in "0.1.0".
@@ -53,7 +49,6 @@ pub struct Report {
     pub world: Value,
     /// The plan, in the caller's words.
     pub plan: Value,
-    /// The jobs, in order.
     pub jobs: Vec<JobReport>,
 }
 

@@ -32,10 +32,8 @@ const LATENCY_NS_MAX: u64 = 1 << 40;
 /// Percentiles are exact to a thousandth.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Latencies of one kind.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// Once there is one.
     histogram: Option<Histogram<u64>>,
     count: u64,
     min_ns: u64,
@@ -63,7 +61,6 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// One more.
     pub fn record(&mut self, latency: Span) {
         let ns = latency.as_ns();
         self.histogram.get_or_insert_with(histogram).saturating_record(ns);
@@ -74,7 +71,6 @@ impl Latencies {
         self.squares_ns += u128::from(ns) * u128::from(ns);
     }
 
-    /// How many.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -158,7 +154,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing seen yet.
     pub fn new() -> Recorder {
         Recorder::default()
     }
@@ -177,7 +172,6 @@ impl Recorder {
         self.completion.record(total.saturating_sub(submission));
     }
 
-    /// An operation failed.
     pub fn record_error(&mut self) {
         self.errors += 1;
     }
@@ -206,13 +200,9 @@ impl Recorder {
 /// Everything seen of a job, or of one of its clones.
 #[derive(Clone, Debug, Default)]
 pub struct JobStats {
-    /// Its reads.
     pub read: Recorder,
-    /// Its writes.
     pub write: Recorder,
-    /// Its flushes.
     pub flush: Recorder,
-    /// Its deallocations.
     pub trim: Recorder,
     /// How many were in flight at each submission.
     pub depths: Depths,

@@ -33,22 +33,16 @@ use crate::limits::{IOLOG_NAME_BYTES_MAX, TRACE_DEVICES_MAX, TRACE_LINE_BYTES_MA
 /// What a recorded operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
-    /// fsync or fdatasync.
     Flush,
-    /// Deallocates.
     Trim,
 }
 
-/// One recorded operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOp {
     /// When, from the first operation of the trace.
     pub at: Span,
-    /// What.
     pub kind: TraceKind,
     /// Where on its own device, in bytes.
     pub offset_bytes: u64,
@@ -66,11 +60,9 @@ pub struct TraceError {
     pub file: String,
     /// The line, from 1; 0 where it is about the whole.
     pub line: u64,
-    /// What is wrong there.
     pub wrong: TraceWrong,
 }
 
-/// A kind of mistake.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
@@ -81,7 +73,6 @@ pub enum TraceWrong {
     /// A line that no trace has.
     #[error("the line is longer than {TRACE_LINE_BYTES_MAX} bytes or not text")]
     Line,
-    /// Nothing in it.
     #[error("the trace is empty: expected at least one operation")]
     Empty,
     /// A first line of no known format.
@@ -101,7 +92,6 @@ pub enum TraceWrong {
     /// A file that was not added.
     #[error("{name:?} was not added: expected a line with \"add\" for it before")]
     NotAdded { name: String },
-    /// Too many devices.
     #[error("more than {TRACE_DEVICES_MAX} devices or files")]
     TooManyDevices,
     /// A name that an iolog cannot carry.
@@ -110,7 +100,6 @@ pub enum TraceWrong {
     /// A trace longer than the clock.
     #[error("this is more than 213 days after the first operation: expected less")]
     TooLate,
-    /// More than fits.
     #[error(
         "the extents of {devices} devices take {bytes} bytes: expected at most the capacity of \
          {capacity} bytes; map them modulo the capacity, or take a larger device"

@@ -41,7 +41,6 @@ pub use versions::Versions;
 pub struct Mismatch {
     /// The block that was read.
     pub lba: u64,
-    /// What was found there.
     pub found: Found,
     /// What might have been there.
     pub expected: Versions,

@@ -37,11 +37,9 @@ pub enum Clock {
 pub enum MediumState {
     /// Blocks of memory or of an image.
     Blocks(Contents),
-    /// Flash.
     Flash(Box<FlashState>),
 }
 
-/// Flash without a device.
 pub struct FlashState {
     remains: ChipState,
     label: Vec<u8>,

@@ -36,11 +36,9 @@ const ERRORS_KEPT: usize = 20;
 /// Verified blocks read back with one operation, bytes.
 const READ_BACK_BYTES: u32 = 128 * 1024;
 
-/// Where operations come from.
 pub enum Source {
     /// A pattern of a job file.
     Pattern(Box<Ops>),
-    /// A recording.
     Recorded(Box<dyn Iterator<Item = Result<Op, TraceError>>>),
 }
 
@@ -68,7 +66,6 @@ impl Source {
 pub struct Progress(AtomicU64);
 
 impl Progress {
-    /// How many.
     pub fn operations(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -134,7 +131,6 @@ impl JobResult {
 /// A layer of software above the driver, as a cost of the plan: the kernel's block layer, fio itself.
 #[derive(Clone, Copy)]
 pub struct Layer {
-    /// What it costs.
     pub cost: Cost,
     /// Its place in the list of stages.
     pub stage: usize,
@@ -144,13 +140,11 @@ pub struct Layer {
 pub struct Setup<P> {
     /// Where its software costs are spent.
     pub port: P,
-    /// What it runs.
     pub job: Job,
     /// How long it waits before the first.
     pub start_delay: Span,
     /// Verification, if the job asks for it.
     pub checks: Option<Arc<Checks>>,
-    /// Software above the driver.
     pub layers: Vec<Layer>,
     /// The stages of this world.
     pub stages: &'static [&'static str],
@@ -168,7 +162,6 @@ pub struct Setup<P> {
 
 struct Engine<D, P> {
     rt: Rt,
-    /// What it runs against.
     disk: D,
     setup: Setup<P>,
     source: RefCell<Source>,
@@ -186,7 +179,6 @@ struct Engine<D, P> {
 /// When an operation ended, and how long it took.
 struct Done {
     at: Time,
-    /// From its intended arrival.
     total: Span,
     /// Of that, before it was begun.
     late: Span,
@@ -204,7 +196,6 @@ impl Went {
         Went { stages: StageSums::new(), followed: true }
     }
 
-    /// For the next operation.
     fn begin(&mut self) {
         self.followed = true;
         self.stages.clear();

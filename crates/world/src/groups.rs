@@ -47,7 +47,6 @@ pub(super) struct GroupContext<'a, P> {
     pub deal: (usize, usize),
 }
 
-/// An engine at work.
 pub(super) type Running = Pin<Box<dyn Future<Output = JobResult>>>;
 
 /// Runs the groups of a work, each when the one before it has ended.

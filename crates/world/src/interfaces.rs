@@ -40,7 +40,6 @@ pub use row::{Connected, DeviceSide, Disk, Front, HostSide, Row};
 pub use scsi::{Scsi, ScsiDriver, spread_options};
 pub use shared::Shared;
 
-/// NVM Express.
 pub const NVME: &Row = Nvme::ROW;
 /// DC Express for reads, NVM Express for all else.
 pub const DCX: &Row = Dcx::ROW;

@@ -15,22 +15,16 @@ use media::{Banked, Disks, Faulty};
 /// What a device stands on.
 #[derive(Clone)]
 pub enum Medium {
-    /// DRAM, PCM.
     Banked(Rc<Banked>),
-    /// Disks that rotate.
     Disks(Rc<Disks>),
-    /// Flash, and its software.
     Flash {
-        /// The software.
         drive: Rc<Drive<Chips>>,
-        /// What it runs on.
         chips: Rc<Chips>,
     },
     /// Several of these behind a bridge.
     Bridged {
         /// The bridge, with the software of each.
         bridge: Rc<Bridge<Drive<Chips>>>,
-        /// What they run on.
         chips: Vec<Rc<Chips>>,
     },
 }
@@ -40,7 +34,6 @@ pub type BackingStore = Rc<Faulty<Medium>>;
 
 /// What an NVMe controller stands on: the store itself, or the tags of DC Express around it.
 pub enum NvmeStore {
-    /// The store.
     Plain(BackingStore),
     /// Writes pass the device's choice of tags.
     Tagged(Rc<Tagged<Faulty<Medium>>>),

@@ -21,7 +21,6 @@ pub struct Options {
     pub log: Log,
     /// Picks ready tasks at random, by this seed: whatever the results, they must be right.
     pub shuffle: Option<u64>,
-    /// Counts operations.
     pub progress: Arc<Progress>,
     /// Resets the device this many times under the work, each time 64 more operations have ended.
     pub resets: u32,
@@ -40,7 +39,6 @@ impl Options {
     }
 }
 
-/// What a run gave.
 #[derive(Default)]
 pub struct RunResult {
     /// What each job has seen, its clones together.
@@ -65,7 +63,6 @@ pub struct RunResult {
 }
 
 impl RunResult {
-    /// Of a live run.
     pub fn of(told: HostResult) -> RunResult {
         let HostResult { jobs, notes, resets, software: _, series, host_thread } = told;
         RunResult { jobs, notes, resets, host_thread, series, ..RunResult::default() }
@@ -82,7 +79,6 @@ impl RunResult {
 
 /// How long the parts of a simulated world were busy.
 pub struct Busy {
-    /// The whole run.
     pub of: Span,
     /// The link towards the host.
     pub up: Span,
@@ -110,7 +106,6 @@ pub struct HostResult {
 }
 
 impl HostResult {
-    /// What came behind it.
     pub(crate) fn add(&mut self, next: HostResult) {
         self.jobs.extend(next.jobs);
         self.notes.extend(next.notes);

@@ -23,7 +23,6 @@ pub struct TimeSeries {
     pub points: Vec<Point>,
 }
 
-/// One interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// Its end, from when the first jobs began.
@@ -49,7 +48,6 @@ impl Point {
         (programmed * 1000).checked_div(host)
     }
 
-    /// Reads and writes together.
     pub fn both(&self) -> Counts {
         Counts {
             ops: self.reads.ops + self.writes.ops,
@@ -71,7 +69,6 @@ pub struct Look {
     pub cores: Option<Vec<Span>>,
 }
 
-/// Takes a series down.
 pub struct Recorder {
     interval: Span,
     begun: Cell<Option<Time>>,

@@ -38,7 +38,6 @@ const GROUP_POLL: Span = Span::us(100);
 /// How often the first thread looks whether the device lives, which may be a system call.
 const LOOK: Span = Span::ms(2);
 
-/// Where the device is.
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
     /// On a thread of its own.
@@ -71,7 +70,6 @@ trait Device {
         true
     }
 
-    /// Asked now and then.
     fn has_ended(&mut self) -> bool;
 }
 
@@ -104,7 +102,6 @@ struct HostThreads<'a> {
     bus: Bus,
     /// What the device holds when the work begins is not known.
     contents_unknown: bool,
-    /// Of each thread.
     progress: Vec<Arc<Progress>>,
     checks: OnceLock<Arc<Checks>>,
     /// Threads that have ended each group.
@@ -382,7 +379,6 @@ impl HostThreads<'_> {
         pending().await
     }
 
-    /// Operations that have ended.
     fn operations(&self) -> u64 {
         self.progress.iter().map(|progress| progress.operations()).sum()
     }

@@ -16,7 +16,6 @@ use crate::engine::Source;
 pub struct Work {
     /// The file that it came from.
     pub file: PathBuf,
-    /// Its jobs.
     pub jobs: Vec<Job>,
     /// What the file asked for and does not get, in words.
     pub notes: Vec<String>,
@@ -84,7 +83,6 @@ impl Work {
         self.groups().iter().map(|group| clones(group)).max().unwrap_or(1)
     }
 
-    /// The deepest job.
     pub fn depth(&self) -> u32 {
         self.jobs.iter().map(|job| job.iodepth).max().unwrap_or(1)
     }
@@ -168,7 +166,6 @@ fn recording(path: &Path) -> Result<String, WorkError> {
 
 /// A clone's operations, ready to be run.
 pub struct Prepared {
-    /// Where they come from.
     pub source: Source,
     /// How long the clone waits before the first.
     pub start_delay: runtime::Span,

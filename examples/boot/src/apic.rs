@@ -26,7 +26,6 @@ mod local {
 const TICK: Span = Span::ms(1);
 const MASKED: u32 = 1 << 16;
 const PERIODIC: u32 = 1 << 17;
-/// The timer counts sixteenths.
 const BY_16: u32 = 3;
 /// A command is on its way.
 const PENDING: u32 = 1 << 12;
@@ -83,7 +82,6 @@ pub fn message(core: u8, number: usize) -> Message {
     Message { at: u64::from(LOCAL_APIC_AT) | u64::from(core) << 12, data }
 }
 
-/// The controller for devices.
 #[derive(Clone, Copy)]
 pub struct IoApic(Registers);
 
@@ -148,7 +146,6 @@ impl Listened {
         self.controller.write(self.register, self.open);
     }
 
-    /// It comes no more.
     pub fn close(&self) {
         self.controller.write(self.register, self.open | MASKED);
     }

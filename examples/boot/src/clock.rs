@@ -19,7 +19,6 @@ const WATCHED: usize = 5;
 /// A timer that does not count is no timer.
 const LOOKS: u32 = 1_000_000;
 
-/// The one clock.
 pub static CLOCK: Counter = Counter { begun: AtomicU64::new(0), ps_q32: AtomicU64::new(0) };
 
 /// The processors' counter, which runs at one rate on all of them.
@@ -47,7 +46,6 @@ impl Counter {
         Ok(ticks * TIMER_HZ / COUNTS)
     }
 
-    /// Waits without anything else.
     pub fn spin(&self, span: Span) {
         let begun = self.now();
         while self.now().since(begun) < span {

@@ -45,7 +45,6 @@ pub fn begin() {
     }
 }
 
-/// Says a line.
 pub fn say(text: fmt::Arguments<'_>) {
     // A serial line fails in no way that anybody could be told of.
     let _ = LINE.lock().write_fmt(format_args!("{text}\n"));

@@ -39,7 +39,6 @@ pub fn in32(port: u16) -> u32 {
     value
 }
 
-/// The time stamp counter.
 #[inline]
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has the instruction, and nobody has forbidden it.
@@ -133,7 +132,6 @@ impl Registers {
         inside.then_some(Registers { at, bytes })
     }
 
-    /// Where they begin.
     pub fn at(&self) -> u64 {
         self.at
     }

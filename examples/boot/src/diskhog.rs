@@ -35,7 +35,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing.
     pub const fn new() -> Progress {
         Progress {
             written: AtomicU64::new(0),
@@ -44,7 +43,6 @@ impl Progress {
         }
     }
 
-    /// Nothing again.
     pub fn clear(&self) {
         for count in [&self.written, &self.verified, &self.ended] {
             count.store(0, Ordering::Relaxed);
@@ -60,10 +58,8 @@ impl Progress {
 /// A core's share of the work.
 #[derive(Clone, Copy)]
 pub struct Share {
-    /// Which of how many.
     pub core: usize,
     pub cores: usize,
-    /// It ends then.
     pub until: Time,
 }
 

@@ -17,7 +17,6 @@ pub const FIRST_MESSAGE: u8 = 0x30;
 pub const TICK_VECTOR: u8 = 0xf0;
 /// What a controller sends that has nothing to send.
 pub const SPURIOUS_VECTOR: u8 = 0xff;
-/// Vectors for messages.
 pub const MESSAGES_MAX: usize = 64;
 
 /// How often each message has come. Written by the code in `start.s`.
@@ -29,7 +28,6 @@ static MESSAGES: [AtomicU32; MESSAGES_MAX] = [const { AtomicU32::new(0) }; MESSA
 struct Line {
     /// The register of its entry in the I/O APIC.
     register: AtomicU32,
-    /// What masks it there.
     masked: AtomicU32,
     /// Where the I/O APIC's registers lie.
     controller: AtomicU64,
@@ -89,7 +87,6 @@ fn gate(entry: u64) -> [u64; 2] {
 pub struct Table(Box<[[u64; 2]; 256]>);
 
 impl Table {
-    /// Makes it.
     pub fn new() -> &'static Table {
         let address = |code: unsafe extern "C" fn()| code as usize as u64;
         let mut gates = Box::new([[0; 2]; 256]);
@@ -153,7 +150,6 @@ pub fn use_them(table: &'static Table) {
     cpu::set_own(&own.words);
 }
 
-/// What exceptions come to.
 #[unsafe(export_name = "exception")]
 extern "C" fn exception(number: u64, error: u64, at: u64, address: u64) -> ! {
     console::end_badly(format_args!(

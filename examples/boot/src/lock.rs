@@ -20,7 +20,6 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 pub struct Held<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
-    /// Of this value.
     pub const fn new(value: T) -> Lock<T> {
         Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }

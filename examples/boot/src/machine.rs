@@ -18,18 +18,15 @@ const EBDA_SEGMENT: u64 = 0x40e;
 const BASE_MEMORY_LAST: u64 = 0x9_fc00;
 const ROM: u64 = 0xf_0000;
 const KIB: usize = 1024;
-/// No table is longer.
 const TABLE_MAX: usize = 64 * KIB;
 
 /// What the MP table says.
 pub struct Firmware {
-    /// Where it was found.
     pub at: u32,
     /// The processors that may be used, by their local controllers' numbers.
     pub processors: Vec<u8>,
     /// The interrupt controllers for devices, by number and address.
     pub controllers: Vec<(u8, u32)>,
-    /// Wires from PCI buses.
     pub wires: Wires,
     /// Interrupts go past the controllers until a register says otherwise.
     pub imcr: bool,
@@ -138,11 +135,9 @@ impl MemoryAccess for Bus {
 pub struct Machine {
     /// How its configuration space is reached.
     pub bus: Bus,
-    /// Its board.
     pub board: Board,
     /// The root complex's own buses.
     pub roots: Vec<Root>,
-    /// What was found.
     pub tree: Tree,
 }
 

@@ -19,11 +19,9 @@ const TIMEOUT: Span = Span::s(10);
 /// Of the register window no more is reached: registers and doorbells of the queues that we use.
 const WINDOW_BYTES: u64 = 16 << 10;
 
-/// A device that works.
 pub struct Device {
     /// Where it is, and what it is called in what is said.
     pub name: String,
-    /// Its registers.
     pub registers: Registers,
     /// The message that is its vector 0.
     pub first_message: usize,

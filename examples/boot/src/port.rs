@@ -138,7 +138,6 @@ impl HostPort for Port {
         self.rt().now()
     }
 
-    /// The work itself costs.
     fn cost(&self, _: &str) -> Cost {
         Cost::NONE
     }

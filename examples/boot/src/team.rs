@@ -39,13 +39,11 @@ struct Mailbox(Lock<Told>);
 struct Told {
     /// The other core's queue is there, closed.
     rings: Option<Rings>,
-    /// The controller knows it.
     created: Option<()>,
     /// The other core can begin, or why not.
     ready: Option<Result<(), String>>,
     /// It does, until this moment.
     until: Option<Time>,
-    /// It has ended.
     result: Option<Result<Counters, String>>,
     /// The controller has deleted the queue.
     deleted: Option<()>,

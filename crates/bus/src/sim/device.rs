@@ -150,7 +150,6 @@ struct Spent<'a> {
 enum Work<'a> {
     /// By hardware that has nothing else to do.
     Elapses(Sleep<'a>),
-    /// By a processor.
     Occupies(Spend<'a>),
 }
 
@@ -254,7 +253,6 @@ impl DevicePort for SimDevice {
         }
     }
 
-    /// Nothing is cached here.
     fn prefetch(&self, _: Segment) {}
 
     /// A read request never passes a posted write.

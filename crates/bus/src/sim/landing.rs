@@ -16,10 +16,13 @@ use super::Bus;
 pub(super) enum Item {
     /// Bytes for host memory.
     Memory(Load),
-    /// A register write.
-    Register { register: u32, value: u32 },
-    /// An interrupt message.
-    Interrupt { vector: u16 },
+    Register {
+        register: u32,
+        value: u32,
+    },
+    Interrupt {
+        vector: u16,
+    },
 }
 
 /// Bytes on their way to host memory: runs of one buffer, each with its place.
@@ -38,7 +41,6 @@ pub(super) type Load = Box<Bytes>;
 /// the order of posting.
 type OneWay = VecDeque<(Time, u64, Item)>;
 
-/// What goes either way.
 struct Ways {
     up: OneWay,
     down: OneWay,

@@ -29,7 +29,6 @@ const CAP_IOVA_RANGES: u16 = 1;
 /// No answer has more capabilities than this.
 const CAPS_MAX: usize = 32;
 
-/// An answer, as words.
 pub(super) struct Answer<'a>(pub &'a [u32]);
 
 impl Answer<'_> {

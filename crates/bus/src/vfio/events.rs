@@ -31,7 +31,6 @@ impl EventCounts {
     }
 }
 
-/// Which event it is.
 #[derive(Clone, Copy)]
 enum Kind {
     Stop,

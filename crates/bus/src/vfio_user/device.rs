@@ -43,13 +43,10 @@ pub(super) struct State {
 
 /// Who waits for an access, and what came of it.
 pub(super) enum Waiting {
-    /// Somebody does.
     Under,
     /// Nobody: it was posted.
     Posted,
-    /// It is over.
     Over(Option<Vec<u8>>),
-    /// Nobody any more.
     Abandoned,
 }
 

@@ -18,24 +18,31 @@ pub(super) type AccessId = u64;
 
 /// What a session puts there.
 pub(super) enum ToDevice {
-    /// More memory. Answered.
     Map(Mapping),
     /// No more of this memory; of all, if nothing is named. Answered when nothing touches it any more.
     Unmap(Option<(BusAddr, u64)>),
-    /// Other interrupts. Answered.
     Vectors(Change),
     /// The configuration space says other things, and perhaps that the device is to be reset. Answered.
-    Config { bus_master: bool, intx_enabled: bool, reset: bool },
+    Config {
+        bus_master: bool,
+        intx_enabled: bool,
+        reset: bool,
+    },
     /// The pin is to be silent by the function's own registers, or may speak. Answered.
     Silence(bool),
     /// A reset. Answered when it is over.
     Reset,
-    /// The client is gone.
     Leave,
     /// What a message has read, if the client has answered with as much.
-    Read { id: AccessId, data: Option<Vec<u8>> },
+    Read {
+        id: AccessId,
+        data: Option<Vec<u8>>,
+    },
     /// A message has written, or the client could not.
-    Written { id: AccessId, done: bool },
+    Written {
+        id: AccessId,
+        done: bool,
+    },
     /// What was to land before this interrupt has landed.
     Raise(u16),
 }
@@ -134,7 +141,6 @@ impl Mailbox {
 }
 
 impl AsFd for Mailbox {
-    /// What wakes the session.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -242,7 +242,6 @@ impl Session {
         Ok(if busy { 100 } else { -1 })
     }
 
-    /// A message has come.
     fn take_in(&mut self, message: Message) -> Result<(), String> {
         if message.header.is_reply() {
             return self.replied(message);

@@ -58,7 +58,6 @@ pub(super) fn set_up(
     Ok(connection)
 }
 
-/// Agrees on a version.
 fn agree(connection: &Connection) -> Result<Limits, String> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
     let ours = version::ours(limits::DMA_MAPS_MAX);

@@ -7,12 +7,9 @@ use std::vec::Vec;
 use super::limits::VECTORS;
 use crate::fd::Eventfd;
 
-/// A kind of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The pin.
     Intx,
-    /// MSI-X.
     Msix,
 }
 
@@ -29,12 +26,17 @@ impl Kind {
 /// What a client wants of its interrupts. Ranges have been judged.
 pub(super) enum Change {
     /// From here on, these counters.
-    Signal { kind: Kind, start: u32, counters: Vec<Option<Arc<Eventfd>>> },
+    Signal {
+        kind: Kind,
+        start: u32,
+        counters: Vec<Option<Arc<Eventfd>>>,
+    },
     /// All of a kind off.
     Off(Kind),
-    /// These, now.
-    Trigger { kind: Kind, which: Vec<u32> },
-    /// The pin says nothing.
+    Trigger {
+        kind: Kind,
+        which: Vec<u32>,
+    },
     Mask,
     /// The pin may speak again.
     Unmask,
@@ -60,7 +62,6 @@ impl Signalling {
     }
 }
 
-/// Where interrupts go.
 pub(super) struct Vectors {
     signalling: Arc<Signalling>,
     msix: Vec<Option<Arc<Eventfd>>>,

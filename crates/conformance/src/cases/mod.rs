@@ -24,7 +24,6 @@ mod shadows;
 
 use crate::case::Section;
 
-/// File by file.
 pub(crate) const ALL: &[&[Section]] = &[
     registers::SECTIONS,
     queues::SECTIONS,

@@ -42,7 +42,6 @@ struct WithPi {
     pair: Pair,
     data: BusAddr,
     beside: BusAddr,
-    /// The format before.
     before: FormatNvm,
 }
 

@@ -16,7 +16,6 @@ use super::{Flight, Front};
 pub(super) type Wrong = (Violation, u32);
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Serves ring after ring.
     pub(super) async fn exchange(self: Rc<Self>) {
         loop {
             let seen = self.switched.version();

@@ -100,7 +100,6 @@ struct Engine;
 struct Flight {
     /// The count of its first descriptor.
     first: u32,
-    /// How many it has.
     size: u32,
     /// How many of them the slots have got so far.
     given: u32,

@@ -17,7 +17,6 @@ use crate::worker::{Worker, or_cut};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Holds nothing.
     Idle,
     /// Its command is worked on.
     Working,

@@ -29,7 +29,6 @@ pub(super) struct Open {
     pub signals: bool,
 }
 
-/// A queue.
 pub(super) struct Queue {
     pub number: u16,
     pub group: Group,

@@ -38,7 +38,6 @@ struct State {
     /// Oldest first; the last is the newest.
     tags: Vec<InUse>,
     versions: u32,
-    /// What is being written.
     writing: Vec<Extent>,
 }
 

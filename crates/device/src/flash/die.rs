@@ -36,7 +36,6 @@ pub(super) struct Turn {
     since: Time,
     /// Reads that cut in on it are over then.
     paused_until: Time,
-    /// It is the collector's.
     collects: bool,
     /// The die's [`Die::collected`] when it was asked for.
     collected: Span,

@@ -23,7 +23,6 @@ pub enum DieFault {
     Unreadable(Span),
 }
 
-/// How a die is.
 #[derive(Default)]
 pub(super) struct Health {
     slow: Cell<(u32, Time)>,

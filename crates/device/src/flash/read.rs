@@ -13,7 +13,6 @@ struct Sensing {
     /// The first of its parts, and the last. They are those of the same die, block and page.
     first: usize,
     last: usize,
-    /// The try.
     step: u32,
     now: Now,
     /// When that is over, or earlier: turns only ever move on.
@@ -25,7 +24,6 @@ struct Sensing {
 pub(super) struct Reading {
     works: Vec<Sensing>,
     nexts: Vec<usize>,
-    /// It is the collector's.
     collects: bool,
 }
 
@@ -41,7 +39,6 @@ enum Now {
 }
 
 impl Chips {
-    /// Reads without time.
     pub(super) fn read_at_once(&self, parts: &mut [Part]) {
         let retries = self.nand.borrow().spec().errors.retries;
         for part in parts {
@@ -58,7 +55,6 @@ impl Chips {
         }
     }
 
-    /// Senses a part once.
     fn sense(&self, part: &mut Part, step: u32) {
         let at = self.at(part.page);
         self.rt.log("flash", "sense", at.block.into(), at.page.into());

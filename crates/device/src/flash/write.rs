@@ -24,7 +24,6 @@ impl Chips {
         failed
     }
 
-    /// Whether it failed.
     fn write_page(&self, at: PageAt, header: Header, units: &[Unit]) -> bool {
         let (mut nand, buffer) = (self.nand.borrow_mut(), self.buffer.borrow());
         let kept = nand.kept_bytes() as usize;
@@ -61,7 +60,6 @@ impl Chips {
         self.validate(done)
     }
 
-    /// Whether a program failed.
     fn validate(&self, done: Result<(), Error>) -> bool {
         self.count(|counts| counts.programs += 1);
         match done {
@@ -127,7 +125,6 @@ impl Chips {
         self.turn_of(die, ticket).await;
     }
 
-    /// Erases without time.
     pub(super) fn erase_now(&self, erase: &mut ftl::Erase) {
         let blocks = erase.blocks;
         erase.failed = 0;

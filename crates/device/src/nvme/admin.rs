@@ -246,7 +246,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         page.as_bytes().to_vec()
     }
 
-    /// Since its start.
     pub(super) fn power_on_hours(&self) -> u64 {
         self.rt.now().0 / 3_600_000_000_000_000
     }

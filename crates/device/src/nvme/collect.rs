@@ -22,7 +22,6 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use crate::collections::Collections;
 
-/// Whose collector it is.
 #[derive(Default)]
 pub(super) struct HostControl {
     collections: OnceCell<Rc<dyn Collections>>,

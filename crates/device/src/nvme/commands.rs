@@ -25,7 +25,6 @@ enum Needs {
 /// A command of this controller.
 struct Row {
     opcode: u8,
-    /// What it may affect.
     effects: u32,
     /// Its bit of OACS or ONCS, if it is optional.
     bit: u16,

@@ -15,7 +15,6 @@ pub(super) enum Room {
     At(Place),
     /// It has not: the host is to consume first.
     Full,
-    /// The queue is gone.
     Gone,
 }
 

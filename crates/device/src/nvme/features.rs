@@ -136,7 +136,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Get Features.
     pub(super) async fn get_features(
         &self,
         number: u16,

@@ -22,9 +22,7 @@ pub(super) const ENTRY: usize = size_of::<Sqe>();
 
 /// What a watcher has noticed.
 enum Noticed {
-    /// CC has another value.
     Control,
-    /// Commands wait.
     Commands(Burst),
 }
 

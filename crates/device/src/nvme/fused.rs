@@ -29,7 +29,6 @@ const BLOCKS_MAX: u32 = 1;
 /// What a command is to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fused {
-    /// Nothing.
     #[default]
     Alone,
     /// The second of a pair, whose first its slot has.
@@ -42,7 +41,6 @@ pub(super) enum Fused {
 #[derive(Clone, Copy)]
 pub(super) struct First {
     pub sqe: Sqe,
-    /// How it has ended.
     status: Status,
 }
 

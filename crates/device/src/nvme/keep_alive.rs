@@ -48,7 +48,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A reset stops it.
     pub(super) fn forget_keep_alive(&self) {
         self.set_keep_alive(0);
     }

@@ -175,7 +175,6 @@ pub struct Controller<P, M> {
     member: Rc<Member>,
     bit: u8,
     options: Options,
-    /// CAP.TO.
     ready_timeout: u8,
     /// CSTS. The register shows it; the host may write there what it likes.
     csts: Cell<Csts>,
@@ -359,7 +358,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         controller
     }
 
-    /// Starts its tasks.
     fn begin(self: &Rc<Self>) {
         for slot in 0..self.slots.len() as u16 {
             let task = self.spawn(self.clone().work(slot));
@@ -421,7 +419,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
 /// The watch over the registers; there is one.
 struct Watch;
 
-/// Which kind of queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueueKind {
     Admin,

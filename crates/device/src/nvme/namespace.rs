@@ -37,7 +37,6 @@ const _: () = {
     assert!(all <= media::contents::LABEL_BYTES_MAX);
 };
 
-/// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Namespace {
     /// Its first block of the medium, and how many it has.
@@ -137,11 +136,9 @@ pub(super) enum Door {
     /// The namespace, if there is one.
     #[default]
     Open,
-    /// It is being formatted.
     Formatting,
     /// It is being made, or deleted.
     Hidden,
-    /// Everything is being sanitized.
     Sanitizing,
     /// Everything was, and that has failed.
     FailedSanitize,

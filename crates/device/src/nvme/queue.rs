@@ -26,7 +26,6 @@ fn steps(from: u32, to: u32, size: u32) -> u32 {
     if to >= from { to - from } else { to + size - from }
 }
 
-/// A submission queue.
 #[derive(Debug)]
 pub(super) struct Sq {
     pub base: BusAddr,
@@ -54,7 +53,6 @@ pub(super) struct Sq {
     pub shadow: Shadow,
 }
 
-/// A completion queue.
 #[derive(Debug)]
 pub(super) struct Cq {
     pub base: BusAddr,

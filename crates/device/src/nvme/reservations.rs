@@ -28,7 +28,6 @@ pub(super) enum Host {
     Nameless(u16),
     /// By eight bytes.
     Short(u64),
-    /// By sixteen.
     Long([u8; 16]),
 }
 
@@ -81,7 +80,6 @@ pub(super) struct Told {
     pub aborted: Vec<Host>,
 }
 
-/// Of one namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     registrants: Vec<Registrant>,

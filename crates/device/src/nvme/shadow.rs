@@ -60,7 +60,6 @@ impl Shadow {
 
 /// Where the host keeps them.
 pub(super) struct Shadows {
-    /// Whether it keeps any.
     on: Cell<bool>,
     /// The shadows, and what the controller asks for.
     at: Cell<(BusAddr, BusAddr)>,

@@ -73,7 +73,6 @@ struct Costs {
     post: Cost,
 }
 
-/// One endpoint.
 struct End {
     number: u32,
     /// What CONTROL said when it was last looked at.

@@ -16,7 +16,6 @@ use super::{End, Endpoints, Given, Open};
 
 /// What an endpoint has noticed.
 enum Noticed {
-    /// CONTROL has another value.
     Control(Control),
     /// So many commands wait, and have slots.
     Commands(Open, u32),

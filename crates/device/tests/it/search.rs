@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// A protocol.
 pub trait Model {
     type State: Clone + Ord + Debug;
 

@@ -78,7 +78,6 @@ impl Server {
         Client(UnixStream::connect(&self.socket).expect("it listens")).greeted()
     }
 
-    /// A client in transmission.
     fn client(&self) -> Client {
         self.greeted().in_transmission()
     }

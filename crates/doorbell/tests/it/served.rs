@@ -61,7 +61,6 @@ const FRONT_ENDS: [&[&str]; 4] = [
     &["--vfio-user", "./door", "--shared"],
 ];
 
-/// Names of built-in plans.
 fn names() -> impl Iterator<Item = &'static str> {
     built_in().iter().map(|(name, _)| *name)
 }

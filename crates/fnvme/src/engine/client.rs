@@ -92,7 +92,6 @@ pub struct Client {
     side: Side,
 }
 
-/// Where the engine is.
 enum Side {
     /// In this process: closed by an order.
     Here { number: u32, mailbox: Arc<Mailbox> },

@@ -110,7 +110,6 @@ struct Office {
     shared: Bus,
     host: LiveHost,
     engine: Engine<LiveHost>,
-    /// The ordinary driver's.
     queue: Rc<Queue<LiveHost>>,
     lanes: RefCell<BTreeMap<u32, Local>>,
     next: Cell<u32>,

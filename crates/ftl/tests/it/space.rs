@@ -21,14 +21,12 @@ struct Drive {
     no_reserve_copy: bool,
 }
 
-/// An open superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Open {
     written: u32,
     valid: u32,
 }
 
-/// The keep, on trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ReserveCopy {
     /// Valid rows of the victim, of which so many have been copied, and rows of the keep written.

@@ -25,7 +25,6 @@ use crate::{IoError, Kind, quarantine};
 /// How far a bio has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody's.
     Free,
     /// Its descriptor is the device's: announced, or pending.
     Filled,
@@ -45,7 +44,6 @@ pub(super) struct Bio {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Free,
-    /// Its future waits.
     Owned,
     /// Its future was dropped; it ends without it.
     Orphan,

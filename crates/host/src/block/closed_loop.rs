@@ -9,7 +9,6 @@ use runtime::{Span, Time};
 use super::observed::Observed;
 use super::sizing::{Load, Next, Sizing, Turnaround};
 
-/// Callers and a device.
 #[derive(Clone, Copy, Debug)]
 struct Loop {
     callers: u32,

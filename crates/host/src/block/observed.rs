@@ -4,7 +4,6 @@ use runtime::{Span, Time};
 
 use super::sizing::Turnaround;
 
-/// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observed {
     blocks: Gauge,

@@ -64,7 +64,6 @@ pub(super) struct Flight {
     announced: Time,
 }
 
-/// The ring.
 pub(super) struct Ring<P: HostPort> {
     pub port: P,
     pub options: Options,

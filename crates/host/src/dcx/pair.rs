@@ -52,7 +52,6 @@ pub(super) struct PairSpec {
     pub options: QueueOptions,
 }
 
-/// A queue.
 pub(super) struct Pair<P: HostPort> {
     port: P,
     group: Group,

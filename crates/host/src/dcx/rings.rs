@@ -110,7 +110,6 @@ impl Reports {
     }
 }
 
-/// The notice's memory.
 pub(super) fn notice(arena: &Arena) -> Result<Buffer, OutOfMemory> {
     let memory = arena.buffer(notice::BYTES)?;
     memory.zero();

@@ -32,7 +32,6 @@ const GENERATIONS: u8 = (1 << (16 - SLOT_BITS)) - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// In the pool.
     Free,
     /// Somebody has it, and the device knows nothing of it.
     Claimed,
@@ -85,7 +84,6 @@ pub(super) enum End {
     Done(Result<(), Code>),
     /// It takes too long. The slot, and the buffer in it, stay with the device.
     Late,
-    /// The queue was disabled.
     Lost,
 }
 
@@ -104,7 +102,6 @@ pub(super) enum Violation {
 pub(super) struct Slots {
     table: Box<[Slot]>,
     free: Pool<u16>,
-    /// Reads, oldest first.
     flying: RefCell<Vec<Flight>>,
 }
 

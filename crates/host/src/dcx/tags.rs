@@ -36,7 +36,6 @@ pub(super) struct Marks {
     pub places: Places,
 }
 
-/// Chooses tags.
 pub(super) struct Tagger {
     tags: Tags,
     rng: RefCell<Rng>,

@@ -9,7 +9,6 @@ use wire::fastpath::{Response, Status};
 
 use super::table::Job;
 
-/// Where a response goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     /// A task of the same executor, which waits.
@@ -20,7 +19,6 @@ pub(super) enum From {
     Ring(u32),
 }
 
-/// A request under way.
 pub(super) struct Request {
     pub fp_id: u16,
     pub tag: u16,
@@ -241,7 +239,6 @@ impl Request {
         }
     }
 
-    /// Its next command.
     fn turn(&mut self, slot: u16) -> Turn {
         let number = self.issued;
         self.issued += 1;

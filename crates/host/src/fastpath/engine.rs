@@ -559,7 +559,6 @@ async fn submit<P: HostPort>(core: Rc<Core<P>>, queue: usize) {
     }
 }
 
-/// What one command moves.
 #[derive(Clone, Copy)]
 struct Block {
     direction: Direction,

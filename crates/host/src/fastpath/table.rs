@@ -116,7 +116,6 @@ impl Job {
     }
 }
 
-/// Every handle.
 pub(super) struct Table {
     entries: Vec<Entry>,
     areas: Areas,
@@ -305,7 +304,6 @@ impl Table {
     }
 }
 
-/// A handle's memory.
 pub(super) struct Memory {
     pub at: BusAddr,
     pub bytes: u64,

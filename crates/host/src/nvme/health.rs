@@ -6,16 +6,13 @@ use runtime::{Rt, Signal};
 
 use crate::Kind;
 
-/// How the controller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Commands are taken.
     Running,
     /// It is being started, or reset: commands wait.
     Starting,
     /// It is being shut down: no new commands.
     Closing,
-    /// It was shut down.
     Closed,
     /// It doesn't answer, and won't.
     Gone,
@@ -30,7 +27,6 @@ pub(super) struct Asks {
     pub gone: bool,
 }
 
-/// One controller's state.
 pub(super) struct Health {
     state: Cell<State>,
     changed: Signal,

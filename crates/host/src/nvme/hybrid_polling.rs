@@ -23,7 +23,6 @@ const SIZES: usize = 12;
 const OTHER: usize = 2 * SIZES;
 /// The list of what takes far longer than its like.
 const LATE: usize = OTHER + 1;
-/// Nobody, in a list.
 const NONE: u16 = u16::MAX;
 /// A command that is in no list.
 const GROUNDED: u8 = u8::MAX;
@@ -42,7 +41,6 @@ const WEIGHT: i64 = 8;
 /// What a queue's pump does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Nothing is in flight.
     Idle,
     /// Nothing is expected before this moment.
     After(Time),
@@ -66,7 +64,6 @@ struct List {
 
 /// What one queue has in flight, and how long its like has taken.
 pub(super) struct HybridPolling {
-    /// By command slot.
     flights: Box<[Flight]>,
     lists: [List; LATE + 1],
     means: [Cell<Span>; OTHER],

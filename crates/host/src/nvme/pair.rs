@@ -41,7 +41,6 @@ pub struct Counters {
     pub timeouts: u64,
 }
 
-/// A queue pair.
 pub(super) struct Pair<P: HostPort> {
     port: P,
     qid: QueueId,

@@ -78,9 +78,7 @@ pub(super) struct Stages {
 /// so that what almost always is "it has not" takes no room on its way.
 #[derive(Clone, Copy)]
 pub(super) enum Failed {
-    /// The driver found it.
     Found(Kind),
-    /// The device said it.
     Answered(Status),
 }
 

@@ -27,7 +27,6 @@ use crate::quarantine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// In the pool.
     Free,
     /// Somebody has it, and the device knows nothing of it.
     Claimed,
@@ -61,12 +60,10 @@ pub(super) struct Slot {
     buffer: Cell<Option<Buffer>>,
 }
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// With a completion, which the slot has.
     Completed,
-    /// With the device.
     Lost,
 }
 

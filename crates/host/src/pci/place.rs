@@ -237,7 +237,6 @@ fn extent(items: &mut [Item]) -> Option<Option<(u64, u64)>> {
     Some(items.first().map(|first| (end, first.align)))
 }
 
-/// Writes what was decided.
 async fn write(bus: &impl ConfigAccess, function: &Function) {
     for bar in &function.bars {
         let Some(place) = bar.at else { continue };

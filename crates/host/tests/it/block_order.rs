@@ -35,7 +35,6 @@ struct Orders {
     look: Ordering,
 }
 
-/// As it is built.
 const BUILT: Orders = Orders {
     owner: Release,
     announce: Release,

@@ -22,7 +22,6 @@ const LBA: u32 = 9;
 struct Orders {
     /// The driver stores an entry's number.
     entry: Ordering,
-    /// The device loads it.
     fetch: Ordering,
     /// The device stores the last word of a packet.
     data: Ordering,
@@ -30,7 +29,6 @@ struct Orders {
     look: Ordering,
 }
 
-/// As it is built.
 const BUILT: Orders = Orders { entry: Release, fetch: Acquire, data: Release, look: Acquire };
 
 /// Host memory: an entry of two words, a buffer of two packets of two words.

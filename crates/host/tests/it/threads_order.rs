@@ -27,7 +27,6 @@ struct Orders {
     heard: Ordering,
 }
 
-/// As it is built.
 const BUILT: Orders = Orders { off: Release, seen: Acquire, told: Release, heard: Acquire };
 
 #[derive(Default)]

@@ -30,7 +30,6 @@ impl Beside {
         });
     }
 
-    /// All ones again.
     pub(super) fn forget(&mut self, block: u64, blocks: u64) {
         self.0.discard(block * METADATA_BYTES as u64, blocks * METADATA_BYTES as u64);
     }

@@ -93,7 +93,6 @@ enum Store {
 pub struct Contents {
     store: Store,
     label: Label,
-    /// Once there are any.
     metadata: Option<Beside>,
     capacity_bytes: u64,
     block_bytes: u32,

@@ -23,7 +23,6 @@ pub struct Report {
     pub damage: Vec<String>,
 }
 
-/// A state taken apart.
 struct Looked {
     nand: Nand,
     beside: Option<Vec<u8>>,

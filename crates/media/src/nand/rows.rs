@@ -39,7 +39,6 @@ impl Rows {
         &self.bytes[row * self.width..][..self.width]
     }
 
-    /// Packs these rows.
     pub(super) fn pack(&self, room: &mut Room) -> Packed {
         let (first, count) = (self.row(0), self.bytes.len() / self.width);
         let Room { sums, differences } = room;

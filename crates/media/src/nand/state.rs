@@ -320,7 +320,6 @@ impl Nand {
 
 struct Header {
     version: u64,
-    /// Of the header itself.
     bytes: usize,
     meta_bytes: u64,
     beside_bytes: u64,

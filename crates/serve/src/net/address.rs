@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// Where to listen.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket at this path.

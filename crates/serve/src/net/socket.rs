@@ -18,7 +18,6 @@ pub enum Socket {
     Tcp(TcpListener),
 }
 
-/// A connection.
 pub enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),

@@ -23,7 +23,6 @@ use world::medium::BackingStore;
 /// The table `[mailbox]`, which a plan may have.
 #[derive(Debug)]
 pub struct Table {
-    /// Mailboxes that are used.
     pub used: u16,
 }
 

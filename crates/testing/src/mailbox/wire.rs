@@ -25,7 +25,6 @@ pub const STATUS_AT: u64 = 64;
 /// From one mailbox to the next, bytes.
 pub const STRIDE: u64 = 128;
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Read,
@@ -33,7 +32,6 @@ pub enum Direction {
     Flush,
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub direction: Direction,
@@ -67,7 +65,6 @@ impl Request {
     }
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Done = 0,

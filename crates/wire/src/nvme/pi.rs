@@ -201,7 +201,6 @@ impl Protection {
         Protection { act: prinfo & 8 != 0, checks, reference, application, mask }
     }
 
-    /// The reverse, of PRINFO.
     #[inline]
     pub(super) const fn prinfo(&self) -> u8 {
         let Checks { guard, application, reference } = self.checks;

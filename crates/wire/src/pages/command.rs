@@ -103,7 +103,6 @@ const LIST_BAD: u8 = 5;
 const COLLECTS: u8 = 1;
 const STAY: u8 = 2;
 
-/// Numbers at fixed places.
 struct Fields<'a>(&'a mut [u8]);
 
 impl Fields<'_> {

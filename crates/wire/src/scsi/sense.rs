@@ -41,7 +41,6 @@ pub enum Key {
     Completed,
 }
 
-/// Keys by their value.
 const KEYS: [Key; 16] = [
     Key::NoSense,
     Key::RecoveredError,

@@ -12,7 +12,6 @@ pub struct JobError {
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong there.
     pub wrong: Wrong,
 }
 
@@ -22,46 +21,29 @@ impl JobError {
     }
 }
 
-/// A kind of mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
     /// The file is not a job file.
     #[error("the file has {bytes} bytes; a job file has at most {JOB_FILE_BYTES_MAX}")]
-    FileTooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// Nothing to run.
+    FileTooLong { bytes: usize },
     #[error("no job: expected at least one section [name] besides [global]")]
     NoJob,
     /// A header that does not end, or is empty.
     #[error("{text:?} is not a section header: expected [name]")]
-    Header {
-        /// The line.
-        text: String,
-    },
+    Header { text: String },
     /// A setting before the first header.
     #[error("{key:?} stands before any section: expected [global] or [name] above it")]
-    Homeless {
-        /// The key.
-        key: String,
-    },
+    Homeless { key: String },
     /// A line `include file`.
     #[error("\"include\" is not supported: expected the included settings themselves")]
     Include,
     /// A value with `${...}`.
     #[error("{key}={value}: environment variables are not expanded: expected the value itself")]
-    Variable {
-        /// The key.
-        key: String,
-        /// The value.
-        value: String,
-    },
+    Variable { key: String, value: String },
     /// A key that fio does not know either, or that nobody has put in the table.
     #[error("unknown key {key:?}: {}", suggestion(.close))]
     UnknownKey {
-        /// The key.
         key: String,
         /// The nearest known key, if one is near.
         close: Option<&'static str>,
@@ -69,7 +51,6 @@ pub enum Wrong {
     /// A key of fio's that this house does not honour.
     #[error("{key} is not supported: {why}")]
     Refused {
-        /// The key.
         key: String,
         /// Why, and what to do instead.
         why: &'static str,
@@ -77,7 +58,6 @@ pub enum Wrong {
     /// A value that does not parse or is out of range.
     #[error("{}: {why}; expected {expects}", shown(.key, .value))]
     Value {
-        /// The key.
         key: String,
         /// The value, if there was one.
         value: Option<String>,
@@ -88,12 +68,7 @@ pub enum Wrong {
     },
     /// Two settings that make no sense together.
     #[error("{key}: {why}")]
-    Contradiction {
-        /// One of the keys.
-        key: &'static str,
-        /// The other, and why.
-        why: String,
-    },
+    Contradiction { key: &'static str, why: String },
 }
 
 fn suggestion(close: &Option<&'static str>) -> String {
@@ -136,7 +111,6 @@ pub struct Note {
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// The key.
     pub key: String,
     /// Why it has no effect, or what it does instead.
     pub why: String,

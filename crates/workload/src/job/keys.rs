@@ -31,9 +31,7 @@ pub enum Kind {
 /// A word that may stand in a job file.
 #[derive(Clone, Copy)]
 pub struct Key {
-    /// fio's name for it.
     pub name: &'static str,
-    /// Other names for it.
     pub aliases: &'static [&'static str],
     /// What it is, in a line.
     pub about: &'static str,

@@ -13,7 +13,6 @@ pub struct Arrivals {
     rate: Option<u64>,
     process: RateProcess,
     rng: Rng,
-    /// How many were taken.
     taken: u64,
     next: Span,
 }

@@ -35,7 +35,6 @@ pub struct Zone {
     pub access_until: u8,
     /// Where it begins, in bytes from the region's beginning.
     pub from: u64,
-    /// Where it ends.
     pub to: u64,
 }
 

@@ -7,11 +7,9 @@ use crate::job::BlockSizes;
 /// Draws sizes, in bytes.
 #[derive(Clone, Debug)]
 pub enum Sizes {
-    /// Always this; draws nothing.
     One(u32),
     /// A multiple of `min` from 1 to `steps` times.
     Range {
-        /// The smallest size.
         min: u32,
         /// How many sizes there are.
         steps: u64,
@@ -39,7 +37,6 @@ impl Sizes {
         }
     }
 
-    /// The next size.
     pub fn next(&self, rng: &mut Rng) -> u32 {
         match self {
             Sizes::One(size) => *size,

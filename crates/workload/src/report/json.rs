@@ -14,7 +14,6 @@ const NOT_MEASURED: [&str; 8] =
 
 const KIB: u64 = 1024;
 
-/// The whole report.
 pub fn report(report: &Report) -> Value {
     let seconds = report.unix_ms / 1_000;
     let mut root = Map::new();

@@ -11,7 +11,6 @@ use crate::limits::STAGES_MAX;
 /// Quarters of an octave in 64 bits.
 const BUCKETS: usize = 4 * 64;
 
-/// One bucket of latencies.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     count: u64,
@@ -21,7 +20,6 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { count: 0, total_ps: 0, stages_ps: [0; STAGES_MAX] };
 
-/// Sums of named stages.
 #[derive(Clone, Debug)]
 pub struct Breakdown {
     names: Vec<&'static str>,
@@ -32,9 +30,7 @@ pub struct Breakdown {
 /// The mean breakdown of some operations, in picoseconds each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// How many operations.
     pub count: u64,
-    /// Their mean latency.
     pub total_ps: f64,
     /// The mean of each stage, in the order of the names.
     pub stages_ps: Vec<f64>,
@@ -47,9 +43,7 @@ pub struct Shares {
 pub struct Around {
     /// The shortest latency of the neighbourhood.
     pub from: Span,
-    /// The longest.
     pub to: Span,
-    /// Their mean breakdown.
     pub shares: Shares,
 }
 
@@ -69,7 +63,6 @@ impl Breakdown {
         }
     }
 
-    /// The names.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
@@ -104,7 +97,6 @@ impl Breakdown {
         }
     }
 
-    /// Over all operations.
     pub fn mean(&self) -> Shares {
         let mut all = EMPTY;
         self.buckets.iter().for_each(|bucket| add(&mut all, bucket));

@@ -21,7 +21,6 @@ pub struct Windows {
 /// What ended in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations.
     pub ops: u64,
     /// Bytes that they moved.
     pub bytes: u64,
@@ -51,11 +50,8 @@ impl Default for Windows {
 pub struct Series {
     /// How many whole windows there are.
     pub samples: u64,
-    /// The least.
     pub min: u64,
-    /// The most.
     pub max: u64,
-    /// The mean.
     pub mean: f64,
     /// The standard deviation of the sample.
     pub stddev: f64,

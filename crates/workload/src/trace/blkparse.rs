@@ -22,7 +22,6 @@ pub struct Blkparse {
     devices: Devices,
     /// The action that is played, once there was one.
     action: Option<char>,
-    /// The summary has begun.
     over: bool,
 }
 
@@ -90,7 +89,6 @@ impl Blkparse {
     }
 }
 
-/// MAJOR,MINOR.
 fn is_device(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.split_once(',').is_some_and(|(major, minor)| digits(major) && digits(minor))

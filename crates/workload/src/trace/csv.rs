@@ -64,7 +64,6 @@ impl Msr {
         (digits(time) && digits(disk) && kind_of(kind).is_some()).then_some(false)
     }
 
-    /// One request.
     pub fn line(&mut self, text: &str) -> Result<Line, TraceWrong> {
         let Some([time, host, disk, kind, place, size, _]) = fields::<7>(text) else {
             return Err(TraceWrong::Fields { text: text.to_owned(), expected: MSR_EXPECTED });

@@ -41,7 +41,6 @@ impl Iolog {
         Some(Iolog { timed, waited_us: 0, files: Devices::default() })
     }
 
-    /// In words.
     pub fn name(&self) -> &'static str {
         if self.timed { "fio iolog v3 (times in us)" } else { "fio iolog v2 (times from waits)" }
     }

@@ -15,7 +15,6 @@ const MILLISECOND_PS: u128 = 1_000_000_000;
 const EXPECTED: &str = "five integers: arrival in ns, device, first sector, sectors, type";
 const EXPECTED_DISKSIM: &str = "five numbers: arrival in ms, device, first sector, sectors, flags";
 
-/// Whose trace it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Arrivals in whole nanoseconds.
@@ -77,7 +76,6 @@ impl Dialect {
     }
 }
 
-/// One request.
 pub fn line(dialect: Dialect, text: &str) -> Result<Line, TraceWrong> {
     let expected = match dialect {
         Dialect::Mqsim => EXPECTED,

@@ -22,7 +22,6 @@ use super::{Line, TraceError, TraceKind, TraceWrong, number};
 use crate::pattern::OpKind;
 use crate::stats::Latencies;
 
-/// The first line.
 pub(super) const HEADER: &str = "doorbell recording 1";
 
 const EXPECTED: &str = "io AT KIND OFFSET BYTES TOOK, register AT OFFSET VALUE, stage KIND COUNT MEAN NAME, \
@@ -34,7 +33,6 @@ const PICOSECONDS: &str = "a whole number of picoseconds";
 pub struct Arrival {
     /// When it arrived, from the recording's beginning.
     pub at: Span,
-    /// What it did.
     pub kind: OpKind,
     /// Where, in bytes from the device's beginning.
     pub offset_bytes: u64,
@@ -49,9 +47,7 @@ pub struct Arrival {
 pub struct RegisterWrite {
     /// When, from the recording's beginning.
     pub at: Span,
-    /// Which, by its offset.
     pub register: u32,
-    /// What.
     pub value: u32,
 }
 
@@ -60,9 +56,7 @@ pub struct RegisterWrite {
 pub struct StageMean {
     /// Of which kind of operations.
     pub kind: OpKind,
-    /// Its name.
     pub name: String,
-    /// Operations that were followed.
     pub count: u64,
     /// The mean of those, in picoseconds.
     pub mean_ps: u64,
@@ -77,11 +71,8 @@ pub struct Recording {
     pub depth: u32,
     /// Operations and register writes for which there was no room.
     pub lost: u64,
-    /// Operations by their arrival.
     pub arrivals: Vec<Arrival>,
-    /// In their order.
     pub register_writes: Vec<RegisterWrite>,
-    /// Where the time went.
     pub stages: Vec<StageMean>,
 }
 
@@ -120,11 +111,9 @@ pub struct Recorded {
     pub latencies: BTreeMap<OpKind, Latencies>,
     /// How many registers were written.
     pub register_writes: u64,
-    /// Where the time went.
     pub stages: Vec<StageMean>,
 }
 
-/// One line of it.
 enum Entry<'a> {
     Arrival(Arrival),
     RegisterWrite,

@@ -52,7 +52,6 @@ struct Candidate {
 pub struct WriteTicket {
     /// The first block.
     pub lba: u64,
-    /// How many.
     pub blocks: u32,
     /// The version to fill them with.
     pub version: u32,

@@ -27,7 +27,6 @@ pub enum Found {
     },
     /// Zeroes, as a block that was never written.
     Zeroes,
-    /// Something else.
     Foreign {
         /// Its first eight bytes.
         word: u64,

@@ -57,7 +57,6 @@ pub fn later(a: u32, b: u32) -> u32 {
 pub struct Versions(pub Vec<(u32, u32)>);
 
 impl Versions {
-    /// Just this version.
     pub fn one(version: u32) -> Versions {
         Versions(vec![(version, version)])
     }

@@ -9,14 +9,12 @@ use runtime::Span;
 pub struct FlashStats {
     /// The software, wherever it runs; none: nobody has told.
     pub software: Option<Stats>,
-    /// The chips.
     pub chips: flash::Counts,
     /// Bytes of memory that the chips take.
     pub memory_bytes: u64,
 }
 
 impl FlashStats {
-    /// Of two controllers together.
     pub fn and(self, other: FlashStats) -> FlashStats {
         FlashStats {
             software: self.software.zip(other.software).map(|(one, two)| one.and(two)),

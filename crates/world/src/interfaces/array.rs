@@ -27,7 +27,6 @@ pub struct Array<I>(PhantomData<I>);
 /// The drivers of the members, and what is made of their disks.
 pub struct ArrayDriver<P: HostPort, D: Driver<P>> {
     members: Vec<D>,
-    /// The first core's.
     port: P,
     options: driver::Options,
     arrays: Vec<driver::Array<P, D::Disk>>,

@@ -15,7 +15,6 @@ pub struct Collector {
     pub superblock_units: i64,
     /// Units that can be written before it has to begin.
     pub slack: Box<dyn Fn() -> i64>,
-    /// Says when it begins.
     pub lead: Box<dyn Fn(GcControl)>,
 }
 

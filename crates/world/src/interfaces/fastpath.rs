@@ -133,7 +133,6 @@ impl Interface for Fastpath {
 }
 
 impl<P: HostPort> FastpathDriver<P> {
-    /// The engine.
     pub fn engine(&self) -> &Engine<P> {
         &self.engine
     }

@@ -82,7 +82,6 @@ impl Interface for HostCollector {
 }
 
 impl<P: HostPort> HostCollectorDriver<P> {
-    /// What leads.
     pub fn collector(&self) -> &driver::Collector<P> {
         &self.collector
     }

@@ -121,7 +121,6 @@ impl Interface for HostFlash {
 }
 
 impl<P: HostPort> HostFlashDriver<P> {
-    /// The driver.
     pub fn driver(&self) -> &driver::Driver<P> {
         &self.0
     }

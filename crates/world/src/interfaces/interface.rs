@@ -28,7 +28,6 @@ pub trait Interface: Sized + 'static {
     const STAGES: &'static [&'static str];
     /// Commands of one queue in flight, at most.
     const DEPTH_MAX: u32 = 1024;
-    /// Its driver.
     type Driver<P: HostPort>: Driver<P>;
 
     /// Whether the plan's machine has it.
@@ -84,7 +83,6 @@ pub trait Interface: Sized + 'static {
     /// Whether a plan's faults can strike its commands. Where they can't, a world with some is not built.
     const FAULTS: bool = false;
 
-    /// Starts the device's end.
     fn start<P: DevicePort>(port: P, store: BackingStore, plan: &Plan, faults: &Rc<Faults>);
 
     /// What several of its devices share that stand on one medium; none: there is one on each.
@@ -114,7 +112,6 @@ pub trait Interface: Sized + 'static {
     ) -> impl Future<Output = Result<Self::Driver<P>, InitError>>;
 }
 
-/// A driver that runs.
 pub trait Driver<P: HostPort>: 'static {
     /// What a caller reads and writes.
     type Disk: BlockDevice + Clone + 'static;

@@ -79,7 +79,6 @@ pub(super) fn served_function(plan: &Plan) -> Function {
 }
 
 impl<P: HostPort> NvmeDriver<P> {
-    /// The driver itself.
     pub fn controller(&self) -> &driver::Controller<P> {
         &self.controller
     }

@@ -48,7 +48,6 @@ pub struct Row {
     pub live: bool,
     /// Its row for a plan with an array.
     pub array: Option<&'static Row>,
-    /// What its plan lacks.
     pub check: fn(&Plan) -> Result<(), String>,
     /// Bytes of its register window.
     pub register_bytes: fn(&Plan) -> u32,
@@ -75,14 +74,11 @@ struct Ends<P: DevicePort, H: HostPort> {
     connect: Connect<H>,
 }
 
-/// Starts a driver.
 type Connect<H> = for<'a> fn(Vec<H>, &'a Plan) -> Boxed<'a, Result<Connected<H>, InitError>>;
 
 /// The device's end, at a port of this kind.
 pub struct Front<P: DevicePort> {
-    /// On a medium.
     pub start: fn(P, BackingStore, &Plan, &Rc<Faults>),
-    /// On bare flash.
     pub start_bare: fn(P, Rc<Chips>, &Plan),
 }
 
@@ -235,7 +231,6 @@ impl Row {
 
 /// A connected driver of any interface. See [`Driver`].
 pub struct Connected<P: HostPort> {
-    /// Its interface.
     pub row: &'static Row,
     driver: Box<dyn Erased<P>>,
 }

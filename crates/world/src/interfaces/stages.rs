@@ -57,7 +57,6 @@ pub(super) const SEEN: &[&str] = &["completion", "poll", "interrupt", "context s
 pub(super) const COMMAND: &[&str] =
     joined!(&["slot wait", "core wait", "guard", "submit", "doorbell"], TAKEN, MEDIUM, MOVED, SEEN);
 
-/// How many they are.
 pub(super) const fn count(parts: &[&[&str]]) -> usize {
     let (mut sum, mut part) = (0, 0);
     while part < parts.len() {

@@ -12,7 +12,6 @@ use world::interfaces::{BLOCK, DCX};
 /// What makes the clock move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// A task has waited.
     Wait,
     /// Something posted lands, and the event log says so: who, what.
     Lands(&'static str, &'static str),

@@ -14,9 +14,7 @@ use wire::pci::{Bdf, class, offset};
 use world::in_virtual_time;
 use world::interfaces::{Driver, Nvme};
 
-/// Commands in flight.
 const DEPTH: u64 = 32;
-/// When it happens.
 const AFTER: Span = Span::us(300);
 
 fn plan(completion: &str) -> Plan {

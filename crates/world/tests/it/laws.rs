@@ -32,7 +32,6 @@ const PARSE: u64 = 298_000;
 const POST: u64 = 32_000;
 /// The completion's 16 bytes, until they have landed.
 const COMPLETION: u64 = (16 + HIGH) * BYTE + LATENCY;
-/// A poll loop's turn.
 const POLL: u64 = 20_000;
 /// The medium: to a row's first byte, for each further row, and a row's stream of 512 bytes at 2 GB/s.
 const FIRST_BYTE: u64 = 110_000;

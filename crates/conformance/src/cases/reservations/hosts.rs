@@ -163,7 +163,6 @@ impl Here {
         Ok(b.bytes(at, 4096))
     }
 
-    /// How things stand.
     pub(super) async fn standing(&mut self, b: &Bench) -> Verdict<Standing> {
         let page = self.report(b, 4096).await?;
         let (status, rest) = ReservationStatus::read_from_prefix(&page).expect("its length");

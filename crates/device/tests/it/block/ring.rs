@@ -8,7 +8,6 @@
 
 use crate::search::{Model, search};
 
-/// Descriptors of the ring.
 const ENTRIES: usize = 2;
 /// Requests in all: three times round the ring.
 const REQUESTS: u8 = 6;
@@ -70,7 +69,6 @@ struct Ring {
     minds_flight: bool,
 }
 
-/// As it is built.
 const BUILT: Ring = Ring {
     each: false,
     looks_ahead: false,

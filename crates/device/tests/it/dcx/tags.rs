@@ -106,7 +106,6 @@ fn no_read_meets_a_tag_that_is_written_meanwhile() {
     }
 }
 
-/// Both, to their ends.
 async fn both<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
     let (mut output, mut over) = (None, false);

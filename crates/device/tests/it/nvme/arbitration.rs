@@ -11,7 +11,6 @@ use wire::nvme::status::Status;
 use crate::raw::nvme::world::{Setup, World};
 use crate::raw::nvme::{NS, Settings, sq_of};
 
-/// Commands in each queue.
 const EACH: u32 = 900;
 
 /// A host with so many queues of each class and weights, and a controller with so few slots that they are

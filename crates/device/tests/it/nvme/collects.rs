@@ -32,7 +32,6 @@ async fn collect(w: &mut World, what: Collect) -> (Status, u32) {
     (cqe.status().kind(), cqe.dw0.get())
 }
 
-/// Part of the table.
 async fn table(w: &mut World, (offset, bytes): (u64, u64), retain: bool) -> Vec<u8> {
     let at = w.raw.place(bytes, 4096);
     let data = w.raw.data(at, bytes);

@@ -9,7 +9,6 @@ use wire::{BusAddr, Lba};
 use crate::raw::nvme::NS;
 use crate::raw::nvme::world::{World, on_a_bench};
 
-/// What makes a command.
 type Made<'a> = &'a dyn Fn(&World) -> Sqe;
 
 /// It becomes a status, and the next command goes well.

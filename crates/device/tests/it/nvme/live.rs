@@ -78,7 +78,6 @@ impl Gate {
         self.closed.store(false, Ordering::Release);
     }
 
-    /// Where the scribbler passes.
     fn pass(&self, stop: &AtomicBool) {
         while self.closed.load(Ordering::Acquire) && !stop.load(Ordering::Acquire) {
             self.stands.store(true, Ordering::Release);

@@ -39,7 +39,6 @@ async fn now(w: &mut World) -> u32 {
     w.raw.admin_ok(&sqe).await
 }
 
-/// What a read takes.
 async fn read(w: &World, pair: &mut Pair, data: DataPointer) -> Span {
     let begin = w.raw.rt.now();
     let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);

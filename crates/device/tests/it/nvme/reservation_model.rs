@@ -17,7 +17,6 @@ use crate::raw::nvme::NS;
 use crate::raw::nvme::several::{Several, with_hosts};
 use crate::raw::nvme::world::Setup;
 
-/// Hosts that there are.
 const HOSTS: usize = 3;
 
 /// The book: keys by host; the kind of a reservation, and whose it is where it is one host's.

@@ -97,7 +97,6 @@ async fn log(raw: &mut Host) -> SanitizeStatus {
     page
 }
 
-/// Waits for its end.
 async fn ended(rt: &Rt, raw: &mut Host) -> SanitizeStatus {
     loop {
         let log = log(raw).await;

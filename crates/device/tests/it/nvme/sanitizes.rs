@@ -45,7 +45,6 @@ fn overwrite(passes: u8, pattern: u32) -> Sanitize {
     Sanitize { action: SanitizeAction::Overwrite, passes, pattern, ..Sanitize::default() }
 }
 
-/// Exit Failure Mode.
 fn exit() -> Sanitize {
     Sanitize { action: SanitizeAction::ExitFailure, ..Sanitize::default() }
 }

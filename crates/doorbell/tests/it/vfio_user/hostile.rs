@@ -401,7 +401,6 @@ impl Client {
         }
     }
 
-    /// Anything at all.
     fn noise(&mut self) -> Stands {
         let bytes: Vec<u8> = (0..self.rng.below(80)).map(|_| self.rng.next_u64() as u8).collect();
         let command = if self.one_in(2) { self.rng.below(20) } else { self.number() } as u16;

@@ -53,7 +53,6 @@ fn page_by_page(raw: &mut Raw, how: impl Fn(u64) -> Comes) -> Pages {
     Pages(pages)
 }
 
-/// One mapping of everything.
 fn whole(raw: &mut Raw, file: &File, flags: u32) -> Pages {
     raw.map(BASE, PAGES * PAGE, flags, Some((file, 0))).expect("a mapping");
     let page = |n: u64| (BASE + n * PAGE, file.try_clone().expect("a descriptor"), n * PAGE);

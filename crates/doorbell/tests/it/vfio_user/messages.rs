@@ -23,7 +23,6 @@ use crate::vfio_user::serving::{SETS, Server};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000;
-/// "Descriptors" and "trigger".
 const SIGNAL: u32 = 4 | 32;
 
 fn with_memory(raw: &mut Raw) -> Pages {

@@ -16,7 +16,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::vfio_user::raw::Raw;
 
-/// Entries of each queue.
 const ENTRIES: u32 = 16;
 const PAGE: u64 = 4096;
 
@@ -58,7 +57,6 @@ impl Pages {
     }
 }
 
-/// A queue pair.
 pub struct Pair {
     qid: QueueId,
     sq: u64,

@@ -38,7 +38,6 @@ pub fn file(bytes: u64) -> File {
     file
 }
 
-/// A counter.
 pub fn eventfd(first: u32) -> OwnedFd {
     // SAFETY: a plain system call.
     let fd = unsafe { libc::eventfd(first, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -131,7 +130,6 @@ pub struct Answer {
 }
 
 impl Raw {
-    /// Connects, and says nothing.
     pub fn connect(path: &Path) -> Raw {
         let socket = UnixStream::connect(path).expect("the server listens");
         socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
@@ -145,13 +143,11 @@ impl Raw {
         raw
     }
 
-    /// Agrees on a version.
     pub fn greet(&mut self, capabilities: &str) -> Result<Vec<u8>, u32> {
         let version = Version { major: 0.into(), minor: 1.into() };
         self.call(command::VERSION, &[version.as_bytes(), capabilities.as_bytes()], &[])
     }
 
-    /// Sends a command.
     pub fn send(&mut self, command: u16, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> u16 {
         self.next = self.next.wrapping_add(1);
         let header = Header::command(self.next, command, parts.iter().map(|p| p.len()).sum());

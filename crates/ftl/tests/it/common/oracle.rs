@@ -71,7 +71,6 @@ impl Oracle {
         (first..first + blocks).flat_map(|at| block(number(at), version)).collect()
     }
 
-    /// A trim begins.
     pub fn trim(&mut self, unit: u32, first: usize, blocks: usize) {
         let one = &mut self.units[unit as usize];
         let mut now = *one.may.last().unwrap();
@@ -85,12 +84,10 @@ impl Oracle {
         one.done = one.gone + one.may.len() - 1;
     }
 
-    /// A flush begins.
     pub fn flush(&self) -> Promise {
         Promise(self.units.iter().map(|unit| unit.done).collect())
     }
 
-    /// It has returned.
     pub fn flushed(&mut self, promise: &Promise) {
         for (unit, promised) in self.units.iter_mut().zip(&promise.0) {
             let older = promised.saturating_sub(unit.gone);

@@ -28,7 +28,6 @@ pub enum Play {
     Each(Vec<usize>, Span),
     /// These descriptors are written at these counts, and nothing else happens.
     Writes(Vec<(u32, Descriptor)>),
-    /// Nothing, ever.
     Never,
 }
 
@@ -68,7 +67,6 @@ struct Open {
     signals: Option<u16>,
 }
 
-/// The device.
 pub struct Fake {
     device: SimDevice,
     pub traits: RefCell<Traits>,

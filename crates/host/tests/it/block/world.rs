@@ -19,7 +19,6 @@ use super::fake::{BLOCK_BYTES, Fake, Traits};
 /// No request may take longer, whatever the device does.
 pub const BOUND: Span = Span::ms(200);
 
-/// Both ways to notice.
 pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 0 }];
 
 pub type D = Disk<SimHost>;
@@ -29,7 +28,6 @@ pub fn pattern(lba: u64) -> Vec<u8> {
     (0..BLOCK_BYTES).map(|i| (lba.wrapping_mul(37) as u8).wrapping_add(i as u8)).collect()
 }
 
-/// The world.
 pub struct World {
     pub rt: Rt,
     pub bus: SimBus,
@@ -108,7 +106,6 @@ impl World {
         }
     }
 
-    /// Reads and compares.
     pub async fn read(&self, disk: &D, lba: u64, bytes: usize) {
         let into = disk.buffer(bytes).expect("memory");
         into.zero();

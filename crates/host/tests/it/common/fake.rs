@@ -23,7 +23,6 @@ use super::pattern;
 /// What becomes of an I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done, after this span.
     After(Span),
     /// This status, after this span, and no data.
     Fails(Span, Status),
@@ -50,7 +49,6 @@ pub enum Aborts {
 /// How the controller behaves when it is turned on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
-    /// After this span.
     After(Span),
     /// Never.
     Never,
@@ -123,7 +121,6 @@ pub(super) struct CqState {
     vector: Option<u16>,
 }
 
-/// The controller.
 pub struct Fake<D: DevicePort = SimDevice> {
     pub(super) device: D,
     pub traits: RefCell<Traits>,

@@ -64,7 +64,6 @@ pub struct Setup {
     pub free_cpu: bool,
 }
 
-/// A modelled bus.
 pub fn spec(free_cpu: bool) -> SimSpec {
     let cost = |name, ns| {
         let ns = if free_cpu { 0 } else { ns };

@@ -129,7 +129,6 @@ impl Fake {
         fake
     }
 
-    /// What it holds there.
     pub fn data(&self, lba: Lba, blocks: u32) -> Vec<u8> {
         let held = self.blocks.borrow();
         let of = |lba| held.get(&lba).cloned().unwrap_or_else(|| super::world::pattern(lba));

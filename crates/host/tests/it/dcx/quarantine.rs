@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 /// Slots, and reads that are wanted: two.
 const READS: usize = 2;
 const BUFFERS: u8 = 3;
-/// Tries of each read.
 const TRIES: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,7 +19,6 @@ enum Place {
     Ring,
     /// Fetched: its data may land.
     Fetched,
-    /// Landed.
     Landed,
 }
 
@@ -43,7 +41,6 @@ struct Flight {
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct State {
-    /// By number.
     commands: Vec<Command>,
     slots: [Option<Flight>; READS],
     /// Of each read: the slot that it waits for, and how often it was tried.

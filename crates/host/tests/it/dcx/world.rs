@@ -74,7 +74,6 @@ impl BlockDevice for Beneath {
 
 pub type Q = Rc<Queue<SimHost, Beneath>>;
 
-/// The world.
 pub struct World {
     pub rt: Rt,
     pub bus: SimBus,
@@ -98,7 +97,6 @@ pub fn options(depth: u16) -> QueueOptions {
     }
 }
 
-/// Both ways to notice.
 pub const COMPLETIONS: [Completion; 2] = [Completion::Polled, Completion::Interrupt { vector: 1 }];
 
 impl World {

@@ -117,18 +117,19 @@ pub(in crate::nand) struct Batch<'a> {
     pub head: u64,
 }
 
-/// How a journal ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::nand) enum Ending {
-    /// With a whole batch.
     Whole,
     /// With so many bytes of what was not written to its end.
-    Torn { bytes: u64 },
+    Torn {
+        bytes: u64,
+    },
     /// At this byte something is not as it was written.
-    Damaged { at: u64 },
+    Damaged {
+        at: u64,
+    },
 }
 
-/// What a journal holds.
 pub(in crate::nand) struct Scan<'a> {
     pub version: u64,
     /// Before the first batch.

@@ -20,7 +20,6 @@ use crate::files::{Files, Opened};
 use frame::{FRAME_BYTES, Position};
 pub use replay::Replayed;
 
-/// What a record says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {

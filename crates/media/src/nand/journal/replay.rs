@@ -204,7 +204,6 @@ impl Nand {
     }
 }
 
-/// A record taken apart.
 struct Record<'a> {
     kind: Kind,
     /// As many as the kind has; zeros behind.

@@ -40,7 +40,6 @@ fn digest(flash: &Nand, beside: &[u8]) -> Vec<u8> {
     all
 }
 
-/// What another process finds.
 fn found(path: &Path, case: &str) -> Vec<u8> {
     let (mut flash, beside) = Nand::load_from(path).unwrap_or_else(|e| panic!("{case}: {e}"));
     let replayed = flash.replay(path, false).unwrap_or_else(|e| panic!("{case}: {e}"));

@@ -70,7 +70,6 @@ fn assert_same(one: &mut Nand, other: &mut Nand) {
     }
 }
 
-/// What another process finds.
 fn found(path: &Path) -> Nand {
     let (mut nand, _) = Nand::load_from(path).unwrap();
     nand.replay(path, false).unwrap();

@@ -8,7 +8,6 @@
 
 use crate::search::{Model, search};
 
-/// Commands in all.
 const COMMANDS: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,19 +18,15 @@ enum Host {
     Fence,
     /// About to look whether the device sleeps.
     Look,
-    /// About to ring.
     Ring,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Device {
-    /// Fetches, over and over.
     Poll,
     /// Has said that it sleeps, and is about to pass the fence.
     Fence,
-    /// Looks once more.
     LastLook,
-    /// Waits for the doorbell.
     Asleep,
 }
 
@@ -68,7 +63,6 @@ struct Sleep {
     doorbell: u8,
 }
 
-/// As it is built.
 const BUILT: Sleep = Sleep { host_fence: true, device_fence: true, last_look: true, doorbell: 0 };
 
 impl Sleep {

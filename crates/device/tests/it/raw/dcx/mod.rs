@@ -52,7 +52,6 @@ pub struct Marked {
     places: Places,
 }
 
-/// The host.
 pub struct Raw<H> {
     pub host: H,
     pub rt: Rt,
@@ -123,7 +122,6 @@ impl<H: HostPort> Raw<H> {
         self.host.write32(ring.group.shape, shape.into_bits());
     }
 
-    /// Waits for a status.
     pub async fn until_status(&self, ring: &Ring, what: &str, want: impl Fn(Status) -> bool) {
         let begin = self.rt.now();
         loop {
@@ -196,7 +194,6 @@ impl<H: HostPort> Raw<H> {
         self.mark(ring, BusAddr(at.0 + off), bytes)
     }
 
-    /// Marks a buffer.
     pub fn mark(&self, ring: &Ring, at: BusAddr, bytes: u32) -> Marked {
         let places = Places::new(at, bytes, ring.packet_bytes);
         for place in places {
@@ -293,7 +290,6 @@ impl<H: HostPort> Raw<H> {
         copy
     }
 
-    /// All of host memory.
     pub fn everything(&self) -> Vec<u8> {
         self.bytes(self.memory.base(), self.memory.bytes())
     }

@@ -80,7 +80,6 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         Entry::read_from_bytes(&bytes).expect("an entry's length")
     }
 
-    /// One thing or another.
     pub async fn step(&mut self) {
         let which = self.choice.below(self.rings.len() as u64) as usize;
         let mut ring = self.rings[which];

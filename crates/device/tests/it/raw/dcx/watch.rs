@@ -27,13 +27,11 @@ struct Told {
     buffers: Vec<Range<u64>>,
 }
 
-/// What was seen.
 pub struct Witness {
     queues: RefCell<Vec<Told>>,
     /// Transfers that went through, and those that the bus refused.
     pub transfers: Cell<u64>,
     pub refused: Cell<u64>,
-    /// Fetches.
     pub fetches: Cell<u64>,
     /// Reports that were posted, by code.
     pub reports: RefCell<BTreeMap<u16, u64>>,
@@ -146,7 +144,6 @@ impl Told {
     }
 }
 
-/// The port.
 #[derive(Clone)]
 pub struct Watched<P> {
     pub port: P,

@@ -25,7 +25,6 @@ pub struct Setup {
     pub blocks: u64,
     pub block_bytes: u32,
     pub memory_bytes: usize,
-    /// The link's maximum payload.
     pub mps: u32,
     /// From a fetch to its answer, beside the link.
     pub host_read: Span,
@@ -160,7 +159,6 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> Device<P> {
     Device { medium, tagged, front, witness }
 }
 
-/// A bench.
 pub struct World {
     pub rt: Rt,
     pub medium: Rc<Bench>,

@@ -11,19 +11,16 @@ use runtime::{Rt, Signal, Span, Time};
 use super::flash::Flash;
 use super::watch::Witness;
 
-/// The medium.
 pub struct Bench {
     rt: Rt,
     contents: RefCell<Contents>,
     blocks: u64,
     block_bytes: u32,
-    /// What an access takes.
     pub span: Cell<Span>,
     closed: Cell<bool>,
     opened: Signal,
     /// Accesses that wait at the gate.
     pub waiting: Cell<u32>,
-    /// Flushes so far.
     pub flushes: Cell<u32>,
     /// What the next access fails with.
     pub fails: Cell<Option<MediaError>>,
@@ -33,7 +30,6 @@ pub struct Bench {
     pub labelled: Cell<bool>,
     /// Whether nothing can be kept there.
     pub label_fails: Cell<bool>,
-    /// Whether it keeps metadata.
     pub metadata: Cell<bool>,
     /// Who says whether a write was asked for.
     pub witness: RefCell<Option<Rc<Witness>>>,

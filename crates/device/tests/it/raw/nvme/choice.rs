@@ -2,12 +2,10 @@
 
 use runtime::Rng;
 
-/// A source of decisions.
 pub trait Choice {
     /// A number below `n`, which is not zero.
     fn below(&mut self, n: u64) -> u64;
 
-    /// Any number.
     fn word(&mut self) -> u64;
 
     /// Whether there is nothing left to draw from; what is drawn then is zero.
@@ -18,7 +16,6 @@ pub trait Choice {
         self.below(n) == n - 1
     }
 
-    /// One of these.
     fn of<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }

@@ -29,7 +29,6 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const PATIENCE: Span = Span::s(2);
 /// How long a test waits to see that nothing comes.
 pub const SILENCE: Span = Span::ms(5);
-/// The namespace.
 pub const NS: Nsid = Nsid(1);
 
 /// A submission queue, as the host keeps it.
@@ -89,12 +88,10 @@ impl Default for Settings {
     }
 }
 
-/// The host.
 pub struct Raw<H> {
     pub host: H,
     pub rt: Rt,
     pub memory: Memory,
-    /// The admin queues.
     pub admin: Pair,
     pub page_bytes: u64,
     /// Whether the completion that was last seen says that the error log has more.
@@ -138,7 +135,6 @@ impl<H: HostPort> Raw<H> {
         self.next_place.set(at.0);
     }
 
-    /// The next command identifier.
     pub fn cid(&self) -> CommandId {
         let cid = self.next_cid.get();
         self.next_cid.set(if cid == 0xfffe { 1 } else { cid + 1 });
@@ -241,7 +237,6 @@ impl<H: HostPort> Raw<H> {
         sq.tail = (sq.tail + 1) % sq.entries;
     }
 
-    /// Rings the tail doorbell.
     pub fn ring(&self, sq: &Sq) {
         self.set(sq_tail_doorbell(sq.qid, 0), sq.tail);
     }
@@ -308,7 +303,6 @@ impl<H: HostPort> Raw<H> {
         cqe
     }
 
-    /// One admin command.
     pub async fn admin(&mut self, sqe: &Sqe) -> Cqe {
         let mut pair = self.admin;
         let cqe = self.run(&mut pair, sqe).await;
@@ -354,7 +348,6 @@ impl<H: HostPort> Raw<H> {
         Cq::new(QueueId(qid), at, entries)
     }
 
-    /// A submission queue, created.
     pub async fn create_sq(&mut self, qid: u16, entries: u32, cqid: u16) -> Sq {
         let at = self.place(u64::from(entries) * 64, self.page_bytes);
         let sqe = admin::create_sq(self.cid(), at, sq_of(qid, entries, cqid));
@@ -393,7 +386,6 @@ impl<H: HostPort> Raw<H> {
         copy
     }
 
-    /// All of host memory.
     pub fn everything(&self) -> Vec<u8> {
         self.bytes(self.memory.base(), self.memory.bytes())
     }

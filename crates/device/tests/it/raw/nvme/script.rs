@@ -38,7 +38,6 @@ const QUEUES: u16 = 6;
 /// Bytes at the start of host memory that a well-behaved life uses.
 const GOOD_BYTES: u64 = 256 << 10;
 
-/// The script's state.
 pub struct Script<'a, H, C> {
     raw: &'a mut Raw<H>,
     choice: C,

@@ -32,7 +32,6 @@ pub struct Party {
     pub at: BusAddr,
 }
 
-/// The bench.
 pub struct Several {
     pub rt: Rt,
     pub medium: Rc<Bench>,

@@ -24,7 +24,6 @@ const ACQ_HIGH: u32 = ACQ + 4;
 const BLOCKS_MAX: u64 = 1 << 24;
 const COPY_BLOCKS_MAX: u32 = 1 << 18;
 
-/// What was seen.
 pub struct Witness {
     base: u64,
     /// Pages of host memory that the host has named as a place to write to.
@@ -47,7 +46,6 @@ pub struct Witness {
     page_bytes: Cell<u64>,
     /// Transfers to or from addresses outside host memory, all of them refused by the bus.
     pub refused: Cell<u64>,
-    /// Transfers that went through.
     pub transfers: Cell<u64>,
     /// Completions that were posted, by queue kind (admin first) and status, with its DNR.
     pub completions: RefCell<BTreeMap<(bool, Status), u64>>,
@@ -251,7 +249,6 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// The port.
 #[derive(Clone)]
 pub struct Watched<P> {
     pub port: P,

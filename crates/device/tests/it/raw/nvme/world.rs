@@ -176,7 +176,6 @@ pub fn device<P: DevicePort>(port: P, setup: &Setup) -> (Rc<Bench>, Rc<Witness>)
     (medium, witness)
 }
 
-/// A bench.
 pub struct World {
     pub rt: Rt,
     pub medium: Rc<Bench>,
