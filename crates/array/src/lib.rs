@@ -19,6 +19,7 @@
 //! be, and who is out is written down; without one a member that comes back must be rebuilt.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 extern crate alloc;
 
 mod change;

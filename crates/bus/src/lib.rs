@@ -32,6 +32,7 @@
 //! 5. An address from the other side is judged here: outside host memory it is a [`DmaError`], never
 //!    an access.
 #![no_std]
+#![warn(missing_docs)]
 extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;

@@ -5,6 +5,8 @@
 //! says what goes wrong on purpose. [`flash`] is what a translation layer runs on, [`drive`] the medium that
 //! comes of both, [`bridge`] several of them as one, and [`collections`] what a host may lead of it.
 
+#![warn(missing_docs)]
+
 pub mod block;
 pub mod bridge;
 pub mod collections;

@@ -22,6 +22,8 @@
 //! What this crate is not: it forms no NVMe command and knows no drive. An engine does, on a thread of its
 //! own or in another process ([`crate::engine`]).
 
+#![warn(missing_docs)]
+
 pub mod c;
 mod device;
 pub mod engine;

@@ -4,6 +4,7 @@
 //! It knows pages, through the trait [`Pages`]; it knows neither commands nor what the pages are made of.
 //! What it decides, it decides in [`policy`], by pure functions.
 #![no_std]
+#![warn(missing_docs)]
 extern crate alloc;
 
 mod asleep;

@@ -15,6 +15,7 @@
 //! [`Disk::read`] tells the story of one read.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 extern crate alloc;
 
 mod call;

@@ -15,6 +15,7 @@
 //! may be dropped at any moment: what the device may still write stays with the command's slot.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;

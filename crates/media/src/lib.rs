@@ -4,6 +4,8 @@
 //! without any time; [`Banked`] gives them that of DRAM or PCM, [`Disks`] that of disks that rotate;
 //! [`Faulty`] spoils any of them.
 
+#![warn(missing_docs)]
+
 pub mod contents;
 
 mod banked;

@@ -17,6 +17,7 @@
 //! assert_eq!(end, Time::ZERO + Span::ns(110));
 //! ```
 #![no_std]
+#![warn(missing_docs)]
 extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;

@@ -19,6 +19,7 @@
 //! A NVM Express namespace is a logical unit, as in the NVM Express: SCSI Translation Reference.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 extern crate alloc;
 
 mod disk;

@@ -33,6 +33,7 @@
 //! Sections cited as "NVMe base 2.0" and "NVM command set 1.0" are those of the NVM Express
 //! revision 2.0 family of specifications, "PCIe base" those of the PCI Express Base Specification.
 #![no_std]
+#![warn(missing_docs)]
 
 pub mod block;
 pub mod dcx;
