@@ -1,7 +1,7 @@
-//! `doorbell bench`: this machine's core-to-core round trip, and the live SSD beside it.
+//! `doorbell bench`: the core-to-core round trip of this machine, and live reads as multiples of it.
 //!
-//! All in one run on the same two cores, and the round trip anew before each row, so that the ratios mean
-//! something on a machine whose speed nobody knows and which may change it.
+//! Everything runs on the same two cores, and the round trip is measured again before each row: ratios hold on a
+//! machine whose clock rate is unknown or changes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -22,40 +22,40 @@ use super::interface::Named;
 
 #[derive(Args)]
 pub(super) struct Bench {
-    /// Milliseconds of each measurement
+    /// Milliseconds per measurement
     #[arg(long, default_value_t = 300)]
     ms: u64,
-    /// Only reads over 1 MiB: quick, and without the gigabyte that the others take
+    /// Only reads within 1 MiB: fast, and without the 1 GiB of the other rows
     #[arg(long)]
     hot: bool,
-    /// Only this: so many reads over 1 MiB with both ends on one thread, for counting instructions
+    /// Only READS reads within 1 MiB, host and device on one thread: for counting instructions
     #[arg(long, value_name = "READS")]
     one_thread: Option<u64>,
-    /// Only this: so many rounds of reads at once, both ends by turns on one thread, for counting the
-    /// instructions of each
+    /// Only ROUNDS rounds of batched reads, host and device in turns on one thread: for counting the
+    /// instructions of each end
     #[arg(long, value_name = "ROUNDS", conflicts_with = "one_thread")]
     parts: Option<usize>,
-    /// Those over vfio-user
+    /// With --one-thread: over vfio-user
     #[arg(long, requires = "one_thread")]
     vfio_user: bool,
-    /// By which interface
+    /// With --one-thread: host interface
     #[arg(long, value_parser = Named, default_value = "nvme", requires = "one_thread")]
     interface: &'static Row,
-    /// Bytes of each of those reads
+    /// With --one-thread: bytes per read
     #[arg(long, default_value_t = 4096)]
     bytes: u64,
-    /// How many of them are in flight
+    /// With --one-thread: reads in flight
     #[arg(long, default_value_t = 1)]
     depth: u32,
 }
 
-/// Samples of the round trip before each row: some ten milliseconds.
+/// Round-trip samples before each row: about 10 ms.
 const SAMPLES: usize = 1_500;
 /// Rounds of 32 commands in which the driver's costs are measured.
 const ROUNDS: usize = 2_000;
 
 const MIB: u64 = 1 << 20;
-/// What is read over: all of it fits a core's second-level cache, or none does.
+/// Ranges of the reads: within a core's second-level cache, or far larger.
 const SPANS: [(&str, u64); 2] = [("hot", MIB), ("cold", 1 << 30)];
 
 pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
@@ -70,7 +70,7 @@ pub(super) fn bench(typed: &Bench) -> Result<bool, String> {
     }
 }
 
-/// Each interface in the same row's conditions, right after the other.
+/// Measures the interfaces of a row one right after the other.
 fn table(typed: &Bench) -> Result<bool, String> {
     let (round, p99) = measure::round_trip(5 * SAMPLES);
     println!("core-to-core round trip: p50 {round}, p99 {p99} (of {ROUND_TRIPS} at a time)");
@@ -89,7 +89,7 @@ fn table(typed: &Bench) -> Result<bool, String> {
         for bytes in [512, 4096] {
             for depth in [1, 32, 128] {
                 let mut first = None;
-                // What cold memory costs, the thread has said.
+                // The cost of cold memory shows in the rows of the thread: vfio-user adds nothing to it.
                 for way in &WAYS[..if span == MIB { WAYS.len() } else { 2 }] {
                     let (round, _) = measure::round_trip(SAMPLES);
                     let work = parse(&job(typed.ms, span, bytes, depth))?;
@@ -121,14 +121,14 @@ fn driver_costs<I: Interface>(
     Ok(())
 }
 
-/// A device in a process of its own. Killed when dropped.
+/// A device in its own process, killed on drop.
 struct Served {
     child: Child,
     folder: PathBuf,
 }
 
 impl Served {
-    /// This very program as a vfio-user server, once it listens, and its socket.
+    /// Starts this program as a vfio-user server; returns when it listens, with its socket.
     fn start() -> std::io::Result<(Served, PathBuf)> {
         let folder = std::env::temp_dir().join(format!("doorbell-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
@@ -153,7 +153,7 @@ impl Drop for Served {
     }
 }
 
-/// What both processes are told beside the plan.
+/// Plan overrides of both processes.
 const SETS: [(&str, &str); 2] =
     [("medium.block", "\"512 B\""), ("run.breakdown_sample", "1048576")];
 
@@ -161,7 +161,7 @@ fn plan() -> Result<Plan, String> {
     Plan::open("live", &SETS).map_err(|errors| errors.to_string())
 }
 
-/// Writes what is read, then reads.
+/// A job that writes the range, then reads it.
 fn job(ms: u64, span: u64, bytes: u64, depth: u32) -> String {
     format!(
         "[global]\nsize={span}\n[fill]\nrw=write\nbs=64k\niodepth=8\n\
@@ -217,7 +217,7 @@ fn row(job_result: &JobResult, round: Span) -> String {
     format!("{p50:>11} {p99:>11} {iops:>10.0} {round:>11} {ratio:>11.2}")
 }
 
-/// So many reads, rounded up to whole passes over 1 MiB, with both ends on this thread.
+/// Runs `reads` reads, rounded up to whole passes over 1 MiB, with both ends on this thread.
 fn one_thread(typed: &Bench, reads: u64) -> Result<bool, String> {
     let (bytes, depth) = (typed.bytes, typed.depth);
     let moved = (reads * bytes).next_multiple_of(MIB);

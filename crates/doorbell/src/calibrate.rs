@@ -1,4 +1,4 @@
-//! `doorbell calibrate`: a plan of this machine, and what it predicts beside what is measured.
+//! `doorbell calibrate`: a plan for this machine, with predicted and measured latencies.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ use world::{self, Options, RunResult};
 
 #[derive(Args)]
 pub(super) struct Calibrate {
-    /// Write the plan here
+    /// Write the plan to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Samples of each median
+    /// Samples per median
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(3..=1_000_000))]
     samples: u32,
-    /// Milliseconds of each live measurement
+    /// Milliseconds per live measurement
     #[arg(long, default_value_t = 300)]
     ms: u64,
 }
@@ -27,7 +27,7 @@ pub(super) struct Calibrate {
 /// Reads of a simulated run: exact, so that few are enough.
 const SIMULATED: u64 = 20_000;
 
-/// How far a prediction may be from what is measured and still be one.
+/// Largest relative difference between prediction and measurement that counts as agreement.
 const WITHIN: f64 = 0.25;
 
 pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
@@ -66,7 +66,7 @@ pub(super) fn calibrate(typed: &Calibrate) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What was measured, and what follows from it for each thread.
+/// Prints the measurements, and the cost per thread derived from them.
 fn print(of: &Primitives, shares: &Shares) {
     println!("measured, with no live command for storage:");
     println!("  core-to-core round trip           {}", of.round_trip);
@@ -81,11 +81,11 @@ fn print(of: &Primitives, shares: &Shares) {
         "  the host {}: to the doorbell {submit}, from the completion on {complete},",
         shares.host()
     );
-    println!("    who asks for reads {engine}");
+    println!("    the load generator {engine}");
     println!("  the device {}, and for each 4 KiB {copy}", device);
 }
 
-/// By how much this is more than that, or less.
+/// The signed difference, as text.
 fn difference(this: Span, that: Span) -> String {
     let (more, less) = (this.saturating_sub(that), that.saturating_sub(this));
     if less == Span::ZERO { more.to_string() } else { format!("-{less}") }
@@ -109,7 +109,7 @@ impl Row {
         self.work(&format!("time_based\nruntime={ms}ms"))
     }
 
-    /// Writes what is read, then reads.
+    /// A job that writes the range, then reads it.
     fn work(&self, until: &str) -> Result<Work, String> {
         let Row { bytes, depth } = self;
         let job = format!(

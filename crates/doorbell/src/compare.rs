@@ -1,4 +1,4 @@
-//! `doorbell compare`: the same work by every interface that a plan's machine has, side by side.
+//! `doorbell compare`: the same jobs through every interface of a plan, side by side.
 
 use std::path::PathBuf;
 
@@ -17,23 +17,23 @@ use super::run::{Lay, World, works};
 
 #[derive(Args)]
 pub(super) struct Compare {
-    /// fio job files and recordings
+    /// fio job files and traces
     #[arg(required = true, value_name = "JOB|TRACE")]
     files: Vec<PathBuf>,
-    /// A plan: a built-in name or a file
+    /// Plan: built-in name or TOML file
     #[arg(long, default_value = "gen4")]
     plan: String,
-    /// Which world
+    /// World to run in
     #[arg(long, value_enum, default_value_t = World::Both)]
     world: World,
-    /// How the devices or files of a recording are laid onto the SSD
+    /// Mapping of the trace's devices or files onto the SSD
     #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
     map: Lay,
     #[command(flatten)]
     sets: Sets,
 }
 
-/// What one interface has done with the work: all jobs together, by kind of operation.
+/// Results of one interface: all jobs together, by kind of operation.
 struct Column {
     name: &'static str,
     kinds: Vec<Kind>,
@@ -46,7 +46,7 @@ struct Kind {
     iops: f64,
     mean_us: f64,
     p99_us: f64,
-    /// Microseconds by stage, of those that were followed.
+    /// Microseconds by stage, of traced requests.
     stages: Vec<(&'static str, f64)>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn compare(typed: &Compare) -> Result<bool, String> {
     Ok(good)
 }
 
-/// Every interface that the plan's machine has; one that it lacks is said, and left out.
+/// One column for each interface of the plan. An interface that the plan lacks is reported and left out.
 fn columns(plan: &Plan, work: &Work, simulated: bool) -> Result<Vec<Column>, String> {
     let all = interfaces::all().into_iter().filter(|row| simulated || row.live);
     let (mut columns, mut lacks) = (Vec::new(), Vec::new());
@@ -160,7 +160,7 @@ fn print_report(columns: &[Column]) {
     }
 }
 
-/// A line for each stage that any of them spends time in, in the order in which they first come.
+/// One line for each stage in which an interface spends time, in order of first appearance.
 fn by_stage(have: &[(&'static str, &Kind)]) -> Vec<Vec<String>> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in have.iter().flat_map(|(_, of)| &of.stages) {
@@ -196,7 +196,7 @@ fn fastest(have: &[(&'static str, &Kind)]) -> String {
     format!("{most}; shortest in the mean: {quickest}")
 }
 
-/// For each other than the quickest: the stages that make it longer most.
+/// For each interface but the fastest: the stages that add most to its latency.
 fn why(have: &[(&'static str, &Kind)]) -> Vec<String> {
     let quickest = have.iter().min_by(|(_, a), (_, b)| a.mean_us.total_cmp(&b.mean_us));
     let Some((best, quick)) = quickest else { return Vec::new() };

@@ -13,51 +13,51 @@ use super::run::World;
 
 #[derive(Args)]
 pub(super) struct Conformance {
-    /// A plan, of the controller and of host memory: a built-in name or a file
+    /// Plan of the controller and of host memory: built-in name or TOML file
     #[arg(long, default_value = "live")]
     plan: String,
-    /// Which world
+    /// World to run in
     #[arg(long, value_enum, default_value_t = World::Both)]
     world: World,
-    /// The device that listens at this socket: another process's, over shared memory
+    /// Test the SSD served at this socket (serve --shm)
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["vfio_user", "vfio", "qtest"])]
     socket: Option<PathBuf>,
-    /// The function of the vfio-user server that listens at this socket
+    /// Test the NVMe function of the vfio-user server at this socket
     #[arg(long, value_name = "SOCKET")]
     vfio_user: Option<PathBuf>,
-    /// The PCI function at this address, which Linux's vfio-pci has
+    /// Test the PCI function at this address, bound to vfio-pci
     #[arg(long, value_name = "ADDRESS", conflicts_with = "vfio_user")]
     vfio: Option<String>,
-    /// The first NVMe device of a QEMU without a processor: the socket of its option -qtest
+    /// Test the first NVMe device of a QEMU started with -qtest SOCKET
     #[arg(long, value_name = "SOCKET", requires = "memory", conflicts_with_all = ["vfio_user", "vfio"])]
     qtest: Option<PathBuf>,
-    /// The file of its memory, from memory-backend-file with share=on
+    /// File of QEMU's memory-backend-file,share=on
     #[arg(long, value_name = "FILE", requires = "qtest")]
     memory: Option<PathBuf>,
-    /// What may become of the data of a controller that is not made for this
+    /// Permitted damage to the data of an external controller
     #[arg(long, value_enum, default_value_t = Data::Keep)]
     data: Data,
-    /// Only cases of this section, or whose name has this in it
+    /// Only cases whose section or name contains TEXT
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// List the cases, and run none
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
-    /// Say what the controller does not have, case by case
+    /// List features that the controller lacks, by case
     #[arg(long)]
     lacking: bool,
     #[command(flatten)]
     sets: Sets,
 }
 
-/// What may become of data.
+/// Permitted damage to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Data {
-    /// Nothing
+    /// None: keep all data
     Keep,
-    /// Blocks at the beginning and the end may be written
+    /// Overwrite blocks at the start and the end
     Overwrite,
-    /// All of it may be erased, and namespaces reshaped
+    /// Erase all data, create and delete namespaces
     Erase,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn conformance(typed: &Conformance) -> Result<bool, String> {
     Ok(good)
 }
 
-/// Every flag that was typed has its effect, and picks a case at least.
+/// Rejects flags without effect, and a filter without a match.
 fn check_flags(typed: &Conformance) -> Result<(), String> {
     let others = [
         ("--socket", typed.socket.is_some()),

@@ -10,7 +10,7 @@ use runtime::{Entry, Log};
 
 use super::run::create;
 
-/// The event log of a run: its lines counted and digested, and written where one asks for it.
+/// The event log of a run: its lines counted, digested, and written to a file if `--log` is given.
 #[derive(Clone, Default)]
 pub(super) struct Digest(Rc<RefCell<Lines>>);
 
@@ -20,7 +20,7 @@ struct Lines {
     file: Option<BufWriter<File>>,
     failed: Option<std::io::Error>,
     count: u64,
-    /// What `doorbell run` and `doorbell replay` print, to be compared with each other and nothing else.
+    /// Digest printed by `run` and `replay`, comparable with each other only.
     digest: u64,
     line: String,
 }
@@ -58,8 +58,8 @@ impl Lines {
         self.line.clear();
         let _ = writeln!(self.line, "{entry}");
         self.count += 1;
-        // Of the text itself: what two runs agree on is what a reader would see. By the step of FNV-1a, and
-        // not FNV-1a: its constant is folded in anew before each line.
+        // Digests the text, so that runs agree on exactly what a reader sees. The step is FNV-1a's, but the offset
+        // basis is folded in before every line: the result is not FNV-1a of the file.
         self.digest =
             self.line.bytes().fold(self.digest ^ 0xcbf2_9ce4_8422_2325, |digest, byte| {
                 (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! `doorbell diskhog`: threads with a range of the disk each, by every queue policy, and what each core gets.
+//! `doorbell diskhog`: one thread per core, each in its own range of the disk, under each queue policy.
 
 use std::path::PathBuf;
 
@@ -15,37 +15,37 @@ use super::run::World;
 
 #[derive(Args)]
 pub(super) struct Diskhog {
-    /// A plan: a built-in name or a file
+    /// Plan: built-in name or TOML file
     #[arg(long, default_value = "vortex")]
     plan: String,
-    /// Which world
+    /// World to run in
     #[arg(long, value_enum, default_value_t = World::Sim)]
     world: World,
-    /// Read or write
+    /// Direction
     #[arg(long, value_enum, default_value_t = Way::Read)]
     rw: Way,
-    /// At random places, and not one after the other
+    /// Random instead of sequential offsets
     #[arg(long)]
     random: bool,
-    /// Threads, each on a core of its own and in its own range
+    /// Threads, each on its own core and in its own range
     #[arg(long, default_value_t = 8)]
     threads: u32,
-    /// Bytes of a request
+    /// Bytes per request
     #[arg(long, default_value = "4 MiB")]
     bytes: String,
-    /// Requests that a thread asks for before it waits for all of them
+    /// Requests that a thread submits before it waits for all of them
     #[arg(long, default_value_t = 1)]
     batch: u32,
-    /// For how long
+    /// Duration
     #[arg(long, default_value = "2 s")]
     time: String,
-    /// How often the monitor samples
+    /// Sampling interval of the monitor
     #[arg(long, default_value = "1 s")]
     interval: String,
     /// Only this policy: single, round-robin, per-core or pool
     #[arg(long, value_parser = policy)]
     policy: Option<&'static str>,
-    /// Write what was seen to this file, as JSON
+    /// Write the results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -114,7 +114,7 @@ impl Diskhog {
     }
 }
 
-/// The policies to run: all of them, where the plan says what sharing costs.
+/// The policies to run: all of them if the plan has costs of sharing.
 fn words(plan: &Plan, only: Option<&'static str>) -> Result<Vec<&'static str>, String> {
     if plan.host.sharing.is_none() {
         return match only {
@@ -180,7 +180,7 @@ fn print_report(what: &str, world: World, hog: &Hog, stats: &[(&'static str, Hog
     }
 }
 
-/// What the monitor sampled, a line for each core.
+/// Prints the samples of the monitor, one line per core.
 fn series(word: &str, hog: &Hog, job_result: &HogStats) {
     let samples = job_result.cores.iter().map(|core| core.series.len()).max().unwrap_or(0);
     let columns = (1..=samples).map(|at| format!("{}", hog.interval * at as u64));

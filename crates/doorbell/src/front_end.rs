@@ -1,17 +1,17 @@
-//! `--shm SOCKET` and its like: a flag for each row of the registry of front ends.
+//! `--shm SOCKET`, `--vfio-user SOCKET`, `--nbd ADDRESS`: one flag for each row of the registry of front ends.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serve::{Addresses, FrontEnd};
 
-/// Which front end, and where it listens.
+/// A front end, and the addresses at which it listens.
 pub(super) struct Listen {
     pub(super) front_end: &'static FrontEnd,
     pub(super) addresses: Vec<PathBuf>,
 }
 
-/// What clients may use, for the end of the help.
+/// Limits of clients, for the end of the help.
 pub(super) fn limits() -> String {
     let width = serve::all().map(|row| row.name.len()).max().unwrap_or(0);
     let line = |row: &FrontEnd| format!("\n  --{:width$}  {}", row.name, row.limits);

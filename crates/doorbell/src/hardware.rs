@@ -8,22 +8,22 @@ use qemu::{self, Wanted};
 
 #[derive(Args)]
 pub(super) struct Hardware {
-    /// The socket of QEMU's option -qtest
+    /// Socket of QEMU's -qtest option
     #[arg(long, value_name = "SOCKET")]
     qtest: PathBuf,
-    /// The file of its memory, from memory-backend-file with share=on
+    /// File of QEMU's memory-backend-file,share=on
     #[arg(long, value_name = "FILE")]
     memory: PathBuf,
-    /// Verified operations on each NVMe device
+    /// Verified operations per NVMe device
     #[arg(long, default_value_t = 10_000)]
     ios: u64,
-    /// How many are in flight
+    /// Operations in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     depth: u16,
-    /// For the places and the contents of operations
+    /// Seed of offsets and data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Pulls the first NVMe device that is in a slot out under I/O
+    /// Remove the first hot-pluggable NVMe device during I/O
     #[arg(long)]
     pull: bool,
 }

@@ -1,4 +1,4 @@
-//! `--interface NAME`, as the registry of interfaces has them.
+//! `--interface NAME`: a name in the registry of interfaces.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};

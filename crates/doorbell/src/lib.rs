@@ -1,4 +1,4 @@
-//! What is typed, and who does it.
+//! The `doorbell` command: its subcommands and their arguments.
 
 mod bench;
 mod calibrate;
@@ -6,6 +6,7 @@ mod compare;
 mod conformance;
 mod digest;
 mod diskhog;
+mod examples;
 mod front_end;
 mod hardware;
 mod interface;
@@ -23,14 +24,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use examples::EXAMPLES;
 use front_end::Listen;
 use interface::Named;
 use plan::{self, Plan};
 use world::interfaces::Row;
 
-/// A PCIe SSD that you can program, and the host software that drives it, live and in virtual time.
+/// Programmable PCIe SSD and its host software: live, on real memory, and simulated, in virtual time
 #[derive(Parser)]
-#[command(name = "doorbell", version)]
+#[command(name = "doorbell", version, after_help = EXAMPLES)]
 struct Typed {
     #[command(subcommand)]
     command: Command,
@@ -38,31 +40,35 @@ struct Typed {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run fio job files and recordings, live and simulated, and say where the time went
+    /// Run fio jobs and traces, live and simulated; print rates, latencies and their breakdown by stage
+    #[command(after_help = examples::RUN)]
     Run(run::Run),
-    /// Repeat a simulated run exactly, and print its event log's digest
+    /// Repeat a simulated run exactly; print the digest of its event log
+    #[command(after_help = examples::REPLAY)]
     Replay(run::Replay),
-    /// Run the same work by every interface that a plan has, side by side, and say where each wins
+    /// Run the same jobs through every interface of a plan; print rates and latency breakdowns side by side
+    #[command(after_help = examples::COMPARE)]
     Compare(compare::Compare),
-    /// Serve a live device to other processes: over shared memory, as a PCI function, or as a network disk
-    #[command(after_help = front_end::limits())]
+    /// Serve a live SSD to other processes: shared memory, vfio-user PCI function or NBD export
+    #[command(after_help = format!("{}\n\n{}", front_end::limits(), examples::SERVE))]
     Serve {
-        /// A plan: a built-in name or a file
+        /// Plan: built-in name or TOML file
         plan: String,
         #[command(flatten)]
         listen: Listen,
-        /// One SSD behind all vfio-user sockets, a controller for each: hosts that share what it holds
+        /// Serve one SSD on all vfio-user sockets, one NVMe controller each: namespaces are shared by hosts
         #[arg(long)]
         shared: bool,
-        /// Which host interface
+        /// Host interface
         #[arg(long, value_parser = Named, default_value = "nvme")]
         interface: &'static Row,
         #[command(flatten)]
         sets: Sets,
     },
-    /// Check plans, and print what follows from them
+    /// Validate plans; print derived figures, and the source of every number
+    #[command(after_help = examples::CHECK)]
     Check {
-        /// Plans: built-in names or files
+        /// Plans: built-in names or TOML files
         #[arg(required = true)]
         plans: Vec<String>,
         #[command(flatten)]
@@ -70,33 +76,41 @@ enum Command {
     },
     /// List the built-in plans
     Plans,
-    /// List the job-file keys: honoured, noted, refused
+    /// List fio job-file keys: supported, ignored, rejected
     Keys,
-    /// Print figures and tables of papers beside what this code gives
+    /// Reproduce figures and tables of the papers; print published values beside simulated ones
+    #[command(after_help = examples::PAPERS)]
     Papers {
-        /// Only this paper
+        /// Only this paper [default: all]
         name: Option<String>,
     },
-    /// Hog a disk from all cores, by every queue policy, and say what each core gets
+    /// Load a disk from all cores under each queue policy; print the share of each core
+    #[command(after_help = examples::DISKHOG)]
     Diskhog(diskhog::Diskhog),
-    /// Check, repair or upgrade the file that a flash SSD is kept in
+    /// Check, repair or upgrade the state file of a flash SSD
+    #[command(after_help = examples::STATE)]
     State(state::State),
-    /// Let the power of a flash SSD fail again and again, and check what is left
+    /// Run a power-loss campaign on a flash SSD; verify that acknowledged data survive every cut
+    #[command(after_help = examples::POWER_CUTS)]
     PowerCuts(power_cuts::PowerCuts),
-    /// Try an NVMe controller against the specification, section by section
+    /// Test an NVMe controller against the specification, section by section
+    #[command(after_help = examples::CONFORMANCE)]
     Conformance(conformance::Conformance),
-    /// Find, route and drive the hardware models of a QEMU without a processor
+    /// Enumerate and drive QEMU's PCI and NVMe device models over qtest, without a guest
+    #[command(after_help = examples::HARDWARE)]
     Hardware(hardware::Hardware),
-    /// Measure this machine: the core-to-core round trip, and NVMe beside it
+    /// Benchmark this machine: core-to-core round trip, then live reads as multiples of it
+    #[command(after_help = examples::BENCH)]
     Bench(bench::Bench),
-    /// Write a plan of this machine, and say what it predicts beside what is measured
+    /// Write a plan for this machine; print predicted and measured latencies
+    #[command(after_help = examples::CALIBRATE)]
     Calibrate(calibrate::Calibrate),
 }
 
-/// Values set beside the plan.
+/// Values that override those of the plan.
 #[derive(Args, Clone)]
 struct Sets {
-    /// Set a key of the plan, as in link.lanes=8
+    /// Override a key of the plan: link.lanes=8 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_and_value)]
     sets: Vec<(String, String)>,
 }
@@ -109,7 +123,7 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl Sets {
-    /// As they were typed, quoted for a shell; each behind a blank.
+    /// The flags as typed, quoted for a shell, each after a space.
     fn typed(&self) -> String {
         let one = |(key, value): &(String, String)| {
             format!(" --set '{key}={}'", value.replace('\'', "'\\''"))
@@ -123,7 +137,7 @@ impl Sets {
     }
 }
 
-/// Whoever reads the output has had enough, as `head` has: that ends the program, and is no mistake.
+/// Exits quietly when standard output is closed by its reader, as by `head`.
 fn end_with_the_reader() {
     let otherwise = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -137,15 +151,15 @@ fn end_with_the_reader() {
     }));
 }
 
-/// What a shell gives for a program that a closed pipe has ended: 128 and the number of SIGPIPE.
+/// The status that a shell reports for SIGPIPE: 128 and the number of the signal.
 const READER_GONE: i32 = 128 + 13;
 
-/// Does what was typed. Failures go to standard error, one a line, and make the exit code 1.
+/// Runs the command line. Errors go to standard error, one a line; the exit status is then 1.
 pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// The same with these words, the program's name first: for a program with interfaces of its own.
+/// As [`main`], with these arguments, the program's name first: for a program that adds interfaces.
 pub fn main_from(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     end_with_the_reader();
     match perform(Typed::parse_from(typed).command) {
@@ -158,7 +172,7 @@ pub fn main_from(typed: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// True if all went well, false if what went wrong has been said.
+/// Returns true on success, and false if the failures have been printed.
 fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::Run(typed) => run::run(&typed),
@@ -196,7 +210,7 @@ fn serve(
     shared: bool,
     interface: &'static Row,
 ) -> Result<bool, String> {
-    // Clients are served whether or not the output is read.
+    // A closed standard output must not end the server.
     let report = |address: &Path, what: &str| {
         let _ = writeln!(std::io::stdout(), "doorbell: {}: {what}", address.display());
     };

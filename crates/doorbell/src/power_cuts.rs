@@ -12,18 +12,18 @@ use super::interface::Named;
 
 #[derive(Args)]
 pub(super) struct PowerCuts {
-    /// A plan of flash: a built-in name or a file
+    /// Plan of a flash SSD: built-in name or TOML file
     plan: String,
-    /// How often the power fails
+    /// Number of power cuts
     #[arg(long, default_value_t = 2_000)]
     cuts: u64,
-    /// The seed of all chance
+    /// Seed of every RNG
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Begin with the cut of this number
+    /// Start at this cut
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// By which host interface: by host-flash the flash software is the host's, and goes with the power
+    /// Host interface; with host-flash the FTL runs on the host and loses power too
     #[arg(long, value_parser = Named, default_value = "nvme")]
     interface: &'static Row,
     #[command(flatten)]

@@ -34,56 +34,55 @@ pub(super) use flags::works;
 
 #[derive(Args)]
 pub(super) struct Run {
-    /// fio job files and recordings (fio iolog, blkparse text, MSR or vSCSI CSV, MQSim or DiskSim
-    /// ASCII, and what --record has written)
+    /// fio job files and traces (fio iolog, blkparse text, MSR or vSCSI CSV, MQSim or DiskSim ASCII, and
+    /// files written by --record)
     #[arg(required = true, value_name = "JOB|TRACE")]
     files: Vec<PathBuf>,
-    /// A plan: a built-in name or a file
+    /// Plan: built-in name or TOML file
     #[arg(long, default_value = "live")]
     plan: String,
-    /// Which world
+    /// World to run in
     #[arg(long, value_enum, default_value_t = World::Both)]
     world: World,
-    /// Which host interface
+    /// Host interface
     #[arg(long, value_parser = Named, default_value = "nvme")]
     interface: &'static Row,
-    /// The seed of all chance, instead of the plan's
+    /// Seed of every RNG [default: the plan's run.seed]
     #[arg(long)]
     seed: Option<u64>,
-    /// How the devices or files of a recording are laid onto the SSD
+    /// Mapping of the trace's devices or files onto the SSD
     #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
     map: Lay,
-    /// Live: use the device of the process that listens at this socket
+    /// Live: drive the SSD served at this socket (serve --shm)
     #[arg(long, value_name = "SOCKET")]
     socket: Option<PathBuf>,
-    /// Live: use the NVMe function of the vfio-user server that listens at this socket
+    /// Live: drive the NVMe function of the vfio-user server at this socket
     #[arg(long, value_name = "SOCKET", conflicts_with = "socket")]
     vfio_user: Option<PathBuf>,
-    /// Live: use the PCI function at this address, which Linux's vfio-pci has (as root, or with rights to
-    /// its group)
+    /// Live: drive the PCI function at this address, bound to vfio-pci (needs root, or access to its
+    /// VFIO group)
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["socket", "vfio_user"])]
     vfio: Option<String>,
-    /// Live: so many threads of the host, each with a queue of its own, among which clones of jobs are
-    /// dealt out
+    /// Live: number of host threads, one queue pair each; job clones are distributed across them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
-    /// Reset the controller so many times under the work
+    /// Number of controller resets during the run
     #[arg(long, default_value_t = 0)]
     resets: u32,
-    /// Write fio's JSON into this file; of several runs an object of them, {"runs": [...]}
+    /// Write fio's JSON to this file; several runs as {"runs": [...]}
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Simulated: write the event log into this file
+    /// Simulated: write the event log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Live: take the run down into this file, which can be run in its place
+    /// Live: record the run to this file, a trace that `run` accepts
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Write a time series into this file: rates, latencies, write amplification, host memory and cores, as
-    /// JSON where its name ends in .json, as a table elsewhere
+    /// Write a time series to this file (rates, latencies, write amplification, host memory, cores): JSON
+    /// if its name ends in .json, else a table
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
-    /// The length of its intervals
+    /// Interval of the time series
     #[arg(long, default_value = "10 ms", requires = "series")]
     interval: String,
     #[command(flatten)]
@@ -92,25 +91,25 @@ pub(super) struct Run {
 
 #[derive(Args)]
 pub(super) struct Replay {
-    /// The job file or recording that was run
+    /// Job file or trace of the run
     #[arg(value_name = "JOB|TRACE")]
     file: PathBuf,
-    /// The plan that it was run with
+    /// Plan of the run
     #[arg(long)]
     plan: String,
-    /// The seed that it was run with
+    /// Seed of the run
     #[arg(long)]
     seed: u64,
-    /// The host interface that it was run with
+    /// Host interface of the run
     #[arg(long, value_parser = Named, default_value = "nvme")]
     interface: &'static Row,
-    /// How a recording was laid onto the SSD
+    /// Mapping of the trace's devices or files onto the SSD
     #[arg(long, value_enum, default_value_t = Lay::Concatenate)]
     map: Lay,
-    /// Resets that came under the work
+    /// Controller resets during the run
     #[arg(long, default_value_t = 0)]
     resets: u32,
-    /// Write the event log into this file
+    /// Write the event log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     #[command(flatten)]
@@ -119,19 +118,19 @@ pub(super) struct Replay {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum World {
-    /// On real memory, as fast as it goes
+    /// Real memory, real threads, wall-clock time
     Live,
-    /// In virtual time
+    /// Simulated: virtual time over a model of the PCIe link
     Sim,
-    /// One after the other
+    /// Live, then simulated
     Both,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Lay {
-    /// End to end; they must fit
+    /// One after the other; they must fit the capacity
     Concatenate,
-    /// End to end, then modulo the capacity
+    /// One after the other, addresses modulo the capacity
     Modulo,
 }
 
@@ -144,10 +143,10 @@ impl From<Lay> for Mapping {
     }
 }
 
-/// Where a live run's device is.
+/// Location of a live run's device.
 #[derive(Clone, Copy)]
 enum Device<'a> {
-    /// In this process, on a thread of its own.
+    /// In this process, on its own thread.
     Thread,
     /// Behind this socket, over shared memory.
     Shared(&'a Path),
@@ -163,23 +162,22 @@ struct RunSpec<'a> {
     work: &'a Work,
     interface: &'static Row,
     simulated: bool,
-    /// Live: where the device is.
     device: Device<'a>,
     resets: u32,
     /// Live: threads of the host.
     threads: u32,
-    /// The length of the intervals of a time series.
+    /// Interval of the time series.
     series: Option<Span>,
-    /// Live: takes the run down.
+    /// Live: records the run.
     run_recorder: Option<Rc<RunRecorder>>,
-    /// Simulated, of a recorded run: counted.
+    /// Simulated, of a recorded run: register writes replayed so far.
     register_writes: Rc<Cell<u64>>,
-    /// What `doorbell replay` is to be told behind the file's name, to do it again.
+    /// Arguments of `doorbell replay` after the file's name that repeat the run.
     repro_arguments: &'a str,
 }
 
 impl Run {
-    /// What the run is to be taken down into.
+    /// Recorder of the run, if `--record` is given.
     fn recorder(&self) -> Result<Option<Recorder>, String> {
         let Some(path) = &self.record else { return Ok(None) };
         if self.world == World::Sim || self.files.len() > 1 {
@@ -422,17 +420,16 @@ impl RunSpec<'_> {
         }
     }
 
-    /// What was run.
     fn title(&self) -> String {
         format!("== {}, {}", self.work.file.display(), self.how())
     }
 
-    /// How it was run.
+    /// World, plan and interface.
     fn how(&self) -> String {
         format!("{}, plan {}, {}", self.world(), self.plan.name, self.interface.name)
     }
 
-    /// Prints what was seen; false if anything went wrong.
+    /// Prints the results. Returns false if an operation failed.
     fn print_report(&self, run_result: &RunResult) -> bool {
         let file = self.work.file.display();
         println!("{}", self.title());

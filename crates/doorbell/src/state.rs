@@ -1,11 +1,11 @@
-//! Files of flash: what is in them, and what can be saved of damaged ones.
+//! `doorbell state`: checks, repairs and upgrades state files of flash.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use media::nand::check;
 
-/// What to do with a state.
+/// Arguments of `state`.
 #[derive(Args)]
 pub(super) struct State {
     #[command(subcommand)]
@@ -14,25 +14,25 @@ pub(super) struct State {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Print what is in a state and in the journal beside it; fails if something is damaged
+    /// Print the contents of a state file and its journal; exit with 1 if damaged
     Check {
-        /// The file of medium.flash.state
+        /// State file: the value of medium.flash.state
         file: PathBuf,
     },
-    /// Make a damaged state usable: unreadable rows become media errors, the journal ends before the damage;
-    /// the damaged files are kept, .damaged behind their names
+    /// Make a damaged state usable: unreadable rows become media errors, the journal is cut before the
+    /// damage; the damaged files are kept with the suffix .damaged
     Repair {
-        /// The file of medium.flash.state, which no drive uses now
+        /// State file, not in use by a drive
         file: PathBuf,
     },
-    /// Convert files of an older version; the old ones are kept, .old behind their names
+    /// Convert files of an older version; the old files are kept with the suffix .old
     Upgrade {
-        /// The file of medium.flash.state, which no drive uses now
+        /// State file, not in use by a drive
         file: PathBuf,
     },
 }
 
-/// Performs it. False: something is damaged still.
+/// Runs the action. Returns false if damage remains.
 pub(super) fn state(typed: &State) -> Result<bool, String> {
     let report = match &typed.action {
         Action::Check { file } => check::check(file),
@@ -43,7 +43,7 @@ pub(super) fn state(typed: &State) -> Result<bool, String> {
     report.lines.iter().for_each(|line| println!("{line}"));
     report.damage.iter().for_each(|line| println!("damage: {line}"));
     if report.damage.is_empty() {
-        println!("no damage was found");
+        println!("no damage found");
     }
     Ok(report.damage.is_empty() || !matches!(typed.action, Action::Check { .. }))
 }

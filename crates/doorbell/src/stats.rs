@@ -1,4 +1,4 @@
-//! What a run has seen beside its operations: the host's processors, and flash.
+//! Statistics of a run other than its operations: host cores and flash.
 
 use runtime::Span;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use world::RunResult;
 use world::device::FlashStats;
 
-/// What a host that sleeps before it looks has had of its processors.
+/// CPU time of the host, for hybrid polling.
 pub(super) fn awake(run_result: &RunResult) -> Option<String> {
     if let Some(busy) = &run_result.busy {
         let share = |cores: &[Span]| {
@@ -22,7 +22,7 @@ pub(super) fn awake(run_result: &RunResult) -> Option<String> {
     Some(format!("host thread: {ms:.0} ms of a processor in a second"))
 }
 
-/// What flash has done, for programs.
+/// Flash statistics as JSON.
 pub(super) fn flash(stats: &FlashStats) -> Value {
     let chips = &stats.chips;
     let Some(software) = &stats.software else {

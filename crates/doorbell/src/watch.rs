@@ -1,4 +1,4 @@
-//! How far a run has come.
+//! Progress bar of a run.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use world::engine::Progress;
 
-/// Shows how far a run has come, where somebody watches.
+/// Shows the progress of a run if standard error is a terminal.
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! What was typed, before anything is run: flags that have no effect together are refused.
+//! Checks of flags before a run: flags that have no effect together are rejected.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use world::interfaces::NVME;
 use world::work::Work;
 
 impl Run {
-    /// Every flag that was typed has its effect in one world at least, or is refused.
+    /// Rejects flags that have no effect in any world of the run.
     pub(super) fn check_flags(&self) -> Result<(), String> {
         let simulated = self.world == World::Sim;
         let live = [
@@ -30,14 +30,14 @@ impl Run {
         if self.log.is_some() && self.world == World::Live {
             return Err(
                 "--log: found --world live, expected --world sim or both: a live run has no event \
-                        log; --record takes it down"
+                        log; use --record"
                     .to_owned(),
             );
         }
         Ok(())
     }
 
-    /// Several threads have NVMe's queues, of one device that is no card of this machine.
+    /// Rejects `--threads` where host threads can't have queues of their own.
     pub(super) fn check_threads(&self, plan: &Plan) -> Result<(), String> {
         let found = match self.device() {
             _ if self.threads == 1 => return Ok(()),
@@ -56,7 +56,7 @@ impl Run {
         ))
     }
 
-    /// The length of the intervals of a time series.
+    /// Interval of the time series.
     pub(super) fn interval(&self) -> Result<Span, String> {
         match parse_span(&self.interval) {
             Ok(span) if span > Span::ZERO => Ok(span),
@@ -65,7 +65,7 @@ impl Run {
     }
 }
 
-/// What is in the files, each read whole before anything is run.
+/// Reads all files before anything runs.
 pub(crate) fn works(files: &[PathBuf], map: Lay) -> Result<Vec<Work>, String> {
     let load = |file: &PathBuf| Work::load(file, map.into()).map_err(|error| error.to_string());
     let works: Vec<Work> = files.iter().map(load).collect::<Result<_, _>>()?;

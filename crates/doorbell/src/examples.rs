@@ -1,0 +1,78 @@
+//! Examples at the end of each command's help. `readme.rs` runs those that end by themselves.
+
+/// Of the program.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  doorbell run jobs/randread-4k.fio                     one job, live and simulated
+  doorbell compare jobs/randread-4k.fio                 the same job through every interface
+  doorbell check gen4 --set link.lanes=8                what follows from a plan, with sources
+  doorbell serve live --nbd target/nbd.sock             an SSD for nbd-client, QEMU or fio
+
+`doorbell COMMAND --help` has more. Plans: `doorbell plans`. Job keys: `doorbell keys`.";
+
+pub(super) const RUN: &str = "\
+Examples:
+  doorbell run jobs/randread-4k.fio
+  doorbell run jobs/latency-512.fio --plan dc-express --world sim --interface dcx
+  doorbell run jobs/overwrite.fio --plan small-flash --world sim --series flash.json
+  doorbell run jobs/randread-4k.fio --world live --vfio 0000:01:00.0";
+
+pub(super) const REPLAY: &str = "\
+Examples:
+  doorbell replay jobs/randread-4k.fio --plan gen4 --seed 7
+  doorbell replay jobs/randread-4k.fio --plan gen4 --seed 7 --log events.log";
+
+pub(super) const COMPARE: &str = "\
+Examples:
+  doorbell compare jobs/randread-4k.fio
+  doorbell compare jobs/randread-4k.fio --world sim --set link.lanes=8";
+
+pub(super) const SERVE: &str = "\
+Examples:
+  doorbell serve live --shm target/ssd.sock             for doorbell run --socket
+  doorbell serve live --vfio-user target/vfu.sock       for QEMU, SPDK or doorbell run --vfio-user
+  doorbell serve small-flash --nbd target/nbd.sock      for nbd-client, qemu-img or fio";
+
+pub(super) const CHECK: &str = "\
+Examples:
+  doorbell check gen4
+  doorbell check my.toml --set link.lanes=8 --set host.queue_depth=64";
+
+pub(super) const PAPERS: &str = "\
+Examples:
+  doorbell papers
+  doorbell papers dc-express";
+
+pub(super) const DISKHOG: &str = "\
+Examples:
+  doorbell diskhog --threads 8 --policy per-core
+  doorbell diskhog --rw write --random --bytes '64 KiB' --json shares.json";
+
+pub(super) const STATE: &str = "\
+Examples:
+  doorbell state check drive.state
+  doorbell state repair drive.state";
+
+pub(super) const POWER_CUTS: &str = "\
+Examples:
+  doorbell power-cuts small-flash --cuts 100
+  doorbell power-cuts small-flash --cuts 100 --interface host-flash";
+
+pub(super) const CONFORMANCE: &str = "\
+Examples:
+  doorbell conformance --world sim
+  doorbell conformance --world live --vfio-user target/vfu.sock --only queues
+  doorbell conformance --list";
+
+pub(super) const HARDWARE: &str = "\
+Example (tools/qemu-hardware starts QEMU with these options):
+  doorbell hardware --qtest qtest.sock --memory guest.mem --ios 1000";
+
+pub(super) const BENCH: &str = "\
+Examples:
+  doorbell bench --hot --ms 50
+  doorbell bench --one-thread 10000 --interface dcx";
+
+pub(super) const CALIBRATE: &str = "\
+Example:
+  doorbell calibrate --out this-machine.toml";
