@@ -15,17 +15,17 @@
 //!
 //! ```
 //! use runtime::Span;
-//! use workload::stats::Seen;
+//! use workload::stats::JobStats;
 //! use workload::{Ops, Target, job};
 //!
 //! let file = job::parse("four.fio", "[four]\nrw=randrw\nbs=4k\nnumber_ios=4\n").unwrap();
 //! let target = Target { capacity_bytes: 1 << 30, block_bytes: 512 };
-//! let mut seen = Seen::default();
+//! let mut stats = JobStats::default();
 //! for op in Ops::new(&file.jobs[0], 0, 1, target).unwrap() {
 //!     // An engine would submit it and wait; here every operation takes 50 microseconds.
-//!     seen.of_mut(op.kind).record(Span::us(50), Span::us(50), op.bytes);
+//!     stats.of_mut(op.kind).record(Span::us(50), Span::us(50), op.bytes);
 //! }
-//! assert_eq!(seen.read.total.count() + seen.write.total.count(), 4);
+//! assert_eq!(stats.read.total.count() + stats.write.total.count(), 4);
 //! ```
 
 pub mod job;
