@@ -1,5 +1,5 @@
-//! With the feature `verilated`: Verilator makes C++ of `rtl/`, and that is compiled with a few
-//! lines of ours.
+//! With the feature `verilated`: Verilator translates `rtl/` to C++, which is compiled together with a
+//! short shim.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

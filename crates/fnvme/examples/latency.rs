@@ -1,5 +1,5 @@
-//! Reads of 4 KiB, one after the other: through libfnvme without a copy, by our NVMe driver, and with
-//! `pread` from a file in memory; all in one run, as a machine that others use has no speed of its own.
+//! Latency of 4 KiB reads at queue depth 1: through libfnvme without a copy, by our NVMe driver, and with
+//! `pread` from a file in memory, in one run, as absolute numbers of a shared machine do not repeat.
 //!
 //! ```text
 //! cargo run --release -p doorbell-fnvme --example latency [READS]
@@ -19,16 +19,16 @@ use world::work::Work;
 use world::{self, Options};
 
 const BLOCK: u64 = 4096;
-/// What is read over: it fits a core's cache.
+/// Range of the reads, bytes: it fits a core's cache.
 const SPAN: u64 = 1 << 20;
 
-/// What this thread has had of a processor, ns.
+/// CPU time of this thread, ns.
 fn cpu() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// A place to read, which nobody can guess.
+/// A pseudorandom offset, bytes.
 fn place(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 << 12 & (SPAN - 1)
 }
@@ -74,7 +74,7 @@ fn by_driver(reads: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An area that has been written.
+/// Allocates an area and writes all of it.
 fn written(device: &Device) -> Result<Client, Box<dyn Error>> {
     let client = device.alloc(SPAN)?;
     client.copy_in(0, &vec![7; SPAN as usize])?;

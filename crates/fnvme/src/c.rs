@@ -1,10 +1,8 @@
-//! The C face: `include/fnvme.h`. The only module of this crate with `unsafe`: what comes from C are
-//! pointers.
+//! C API: `include/fnvme.h`. The only module of this crate with `unsafe`, as C passes pointers.
 //!
-//! A pointer to a `fastpath` is looked up in a table of those that this library has handed out, and never
-//! followed before: a forged one, or one that was freed, is refused. What cannot be checked is the length
-//! of a caller's own buffer, and that nobody else uses it meanwhile: that is the caller's word, as it is
-//! with `read(2)`.
+//! A pointer to a `fastpath` is looked up in a table of those handed out, and never dereferenced before: a
+//! forged or freed one is rejected. The length of a caller's own buffer, and its exclusive use, cannot be
+//! checked: the caller guarantees them, as with `read(2)`.
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types)]
 
@@ -25,18 +23,18 @@ pub use crate::failure::{
 };
 use crate::failure::{Failure, answer, in_words, last};
 
-/// The structure of the paper's Listing 1.
+/// Structure of the paper's Listing 1.
 #[repr(C)]
 pub struct fastpath {
-    /// Where the DMA buffer lies.
+    /// Address of the DMA buffer.
     pub dma_address: *mut c_char,
-    /// The number of the area.
+    /// Number of the area.
     pub fp_id: c_int,
-    /// What requests are cut into, bytes: the caller's to set before each.
+    /// Size of the commands that requests are cut into, bytes: set by the caller before each request.
     pub block_size: c_int,
 }
 
-// As the header says them.
+// Same layout as in the header.
 const _: () = {
     assert!(size_of::<fastpath>() == 16);
     assert!(core::mem::offset_of!(fastpath, dma_address) == 0);
@@ -44,50 +42,49 @@ const _: () = {
     assert!(core::mem::offset_of!(fastpath, block_size) == 12);
 };
 
-/// The caller's buffer is a part of the DMA buffer.
+/// Flag: the caller's buffer is a part of the DMA buffer.
 pub const FP_DIRECT: c_int = 1;
-/// The call returns when the request has ended.
+/// Flag: the call returns when the request has completed.
 pub const FP_BLOCKING: c_int = 2;
 
-/// Who has no device yet takes the one of this variable, or one in memory.
+/// Environment variable with the device to use if none is attached; default: a drive in memory.
 const VARIABLE: &str = "FNVME_DEVICE";
 
-/// What stands behind a `fastpath`.
+/// State of a `fastpath`.
 struct Inner {
     public: UnsafeCell<fastpath>,
     client: Client,
     copied: Mutex<Copied>,
 }
 
-/// Calls without FP_DIRECT, one at a time: through pieces of the memory for copies.
+/// State of calls without FP_DIRECT, one at a time: data are copied through pieces of the staging memory.
 #[derive(Default)]
 struct Copied {
     cursor: u64,
-    /// Pieces in use, a bit for each.
+    /// Pieces in use, one bit each.
     used: u32,
-    /// What was begun, oldest first.
+    /// Pieces in flight, oldest first.
     begun: VecDeque<Piece>,
-    /// The first failure among those.
+    /// First failure of a piece.
     failed: Option<c_int>,
 }
 
-/// A piece that is under way.
 struct Piece {
     number: u32,
     ticket: Ticket,
-    /// Where it is to be copied when it has ended.
+    /// Destination of the copy after completion, for reads.
     to: Option<*mut u8>,
     bytes: usize,
 }
 
-/// Bytes of a piece: whole blocks of every size.
+/// Size of a piece, bytes: a multiple of every block size.
 const PIECE_BYTES: usize = 128 << 10;
 const PIECES: u32 = (STAGING_BYTES / PIECE_BYTES as u64) as u32;
 
 const _: () = assert!(PIECES == 16);
 
-// SAFETY: `public` is the caller's to change, and is only ever read here, a word at a time; the addresses in
-// `copied` are written to only under its lock, in a call that the caller has made for that.
+// SAFETY: `public` may be changed by the caller, and is only read here, one word at a time; the addresses
+// in `copied` are written to only under its lock, in a call that the caller has made for that.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -114,27 +111,27 @@ fn device() -> Result<Arc<Device>, Failure> {
     Ok(device.insert(Arc::new(opened)).clone())
 }
 
-/// A C string, which is `what`.
+/// Returns a C string as UTF-8; `what` describes it in errors.
 ///
 /// # Safety
-/// It is a C string that outlives the call, or null.
+/// `at` is null or a C string that outlives the call.
 unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if at.is_null() {
         return Err(Failure::argument(format!("found NULL, expected {what}")));
     }
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str().map_err(|_| Failure::argument(format!("found what is no UTF-8, expected {what}")))
 }
 
-/// Chooses the device: see [`Device::open`]. Only while there is none.
+/// Attaches a device: see [`Device::open`]. Fails if one is attached.
 ///
 /// # Safety
 /// `word` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fastpath_attach(word: *const c_char) -> c_int {
     answer(|| {
-        // SAFETY: the caller's word that it is a C string.
+        // SAFETY: the caller guarantees a C string.
         let word = unsafe { text(word, "the word of a device") }?;
         let mut device = locked(&DEVICE);
         if device.is_some() {
@@ -147,7 +144,7 @@ pub unsafe extern "C" fn fastpath_attach(word: *const c_char) -> c_int {
     })
 }
 
-/// Lets the device go, when every `fastpath` has been freed.
+/// Detaches the device. Fails until every `fastpath` has been freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_detach() -> c_int {
     answer(|| {
@@ -162,32 +159,33 @@ pub extern "C" fn fastpath_detach() -> c_int {
     })
 }
 
-/// A function of the caller's in the way of data, as C says it. Nonzero: the block is refused.
+/// Callbacks on the data path. A nonzero return value rejects the block.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fastpath_function {
-    /// A block on its way to the drive, which the function may change.
+    /// Called with a block on its way to the drive, which the callback may change.
     pub outward: Option<Pass>,
-    /// A block on its way from the drive, which the function may change.
+    /// Called with a block on its way from the drive, which the callback may change.
     pub inward: Option<Pass>,
-    /// The caller's own, for both.
+    /// First argument of both callbacks.
     pub context: *mut c_void,
 }
 
-/// Context, place on the drive in bytes, block, its bytes.
+/// Callback: context, place on the drive in bytes, block, block size in bytes.
 pub type Pass = unsafe extern "C" fn(*mut c_void, c_longlong, *mut c_void, c_int) -> c_int;
 
 struct Callbacks(fastpath_function);
 
-// SAFETY: the header asks for functions and a context that the engine's thread may use; only that does.
+// SAFETY: the header requires callbacks and a context usable from the engine's thread; only that thread
+// uses them.
 unsafe impl Send for Callbacks {}
 
 impl Callbacks {
     fn pass(&self, pass: Option<Pass>, place: u64, block: &mut [u8]) -> Result<(), Refused> {
         let Some(pass) = pass else { return Ok(()) };
         let (at, bytes) = (block.as_mut_ptr().cast(), block.len() as c_int);
-        // SAFETY: the caller's word that it is such a function, and that its context lives as long as the
-        // `fastpath`; the block is this thread's alone for as long as the call takes.
+        // SAFETY: the caller guarantees a valid callback, and that its context lives as long as the
+        // `fastpath`; the block belongs to this thread alone during the call.
         let refused = unsafe { pass(self.0.context, place as c_longlong, at, bytes) };
         if refused == 0 { Ok(()) } else { Err(Refused) }
     }
@@ -203,16 +201,17 @@ impl Function for Callbacks {
     }
 }
 
-/// An area of so many bytes, and a DMA buffer as long; null if there is none.
+/// Allocates an area and a DMA buffer of `size` bytes each; returns null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_alloc(size: c_int) -> *mut fastpath {
     alloc(size, || Ok(None))
 }
 
-/// The same, whose blocks pass a function of the caller's on the engine's thread.
+/// Same as [`fastpath_alloc`], with callbacks on the data path, called on the engine's thread.
 ///
 /// # Safety
-/// `function` points to one; what it holds may be used by the engine's thread until the area is freed.
+/// `function` points to a valid structure; the engine's thread may use its contents until the area is
+/// freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fastpath_alloc_through(
     size: c_int,
@@ -222,13 +221,13 @@ pub unsafe extern "C" fn fastpath_alloc_through(
         if function.is_null() {
             return Err(Failure::argument("found NULL, expected a function"));
         }
-        // SAFETY: the caller's word that it is one.
+        // SAFETY: the caller guarantees a valid pointer.
         let function = unsafe { function.read() };
         Ok(Some(Box::new(Callbacks(function))))
     })
 }
 
-/// The same with a function that comes with the library, by its word: see [`functions::named`].
+/// Same as [`fastpath_alloc`], with a function of the library, by its name: see [`functions::named`].
 ///
 /// # Safety
 /// `function` is a C string.
@@ -238,7 +237,7 @@ pub unsafe extern "C" fn fastpath_alloc_named(
     function: *const c_char,
 ) -> *mut fastpath {
     alloc(size, || {
-        // SAFETY: the caller's word that it is a C string.
+        // SAFETY: the caller guarantees a C string.
         let word = unsafe { text(function, "the word of a function") }?;
         functions::named(word).map_err(|error| Failure::argument(error.to_string()))
     })
@@ -269,14 +268,14 @@ fn alloc(size: c_int, function: impl FnOnce() -> Result<Option<Named>, Failure>)
     made
 }
 
-/// Gives the area and the buffer back. Another thread's call that is under way ends first.
+/// Frees the area and the buffer, after calls of other threads in flight have ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_free(fp: *mut fastpath) -> c_int {
     answer(|| {
         let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
         let inner = handles.remove(&fp.addr()).ok_or(Failure(FP_E_HANDLE))?;
         drop(handles);
-        // What was begun writes to the buffer until it has ended.
+        // Requests in flight write to the buffer until they have completed.
         let _ = inner.client.settle();
         let mut copied = locked(&inner.copied);
         while inner.finish(&mut copied) {}
@@ -284,25 +283,25 @@ pub extern "C" fn fastpath_free(fp: *mut fastpath) -> c_int {
     })
 }
 
-/// What a call is about.
+/// Arguments of a read or write call.
 struct Call {
     direction: Direction,
     buffer: *mut u8,
     size: usize,
     flags: c_int,
-    /// Where in the area; none: at the cursor, or where the buffer says.
+    /// Offset in the area, bytes. `None`: the cursor, or the offset of the buffer.
     offset: Option<u64>,
 }
 
 impl Inner {
     fn block_size(&self) -> u32 {
-        // SAFETY: the structure lives as long as this does; the caller may change the word meanwhile, which
-        // is why it is read once, as it is.
+        // SAFETY: the structure lives as long as `self`; the caller may change the word concurrently, so it
+        // is read once, as a volatile.
         let block_size = unsafe { (&raw const (*self.public.get()).block_size).read_volatile() };
         u32::try_from(block_size).unwrap_or(0)
     }
 
-    /// Where a caller's buffer lies in the DMA buffer, if it does, whole or in part.
+    /// Returns the offset of the caller's buffer in the DMA buffer, if it starts inside.
     fn place(&self, call: &Call) -> Option<u64> {
         let (start, bytes) = (self.client.address().addr(), self.client.buffer_bytes() as usize);
         let at = call.buffer.addr();
@@ -324,7 +323,7 @@ impl Inner {
         }
         if call.flags & FP_DIRECT != 0 {
             let place = self.place(call).ok_or(Failure(Refusal::Buffer as c_int))?;
-            // The offset in the buffer is the offset in the area.
+            // With FP_DIRECT, the offset in the buffer is the offset in the area.
             if call.offset.is_some_and(|offset| offset != place) {
                 let why = format!("expected the offset {place}: with FP_DIRECT it is the buffer's");
                 return Err(Failure::argument(why));
@@ -365,7 +364,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A part of a call, by way of a piece of the memory for copies.
+    /// Starts one piece of a call, through the staging memory.
     fn begin_piece(
         &self,
         copied: &mut Copied,
@@ -379,12 +378,12 @@ impl Inner {
         let number = copied.used.trailing_ones();
         let buffer_offset = self.client.staging_at() + u64::from(number) * PIECE_BYTES as u64;
         let bytes = PIECE_BYTES.min(call.size - from);
-        // SAFETY: the caller's word that its buffer has `size` bytes, more than `from`.
+        // SAFETY: the caller guarantees that its buffer has `size` bytes, more than `from`.
         let at = unsafe { call.buffer.add(from) };
         let to = match call.direction {
             Direction::Read => Some(at),
             Direction::Write => {
-                // SAFETY: the caller's word that they may be read; they are no part of the DMA buffer.
+                // SAFETY: the caller guarantees that they may be read; they are no part of the DMA buffer.
                 let from = unsafe { std::slice::from_raw_parts(at, bytes) };
                 self.client.copy_in(buffer_offset, from)?;
                 None
@@ -399,13 +398,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for the oldest piece that is under way; false if there is none.
+    /// Waits for the oldest piece in flight; returns false if there is none.
     fn finish(&self, copied: &mut Copied) -> bool {
         let Some(piece) = copied.begun.pop_front() else { return false };
         let mut ended = self.client.wait(piece.ticket);
         if let (Ok(()), Some(to)) = (ended, piece.to) {
-            // SAFETY: the caller's word that its buffer may be written until the request has ended; it is no
-            // part of the DMA buffer. Zeroed first, so that a reference is made to what is initialised.
+            // SAFETY: the caller guarantees that its buffer may be written until the request has completed;
+            // it is no part of the DMA buffer. Zeroed first, so that the reference is to initialised
+            // memory.
             let to = unsafe {
                 to.write_bytes(0, piece.bytes);
                 std::slice::from_raw_parts_mut(to, piece.bytes)
@@ -443,7 +443,7 @@ fn call(
     })
 }
 
-/// Sends an I/O write request.
+/// Writes at the cursor, or with FP_DIRECT from a part of the DMA buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_write(
     fp: *mut fastpath,
@@ -454,7 +454,7 @@ pub extern "C" fn fastpath_write(
     call(fp, Direction::Write, buffer.cast_mut(), size, flags, None)
 }
 
-/// Sends an I/O read request.
+/// Reads at the cursor, or with FP_DIRECT into a part of the DMA buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_read(
     fp: *mut fastpath,
@@ -465,7 +465,7 @@ pub extern "C" fn fastpath_read(
     call(fp, Direction::Read, buffer, size, flags, None)
 }
 
-/// Writes at an offset in the area.
+/// Writes at an offset in the area, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_pwrite(
     fp: *mut fastpath,
@@ -477,7 +477,7 @@ pub extern "C" fn fastpath_pwrite(
     call(fp, Direction::Write, buffer.cast_mut(), size, flags, Some(offset))
 }
 
-/// Reads at an offset in the area.
+/// Reads at an offset in the area, bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_pread(
     fp: *mut fastpath,
@@ -489,7 +489,7 @@ pub extern "C" fn fastpath_pread(
     call(fp, Direction::Read, buffer, size, flags, Some(offset))
 }
 
-/// Blocks until all requests are fulfilled; the first failure among those that were begun without
+/// Waits until all requests have completed. Returns the first failure among those submitted without
 /// FP_BLOCKING.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_polling(fp: *mut fastpath) -> c_int {
@@ -501,13 +501,13 @@ pub extern "C" fn fastpath_polling(fp: *mut fastpath) -> c_int {
     })
 }
 
-/// Makes durable what was written.
+/// Makes written data durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_flush(fp: *mut fastpath) -> c_int {
     answer(|| Ok(find(fp)?.client.flush()?))
 }
 
-/// Sets the cursor of calls without FP_DIRECT and without an offset.
+/// Sets the cursor, in bytes, of calls without FP_DIRECT and without an offset.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_seek(fp: *mut fastpath, offset: c_longlong) -> c_int {
     answer(|| {
@@ -518,13 +518,13 @@ pub extern "C" fn fastpath_seek(fp: *mut fastpath, offset: c_longlong) -> c_int 
     })
 }
 
-/// How this thread's last call ended: zero, or an error.
+/// Error code of this thread's last call; zero on success.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_error() -> c_int {
     last()
 }
 
-/// An error in words, until this thread asks for another's.
+/// Text of an error, valid until this thread's next call of this function.
 #[unsafe(no_mangle)]
 pub extern "C" fn fastpath_error_text(error: c_int) -> *const c_char {
     in_words(error)

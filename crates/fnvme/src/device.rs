@@ -1,4 +1,4 @@
-//! Where an engine is, by a word.
+//! Opens an engine by name.
 
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
@@ -8,10 +8,10 @@ use crate::engine::{Client, Drive, Error, Service};
 use functions::Named;
 use plan::Plan;
 
-/// A drive in memory unless another size is asked for.
+/// Default capacity of a drive in memory.
 const CAPACITY: &str = "256 MiB";
 
-/// An engine: in this process, or in another.
+/// An engine, in this process or another.
 pub struct Device(Way);
 
 enum Way {
@@ -19,15 +19,15 @@ enum Way {
     There(PathBuf),
 }
 
-/// Why there is no engine: in words, with what was expected.
+/// Reason why no engine was opened, with the value expected.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no device by this word, or none of this size.
+    /// Unknown device name, or an invalid size.
     Word(String),
-    /// Nobody answers at the socket.
+    /// No server answers at the socket.
     Socket(String),
-    /// The drive or its engine does not start, or is not one that can be asked for this.
+    /// The drive or its engine does not start, or does not support the operation.
     Start(String),
 }
 
@@ -43,16 +43,15 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What may be asked for.
 const EXPECTED: &str = "expected memory, memory:SIZE (as in memory:64m), shm:SOCKET (of doorbell serve \
                         --shm) or engine:SOCKET (of another process with an engine)";
 
 impl Device {
-    /// An engine, by a word: `memory` or `memory:64m`, a drive of so many bytes in this process;
+    /// Opens an engine: `memory` or `memory:64m`, a drive of the given capacity in this process;
     /// `shm:SOCKET`, the drive of `doorbell serve --shm SOCKET`; `engine:SOCKET`, another process's engine.
     ///
     /// # Errors
-    /// There is no such word, nobody listens there, or the drive does not start.
+    /// The name is invalid, there is no socket, or the drive does not start.
     pub fn open(word: &str) -> Result<Device, OpenError> {
         let refused = || OpenError::Word(format!("{word:?}: {EXPECTED}"));
         let (kind, rest) = word.split_once(':').unwrap_or((word, ""));
@@ -68,7 +67,7 @@ impl Device {
                     };
                     size(rest).ok_or_else(|| OpenError::Word(why()))?
                 };
-                // A thread of its own for the drive helps only where one is left for the caller.
+                // A separate thread for the drive helps only if a core remains for the caller.
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 let drive = Drive::Here { own_thread: cores > 2 };
                 Device::start(word, &[("medium.capacity", &capacity)], &drive)
@@ -94,8 +93,8 @@ impl Device {
         Ok(Device(Way::Here(service)))
     }
 
-    /// An area of at least so many bytes that nobody else reaches through this library, and a DMA buffer as
-    /// long. Both go back when the client is dropped.
+    /// Allocates an area and a DMA buffer of at least `bytes` bytes each. No other client of this library
+    /// can access the area. Both are freed when the client is dropped.
     ///
     /// # Errors
     /// No such area, handle or memory is left, or the engine has ended.
@@ -106,12 +105,12 @@ impl Device {
         }
     }
 
-    /// The same, and the blocks of this client pass a function on their way between its memory and the drive,
-    /// on the engine's thread.
+    /// Same as [`alloc`](Self::alloc); the blocks of this client pass `function` between its memory and the
+    /// drive, on the engine's thread.
     ///
     /// # Errors
-    /// As for [`alloc`](Self::alloc); or the engine is in another process: what passes there is for its
-    /// owner to say.
+    /// As for [`alloc`](Self::alloc); or the engine is in another process, whose owner chooses the
+    /// function.
     pub fn alloc_through(&self, bytes: u64, function: Named) -> Result<Client, Error> {
         match &self.0 {
             Way::Here(service) => service.open_through(bytes, function),
@@ -119,10 +118,10 @@ impl Device {
         }
     }
 
-    /// Admits clients of other processes at this socket: `engine:SOCKET` is their word.
+    /// Accepts clients of other processes at this socket; they open `engine:SOCKET`.
     ///
     /// # Errors
-    /// There is no listening there, or the engine is in another process itself.
+    /// Listening fails, or the engine itself is in another process.
     pub fn listen(&mut self, socket: &Path) -> Result<(), OpenError> {
         match &mut self.0 {
             Way::Here(service) => {
@@ -141,8 +140,7 @@ impl Device {
     }
 }
 
-/// Whether there is a socket where somebody may listen. Nobody is connected to: who listens takes each for a
-/// client.
+/// Checks that the path is a socket. It does not connect: a server would take that for a client.
 fn reached(word: &str, socket: &str) -> Result<(), OpenError> {
     let no = |why: String| {
         Err(OpenError::Socket(format!("{word:?}: {why}, expected a server's socket")))
@@ -154,7 +152,7 @@ fn reached(word: &str, socket: &str) -> Result<(), OpenError> {
     }
 }
 
-/// `64m` as a plan says it.
+/// Converts a size such as `64m` to the syntax of plans.
 fn size(text: &str) -> Option<String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -172,23 +170,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_words() {
+    fn size_suffixes_become_plan_units() {
         assert_eq!(size("64m").as_deref(), Some("64 MiB"));
         assert_eq!(size("4096").as_deref(), Some("4096 B"));
         assert_eq!((size("0"), size("x"), size("4q"), size("")), (None, None, None, None));
     }
 
     #[test]
-    fn words_that_nobody_knows_are_refused() {
+    fn open_rejects_unknown_device() {
         for word in ["", "disk", "shm:", "engine:", "nvme0"] {
             let error = Device::open(word).err().map(|error| error.to_string());
             assert!(error.is_some_and(|text| text.contains("expected memory")), "{word:?}");
         }
     }
 
-    /// Four mistakes, of three kinds, each with its own words.
+    /// Errors of three kinds, each with its own text.
     #[test]
-    fn each_mistake_has_its_own_words() {
+    fn open_errors_name_kind_and_cause() {
         let said = |word: &str| {
             let error = Device::open(word).err().expect(word);
             let kind = match error {
@@ -210,7 +208,7 @@ mod tests {
             assert_eq!(found, kind, "{text}");
             assert!(text.starts_with(&format!("{word:?}: ")) && text.contains(words), "{text}");
         }
-        // A socket that its server has left: the drive, or the area, is not to be had.
+        // A socket whose server has ended: the drive, or the area, is not available.
         let left = std::env::temp_dir().join(format!("fnvme-left-{}", std::process::id()));
         drop(std::os::unix::net::UnixListener::bind(&left).expect("a socket"));
         let word = |kind: &str| format!("{kind}:{}", left.display());

@@ -1,4 +1,4 @@
-//! FastPath live: an engine on a thread of its own, and its clients in other threads and processes.
+//! FastPath live: an engine on its own thread, and its clients in other threads and processes.
 //!
 //! ```text
 //!   client (any thread) ── ring, in shared memory ──► engine's thread ── NVMe ──► device
@@ -6,8 +6,8 @@
 //!        └── orders: open, close ──► desk ────────────────┘                 another process)
 //! ```
 //!
-//! What moves data takes no lock that another client's does, and makes no system call while both ends are
-//! at work. Orders are rare: a lock, and an answer over a channel.
+//! The data path takes no lock shared between clients, and makes no system call while both ends are busy.
+//! Orders are rare: they take a lock and get their result over a channel.
 
 mod client;
 mod mailbox;
@@ -33,19 +33,19 @@ use serve::plan_for_clients;
 use world::interfaces::FASTPATH;
 use world::{self, RunError};
 
-/// Where the engine's drive is.
+/// Location of the engine's drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drive {
-    /// In this process: the plan's.
+    /// In this process, as described by the plan.
     Here {
-        /// On a thread of its own; else it shares the engine's.
+        /// True: on its own thread. False: on the engine's thread.
         own_thread: bool,
     },
     /// In the process of `doorbell serve --shm` that listens at this socket.
     Served(PathBuf),
 }
 
-/// An engine that runs. Ends when dropped.
+/// A running engine. It ends when dropped.
 pub struct Service {
     mailbox: Arc<Mailbox>,
     memory: Memory,
@@ -56,10 +56,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts an engine on this drive. Blocks below `from` are left to the ordinary driver.
+    /// Starts an engine on this drive. Blocks below `from` are reserved for the ordinary driver.
     ///
     /// # Errors
-    /// The plan has no such machine, or the drive does not start, or its medium keeps only stamps.
+    /// The plan has no such machine, the drive does not start, or its medium keeps only stamps.
     pub fn start(plan: &Plan, drive: &Drive, from: u64) -> Result<Service, RunError> {
         let plan = match drive {
             Drive::Here { .. } => &plan_for_clients(FASTPATH, plan)?,
@@ -104,7 +104,7 @@ impl Service {
         Ok(())
     }
 
-    /// A client in this process, with an area of at least so many bytes and a DMA buffer as long.
+    /// Opens a client in this process, with an area and a DMA buffer of at least `bytes` bytes each.
     ///
     /// # Errors
     /// No such area, handle or memory is left.
@@ -112,7 +112,8 @@ impl Service {
         self.open_by(bytes, None)
     }
 
-    /// The same, and the client's blocks pass this function instead of the plan's, on the engine's thread.
+    /// Same as [`open`](Self::open), with a function that replaces the plan's. It runs on the engine's
+    /// thread.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -127,28 +128,29 @@ impl Service {
         Client::here(&self.memory, lane, self.block_bytes, self.mailbox.clone())
     }
 
-    /// Reads or writes blocks of the drive by the ordinary NVMe driver, whose queue is beside the engine's.
+    /// Reads or writes blocks of the drive by the ordinary NVMe driver, on a queue of its own.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn ordinary(&self, lba: u64, bytes: Vec<u8>, write: bool) -> Result<Vec<u8>, Error> {
         let (tell, told) = sync_channel(1);
         self.mailbox.put(Order::Ordinary { lba, bytes, write, tell })?;
         told.recv().map_err(|_| Error::Gone)?
     }
 
-    /// Admits clients of other processes: each brings memory of its own, reaches nothing else, and has one
-    /// area, as long as that memory without its first page. The drive has to be in this process.
+    /// Accepts clients of other processes. Each brings its own memory, can access nothing else, and has one
+    /// area, as long as that memory without its first page and the staging memory. The drive must be in
+    /// this process.
     ///
     /// # Errors
-    /// There is no listening at this socket.
+    /// Listening at this socket fails.
     pub fn listen(&mut self, socket: &Path) -> Result<(), RunError> {
         let server = live::Server::bind(socket).map_err(RunError::of)?;
         let (mailbox, stop) = (self.mailbox.clone(), self.stop.clone());
         self.listening = Some(socket.into());
         self.spawn("fastpath-door", move || {
             while !stop.load(Ordering::Acquire) {
-                // A client that does not greet is its own fault; the next may.
+                // A client that fails its handshake is skipped.
                 let Ok((shared, peer)) = server.accept(client::REGISTER_BYTES) else { continue };
                 if mailbox.put(Order::Admit { shared, peer }).is_err() {
                     break;
@@ -157,7 +159,7 @@ impl Service {
         })
     }
 
-    /// What the engine has seen so far.
+    /// Latency statistics of the engine so far.
     ///
     /// # Errors
     /// The engine has ended.
@@ -167,7 +169,7 @@ impl Service {
         told.recv().map_err(|_| Error::Gone)
     }
 
-    /// Bytes of the drive's blocks.
+    /// Block size of the drive, bytes.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
@@ -177,16 +179,16 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.mailbox.stop();
         self.stop.store(true, Ordering::Release);
-        // Whoever waits at the door is let in, and sees that it is over.
+        // A last connection ends the blocking accept, which then sees the stop flag.
         if let Some(socket) = &self.listening {
             let _ = live::connect(socket, 4096, wire::BusAddr(0));
         }
-        // The engine last: it leaves the drive in order while that still answers.
+        // Threads are joined in reverse order: the engine shuts the drive down while the drive still runs.
         for thread in self.threads.drain(..).rev() {
             let _ = thread.join();
         }
     }
 }
 
-/// What an engine's thread is given of the bus.
+/// The bus as seen by the engine's thread.
 type Bus = Shared;

@@ -1,4 +1,4 @@
-//! How calls of the C face fail: an error's number, and in words what is known of this thread's last one.
+//! Errors of the C API: codes, and the text of this thread's last error.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int};
@@ -8,37 +8,37 @@ use crate::engine::{Error, Refusal, Status};
 
 use crate::OpenError;
 
-/// Beside 1 to 10, which are [`Refusal`]'s: no such `fastpath`.
+/// Codes 1 to 10 are those of [`Refusal`]. This one: the handle is invalid or was freed.
 pub const FP_E_HANDLE: c_int = 100;
-/// An argument makes no sense.
+/// Invalid argument.
 pub const FP_E_ARGUMENT: c_int = 101;
 /// No area, handle or memory is left.
 pub const FP_E_SPACE: c_int = 102;
 /// The engine has ended.
 pub const FP_E_GONE: c_int = 103;
-/// There is no device by this word.
+/// Unknown device name.
 pub const FP_E_DEVICE: c_int = 104;
-/// Nobody answers at the device's socket.
+/// No server answers at the device's socket.
 pub const FP_E_SOCKET: c_int = 105;
 /// The drive or its engine does not start.
 pub const FP_E_START: c_int = 106;
-/// There is a device, or it has areas, that would have to be let go before.
+/// A device is attached, or has areas that must be freed first.
 pub const FP_E_BUSY: c_int = 107;
-/// To this an NVMe status field is added.
+/// Base of NVMe errors: the NVMe status field is added.
 pub const FP_E_NVME: c_int = 0x10000;
 
 thread_local! {
     static LAST: Cell<c_int> = const { Cell::new(0) };
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
-    /// What the last call has to say beside its error's number.
+    /// Text of the last error, if it is more specific than its code.
     static WHY: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Why a call failed, as C is told.
+/// Error of a call, as a C error code.
 pub(crate) struct Failure(pub c_int);
 
 impl Failure {
-    /// One whose words say more than its number.
+    /// An error with a text more specific than its code.
     pub fn because(code: c_int, why: impl Into<String>) -> Failure {
         WHY.set(Some(why.into()));
         Failure(code)
@@ -74,7 +74,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a call gives: zero, or minus the error that [`fastpath_error`] gives too. Nothing unwinds into C.
+/// Runs the body of a C call. Returns zero, or minus the error code, which [`fastpath_error`] then returns
+/// too. No panic unwinds into C.
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     WHY.take();
     let code = match catch_unwind(AssertUnwindSafe(body)) {
@@ -86,12 +87,12 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     -code
 }
 
-/// How this thread's last call ended.
+/// Error code of this thread's last call, or zero.
 pub(crate) fn last() -> c_int {
     LAST.get()
 }
 
-/// An error in words, until this thread asks for another's.
+/// Text of an error, valid until this thread's next call of this function.
 pub(crate) fn in_words(error: c_int) -> *const c_char {
     let code = error.checked_abs().unwrap_or(0);
     let why = WHY.with_borrow(|why| why.clone().filter(|_| code != 0 && code == LAST.get()));

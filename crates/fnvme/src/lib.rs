@@ -1,8 +1,8 @@
-//! libfnvme: NVMe through an engine, for applications in C and in Rust.
+//! libfnvme: FastPath NVMe access for applications in C and Rust.
 //!
 //! The library of Athanasios Stratikopoulos et al., "FastPath: Towards Wire-speed NVMe SSDs" (2018): the
-//! calls of its Table I and the structure of its Listing 1 keep their names and meaning in the C face
-//! ([`c`], `include/fnvme.h`). The Rust face is [`Device`] and [`Client`], without `unsafe`.
+//! calls of its Table I and the structure of its Listing 1 keep their names and meaning in the C API
+//! ([`c`], `include/fnvme.h`). The Rust API is [`Device`] and [`Client`], without `unsafe`.
 //!
 //! ```
 //! use fnvme::{Device, Direction};
@@ -19,8 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What this crate is not: it forms no NVMe command and knows no drive. An engine does, on a thread of its
-//! own or in another process ([`crate::engine`]).
+//! This crate forms no NVMe commands. An engine does, on its own thread or in another process
+//! ([`crate::engine`]).
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Functions that come with doorbell: a seal, encryption, a filter. A plan's key `fastpath.function` and
-//! [`named`] have words for them.
+//! Functions on the data path: CRC-32C seal, encryption, filter. The plan key `fastpath.function` and
+//! [`named`] name them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use aes::{Aes128, Aes256};
 use host::fastpath::{Function, Refused, Shared};
 use xts_mode::{Xts128, get_tweak_default};
 
-/// What seals and data units of XTS are of, bytes: the smallest block, so that what was written with one
-/// block size is read with another.
+/// Unit of seals and of XTS, bytes. It is the smallest block size, so that data written with one block size
+/// can be read with another.
 const UNIT: usize = 512;
 
-/// A function that a thread may be given.
+/// A function that may be moved to another thread.
 pub type Named = Box<dyn Function + Send>;
 
-/// A word that names no function.
+/// Error: the name of no function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchFunction(String);
 
-/// What may be asked for.
+/// Valid names, for error messages.
 pub const EXPECTED: &str = "none, crc32c, aes-xts:KEY (of 64 or 128 hexadecimal digits, the halves \
     different) or filter:RECORD:AT:LEAST:MOST (bytes of a record; where in it a number of 8 bytes lies, \
     the lowest last; and which numbers pass)";
@@ -37,16 +37,16 @@ impl fmt::Display for NoSuchFunction {
 impl std::error::Error for NoSuchFunction {}
 
 impl NoSuchFunction {
-    /// What was asked for, without what followed its first colon.
+    /// The rejected name, up to its first colon.
     pub fn word(&self) -> &str {
         &self.0
     }
 }
 
-/// The function of this word; none for `none`.
+/// Returns the function of the given name; `None` for `none`.
 ///
 /// # Errors
-/// There is no such word.
+/// The name is unknown, or its arguments are invalid.
 pub fn named(word: &str) -> Result<Option<Named>, NoSuchFunction> {
     let (name, rest) = word.split_once(':').unwrap_or((word, ""));
     let function: Option<Named> = match (name, rest) {
@@ -65,11 +65,11 @@ pub fn named(word: &str) -> Result<Option<Named>, NoSuchFunction> {
         }
         _ => None,
     };
-    // A word may hold a key: what is said of it is its name.
+    // The rest of the word may hold a key, so the error has only the name.
     function.map(Some).ok_or_else(|| NoSuchFunction(name.into()))
 }
 
-/// For the tasks of a thread.
+/// Wraps a function for sharing between the tasks of a thread.
 pub fn shared(function: Named) -> Shared {
     Rc::new(RefCell::new(function))
 }
@@ -81,19 +81,20 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect()
 }
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of what was written, kept in the host's memory: what the
-/// drive gives back must have it. So a drive that answers well and gives other data is found out.
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of written data, kept in host memory and checked on reads.
+/// Detects a drive that reports success and returns other data.
 ///
-/// What was not written through this function passes. While a write is under way, and after one of which
-/// it is not known what the drive has, what lies there passes too. A read that begins before a write of the
-/// same place ends, and ends after it, may be refused though nothing is wrong: it has the older data.
+/// Data not written through this function pass unchecked, as do units with a write in flight or a failed
+/// write, since their contents are unknown. A read that begins before a write of the same unit ends, and
+/// ends after it, may be rejected although nothing is wrong: it returns the older data.
 #[derive(Default)]
 pub struct Seal(BTreeMap<u64, Sealed>);
 
 struct Sealed {
     sum: Option<u32>,
+    /// Number of writes in flight.
     open: u32,
-    /// More than one write was under way at a time: which came last is not known.
+    /// Writes overlapped or one failed: the contents are unknown.
     raced: bool,
 }
 
@@ -133,18 +134,18 @@ impl Function for Seal {
     }
 }
 
-/// XTS-AES (IEEE Std 1619): what lies on the drive is encrypted. Data units are of 512 bytes, and their
-/// numbers count from the beginning of the drive.
+/// XTS-AES encryption (IEEE Std 1619) of the data on the drive. Data units have 512 bytes and are numbered
+/// from the beginning of the drive.
 pub enum AesXts {
-    /// With two keys of 128 bits.
+    /// Two 128-bit keys.
     Aes128(Box<Xts128<Aes128>>),
-    /// With two keys of 256 bits.
+    /// Two 256-bit keys.
     Aes256(Box<Xts128<Aes256>>),
 }
 
 impl AesXts {
-    /// With a key of 32 or 64 bytes: one for the data, and one, which must be another, for the tweaks. None
-    /// if it is neither.
+    /// Takes a key of 32 or 64 bytes: the data key, then a tweak key that must differ from it. `None` for
+    /// any other key.
     pub fn new(key: &[u8]) -> Option<AesXts> {
         let (data, tweak) = key.split_at(key.len() / 2);
         if data == tweak {
@@ -184,7 +185,7 @@ impl Function for AesXts {
     }
 }
 
-/// Lets records through by a number that they hold; others are zeros when they arrive. Writes pass.
+/// Passes records whose key field is in range and zeroes the others, on reads. Writes pass.
 #[derive(Clone, Debug)]
 pub struct Filter {
     record: usize,
@@ -193,8 +194,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Records of `record` bytes, a power of two from 8 to 512, whose number is that of 8 bytes at `at`,
-    /// the lowest last. None if that lies outside of a record.
+    /// Filters records of `record` bytes, a power of two from 8 to 512, by the 8-byte big-endian number at
+    /// offset `at`. `None` if the number does not lie inside the record.
     pub fn new(record: u64, at: u64, passes: RangeInclusive<u64>) -> Option<Filter> {
         let sense = record.is_power_of_two() && (8..=UNIT as u64).contains(&record);
         let fits = at.checked_add(8).is_some_and(|end| end <= record);
@@ -231,7 +232,7 @@ mod tests {
 
     /// IEEE Std 1619, annex B, vector 4: the bytes 0 to 255 twice, data unit 0.
     #[test]
-    fn encryption_is_that_of_the_standard() {
+    fn aes_xts_matches_ieee_1619_vector_4() {
         let mut data: Vec<u8> = (0..512).map(|n| n as u8).collect();
         let mut xts = named(&format!("aes-xts:{KEY}")).unwrap().unwrap();
         xts.outward(0, &mut data).unwrap();
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encrypted_in_one_size_is_decrypted_in_another_and_nowhere_else() {
+    fn aes_xts_depends_on_place_not_on_block_size() {
         let mut xts = named(&format!("aes-xts:{KEY}")).unwrap().unwrap();
         let (plain, mut data) = (block(0), block(0));
         xts.outward(8192, &mut data).unwrap();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_finds_one_bit() {
+    fn crc32c_seal_detects_single_bit_flip() {
         let mut seal = Seal::default();
         let mut data = block(1);
         assert_eq!(seal.inward(4096, &mut data), Ok(()), "never written");
@@ -272,7 +273,7 @@ mod tests {
             assert_eq!(seal.inward(4096, &mut broken), Err(Refused));
         }
         assert_eq!(seal.inward(4096, &mut older), Err(Refused), "the write before");
-        // Of a failed write nobody knows what the drive has.
+        // The contents of the drive are unknown after a failed write.
         seal.outward(4096, &mut older).unwrap();
         seal.written(4096, 4096, false);
         for mut any in [block(1), block(9), block(5)] {
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn after_writes_at_the_same_time_either_may_be_there() {
+    fn crc32c_seal_accepts_either_of_racing_writes() {
         let mut seal = Seal::default();
         let (mut one, mut other) = (block(1), block(2));
         seal.outward(0, &mut one).unwrap();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_lets_numbers_through() {
+    fn filter_zeroes_records_outside_range() {
         let mut filter = named("filter:64:8:100:199").unwrap().unwrap();
         let mut data = vec![0xAA; 512];
         for (n, record) in data.chunks_mut(64).enumerate() {
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_no_sense_are_refused_and_no_key_is_told() {
+    fn invalid_function_is_rejected_without_leaking_key() {
         assert!(named("none").unwrap().is_none());
         let same = format!("aes-xts:{}{}", &KEY[..32], &KEY[..32]);
         for word in [

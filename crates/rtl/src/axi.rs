@@ -10,35 +10,36 @@ use wire::BusAddr;
 
 use crate::pins::{Inputs, Outputs};
 
+/// AXI responses OKAY and SLVERR.
 const OKAY: u8 = 0;
 const SLVERR: u8 = 2;
 const ERROR: u8 = 2;
 
-/// Bytes of a beat.
+/// Bytes per beat.
 const BEAT: u64 = 8;
 
-/// What memory takes, in cycles of the block's clock. The bus takes its own time behind it.
+/// Memory latency in cycles of the block's clock. The time of the bus comes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From the last beat of a write to its response. Its bytes are in memory then.
+    /// From the last beat of a write to its response. Its bytes are in memory by then.
     pub write: u32,
     /// From the address of a read to its first beat.
     pub read: u32,
 }
 
-/// One access of the owner's to a register.
+/// One register access of the owner.
 #[derive(Clone, Copy, Debug)]
 pub enum Access {
     Write(u32, u32),
     Read(u32),
 }
 
-/// Accesses one after the other, and what came of them.
+/// Accesses in order, and their results.
 pub struct Sequence {
     pub accesses: Vec<Access>,
-    /// What was read, until the first error.
+    /// Values read, until the first error.
     pub values: Vec<u32>,
-    /// The offset of the access that was answered with an error.
+    /// Offset of the access that was answered with an error.
     pub error: Option<u32>,
     pub is_done: bool,
 }
@@ -82,7 +83,8 @@ impl Lite {
         }
     }
 
-    /// What has crossed at the edge between `before` and now. True if a sequence has ended.
+    /// Processes the transfers at the clock edge between `before` and now. Returns true if a sequence has
+    /// ended.
     pub fn crossed(&mut self, inputs: &Inputs, before: &Outputs) -> bool {
         let both = |valid: u8, ready: u8| valid & ready & 1 == 1;
         self.address_taken |= both(inputs.s_axi_awvalid, before.s_axi_awready)
@@ -117,14 +119,14 @@ impl Lite {
     }
 }
 
-/// A write whose response is due.
+/// A write whose response is due at cycle `due`.
 struct Written {
     due: u64,
     at: u64,
     bytes: Vec<u8>,
 }
 
-/// A beat of a read that is due.
+/// A beat of a read, due at cycle `due`.
 struct Beat {
     due: u64,
     at: u64,
@@ -135,7 +137,7 @@ struct Beat {
 pub struct Master<P: HostPort> {
     port: P,
     timing: Timing,
-    /// Where the drive's registers begin, as the block addresses them.
+    /// Address of the drive's registers as seen by the block.
     registers: u64,
     addresses: VecDeque<(u64, u8)>,
     beats: VecDeque<Vec<u8>>,
@@ -165,7 +167,7 @@ impl<P: HostPort> Master<P> {
             && self.reads.is_empty()
     }
 
-    /// What memory says in this cycle. Each beat of a read is of its own moment.
+    /// Drives the inputs from memory in this cycle. Each beat of a read is loaded in its own cycle.
     pub fn drive(&self, cycle: u64, inputs: &mut Inputs) {
         (inputs.m_axi_awready, inputs.m_axi_wready, inputs.m_axi_arready) = (1, 1, 1);
         if let Some(write) = self.written.front()
@@ -186,7 +188,7 @@ impl<P: HostPort> Master<P> {
         }
     }
 
-    /// The register that a write of four bytes is to, if it is to one.
+    /// Returns the register offset of a four-byte write, if it addresses a register.
     fn register(&self, write: &Written) -> Option<u32> {
         let offset = write.at.checked_sub(self.registers)?;
         (write.bytes.len() == 4).then_some(u32::try_from(offset).ok()?)
@@ -197,7 +199,7 @@ impl<P: HostPort> Master<P> {
         self.register(write).is_some() || memory.holds(BusAddr(write.at), write.bytes.len())
     }
 
-    /// What has crossed at the edge between `before` and now.
+    /// Processes the transfers at the clock edge between `before` and now.
     pub fn crossed(&mut self, cycle: u64, inputs: &Inputs, before: &Outputs) {
         if before.m_axi_bready & inputs.m_axi_bvalid == 1 {
             self.written.pop_front();
@@ -233,14 +235,14 @@ impl<P: HostPort> Master<P> {
         }
     }
 
-    /// Bytes are in memory, or on their way to a register, before their response.
+    /// Performs a write: bytes are in memory, or on their way to a register, before the response.
     fn land(&mut self, write: Written) {
         match self.register(&write) {
             Some(register) => {
                 let bytes = write.bytes.as_slice().try_into().expect("a register has four bytes");
                 self.port.write32(register, u32::from_le_bytes(bytes));
             }
-            // Outside memory it goes nowhere, and its response says so.
+            // A write outside memory is dropped and gets an error response.
             None => drop(self.port.arena().memory().write(BusAddr(write.at), &write.bytes)),
         }
         self.written.push_back(write);

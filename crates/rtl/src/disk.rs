@@ -1,4 +1,4 @@
-//! The whole of a drive as a block device, by way of the block.
+//! A whole drive as a block device, accessed through the FastPath block.
 
 use alloc::rc::Rc;
 
@@ -10,13 +10,13 @@ use wire::{BusAddr, Lba};
 
 use crate::engine::{BusError, Caller, Engine};
 
-/// The handle of the whole drive, and of all host memory.
+/// Handle of the whole drive and of all host memory.
 const FP_ID: u16 = 0;
 
-/// The smallest block of a request, bytes.
+/// Minimum block size of a request, bytes.
 const BLOCK_MIN: u64 = 512;
 
-/// A drive that a block has to itself, for one caller on a core of its own.
+/// A drive used by one FastPath block only, for one caller on its own core.
 pub struct Disk<P: HostPort>(Rc<Whole<P>>);
 
 impl<P: HostPort> Clone for Disk<P> {
@@ -34,12 +34,12 @@ struct Whole<P: HostPort> {
 }
 
 impl<P: HostPort> Disk<P> {
-    /// For a caller on this port, of a drive of this shape: requests are cut into commands of
-    /// `block_size` bytes, or of less where they are no multiple of it. Their journeys have the
-    /// number `traces`.
+    /// Creates a device for a caller on this port, for a drive of the given geometry. Requests are cut into
+    /// commands of `block_size` bytes, or fewer if their alignment requires it. `traces` is the queue
+    /// number of their request traces.
     ///
     /// # Errors
-    /// The block did not take the handle.
+    /// The block rejected the handle.
     pub async fn new(
         engine: &Engine<P>,
         port: &P,
@@ -114,7 +114,7 @@ impl<P: HostPort> Disk<P> {
     }
 }
 
-/// What a caller makes of a response.
+/// Converts a response to the result of the block device.
 fn result_of(response: Result<Response, BusError>, lba: Option<Lba>) -> Result<(), IoError> {
     let kind = match response.map(|response| response.status()) {
         Ok(Status::Good) => return Ok(()),
@@ -142,7 +142,7 @@ impl<P: HostPort> BlockDevice for Disk<P> {
         self.transfer(Direction::Read, lba, into).await
     }
 
-    /// A request says nothing of a volatile cache: where there is one, a flush follows.
+    /// A FastPath request has no FUA bit: with a volatile cache, a flush follows.
     async fn write(&self, lba: Lba, from: Buffer, fua: bool) -> (Buffer, Result<(), IoError>) {
         let (buffer, mut result) = self.transfer(Direction::Write, lba, from).await;
         if fua && result.is_ok() && self.0.geometry.volatile_cache {

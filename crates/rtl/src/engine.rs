@@ -1,4 +1,4 @@
-//! The owner of a block: its clock, its set-up, and whoever waits for a response.
+//! Owner of a FastPath block: its clock, its setup, and callers that wait for responses.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -18,44 +18,47 @@ use zerocopy::IntoBytes;
 use crate::axi::{Access, Lite, Master, Sequence, Timing};
 use crate::pins::{Block, Inputs, Outputs};
 
-/// One cycle at the paper's 125 MHz.
+/// Cycle time at the paper's 125 MHz.
 const CYCLE: Span = Span::ns(8);
 
-/// Where the drive's registers lie for the block: below 4 GiB, as a 32-bit BAR does.
+/// Address of the drive's registers as seen by the block: below 4 GiB, like a 32-bit BAR.
 const REGISTERS_AT: u64 = 0xf000_0000;
 
-/// The stages that requests with a journey mark: the wait for a place, writing the request's words,
-/// and from there until the response was read.
+/// Stages of a traced request: the wait for a tag, writing the request registers, and from there until the
+/// response has been read.
 pub const STAGES: &[&str] = &["request wait", "post request", "hardware"];
 
-/// Requests that its FIFO holds: fewer are under way at once than it has room for.
+/// Maximum number of requests in flight; the FIFO of the block has room for more.
 const REQUESTS: u16 = 16;
 
-/// The queue pair of the drive that the block owns, and what it is to know of the drive.
+/// The drive's queue pair that the block owns, and parameters of the drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// The submission queue: whole pages.
+    /// Submission queue: whole pages.
     pub submission_queue: BusAddr,
-    /// The completion queue: whole pages.
+    /// Completion queue: whole pages.
     pub completion_queue: BusAddr,
+    /// Number of entries of each of the two queues.
     pub depth: u16,
+    /// Queue identifier of both queues.
     pub queue_id: u16,
-    /// The register offset of the tail doorbell.
+    /// Register offset of the tail doorbell, bytes.
     pub tail_doorbell: u32,
-    /// The register offset of the head doorbell.
+    /// Register offset of the head doorbell, bytes.
     pub head_doorbell: u32,
+    /// Namespace identifier (NSID) in all commands.
     pub namespace: u32,
-    /// The size of an LBA as a power of two.
+    /// LBA size as a power of two.
     pub lba_shift: u8,
-    /// Completions for one head doorbell.
+    /// Completions per write of the head doorbell.
     pub batch: u16,
-    /// Cycles between polls that find nothing.
+    /// Cycles between polls of an empty completion queue.
     pub poll_interval: u16,
-    /// What a request may take.
+    /// Time limit of a request.
     pub timeout: Span,
 }
 
-/// An access to a register was answered with SLVERR: the offset.
+/// A register access that the block answered with SLVERR; holds the register offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusError(pub u32);
 
@@ -67,7 +70,7 @@ impl fmt::Display for BusError {
 
 impl core::error::Error for BusError {}
 
-/// A block on a bus. A handle; its clock runs as long as there is something to do.
+/// A block on a bus. Clones share it; its clock runs only while there is work.
 pub struct Engine<P: HostPort>(Rc<Core<P>>);
 
 impl<P: HostPort> Clone for Engine<P> {
@@ -76,12 +79,12 @@ impl<P: HostPort> Clone for Engine<P> {
     }
 }
 
-/// Who asks, on a core of its own.
+/// A caller on its own core.
 pub(crate) struct Caller<P: HostPort> {
     pub port: P,
-    /// The number of its journeys.
+    /// Queue number of its request traces.
     pub traces: u16,
-    /// Handing a request to the block, and taking its response.
+    /// Costs of passing a request to the block and of taking its response.
     pub request: Cost,
     pub take_response: Cost,
 }
@@ -89,15 +92,15 @@ pub(crate) struct Caller<P: HostPort> {
 struct Core<P: HostPort> {
     port: P,
     lite: RefCell<Lite>,
-    /// Somebody has asked for something.
+    /// Notified when a sequence of accesses is queued.
     asked: Signal,
-    /// A sequence of accesses has ended, or a response has come.
+    /// Notified when a sequence of accesses has ended or a response has arrived.
     ended: Signal,
     tags: Pool<u16>,
     under_way: Cell<u32>,
-    /// Tags of requests whose callers have gone: free with their responses.
+    /// Tags of requests whose futures were dropped; freed with their responses.
     orphans: RefCell<BTreeSet<u16>>,
-    /// By tag, what the drive may reach.
+    /// Buffers that the drive may access, by tag.
     keeps: RefCell<BTreeMap<u16, Buffer>>,
     stages: [Stage; 3],
     responses: RefCell<BTreeMap<u16, Response>>,
@@ -105,10 +108,10 @@ struct Core<P: HostPort> {
 }
 
 impl<P: HostPort> Engine<P> {
-    /// Resets the block, sets it up and enables it.
+    /// Resets the block, configures and enables it.
     ///
     /// # Errors
-    /// The set-up makes no sense to the block.
+    /// The block rejected the setup.
     pub async fn start(
         port: P,
         block: impl Block + 'static,
@@ -135,11 +138,11 @@ impl<P: HostPort> Engine<P> {
         Ok(engine)
     }
 
-    /// Disables it, waits until its bus is quiet, sets it up and enables it: the queues are empty
-    /// then, and must be so for the drive too. Its handles stay.
+    /// Disables the block, waits until its bus is idle, configures and enables it. The queues are empty
+    /// then, and must be empty for the drive too. Handles stay.
     ///
     /// # Errors
-    /// The set-up makes no sense to the block.
+    /// The block rejected the setup.
     pub async fn set_up(&self, setup: &Setup) -> Result<(), BusError> {
         self.write(registers::CONTROL, 0).await?;
         while Status::from_bits(self.read(registers::STATUS).await?).on_the_bus() {}
@@ -168,26 +171,26 @@ impl<P: HostPort> Engine<P> {
         Ok(())
     }
 
-    /// Makes `handle` the entry of this number.
+    /// Sets the handle with number `fp_id`.
     ///
     /// # Errors
-    /// The block did not take it.
+    /// The block rejected the handle.
     pub async fn set_handle(&self, fp_id: u16, handle: &Handle) -> Result<(), BusError> {
         self.window(registers::HANDLE, &handle_words(fp_id, handle)).await
     }
 
-    /// Carries out a request. Its tag is replaced by one of the engine's. If the future is dropped,
-    /// the drive may still write to the handle's buffer.
+    /// Performs a request. Its tag is replaced by one of the engine's. If the future is dropped, the drive
+    /// may still write to the handle's buffer.
     ///
     /// # Errors
-    /// The block did not take it: it is disabled.
+    /// The block rejected the request: it is disabled.
     pub async fn perform(&self, request: &Request) -> Result<Response, BusError> {
         self.perform_for(None, request, None).await.0
     }
 
-    /// The same with a buffer that is kept from everybody until the response, or for ever if the
-    /// engine failed and the drive may still write to it; and with a caller's journey, and its
-    /// costs.
+    /// Same as [`perform`](Self::perform), with the costs and the request trace of a caller, and with a
+    /// buffer held until the response. If the engine failed and the drive may still write to the buffer, it
+    /// is never reused.
     pub(crate) async fn perform_for(
         &self,
         caller: Option<&Caller<P>>,
@@ -223,23 +226,23 @@ impl<P: HostPort> Engine<P> {
         (response, keep)
     }
 
-    /// What it is at.
+    /// Reads the status register.
     ///
     /// # Errors
-    /// None that a block gives.
+    /// A bus error, which no block returns here.
     pub async fn status(&self) -> Result<Status, BusError> {
         Ok(Status::from_bits(self.read(registers::STATUS).await?))
     }
 
-    /// One of its counters.
+    /// Reads a counter.
     ///
     /// # Errors
-    /// None that a block gives.
+    /// A bus error, which no block returns here.
     pub async fn counter(&self, counter: Counter) -> Result<u32, BusError> {
         self.read(counter.offset()).await
     }
 
-    /// Cycles that its clock has made.
+    /// Clock cycles since the start, without pauses of the clock.
     pub fn cycles(&self) -> u64 {
         self.0.cycles.get()
     }
@@ -259,7 +262,7 @@ impl<P: HostPort> Engine<P> {
         Ok(values[0])
     }
 
-    /// Accesses that nobody else's come between.
+    /// Performs a sequence of register accesses that no other access interrupts.
     async fn access(&self, accesses: Vec<Access>) -> Result<Vec<u32>, BusError> {
         let (core, rt) = (&*self.0, self.0.port.rt());
         let sequence = core.push(accesses);
@@ -293,7 +296,7 @@ impl<P: HostPort> Core<P> {
         }
     }
 
-    /// A response that was read, word by word.
+    /// Stores a response that was read word by word.
     fn keep(&self, words: &[u32]) {
         let mut response = Response::default();
         response.as_mut_bytes().copy_from_slice(words.as_bytes());
@@ -317,14 +320,14 @@ impl<P: HostPort> Core<P> {
     }
 }
 
-/// Whether the engine has given up on commands that the drive may still have.
+/// Returns true if the engine has abandoned commands that the drive may still execute.
 fn may_still_write(response: &Response) -> bool {
     use wire::fastpath::{Refusal, Status};
     let failed = [Refusal::TimeOut, Refusal::Bus, Refusal::Controller];
     matches!(response.status(), Status::Engine(refusal) if failed.contains(&refusal))
 }
 
-/// A caller with a tag.
+/// A request in flight, with its tag.
 struct Asking<'a, P: HostPort> {
     core: &'a Core<P>,
     tag: u16,
@@ -342,7 +345,7 @@ impl<P: HostPort> Drop for Asking<'_, P> {
     }
 }
 
-/// The clock: a timed event a cycle, while somebody waits for something or the bus is not quiet.
+/// The clock: one timed event per cycle, while a caller waits or the bus is not idle.
 async fn clock<P: HostPort>(core: Rc<Core<P>>, mut block: impl Block, mut master: Master<P>) {
     let rt = core.rt().clone();
     let mut outputs = Outputs::default();
@@ -350,7 +353,7 @@ async fn clock<P: HostPort>(core: Rc<Core<P>>, mut block: impl Block, mut master
         outputs = block.cycle(&Inputs::default());
     }
     let mut taking: Option<Rc<RefCell<Sequence>>> = None;
-    // The block may still tell the drive its head after the last response: so long it goes on.
+    // The block may write the head doorbell after the last response: it gets this number of cycles.
     const LINGER: u32 = 64;
     let mut idle = 0;
     loop {

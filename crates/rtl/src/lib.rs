@@ -1,16 +1,16 @@
-//! FastPath in hardware, on our bus: the block of `rtl/`, compiled by Verilator, drives an NVMe
+//! FastPath in hardware on the simulated bus: the block of `rtl/`, compiled by Verilator, drives an NVMe
 //! controller in virtual time.
 //!
 //! ```text
 //!   Engine ─ AXI4-Lite ─► Block ─ AXI ─► host memory, posted register writes of a HostPort
-//!            one clock: a cycle is a timed event, and there are none while nobody has asked for anything
+//!            one clock: a cycle is a timed event; the clock stops while there is nothing to do
 //! ```
 //!
-//! What this crate is not: it makes no queues and resets no drive. Its owner creates an I/O queue
-//! pair, and tells the [`Engine`] where that lies.
+//! This crate creates no queues and resets no drive. Its owner creates an I/O queue pair and passes its
+//! location to the [`Engine`].
 //!
-//! The feature `verilated` holds the block itself. It needs Verilator 5 and a C++ compiler, so it
-//! is off by default.
+//! The feature `verilated` adds the block itself. It needs Verilator 5 and a C++ compiler, so it is off by
+//! default.
 #![no_std]
 extern crate alloc;
 

@@ -1,7 +1,7 @@
-//! The pins of `fastpath_top` at 64 bits, named as there.
+//! Pins of `fastpath_top` at 64 bits, with its names.
 #![allow(missing_docs, reason = "they are the ports of rtl/fastpath_top.sv")]
 
-/// What is put in, for one cycle.
+/// Inputs, constant during one clock cycle.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Inputs {
@@ -26,7 +26,7 @@ pub struct Inputs {
     pub m_axi_rvalid: u8,
 }
 
-/// What is there after the clock has risen.
+/// Outputs after the rising clock edge.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Outputs {
@@ -53,10 +53,11 @@ pub struct Outputs {
     pub irq: u8,
 }
 
-// As in shim.cpp.
+// The sizes match shim.cpp.
 const _: () = assert!(size_of::<Inputs>() == 40 && size_of::<Outputs>() == 48);
 
-/// Something with these pins and a clock.
+/// A block with these pins and a clock.
 pub trait Block {
+    /// Runs one clock cycle and returns the outputs after its rising edge.
     fn cycle(&mut self, inputs: &Inputs) -> Outputs;
 }

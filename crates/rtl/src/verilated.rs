@@ -1,8 +1,8 @@
-//! The block as Verilator compiled it: the only file here with `unsafe`.
+//! The block as compiled by Verilator: the only file here with `unsafe`.
 //!
-//! The C++ object is made, used and freed by one owner through one pointer; it keeps none of ours,
-//! starts no threads, and calls nothing back. Both structures are plain numbers, of which any bits
-//! make sense, and their sizes are asserted on both sides.
+//! The C++ object is created, used and freed by one owner through one pointer. It keeps no pointers of
+//! ours, starts no threads and has no callbacks. Both structures are plain integers, valid for any bit
+//! pattern, and their sizes are asserted on both sides.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -20,10 +20,10 @@ unsafe extern "C" {
 pub struct Verilated(NonNull<c_void>);
 
 impl Verilated {
-    /// One that was never reset.
+    /// Creates a block that was never reset.
     #[allow(clippy::new_without_default, reason = "it is a machine, not a value")]
     pub fn new() -> Verilated {
-        // SAFETY: it takes nothing; what it gives is an object of its own, or nothing.
+        // SAFETY: the function takes no arguments; it returns an object of its own, or null.
         Verilated(
             NonNull::new(unsafe { fastpath_new() }).expect("C++ throws where there is no memory"),
         )
@@ -33,8 +33,8 @@ impl Verilated {
 impl Block for Verilated {
     fn cycle(&mut self, inputs: &Inputs) -> Outputs {
         let mut outputs = Outputs::default();
-        // SAFETY: the object is ours and alive until drop, `&mut self` keeps everybody else out,
-        // and the two structures outlive the call, which keeps neither pointer.
+        // SAFETY: the object is ours and alive until drop, `&mut self` excludes other access, and the two
+        // structures outlive the call, which keeps neither pointer.
         unsafe { fastpath_cycle(self.0.as_ptr(), inputs, &mut outputs) };
         outputs
     }
@@ -42,7 +42,7 @@ impl Block for Verilated {
 
 impl Drop for Verilated {
     fn drop(&mut self) {
-        // SAFETY: it came from fastpath_new, and nobody uses it after this.
+        // SAFETY: the pointer came from fastpath_new and is not used after this.
         unsafe { fastpath_free(self.0.as_ptr()) };
     }
 }

@@ -1,8 +1,7 @@
-//! The block in the loop: compiled by Verilator, it drives doorbell's own NVMe controller over the
-//! modelled link.
+//! The block in the loop: compiled by Verilator, it drives doorbell's own NVMe controller over the modelled
+//! link.
 //!
-//! The host of these tests has no driver: it makes one pair of queues by hand, and gives it to the
-//! block.
+//! The host of these tests has no driver: it creates one queue pair by hand and passes it to the block.
 
 #[path = "../../device/tests/it/raw/mod.rs"]
 mod raw;
@@ -48,7 +47,7 @@ fn setup(pair: &raw::nvme::Pair) -> Setup {
     }
 }
 
-/// A drive, a pair of its queues, and a block that has them; a handle for 4096 blocks.
+/// Runs a test with a drive, a queue pair, a block that owns the pair, and a handle for 4096 blocks.
 fn in_the_loop<T>(test: impl AsyncFnOnce(Rc<Loop>) -> T) -> T {
     Bench::default().run(async |mut world: World| {
         let pair = world.raw.up().await;
@@ -100,9 +99,9 @@ impl Loop {
     }
 }
 
-/// Every size of command, both ways, each byte compared.
+/// All block sizes, both directions, each byte compared.
 #[test]
-fn what_is_written_is_on_the_medium_and_is_read_again() {
+fn rtl_write_read_back_all_block_sizes() {
     in_the_loop(async |l: Rc<Loop>| {
         for (seed, block_size) in (1..).zip([512, 1024, 2048, 4096, 8192]) {
             let (size, offset) = (6 * block_size, 65_536 * seed);
@@ -118,7 +117,7 @@ fn what_is_written_is_on_the_medium_and_is_read_again() {
         }
         let flushed = l.engine.perform(&Request::flush(0, FP_ID, GENERATION)).await.unwrap();
         assert_eq!((flushed.status(), l.world.medium.flushes.get()), (Status::Good, 1));
-        // The head goes to the drive in batches, and when nothing is in flight.
+        // The head doorbell is written in batches, and when no command is in flight.
         let doorbells = l.engine.counter(Counter::HeadDoorbells).await.unwrap();
         let commands = l.engine.counter(Counter::Commands).await.unwrap();
         assert_eq!(commands, 61);
@@ -126,7 +125,7 @@ fn what_is_written_is_on_the_medium_and_is_read_again() {
     });
 }
 
-/// Eight callers, each with a part of the area of its own, against a copy in memory. The queue wraps.
+/// Eight callers, each with its own part of the area, checked against a copy in memory. The queue wraps.
 fn many_callers(seed: u64) -> (u64, u64) {
     in_the_loop(async |l: Rc<Loop>| {
         let left = Rc::new(std::cell::Cell::new(8));
@@ -174,12 +173,12 @@ async fn one_caller(l: &Loop, caller: u64, rng: &mut Rng) {
 }
 
 #[test]
-fn many_callers_at_once_and_the_same_twice() {
+fn rtl_concurrent_callers_are_deterministic() {
     assert_eq!(many_callers(1), many_callers(1), "the end, and the cycles until then");
 }
 
 #[test]
-fn what_is_forged_reaches_neither_drive_nor_memory() {
+fn rtl_rejects_forged_requests() {
     in_the_loop(async |l: Rc<Loop>| {
         let good = Transfer {
             direction: Direction::Write,
@@ -207,7 +206,7 @@ fn what_is_forged_reaches_neither_drive_nor_memory() {
         let odd = Request { opcode: 5, ..Request::transfer(0, FP_ID, GENERATION, &good) };
         let response = l.engine.perform(&odd).await.unwrap();
         assert_eq!(response.status(), Status::Engine(Refusal::Opcode));
-        // A handle that is freed: from then on its generation is stale, and then it is none.
+        // A handle with a new generation makes the old generation stale.
         l.engine.set_handle(FP_ID, &handle(l.buffer, GENERATION + 1)).await.unwrap();
         assert_eq!(
             l.perform(Direction::Write, 0, 4096, 4096, 0).await.status(),
@@ -219,7 +218,7 @@ fn what_is_forged_reaches_neither_drive_nor_memory() {
 }
 
 #[test]
-fn a_medium_that_fails_is_said_and_the_next_request_goes_on() {
+fn rtl_reports_media_error_and_continues() {
     in_the_loop(async |l: Rc<Loop>| {
         l.world.medium.fails.set(Some(MediaError::Unreadable));
         let response = l.perform(Direction::Read, 0, 4096, 4096, 0).await;
@@ -230,10 +229,9 @@ fn a_medium_that_fails_is_said_and_the_next_request_goes_on() {
     });
 }
 
-/// The drive hangs: requests in flight are answered, and so are later ones. Drive and block are
-/// reset, and go on.
+/// The drive hangs: requests in flight and later ones fail. Drive and block are reset, and work again.
 #[test]
-fn a_drive_that_hangs_is_a_time_out_and_not_the_end() {
+fn rtl_times_out_on_hung_drive_and_recovers() {
     Bench::default().run(async |mut world: World| {
         let pair = world.raw.up().await;
         let buffer = world.raw.place(BUFFER_BYTES, 4096);
@@ -265,9 +263,9 @@ fn a_drive_that_hangs_is_a_time_out_and_not_the_end() {
     });
 }
 
-/// A queue where there is no memory: the bus says so, and nothing is announced to the drive.
+/// A queue outside memory: a bus error, and no doorbell write.
 #[test]
-fn a_bus_error_halts_the_block() {
+fn rtl_halts_on_bus_error() {
     in_the_loop(async |l: Rc<Loop>| {
         let nowhere = BusAddr(1 << 40);
         l.engine.set_up(&Setup { submission_queue: nowhere, ..l.setup }).await.unwrap();
@@ -279,13 +277,13 @@ fn a_bus_error_halts_the_block() {
     });
 }
 
-/// The ordinary driver brings the drive up and lends a pair of queues: then the block has them,
-/// beside the driver.
+/// The ordinary driver brings the drive up and lends a queue pair, which the block uses while the driver
+/// runs.
 #[test]
-fn queues_that_the_driver_lends() {
+fn rtl_uses_queue_pair_lent_by_driver() {
     Bench::default().run(async |world: World| {
         let host = world.raw.host.clone();
-        // The first of the arena, which the driver then leaves alone.
+        // The first bytes of the arena, which the driver then leaves alone.
         let buffer = world.raw.place(BUFFER_BYTES, 4096);
         let options = host::nvme::Options { queues: 1, ..host::nvme::Options::default() };
         let arena = bus::HostPort::arena(&host).clone();

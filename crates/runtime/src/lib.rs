@@ -1,8 +1,8 @@
-//! Two clocks, one executor, resources to queue for, dice and the event log.
+//! Two clocks, one executor, FIFO servers and other contended resources, RNG and event log.
 //!
-//! Knows nothing of storage. What it is for: protocol code is straight-line `async`; each `.await` is
-//! a place where time passes, and between awaits none does. The same code then runs in virtual time,
-//! where the clock jumps from event to event, and live, where it is polled.
+//! Independent of storage. Protocol code is straight-line `async`: time passes at an `.await` and nowhere
+//! else. The same code runs in virtual time, where the clock jumps from event to event, and live, where it
+//! is polled.
 //!
 //! ```
 //! use runtime::{Log, Rt, Span, Time};

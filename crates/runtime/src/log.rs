@@ -1,4 +1,4 @@
-//! The event log: what happened when, as numbers, so that two runs can be compared byte for byte.
+//! Event log: timestamped events as numbers, so that two runs can be compared byte for byte.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -7,37 +7,37 @@ use core::fmt;
 
 use crate::time::Time;
 
-/// One thing that happened.
+/// One logged event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// Time of the event.
     pub at: Time,
-    /// The room or part that says so.
+    /// Component that logged it.
     pub who: &'static str,
-    /// What happened.
+    /// Name of the event.
     pub what: &'static str,
-    /// Its first number; what it means goes with `what`.
+    /// First argument; its meaning depends on `what`.
     pub a: u64,
-    /// Its second number.
+    /// Second argument.
     pub b: u64,
 }
 
-/// `123456 device fetch 1 4`: picoseconds, who, what and the two numbers in hex.
+/// `123456 device fetch 1 4`: picoseconds, component, event, and the two arguments in hexadecimal.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} {:x} {:x}", self.at.0, self.who, self.what, self.a, self.b)
     }
 }
 
-/// Where entries go.
+/// Sink of log entries.
 #[derive(Clone, Default)]
 pub enum Log {
-    /// Nowhere; writing costs one branch.
+    /// No sink; logging costs one branch.
     #[default]
     Off,
-    /// Into memory.
+    /// In memory.
     Kept(Rc<RefCell<Vec<Entry>>>),
-    /// To a function, as to a file or a digest.
+    /// A function, for example one that writes a file or a digest.
     To(Rc<dyn Fn(&Entry)>),
 }
 
@@ -47,7 +47,7 @@ impl Log {
         Log::Kept(Rc::default())
     }
 
-    /// Whether anybody listens.
+    /// True if there is a sink.
     #[inline]
     pub fn is_on(&self) -> bool {
         !matches!(self, Log::Off)
@@ -62,7 +62,7 @@ impl Log {
         }
     }
 
-    /// What a log in memory holds so far; empty for the other kinds.
+    /// Entries of a log in memory so far; empty for the other kinds.
     pub fn entries(&self) -> Vec<Entry> {
         match self {
             Log::Kept(entries) => entries.borrow().clone(),

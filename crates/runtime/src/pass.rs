@@ -1,49 +1,48 @@
 //! Wall time: pass after pass over the tasks that are ready and those that wait for memory.
 //!
-//! Nothing wakes a task that waits for memory, so it is asked again and again. Its latency is that of a
-//! pass, and so a pass is kept short: the clock is read once in many passes while no timer is near, who
-//! has found nothing for long is asked once in a while, and one who waits alone looks several times in
-//! its turn.
+//! No event wakes a task that waits for memory, so it is polled repeatedly. Its latency is the duration of
+//! a pass, so a pass is kept short: the clock is read once in many turns while no timer is near, a task
+//! idle for long is polled every 32nd pass, and a task that waits alone checks several times in its turn.
 
 use alloc::vec::Vec;
 
 use crate::rt::{Parked, Rt, TaskId, WallClock};
 use crate::time::{Span, Time};
 
-/// With a timer further off than this, the clock is read once in many turns: they take less. Turns and not
-/// passes, as one that is full of work may take long.
+/// If the next timer is further off, the clock is read once in `TURNS_BETWEEN_CLOCK_READS` turns, which
+/// take less time than this. Turns, not passes: a pass full of work may be long.
 const FAR: Span = Span::us(200);
 const TURNS_BETWEEN_CLOCK_READS: u32 = 128;
 
-/// Who has been patient is asked once in so many passes, unless all have.
+/// Patient tasks are polled once in this number of passes, unless all tasks are patient.
 const PATIENT_EVERY: u32 = 32;
 
-/// Looks in a turn of one who waits alone.
+/// Checks in the turn of a task that waits alone.
 const LOOKS_ALONE: u32 = 16;
 
-/// Waits of a pass that may end as soon as they begin: more than any pass has that ends by itself.
+/// Waits per pass that may end as soon as they begin: more than occur in any pass that ends by itself.
 const LUCK_OF_A_PASS: u32 = 256;
 
-/// Looks in a row that find nothing, before the clock says how to pass idle time.
+/// Consecutive failed checks before the idle policy of the clock applies.
 pub(crate) const LOOKS_UNTIL_IDLE: u32 = 1_000;
 
-/// How far a pass has come.
+/// State of the current pass.
 pub(crate) struct Pass {
-    /// Ready tasks that have their turn in this pass.
+    /// Ready tasks still to run in this pass.
     ready: usize,
-    /// Who waits for memory and has a turn in this pass, and whose is next.
+    /// Tasks that wait for memory and have a turn in this pass; `next` is the index of the next.
     asked: Vec<TaskId>,
     next: usize,
-    /// Who has a turn in the next pass.
+    /// Tasks that have a turn in the next pass.
     again: Vec<TaskId>,
-    /// Who has a turn once in a while.
+    /// Tasks polled every `PATIENT_EVERY` passes.
     patient: Vec<TaskId>,
     until_patient: u32,
     /// Turns until the clock is read.
     until_clock_read: u32,
-    /// The next timer's moment when the clock was last read.
+    /// Time of the next timer when the clock was last read.
     next_timer: Time,
-    /// Looks in a row that have found nothing.
+    /// Consecutive checks without success, compared with `LOOKS_UNTIL_IDLE`.
     idle: u32,
 }
 
@@ -63,13 +62,13 @@ impl Pass {
         }
     }
 
-    /// The task asks for a turn in the next pass, or once in a while.
+    /// Schedules the task for the next pass, or, if `patient`, for one in `PATIENT_EVERY`.
     #[inline]
     pub(crate) fn again(&mut self, id: TaskId, patient: bool) {
         if patient { self.patient.push(id) } else { self.again.push(id) }
     }
 
-    /// Who is asked in the pass that begins.
+    /// Collects the tasks to poll in the pass that begins.
     #[inline]
     fn gather(&mut self) {
         self.asked.clear();
@@ -112,12 +111,12 @@ impl Rt {
         }
     }
 
-    /// A pass is over. Fires what is due, backs off if nothing happened, and begins the next.
+    /// Ends a pass: fires due timers, backs off if nothing happened, and begins the next.
     fn next_pass(&self, clock: &'static dyn WallClock) {
         let progress = self.0.progress.replace(false) || !self.0.ready.borrow().is_empty();
         let mut pass = self.0.pass.borrow_mut();
         pass.idle = if progress { 0 } else { pass.idle.saturating_add(self.looks()) };
-        // Without somebody to ask, only a timer can make anything happen.
+        // Without a task to poll, only a timer can change anything.
         let deaf =
             pass.again.is_empty() && pass.patient.is_empty() && self.0.ready.borrow().is_empty();
         // A timer armed since the clock was last read may be near.
@@ -141,7 +140,7 @@ impl Rt {
         self.0.luck.set(LUCK_OF_A_PASS);
     }
 
-    /// Fires what is due, and decides when to read the clock again.
+    /// Fires due timers, and decides when to read the clock again.
     fn read_clock(&self, clock: &'static dyn WallClock) {
         let now = clock.now();
         loop {

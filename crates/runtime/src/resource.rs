@@ -1,4 +1,4 @@
-//! Resources to queue for. Each waits under two names: the wait for one's turn, and the service.
+//! Contended resources. A wait has two stages: queueing and service.
 
 use alloc::collections::VecDeque;
 use core::cell::{Cell, RefCell};
@@ -11,17 +11,17 @@ use crate::rt::{Parked, Rt};
 use crate::time::{Span, Time};
 use crate::trace::Stage;
 
-/// A turn at a [`Line`]: when it begins and when it is over.
+/// A reservation at a [`Line`]: begin and end of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The service begins.
+    /// Begin of the service.
     pub begin: Time,
-    /// The service is over.
+    /// End of the service.
     pub end: Time,
 }
 
-/// A server with one line, first come, first served: a link direction, a bank, a channel. A turn is
-/// reserved at once, so that waiting in line costs no event.
+/// A FIFO server: a link direction, a bank, a channel. A turn is reserved at once, so that queueing costs
+/// no event.
 #[derive(Debug, Default)]
 pub struct Line {
     free_at: Cell<Time>,
@@ -38,7 +38,7 @@ impl Line {
         Turn { begin, end }
     }
 
-    /// Prolongs the last turn to `end`: its holder was held up by something slower.
+    /// Prolongs the last turn to `end`: something slower held it up.
     pub fn prolong(&self, end: Time) {
         if end > self.free_at.get() {
             self.busy.set(self.busy.get() + end.since(self.free_at.get()));
@@ -46,27 +46,27 @@ impl Line {
         }
     }
 
-    /// When the last reserved turn is over.
+    /// End of the last reserved turn.
     pub fn free_at(&self) -> Time {
         self.free_at.get()
     }
 
-    /// The sum of all services so far.
+    /// Sum of all service times so far.
     pub fn busy(&self) -> Span {
         self.busy.get()
     }
 }
 
-/// Who goes first at a [`Processor`].
+/// Priority at a [`Processor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Takes its place in line.
+    /// FIFO order among tasks.
     Task,
-    /// Goes before all tasks, at the next boundary.
+    /// Before all tasks, when the current work ends.
     Interrupt,
 }
 
-/// A processor core: serves one at a time, interrupts before tasks.
+/// A processor core: runs one task at a time without preemption, interrupts before tasks.
 #[derive(Default)]
 pub struct Processor {
     state: RefCell<ProcessorState>,
@@ -77,7 +77,7 @@ struct ProcessorState {
     running: Option<u64>,
     interrupts: VecDeque<Waiting>,
     tasks: VecDeque<Waiting>,
-    /// The turn that the running ticket has, and the one that it replaced if not fetched yet.
+    /// The running ticket and its turn; kept after the end until the next ticket runs.
     turn: Option<(u64, Turn)>,
     next_ticket: u64,
     busy: Span,
@@ -90,17 +90,17 @@ struct Waiting {
 }
 
 impl Processor {
-    /// Whether somebody runs on it now.
+    /// True if a task runs on it now.
     pub fn is_busy(&self) -> bool {
         self.state.borrow().running.is_some()
     }
 
-    /// The sum of all that was spent on it.
+    /// Sum of all spans spent on it, including the rest of a running one.
     pub fn busy(&self) -> Span {
         self.state.borrow().busy
     }
 
-    /// What was spent on it until now: of who runs, the part of the span that is over.
+    /// Time spent on it until `now`; a running span counts up to `now`.
     pub fn spent(&self, now: Time) -> Span {
         let state = self.state.borrow();
         let rest = match (state.running, state.turn) {
@@ -110,12 +110,12 @@ impl Processor {
         Span(state.busy.0 - rest.0)
     }
 
-    /// Spends `span` of the core's time; returns when it was spent. A span of zero waits for nobody.
+    /// Spends `span` of the core's time and returns at its end. A span of zero does not wait.
     pub fn spend<'a>(&'a self, rt: &'a Rt, span: Span, urgency: Urgency) -> Spend<'a> {
         Spend { processor: self, rt, span, urgency, ticket: None }
     }
 
-    /// The core is free: the next in line runs, and its timer is set on its behalf.
+    /// Frees the core; the next in the queue runs, and its timer is armed for it.
     fn next(&self, rt: &Rt) {
         let mut state = self.state.borrow_mut();
         state.running = None;
@@ -145,7 +145,7 @@ pub struct Spend<'a> {
     rt: &'a Rt,
     span: Span,
     urgency: Urgency,
-    /// While it waits or runs.
+    /// Set while it waits or runs.
     ticket: Option<u64>,
 }
 
@@ -161,7 +161,7 @@ impl Future for Spend<'_> {
         let Some(ticket) = self.ticket else {
             let turn = Turn { begin: now, end: now + self.span };
             if state.running.is_none() && self.rt.pass_time(turn.end, cx) {
-                // Nobody comes meanwhile.
+                // No other task can ask for the core meanwhile.
                 state.busy += self.span;
                 return Poll::Ready(turn);
             }
@@ -203,25 +203,25 @@ impl Drop for Spend<'_> {
         state.interrupts.retain(|w| w.ticket != ticket);
         state.tasks.retain(|w| w.ticket != ticket);
         if state.running == Some(ticket) {
-            // The work is given up where it stands; the stale timer wakes nobody who minds.
+            // The work is abandoned; its stale timer causes only a spurious wake-up.
             drop(state);
             self.processor.next(self.rt);
         }
     }
 }
 
-/// How a [`Lock`] chooses among those who wait.
+/// Choice of the next holder of a [`Lock`].
 #[derive(Clone, Debug)]
 pub enum Policy {
     /// A ticket lock: the longest wait goes first.
     Fair,
-    /// A spin lock: whoever sees it first. A newcomer, or the last holder, whose cache still holds the
-    /// word, may take it while it travels to those who wait.
+    /// A spin lock: the first to see it free takes it. A newcomer, or the last holder, whose cache still
+    /// holds the word, may take it while the word travels to a waiter.
     Unfair(Rng),
 }
 
-/// A lock of the modelled host. Moving it from one waiter to the next takes `transfer`, the time in
-/// which the word travels between two caches.
+/// A lock of the modelled host. `transfer` is the time in which its cache line moves from the holder to a
+/// waiter.
 pub struct Lock {
     state: RefCell<LockState>,
     transfer: Span,
@@ -237,7 +237,7 @@ struct LockState {
 struct LockWaiter {
     ticket: u64,
     parked: Option<Parked>,
-    /// It was told that the lock is free, and sees it at this moment.
+    /// Set if it was notified that the lock is free: the time at which it sees that.
     sees_it_at: Option<Time>,
 }
 
@@ -253,15 +253,15 @@ impl Lock {
         Acquire { lock: self, rt, ticket: None }
     }
 
-    /// How often somebody has found it taken.
+    /// Number of acquisitions that found the lock held.
     pub fn waits(&self) -> u64 {
         self.state.borrow().next_ticket
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Panics
-    /// If nobody holds it.
+    /// If the lock is not held.
     pub fn release(&self, rt: &Rt) {
         let mut state = self.state.borrow_mut();
         assert!(state.held, "a lock is released by its holder");
@@ -274,11 +274,11 @@ impl Lock {
             Policy::Fair => 0,
             Policy::Unfair(rng) => rng.below(count) as usize,
         };
-        // A fair lock is never free while somebody waits: it is handed over.
+        // A fair lock is never free while there are waiters: its ownership is passed on.
         state.held = matches!(state.policy, Policy::Fair);
         let sees_it_at = rt.now() + self.transfer;
         let waiter = &mut state.waiting[pick];
-        // Who was told before, and has not looked yet, looks when it was going to.
+        // A waiter notified earlier that has not checked yet keeps its time.
         if let Some(parked) = waiter.parked.take() {
             waiter.sees_it_at = Some(sees_it_at);
             drop(state);
@@ -322,7 +322,7 @@ impl Future for Acquire<'_> {
             return Poll::Ready(());
         }
         if told {
-            // Somebody was quicker; spin on.
+            // Another holder was quicker; spin on.
             let parked = Some(self.rt.park(cx));
             let waiter = &mut state.waiting[place];
             waiter.sees_it_at = None;
@@ -340,7 +340,7 @@ impl Drop for Acquire<'_> {
         let told = state.waiting[place].sees_it_at.is_some();
         state.waiting.remove(place);
         if told {
-            // It was on its way to us: pass it on.
+            // The lock was on its way to this waiter: pass it on.
             let free = matches!(state.policy, Policy::Fair) || !state.held;
             state.held = state.held || free;
             drop(state);
@@ -351,17 +351,17 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// The two names under which a resource is waited for.
+/// The two stages of a wait for a resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// Until one's turn.
+    /// Queueing, until the turn begins.
     pub turn: Stage,
-    /// While being served.
+    /// Service.
     pub service: Stage,
 }
 
 impl Rt {
-    /// Gives the current journey's time up to the end of `turn` to its two names.
+    /// Adds the current trace's time up to the end of `turn` to the two stages.
     #[inline]
     pub fn record_turn(&self, waits: Waits, turn: Turn) {
         self.record_at(waits.turn, turn.begin);

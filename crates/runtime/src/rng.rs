@@ -1,11 +1,11 @@
-//! Chance, seeded: xoshiro256++ (Blackman and Vigna), seeded by splitmix64.
+//! Seeded RNG: xoshiro256++ (Blackman and Vigna), seeded by splitmix64.
 //!
-//! The generator is in the tree, with its published test vectors, so that a seed gives the same run
-//! for ever and on any machine. No float takes part in a draw.
+//! The generator is in the tree, with its published test vectors, so that a seed always gives the same run
+//! on any machine. Draws use no floating point.
 
 use crate::time::Span;
 
-/// A stream of chance.
+/// A random stream.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
@@ -20,7 +20,7 @@ const fn splitmix64(state: &mut u64) -> u64 {
 }
 
 impl Rng {
-    /// The stream of this seed.
+    /// The stream of the given seed.
     pub fn new(seed: u64) -> Rng {
         let mut s = seed;
         Rng { state: core::array::from_fn(|_| splitmix64(&mut s)) }
@@ -48,7 +48,7 @@ impl Rng {
         result
     }
 
-    /// An even draw from `0..n` (Lemire's multiplication, with its rejection, so exactly even).
+    /// A uniform draw from `0..n` (Lemire's multiplication with rejection, so exactly uniform).
     ///
     /// # Panics
     /// If `n` is zero.
@@ -62,13 +62,13 @@ impl Rng {
         }
     }
 
-    /// True in `part` cases of `whole`, on average.
+    /// Returns true with probability `part / whole`.
     pub fn chance(&mut self, part: u64, whole: u64) -> bool {
         self.below(whole) < part
     }
 
-    /// An exponentially distributed span with this mean: the time to the next arrival of a Poisson
-    /// stream. Integer arithmetic throughout; the relative error of the logarithm is below 1e-6.
+    /// An exponentially distributed span with the given mean: the time to the next arrival of a Poisson
+    /// process. Integer arithmetic only; the relative error of the logarithm is below 1e-6.
     pub fn exponential(&mut self, mean: Span) -> Span {
         // u in (0, 1] as u / 2^64; -ln(u / 2^64) = (64 - log2 u) ln 2.
         let u = self.next_u64().max(1);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xoshiro256_plus_plus_gives_its_published_numbers() {
+    fn xoshiro256_plus_plus_matches_published_vectors() {
         let mut rng = Rng { state: [1, 2, 3, 4] };
         let expected = [
             41_943_041,
@@ -118,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn splitmix64_gives_its_published_numbers() {
+    fn splitmix64_matches_published_vectors() {
         let mut state = 1_234_567;
         assert_eq!(splitmix64(&mut state), 6_457_827_717_110_365_317);
         assert_eq!(splitmix64(&mut state), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn parts_do_not_share_a_stream() {
+    fn rng_streams_of_parts_differ() {
         assert_ne!(Rng::for_part(7, "media").next_u64(), Rng::for_part(7, "link").next_u64());
         assert_eq!(Rng::for_part(7, "media").next_u64(), Rng::for_part(7, "media").next_u64());
     }
 
     #[test]
-    fn a_draw_below_three_is_even() {
+    fn rng_below_three_is_uniform() {
         let mut rng = Rng::new(1);
         let mut seen = [0_u32; 3];
         for _ in 0..30_000 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_spans_have_the_mean_and_the_median_they_should() {
+    fn exponential_spans_have_expected_mean_and_median() {
         let mut rng = Rng::new(2);
         let mean = Span::us(10);
         let (mut sum, mut below_median) = (0_u64, 0);

@@ -1,16 +1,16 @@
 //! One executor over two clocks.
 //!
-//! Tasks are bound to the thread that made the [`Rt`] and need no `Send`. A wait records the *number*
-//! of the task that waits, so that waking is a push onto a queue: no reference count, no lock, no
-//! allocation. A combinator that hands its children a waker of its own (as `FuturesUnordered` does)
-//! works too: [`Parked`] then keeps that waker beside the number.
+//! Tasks are bound to the thread that made the [`Rt`] and need no `Send`. A wait records the *number* of
+//! the waiting task, so that waking is a push onto a queue: no reference count, no lock, no allocation. A
+//! combinator that gives its children a waker of its own (as `FuturesUnordered` does) works too: [`Parked`]
+//! then keeps that waker together with the number.
 //!
-//! Virtual: when nothing is ready, the clock jumps to the next timer. Wall: tasks that wait for memory
-//! to change are polled pass after pass, and a world in which nothing happens backs off by
+//! Virtual time: if no task is ready, the clock jumps to the next timer. Wall clock: tasks that wait for a
+//! change in memory are polled pass after pass; if nothing happens, the executor backs off by
 //! [`WallClock::idle`].
 //!
-//! Who is polled next is decided in `pass.rs`, when timers fire in `timers.rs`, and where time may pass
-//! without one in `sleep.rs`.
+//! `pass.rs` chooses the next task, `timers.rs` fires timers, `sleep.rs` lets virtual time pass without a
+//! timer.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,15 +29,15 @@ use crate::time::{Span, Time};
 use crate::timers::Timers;
 use crate::trace::{NO_TRACE, Traces};
 
-/// The clock of the live world, and how to pass idle time on this platform.
+/// Clock of the live world, and its idle policy on this platform.
 pub trait WallClock {
-    /// The moment now, from an epoch that every thread of the program shares.
+    /// Current time, from an epoch shared by all threads of the program.
     fn now(&self) -> Time;
-    /// Called after `looks` looks in a row that found nothing, a thousand or more: spin, yield or sleep,
+    /// Called after `looks` consecutive checks without success (at least 1000): spins, yields or sleeps,
     /// but not past `until`.
     fn idle(&self, looks: u32, until: Time);
-    /// Called where nobody waits for memory: nothing can happen in this world before `until`. May return
-    /// earlier, and must not later than a millisecond from now.
+    /// Called if no task waits for memory, so that nothing can happen before `until`. May return earlier,
+    /// and must return within a millisecond.
     fn sleep_for(&self, until: Time) {
         self.idle(LOOKS_UNTIL_IDLE, until);
     }
@@ -48,63 +48,64 @@ pub(crate) enum Clock {
     Wall(&'static dyn WallClock),
 }
 
-/// The number of a task in its executor.
+/// Task number in its executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub(crate) u32);
 
-/// The future that [`Rt::block_on`] was given.
+/// The future given to [`Rt::block_on`].
 const MAIN: TaskId = TaskId(0);
-/// Polled from outside: some other executor, whose waker is then kept.
+/// Polled from outside, by another executor; its waker is then kept.
 pub(crate) const OUTSIDE: TaskId = TaskId(u32::MAX);
 
-/// What is polled step by step: the world between two of its polls goes on as it may. One waker at one
-/// place: it is told from others by its address, and every crate that asks for the no-op waker gets its own.
+/// Waker of futures that are polled step by step; other tasks run between two polls. It is a single static:
+/// wakers are compared by address, and each crate that uses the no-op waker gets its own copy.
 pub(crate) static OURS: &Waker = Waker::noop();
 
 struct Task {
-    /// None while it is being polled, and when it has ended.
+    /// `None` while the task is being polled and after it has ended.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
     trace: u32,
 }
 
-/// A task that is about to be polled: what it waits in, and the journey that it has along.
+/// A task about to be polled: its future and its request trace.
 type Taken = (Pin<Box<dyn Future<Output = ()>>>, u32);
 
-/// A word that is never loaded together with its neighbours. Two words that were stored one by one, and are
-/// loaded at once, are not taken from the store buffer: the load waits until both stores have left it, in
-/// their order. Live, what stands before them is a doorbell, whose line another core has to give up first.
+/// A word that is never loaded together with its neighbours. If two words were stored separately and are
+/// loaded at once, store forwarding fails: the load waits until both stores have left the store buffer, in
+/// order. Live, the store before them is often a doorbell, and that cache line must first be taken from
+/// another core.
 #[repr(align(16))]
 pub(crate) struct ByItself<T>(pub Cell<T>);
 
 pub(crate) struct Core {
     pub clock: Clock,
-    /// The moment now, in virtual time.
+    /// Current virtual time.
     pub now: Cell<Time>,
     pub ready: RefCell<VecDeque<TaskId>>,
-    /// Who waits for memory, and how far this pass over them has come (wall clock only).
+    /// Tasks that wait for memory, and progress of the current pass (wall clock only).
     pub pass: RefCell<Pass>,
     tasks: RefCell<Vec<Task>>,
     free: RefCell<Vec<TaskId>>,
     pub timers: RefCell<Timers>,
-    /// The moment of the next timer; on the wall clock, or an earlier one.
+    /// Time of the next timer; on the wall clock, that or an earlier time.
     pub next_timer: Cell<Time>,
     /// See [`Rt::looks`].
     pub looks: Cell<u32>,
     /// See [`Rt::goes_on`].
     pub luck: Cell<u32>,
     pub current: ByItself<TaskId>,
-    /// A task is being polled from inside another: see [`Rt::hand_over`].
+    /// True while a task is polled from inside another: see [`Rt::hand_over`].
     handed_over: Cell<bool>,
     trace: ByItself<u32>,
     pub timed_events: Cell<u64>,
-    /// Whoever waits for this one is woken before the next.
+    /// Count of timed events at which the watcher is woken, before the next timer fires.
     pub watched_event: Cell<u64>,
     event_watcher: Cell<TaskId>,
     pub progress: Cell<bool>,
-    /// The waker of tasks that are alone in their turn.
+    /// Waker of tasks that are polled alone in their turn.
     pub straight: &'static Waker,
-    /// Virtual time, in which such a task may go on in place.
+    /// True in virtual time, if such a task may continue in place.
     pub in_place: bool,
     /// Ready tasks are picked at random.
     shuffled: Cell<bool>,
@@ -113,12 +114,12 @@ pub(crate) struct Core {
     log: Log,
 }
 
-/// A handle to the executor, its clock, its journeys and its log, and the queue from which on journeys are
-/// counted by it. Cheap to clone.
+/// A handle to the executor, its clock, its request traces and its log, with the first queue number for
+/// request traces. Cheap to clone.
 #[derive(Clone)]
 pub struct Rt(pub(crate) Rc<Core>, pub(crate) u16);
 
-/// Who waits: a task, and the waker of a foreign combinator inside it, if any.
+/// A waiting task, and the waker of the foreign combinator inside it, if any.
 #[derive(Debug)]
 pub struct Parked {
     task: TaskId,
@@ -136,12 +137,12 @@ impl Parked {
 }
 
 impl Rt {
-    /// A world in virtual time.
+    /// An executor in virtual time.
     pub fn simulated(traces: Option<Traces>, log: Log) -> Rt {
         Rt::new(Clock::Virtual, traces, log)
     }
 
-    /// A world on a real clock.
+    /// An executor on a real clock.
     pub fn live(clock: &'static dyn WallClock, traces: Option<Traces>, log: Log) -> Rt {
         Rt::new(Clock::Wall(clock), traces, log)
     }
@@ -178,14 +179,14 @@ impl Rt {
         Rt(Rc::new(core), 0)
     }
 
-    /// From here on, a ready task is picked at random instead of in order: a test that still passes
-    /// does not lean on an order that nobody promised.
+    /// From now on, picks ready tasks at random instead of in order. A test that still passes does not
+    /// depend on an unspecified order.
     pub fn shuffle_ready_tasks(&self, rng: Rng) {
         *self.0.shuffle.borrow_mut() = Some(rng);
         self.0.shuffled.set(true);
     }
 
-    /// The moment now.
+    /// Current time.
     #[inline]
     pub fn now(&self) -> Time {
         match self.0.clock {
@@ -194,13 +195,13 @@ impl Rt {
         }
     }
 
-    /// How many timers have fired: the timed events of a simulated run.
+    /// Number of timers fired: the timed events of a simulated run.
     pub fn timed_events(&self) -> u64 {
         self.0.timed_events.get()
     }
 
-    /// Waits, in virtual time, until so many timers have fired in all and everything that they woke has
-    /// had its turn: before the next one fires. One task at a time may wait so.
+    /// Waits, in virtual time, until `events` timers have fired in all and the tasks that they woke have
+    /// run, before the next timer fires. At most one task may wait like this.
     pub async fn after_events(&self, events: u64) {
         core::future::poll_fn(|_| {
             if self.timed_events() >= events {
@@ -233,7 +234,7 @@ impl Rt {
         id
     }
 
-    /// Makes a task ready. Waking twice is waking once; waking a task that has ended does nothing.
+    /// Makes a task ready. Has no effect on a task that is queued already or has ended.
     #[inline]
     pub fn wake(&self, id: TaskId) {
         if self.queue(id) {
@@ -241,14 +242,15 @@ impl Rt {
         }
     }
 
-    /// Whether the task is to be put into a queue now: it is ours, and stands in none.
+    /// Returns true if the task must be pushed onto a queue now: it belongs to this executor and is in no
+    /// queue.
     #[inline]
     pub(crate) fn queue(&self, id: TaskId) -> bool {
         id != OUTSIDE
             && !core::mem::replace(&mut self.0.tasks.borrow_mut()[id.0 as usize].queued, true)
     }
 
-    /// Notes who is polling, to be woken by [`Rt::unpark`].
+    /// Records the current task, to be woken by [`Rt::unpark`].
     #[inline]
     pub fn park(&self, cx: &Context<'_>) -> Parked {
         let foreign = if self.is_ours(cx) { None } else { Some(cx.waker().clone()) };
@@ -260,7 +262,7 @@ impl Rt {
         cx.waker().will_wake(self.0.straight) || cx.waker().will_wake(OURS)
     }
 
-    /// Wakes who was noted.
+    /// Wakes a recorded task.
     #[inline]
     pub fn unpark(&self, parked: Parked) {
         if let Some(waker) = parked.foreign {
@@ -269,11 +271,11 @@ impl Rt {
         self.wake(parked.task);
     }
 
-    /// Wakes who was noted, as what it waited for is the caller's next step. Live, it is polled here and
-    /// now, before the caller goes on: what is handed from task to task then takes no turn in a queue.
-    /// In virtual time no time passes either way, and it takes its turn as after [`Rt::unpark`].
+    /// Wakes a recorded task that can continue with the caller's result. Live, the task is polled inline,
+    /// before the caller continues, and skips the queue. In virtual time no time passes either way, and the
+    /// task is queued as after [`Rt::unpark`].
     ///
-    /// The caller must hold nothing borrowed that the other may want.
+    /// The caller must hold no borrow that the other task may need.
     #[inline]
     pub fn hand_over(&self, parked: Parked) {
         match self.0.clock {
@@ -282,7 +284,7 @@ impl Rt {
         }
     }
 
-    /// See [`Rt::hand_over`]; for a task that is known by its number.
+    /// Same as [`Rt::hand_over`], for a task identified by its number.
     #[inline]
     pub fn hand_over_to(&self, task: TaskId) {
         match self.0.clock {
@@ -291,8 +293,8 @@ impl Rt {
         }
     }
 
-    /// Polls a task from inside another: one deep, so that the stack has a bound. Who stands in a queue
-    /// already keeps that place.
+    /// Polls a task from inside another, one level deep, so that the stack is bounded. A task in a queue
+    /// keeps its place there.
     fn run(&self, id: TaskId) {
         if id == OUTSIDE || self.0.handed_over.get() {
             return self.wake(id);
@@ -307,9 +309,9 @@ impl Rt {
         }
     }
 
-    /// Polls the current task again in the next pass. For waits on memory in the live world only:
-    /// in virtual time nothing changes without an event, so asking again would never end. Who has
-    /// been `patient`, and found nothing for long, is asked in some passes only.
+    /// Polls the current task again in the next pass. Only for waits on memory in the live world: in
+    /// virtual time nothing changes without an event, so the loop would never end. A `patient` task, whose
+    /// checks have long failed, is polled in some passes only.
     ///
     /// # Panics
     /// In virtual time.
@@ -325,33 +327,33 @@ impl Rt {
         }
     }
 
-    /// How often a wait on memory may look before it lets others have their turn: more than once where
-    /// there are no others.
+    /// Number of checks that a wait on memory may make before it yields: more than one if no other task
+    /// waits.
     #[inline]
     pub fn looks(&self) -> u32 {
         self.0.looks.get()
     }
 
-    /// Whether a wait that finds at once what it waits for may go on in its turn. Not for ever: whoever
-    /// is lucky again and again would keep all others from theirs, watchdogs among them.
+    /// Returns true if a wait whose condition holds at once may continue in its turn. The number per pass
+    /// is bounded, or such a task could starve all others, watchdogs among them.
     #[inline]
     pub fn may_go_on(&self) -> bool {
         self.0.luck.get() > 0
     }
 
-    /// A wait has found at once what it waited for, and goes on.
+    /// Records that a wait found its condition true at once and continues.
     #[inline]
     pub fn goes_on(&self) {
         self.0.luck.set(self.0.luck.get().saturating_sub(1));
     }
 
-    /// Tells the idle back-off that something happened in this pass.
+    /// Reports to the idle back-off that something happened in this pass.
     #[inline]
     pub fn progress(&self) {
         self.0.progress.set(true);
     }
 
-    /// Sleeps until a moment.
+    /// Sleeps until the given time.
     pub fn sleep_until(&self, until: Time) -> Sleep<'_> {
         Sleep::new(self, until)
     }
@@ -374,8 +376,8 @@ impl Rt {
         .await
     }
 
-    /// Wakes a task at a moment, whether or not it waits: for a part that keeps its own list of what
-    /// is due.
+    /// Wakes a task at the given time, whether or not it waits: for a component that keeps its own list of
+    /// deadlines.
     pub fn wake_at(&self, at: Time, task: TaskId) {
         self.note_timer(at);
         self.0.timers.borrow_mut().arm_task(at, task);
@@ -388,25 +390,25 @@ impl Rt {
         }
     }
 
-    /// Arms a timer for whoever was noted; the number disarms it.
+    /// Arms a timer for a recorded task; the returned number disarms it.
     #[inline]
     pub(crate) fn arm(&self, at: Time, parked: Parked) -> u64 {
         self.note_timer(at);
         self.0.timers.borrow_mut().arm(at, parked)
     }
 
-    /// Takes a timer back, so that it does not move the clock.
+    /// Cancels a timer, so that it does not advance the clock.
     pub(crate) fn disarm(&self, at: Time, number: u64) {
         let mut timers = self.0.timers.borrow_mut();
         timers.disarm(at, number);
         self.0.next_timer.set(timers.next_at());
     }
 
-    /// Runs the world until `main` is done.
+    /// Runs until `main` is done.
     ///
     /// # Panics
-    /// In virtual time, if nothing is ready and no timer is set: the world is stuck, which is a
-    /// mistake in the model and better seen than waited for.
+    /// In virtual time, if no task is ready and no timer is set: a deadlock is a fault of the model, and
+    /// better reported than waited for.
     pub fn block_on<F: Future>(&self, main: F) -> F::Output {
         let mut main = pin!(main);
         self.wake(MAIN);
@@ -461,8 +463,8 @@ impl Rt {
         self.0.tasks.borrow_mut()[MAIN.0 as usize].trace = trace;
     }
 
-    /// Takes a task out to be polled, if it is not being polled and has not ended; one that stands in a
-    /// queue, only if it was its turn there that has come.
+    /// Takes out the future of a task to poll it, unless the task is being polled or has ended. A task in a
+    /// queue is taken only if `was_queued`: it was just popped from there.
     #[inline]
     fn take_task(&self, id: TaskId, was_queued: bool) -> Option<Taken> {
         let mut tasks = self.0.tasks.borrow_mut();
@@ -500,7 +502,7 @@ impl Rt {
         }
     }
 
-    /// Virtual time: the next ready task, or else the one whose moment has come.
+    /// Virtual time: the next ready task, or the task of the next timer.
     #[inline(always)]
     fn next_event(&self) -> TaskId {
         loop {
@@ -538,7 +540,7 @@ impl Rt {
         self.unpark(parked);
     }
 
-    /// Writes a line into the event log, if it is on.
+    /// Writes an entry to the event log, if it is on.
     #[inline]
     pub fn log(&self, who: &'static str, what: &'static str, a: u64, b: u64) {
         if self.0.log.is_on() {
@@ -554,8 +556,8 @@ impl Rt {
         &self.0.trace.0
     }
 
-    /// Drops one task, which must not have ended by itself: its number may be another's by then. One that is
-    /// being polled goes on.
+    /// Drops one task. The task must not have ended by itself, as its number may then belong to another. A
+    /// task that is being polled continues.
     pub fn end(&self, id: TaskId) {
         let future = self.0.tasks.borrow_mut()[id.0 as usize].future.take();
         // Dropping may wake other tasks, so nothing is borrowed here.
@@ -564,7 +566,7 @@ impl Rt {
         }
     }
 
-    /// Drops every task: what a power cut does to the software.
+    /// Drops every task, as a power cut does to software.
     pub fn drop_tasks(&self) {
         let tasks = core::mem::take(&mut *self.0.tasks.borrow_mut());
         let count = tasks.len();

@@ -1,4 +1,4 @@
-//! Waits for a moment, and where one needs no timer.
+//! Waits for a time, and when they need no timer.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -7,12 +7,12 @@ use core::task::{Context, Poll, Waker};
 use crate::rt::{OURS, Rt};
 use crate::time::Time;
 
-/// What tasks are polled with: who waits for a moment with it, and would be the next to run, may go on in
-/// place (see [`Rt::pass_time`]). It is never called, as a wait notes a number.
+/// The waker of tasks. A task that waits for a time with it, and would be the next to run, may continue in
+/// place (see [`Rt::pass_time`]). It is never called, as a wait records a task number.
 #[cfg(feature = "std")]
 pub(crate) fn straight() -> &'static Waker {
-    // Not empty: the waker points to it, and a leak checker takes a pointer to the end of what was
-    // allocated for none.
+    // Not zero-sized: the waker points to it, and a leak checker takes a pointer to the end of an
+    // allocation for no pointer to it.
     struct Nobody {
         _place: u8,
     }
@@ -24,25 +24,25 @@ pub(crate) fn straight() -> &'static Waker {
     &WAKER
 }
 
-/// Nothing to keep such a waker in: every wait takes its turn.
+/// Without `std` there is no place for such a waker: every wait arms a timer.
 #[cfg(not(feature = "std"))]
 pub(crate) fn straight() -> &'static Waker {
     OURS
 }
 
-/// The context for a future that is polled beside others by the same task: while it waits, the others have
-/// yet to be asked, so time must not pass in place. The last to be asked may have the task's own context.
+/// The context for a future that one task polls together with others: while it waits, the others have yet
+/// to be polled, so time must not pass in place. The last to be polled may get the task's own context.
 pub fn beside_others<'a>(cx: &'a Context<'_>) -> Context<'a> {
     let alone = cx.waker().will_wake(straight());
     Context::from_waker(if alone { OURS } else { cx.waker() })
 }
 
 impl Rt {
-    /// Lets virtual time pass in place: true, and the clock stands at `until`, if a timer armed now for
-    /// that moment would be the next thing to happen, and wake nobody but the task that is being polled.
-    /// What would have been armed, fired and polled anew then costs a comparison; it is a timed event all
-    /// the same. Who is polled beside others of its task ([`beside_others`]), by another combinator, or by
-    /// [`Rt::block_on`] itself, takes its turn.
+    /// Lets virtual time pass in place. Returns true, with the clock at `until`, if a timer armed now for
+    /// `until` would be the next event and would wake only the current task. A comparison then replaces
+    /// arming, firing and polling again; it still counts as a timed event. Futures polled together with
+    /// others of their task ([`beside_others`]), by another combinator, or by [`Rt::block_on`] itself,
+    /// always use a timer.
     #[inline]
     pub(crate) fn pass_time(&self, until: Time, cx: &Context<'_>) -> bool {
         let core = &*self.0;
@@ -58,7 +58,7 @@ impl Rt {
         next
     }
 
-    /// Wakes who is polling at a moment; the number disarms the timer.
+    /// Arms a timer for the current task; the returned number disarms it.
     #[inline]
     pub(crate) fn arm_here(&self, at: Time, cx: &Context<'_>) -> u64 {
         if self.is_ours(cx) {
@@ -69,11 +69,11 @@ impl Rt {
     }
 }
 
-/// A wait for a moment. Dropping it takes its timer back.
+/// A wait until a time. Dropping it cancels its timer.
 pub struct Sleep<'a> {
     rt: &'a Rt,
     until: Time,
-    /// The number of its timer, once it has one.
+    /// Number of its timer, if armed.
     timer: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Drop for Sleep<'_> {
 }
 
 impl<'a> Sleep<'a> {
-    /// Out of line, so that looking whether the moment has come is small.
+    /// Out of line, so that the check of the time stays small.
     #[inline(never)]
     fn begin(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.rt.pass_time(self.until, cx) {
@@ -118,16 +118,16 @@ impl<'a> Sleep<'a> {
     }
 }
 
-/// Which of two futures came first.
+/// The result of the first of two futures to complete.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
-    /// The first did.
+    /// The first future completed.
     First(A),
-    /// The second did.
+    /// The second future completed.
     Second(B),
 }
 
-/// Waits for whichever comes first and drops the other; the first wins a tie.
+/// Waits for the first of two futures and drops the other. The first wins a tie.
 pub async fn race<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
     let (mut a, mut b) = (pin!(a), pin!(b));
     core::future::poll_fn(|cx| {

@@ -1,33 +1,33 @@
-//! Moments and spans, in whole picoseconds.
+//! Points in time and durations, in whole picoseconds.
 //!
-//! Picoseconds because a Gen5 x4 link moves a byte in about 63 of them: nanoseconds would round away
-//! what is modelled. A `u64` of them lasts 213 days.
+//! A Gen5 x4 link moves a byte in about 63 ps, so nanoseconds would round away what is modelled. A `u64` of
+//! picoseconds lasts 213 days.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A moment, in picoseconds since the world began.
+/// A point in time, in picoseconds since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
-/// A length of time, in picoseconds.
+/// A duration in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 
 impl Time {
-    /// The moment the world began.
+    /// Start of the run.
     pub const ZERO: Time = Time(0);
-    /// A moment that never comes.
+    /// A time that is never reached.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The span from `earlier` to here; zero if `earlier` is later.
+    /// The span from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero picoseconds.
     pub const ZERO: Span = Span(0);
 
     /// A span of `n` picoseconds.
@@ -60,17 +60,17 @@ impl Span {
         self.0 / 1_000
     }
 
-    /// Microseconds for printing; never for a decision.
+    /// Microseconds, for printing only, never for a decision.
     pub fn as_us_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Seconds for printing; never for a decision.
+    /// Seconds, for printing only, never for a decision.
     pub fn as_s_f64(self) -> f64 {
         self.0 as f64 / 1e12
     }
 
-    /// The difference, or zero.
+    /// The difference, or zero if `other` is longer.
     pub const fn saturating_sub(self, other: Span) -> Span {
         Span(self.0.saturating_sub(other.0))
     }
@@ -105,7 +105,7 @@ impl AddAssign for Span {
 impl Sub for Span {
     type Output = Span;
     /// # Panics
-    /// If `other` is longer: a negative span is a mistake in the caller.
+    /// If `other` is longer: a negative span is a bug in the caller.
     fn sub(self, other: Span) -> Span {
         Span(self.0.checked_sub(other.0).expect("a span is never negative"))
     }
@@ -152,14 +152,14 @@ mod tests {
     use alloc::format;
 
     #[test]
-    fn a_span_prints_in_the_unit_that_suits_it() {
+    fn span_display_selects_unit() {
         assert_eq!(format!("{}", Span(999)), "999ps");
         assert_eq!(format!("{}", Span(2_432_000)), "2.432us");
         assert_eq!(format!("{}", Span::s(3)), "3.000s");
     }
 
     #[test]
-    fn never_stays_never() {
+    fn time_never_saturates_on_add() {
         assert_eq!(Time::NEVER + Span::s(1), Time::NEVER);
     }
 }

@@ -1,10 +1,10 @@
-//! What is due when.
+//! Timer queue.
 //!
-//! Most timers are armed for soon and fire soon. So time is cut into stretches, and for each of the next ones
-//! there is a list of what is due in it, the earliest first: nearly always a few timers, so that a place is
-//! found by a look or two, and firing is taking the first of the first list. This is a calendar queue (Brown,
-//! "Calendar Queues: A Fast O(1) Priority Queue Implementation for the Simulation Event Set Problem") of one
-//! year; a heap holds the years behind it.
+//! Most timers are armed for soon and fire soon. Time is cut into stretches, and each of the next
+//! `STRETCHES` has a list of its timers, earliest first. A list nearly always has few timers, so insertion
+//! takes one or two comparisons, and firing takes the head of the first list. This is a calendar queue
+//! (Brown, "Calendar Queues: A Fast O(1) Priority Queue Implementation for the Simulation Event Set
+//! Problem") of one year; a heap holds later timers.
 
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
@@ -14,17 +14,17 @@ use core::task::Waker;
 use crate::rt::{OUTSIDE, Parked, TaskId};
 use crate::time::Time;
 
-/// The length of a stretch of time, as a power of two of picoseconds: 66 ns, in which a busy link has a few
+/// Length of a stretch of time, as a power of two of picoseconds: 66 ns, in which a busy link has a few
 /// events.
 const STRETCH_LOG2: u32 = 16;
 
-/// Stretches that have lists: what a flash page takes to be read lies in them.
+/// Number of stretches that have lists: together 67 us, longer than the read of a flash page.
 const STRETCHES: usize = 1024;
 
-/// Of a list: there is no other.
+/// Index that ends a list of nodes.
 const NOBODY: u32 = u32::MAX;
 
-/// A timer. It is taken back by its moment and its number.
+/// A timer. It is cancelled by its time and its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Timer {
     at: Time,
@@ -32,23 +32,23 @@ struct Timer {
     task: TaskId,
 }
 
-/// A timer, and the next in its list.
+/// A timer, and the next node of its list.
 struct Node {
     timer: Timer,
     next: u32,
 }
 
-/// The timers of the next stretches of time, and those that are late.
+/// Timers of the next stretches, and late ones.
 struct Near {
-    /// The first timer of each stretch, which has its place by its number.
+    /// First node of each stretch, indexed by stretch number modulo `STRETCHES`.
     first: [u32; STRETCHES],
-    /// A bit for each stretch that has timers.
+    /// One bit for each stretch that has timers.
     used: [u64; STRETCHES / 64],
-    /// The number of the earliest stretch that has a list. What was armed for a moment before it is in its
-    /// list, before all others.
+    /// Number of the earliest stretch that has a list. Timers armed for an earlier time are in its list,
+    /// before all others.
     from: u64,
     nodes: Vec<Node>,
-    /// The first of the nodes that are free.
+    /// Head of the list of free nodes.
     free: u32,
 }
 
@@ -63,14 +63,14 @@ impl Near {
         }
     }
 
-    /// The place of the stretch that a moment lies in, if it has a list.
+    /// Index of the stretch of the given time, if it has a list.
     #[inline]
     fn place(&self, at: Time) -> Option<usize> {
         let number = (at.0 >> STRETCH_LOG2).max(self.from);
         (number - self.from < STRETCHES as u64).then_some(number as usize % STRETCHES)
     }
 
-    /// The moment of the first timer.
+    /// Time of the first timer.
     #[inline]
     fn next_at(&self) -> Option<Time> {
         let begin = self.from as usize % STRETCHES;
@@ -82,7 +82,7 @@ impl Near {
         Some(self.nodes[self.first[place] as usize].timer.at)
     }
 
-    /// The place of the first stretch that has timers, where none of the rest of its word has any.
+    /// Index of the first stretch that has timers, if the rest of the word `begin` has none.
     fn used_behind(&self, begin: usize) -> Option<usize> {
         let words = self.used.len();
         (1..=words).find_map(|ahead| {
@@ -104,7 +104,7 @@ impl Near {
         } else if self.nodes[next as usize].timer.at > timer.at {
             self.first[place] = here;
         } else {
-            // Of two for the same moment, that which is in the list was armed before.
+            // Of two timers for the same time, the one in the list was armed earlier and stays first.
             let mut before = next;
             loop {
                 next = self.nodes[before as usize].next;
@@ -131,7 +131,7 @@ impl Near {
         });
     }
 
-    /// Takes a timer out of its list, if it is there.
+    /// Removes a timer from its list, if present.
     fn remove(&mut self, place: usize, sequence: u64) {
         let (mut before, mut here) = (NOBODY, self.first[place]);
         while here != NOBODY && self.nodes[here as usize].timer.sequence != sequence {
@@ -146,7 +146,7 @@ impl Near {
         }
     }
 
-    /// Takes the first timer of a list that has any.
+    /// Removes the first timer of a non-empty list.
     #[inline]
     fn take_first(&mut self, place: usize) -> Timer {
         let here = self.first[place];
@@ -160,7 +160,7 @@ impl Near {
         timer
     }
 
-    /// Takes the first timer of the first stretch that has any, which has this place.
+    /// Removes the first timer of all; `place` is the index of the first stretch that has timers.
     #[inline]
     fn take(&mut self, place: usize) -> Timer {
         let timer = self.take_first(place);
@@ -169,18 +169,19 @@ impl Near {
     }
 }
 
-/// The timers of an executor. The earliest fires first, and of two for the same moment that which was
-/// armed first.
+/// Timers of an executor. The earliest fires first; timers for the same time fire in the order in which
+/// they were armed.
 pub(crate) struct Timers {
+    /// Timers of stretches that have lists.
     near: Near,
-    /// The others: all of them in stretches that have no list yet.
+    /// Later timers, all in stretches that have no list yet.
     far: BinaryHeap<Reverse<Timer>>,
-    /// The number of the stretch that the first of those lies in.
+    /// Number of the first stretch in `far`.
     far_from: u64,
-    /// Wakers of foreign combinators, by the number of their timer.
+    /// Wakers of foreign combinators, by sequence number of their timer.
     foreign: BTreeMap<u64, Waker>,
     sequence: u64,
-    /// The moment of the next timer; if there is none, [`Time::NEVER`].
+    /// Time of the next timer, or [`Time::NEVER`].
     next_at: Time,
 }
 
@@ -196,7 +197,7 @@ impl Timers {
         }
     }
 
-    /// Arms a timer; gives its number.
+    /// Arms a timer and returns its sequence number.
     #[inline]
     pub(crate) fn arm(&mut self, at: Time, whom: Parked) -> u64 {
         let (task, foreign) = whom.into_parts();
@@ -206,7 +207,7 @@ impl Timers {
         self.arm_task(at, task)
     }
 
-    /// As [`arm`](Timers::arm), for a task. By itself, so that it can be counted.
+    /// Same as [`arm`](Timers::arm), for a task. Out of line, so that profilers can count it.
     #[inline(never)]
     pub(crate) fn arm_task(&mut self, at: Time, task: TaskId) -> u64 {
         let sequence = self.sequence;
@@ -230,7 +231,7 @@ impl Timers {
         self.far_from = self.far.peek().map_or(u64::MAX, |first| first.0.at.0 >> STRETCH_LOG2);
     }
 
-    /// Takes a timer back. One that has fired is no more.
+    /// Cancels a timer. Has no effect on one that has fired.
     pub(crate) fn disarm(&mut self, at: Time, sequence: u64) {
         self.foreign.remove(&sequence);
         match self.near.place(at) {
@@ -243,7 +244,7 @@ impl Timers {
         self.note_next();
     }
 
-    /// The moment of the next timer; if there is none, [`Time::NEVER`].
+    /// Time of the next timer, or [`Time::NEVER`].
     #[inline]
     pub(crate) fn next_at(&self) -> Time {
         self.next_at
@@ -257,8 +258,8 @@ impl Timers {
         };
     }
 
-    /// Fires the next timer, if it is due by `until`: its moment, its task, and the waker of a foreign
-    /// combinator inside that, if any.
+    /// Fires the next timer, if it is due by `until`. Returns its time, its task, and the waker of a
+    /// foreign combinator inside that, if any.
     #[inline(always)]
     pub(crate) fn fire(&mut self, until: Time) -> Option<(Time, TaskId, Option<Waker>)> {
         if self.next_at > until {
@@ -279,7 +280,7 @@ impl Timers {
         Some((timer.at, timer.task, foreign))
     }
 
-    /// Takes the next timer where none is near. The lists begin where it was due from then on.
+    /// Takes the next timer if none is near. From then on the lists begin at its stretch.
     #[cold]
     fn take_far(&mut self) -> Option<Timer> {
         let Reverse(timer) = self.far.pop()?;
@@ -287,7 +288,7 @@ impl Timers {
         Some(timer)
     }
 
-    /// Stretches have come near: what is due in them goes into their lists.
+    /// Moves timers whose stretches now have lists from the heap to these lists.
     #[inline(never)]
     fn bring_near(&mut self) {
         while let Some(Reverse(timer)) = self.far.peek()
@@ -305,18 +306,18 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Against a sorted map, with few timers and many, near ones, far ones and late ones, timers taken back,
-    /// and moments that several share.
+    /// Compares with a sorted map: few and many timers; near, far and late ones; cancelled timers; shared
+    /// times.
     #[test]
-    fn timers_fire_as_a_sorted_map_would_have_them() {
+    fn timer_queue_matches_sorted_map() {
         for seed in 0..60 {
             let mut rng = Rng::new(seed);
             let (mut timers, mut oracle) = (Timers::new(), BTreeMap::new());
             let (mut now, mut armed, mut most) = (Time::ZERO, 0_u32, 0);
             for step in 0..6_000 {
-                // More are armed than fire, then fewer.
+                // First more timers are armed than fire, then fewer.
                 let arms = if step / 1_000 % 2 == 0 { 5 } else { 2 };
-                // Moments of one stretch, of those that have lists, and of those behind them.
+                // Times within one stretch, within the stretches that have lists, and beyond them.
                 let unit = [0, STRETCH_LOG2 - 4, STRETCH_LOG2, STRETCH_LOG2 + 6];
                 let unit = unit[rng.below(4) as usize];
                 match rng.below(8) {
@@ -342,7 +343,7 @@ mod tests {
                         assert_eq!(fired, due_task, "seed {seed} step {step}");
                         if let Some(key) = due {
                             now = now.max(key.0);
-                            // Taking back what has fired changes nothing.
+                            // Cancelling a fired timer changes nothing.
                             timers.disarm(key.0, oracle.remove(&key).unwrap());
                         }
                     }

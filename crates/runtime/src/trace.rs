@@ -1,13 +1,13 @@
-//! Journeys: where one request's time went, as a by-product of its waits.
+//! Request traces: a latency breakdown by stage, recorded at each wait.
 //!
-//! A journey is a row of stage sums and the moment of its last mark. Whoever works on the request
-//! (the caller's task, then the device's) takes the journey along; every named wait ends with a mark,
-//! which gives the time since the last mark to that stage. So the stages of a journey add up to its
-//! length exactly, whoever waited and wherever, and a stage that nobody named shows as what is left.
+//! A request trace is a row of stage sums and the time of the last record. The task that works on the
+//! request (the caller's, then the device's) carries the trace; every named wait ends with a record, which
+//! adds the time since the last record to its stage. So the stages of a trace add up to its latency
+//! exactly, and time of an unnamed stage remains visible as unexplained.
 //!
-//! The table is shared by both ends (two threads in the live world), which agree on a row by the
-//! numbers that the protocol itself carries: queue and command. Relaxed atomics are enough: the
-//! protocol's own release and acquire order the two ends' marks.
+//! Both ends share the table (two threads in the live world) and find a row by numbers that the protocol
+//! carries: queue and command identifier. Relaxed atomics are enough: the protocol's release and acquire
+//! order the records of the two ends.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -16,15 +16,15 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::rt::Rt;
 use crate::time::{Span, Time};
 
-/// The most stages that a world may name.
+/// Maximum number of stages in a world.
 pub const STAGES_MAX: usize = 54;
 
-/// Commands of a queue whose numbers agree in so many low bits have one row: what lies above counts the
-/// uses of a slot. Where a protocol has no such counts, they are zero.
+/// Low bits of a command identifier that name its slot; identifiers that agree in them share a row. The
+/// bits above count the uses of the slot; they are zero in protocols without such counts.
 pub const SLOT_BITS: u32 = 10;
 
-/// The low bits of a command's number that name its slot, for a queue of so many: [`SLOT_BITS`], or as many
-/// as that needs.
+/// Number of low bits of a command identifier that name its slot, in a queue of `depth` commands:
+/// [`SLOT_BITS`], or more if `depth` needs more.
 pub const fn slot_bits(depth: u32) -> u32 {
     let needed = depth.saturating_sub(1).checked_ilog2();
     match needed {
@@ -35,21 +35,21 @@ pub const fn slot_bits(depth: u32) -> u32 {
 
 pub(crate) const NO_TRACE: u32 = u32::MAX;
 
-/// A named part of a journey, as a number in its table's list of names.
+/// A named stage, as an index into its table's list of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage(u8);
 
 struct Row {
     begun: AtomicU64,
     last: AtomicU64,
-    /// A bit for each stage that has a sum. Most have none on most ways, and are not touched.
+    /// One bit for each stage that has a sum. Most stages of most traces have none and are not touched.
     used: AtomicU64,
     sums: [AtomicU64; STAGES_MAX],
 }
 
 const _: () = assert!(STAGES_MAX <= u64::BITS as usize, "a bit for each stage");
 
-/// Sums of named stages, of which most are nothing.
+/// Sums of named stages, most of them empty.
 #[derive(Clone, Copy, Debug)]
 pub struct StageSums {
     used: u64,
@@ -57,21 +57,21 @@ pub struct StageSums {
 }
 
 impl StageSums {
-    /// No stage has anything.
+    /// Empty sums.
     pub const fn new() -> StageSums {
         StageSums { used: 0, ps: [0; STAGES_MAX] }
     }
 
-    /// Takes everything from all.
+    /// Empties all sums.
     #[inline]
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Adds picoseconds to the stage of this number.
+    /// Adds picoseconds to the sum of a stage.
     ///
     /// # Panics
-    /// From [`STAGES_MAX`] on.
+    /// If `stage` is [`STAGES_MAX`] or above.
     #[inline]
     pub fn add(&mut self, stage: usize, ps: u64) {
         let bit = 1 << stage;
@@ -80,7 +80,7 @@ impl StageSums {
         self.used |= bit;
     }
 
-    /// The stages that something was added to, and their picoseconds, in the order of their numbers.
+    /// The stages that have a sum, and their picoseconds, in order of their index.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         bits(self.used).map(|stage| (stage, self.ps[stage]))
@@ -93,7 +93,7 @@ impl Default for StageSums {
     }
 }
 
-/// The numbers of the bits that are set, from the lowest on.
+/// Indices of the bits that are set, lowest first.
 #[inline]
 fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
@@ -114,22 +114,22 @@ struct Table {
     names: &'static [&'static str],
 }
 
-/// The table of journeys of a world. Cheap to clone; both ends hold the same one.
+/// The request traces of a world. Cheap to clone; both ends hold the same table.
 #[derive(Clone)]
 pub struct Traces(Arc<Table>);
 
-/// A finished journey.
+/// A finished request trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished {
-    /// From its beginning to its end.
+    /// Time from beginning to end.
     pub total: Span,
-    /// Picoseconds by stage, in the order of the world's names.
+    /// Picoseconds per stage, in the order of the world's stage names.
     pub stages: [u64; STAGES_MAX],
 }
 
 impl Traces {
-    /// A table for `queues` queues of `queue_depth` commands, with these stage names. Of the commands
-    /// one in `2^sample_log2` is followed, by slot and use: 0 follows all.
+    /// A table for `queues` queues of `queue_depth` commands, with the given stage names. One command in
+    /// `2^sample_log2` is traced, by slot and use; 0 traces all.
     ///
     /// # Panics
     /// If there are more than [`STAGES_MAX`] names.
@@ -152,7 +152,7 @@ impl Traces {
         Traces(Arc::new(Table { rows, queue_depth, slot_bits, sample_mask, names }))
     }
 
-    /// The names, in the order of [`Finished::stages`].
+    /// Stage names, in the order of [`Finished::stages`].
     pub fn names(&self) -> &'static [&'static str] {
         self.0.names
     }
@@ -161,7 +161,7 @@ impl Traces {
     fn row_of(&self, queue: u32, command: u16) -> u32 {
         let bits = self.0.slot_bits;
         let slot = u32::from(command) & ((1 << bits) - 1);
-        // A slot has its turn once in so many uses, and not all slots have theirs together.
+        // Each slot is sampled once in `sample_mask + 1` uses, and not all slots at the same use.
         let turn = slot + (u32::from(command) >> bits);
         if turn & self.0.sample_mask != 0 || slot >= self.0.queue_depth {
             return NO_TRACE;
@@ -201,10 +201,10 @@ impl Row {
 }
 
 impl Rt {
-    /// The stage of this name. Asked for once, when a part is built.
+    /// The stage of the given name. Called once, when a component is built.
     ///
     /// # Panics
-    /// If the world has journeys and does not list the name: the list and the code disagree.
+    /// If the world is traced and does not list the name: the list and the code disagree.
     pub fn stage(&self, name: &str) -> Stage {
         let Some(traces) = self.traces() else { return Stage(0) };
         match traces.names().iter().position(|n| *n == name) {
@@ -213,8 +213,8 @@ impl Rt {
         }
     }
 
-    /// The same, by which the numbers of queues begin with this one, for journeys: several devices whose
-    /// queues have the same numbers share a table so.
+    /// Returns a handle whose queue numbers, for request traces, begin with `first`: several devices with
+    /// equal queue numbers can then share a table.
     pub fn queues_from(&self, first: u16) -> Rt {
         Rt(self.0.clone(), first)
     }
@@ -233,15 +233,15 @@ impl Rt {
         self.traces().map(|traces| &traces.0.rows[row as usize])
     }
 
-    /// Whether the journey of this command would be followed: whoever has to read a clock for its
-    /// beginning asks first.
+    /// Returns true if this command would be traced: a caller that must read a clock for the beginning
+    /// checks this first.
     #[inline]
     pub fn follows(&self, queue: u16, command: u16) -> bool {
         self.traces().is_some_and(|all| self.row_of(all, queue, command) != NO_TRACE)
     }
 
-    /// Begins the journey of this command, at a moment that may lie in the past (an intended
-    /// arrival); the current task takes it along.
+    /// Begins the trace of this command, at a time that may be in the past (an intended arrival). The
+    /// current task carries it.
     pub fn begin_trace(&self, queue: u16, command: u16, at: Time) {
         let Some(traces) = self.traces() else { return };
         let row = self.row_of(traces, queue, command);
@@ -251,7 +251,7 @@ impl Rt {
         }
     }
 
-    /// The current task takes along the journey that another end has begun.
+    /// Attaches to the current task the trace that the other end has begun.
     #[inline]
     pub fn attach_trace(&self, queue: u16, command: u16) {
         if let Some(traces) = self.traces() {
@@ -259,8 +259,8 @@ impl Rt {
         }
     }
 
-    /// The current task's journey goes on under this number, so that another may begin under its own.
-    /// False, and it is let go of, if either is not followed.
+    /// Moves the current task's trace to another command, so that a new trace may begin under the old
+    /// identifier. Returns false, and drops the trace, if either is not traced.
     pub fn move_trace_to(&self, queue: u16, command: u16) -> bool {
         let (from, traces) = (self.row(), self.traces());
         let to = traces.map_or(NO_TRACE, |all| self.row_of(all, queue, command));
@@ -279,14 +279,14 @@ impl Rt {
         true
     }
 
-    /// The current task's journey, by a number that both ends know; none that is followed: `u32::MAX`.
+    /// Row number of the current task's trace, valid at both ends; `u32::MAX` if not traced.
     #[inline]
     pub fn trace(&self) -> u32 {
         self.trace_cell().get()
     }
 
-    /// The current task takes along the journey of this number, which may come from the other side: one that
-    /// there is not is none.
+    /// Attaches the trace of the given row number to the current task. The number may come from the peer:
+    /// an invalid one means no trace.
     #[inline]
     pub fn attach_trace_number(&self, trace: u32) {
         let rows = self.traces().map_or(0, |traces| traces.0.rows.len());
@@ -294,19 +294,19 @@ impl Rt {
         self.trace_cell().set(if known { trace } else { NO_TRACE });
     }
 
-    /// The current task lets go of its journey.
+    /// Detaches the trace from the current task.
     #[inline]
     pub fn detach_trace(&self) {
         self.trace_cell().set(NO_TRACE);
     }
 
-    /// Whether the current task has a journey along that is followed.
+    /// Returns true if the current task carries a trace.
     #[inline]
     pub fn is_traced(&self) -> bool {
         self.trace_cell().get() != NO_TRACE
     }
 
-    /// The time since the last mark belongs to this stage.
+    /// Adds the time since the last record to this stage.
     #[inline]
     pub fn record(&self, stage: Stage) {
         if let Some(row) = self.row() {
@@ -314,8 +314,8 @@ impl Rt {
         }
     }
 
-    /// The time from the last mark to this moment belongs to this stage; a moment before the last
-    /// mark adds nothing.
+    /// Adds the time from the last record to `at` to this stage; a time before the last record adds
+    /// nothing.
     #[inline]
     pub fn record_at(&self, stage: Stage, at: Time) {
         if let Some(row) = self.row() {
@@ -323,8 +323,8 @@ impl Rt {
         }
     }
 
-    /// The time from the last mark to this moment belongs to two stages: so much of it to that of `part`, as
-    /// far as it reaches, and what is left to `rest`.
+    /// Splits the time from the last record to `at` between two stages: at most the span of `part` to its
+    /// stage, the remainder to `rest`.
     #[inline]
     pub fn record_split(&self, rest: Stage, part: (Stage, Span), at: Time) {
         if let Some(row) = self.row() {
@@ -334,7 +334,8 @@ impl Rt {
         }
     }
 
-    /// The time since the last mark was that of a journey with these stages, which ends now.
+    /// Adds these sums, of a trace that covers the time since the last record, and sets the last record to
+    /// now.
     pub fn record_parts(&self, parts: &StageSums) {
         if let Some(row) = self.row() {
             parts.iter().for_each(|(stage, ps)| row.add(stage, ps));
@@ -342,12 +343,12 @@ impl Rt {
         }
     }
 
-    /// Ends the current task's journey and adds its stages to `sums`; false if it was not followed.
+    /// Ends the current task's trace and adds its stages to `sums`. Returns false if it was not traced.
     #[inline]
     pub fn add_trace_to(&self, sums: &mut StageSums) -> bool {
         let Some(row) = self.row() else { return false };
         if sums.used == 0 {
-            // The only command so far, as of most operations.
+            // The first command, and the only one of most operations.
             sums.used = row.used.load(Relaxed);
             row.each().for_each(|(stage, ps)| sums.ps[stage] = ps);
         } else {
@@ -357,7 +358,7 @@ impl Rt {
         true
     }
 
-    /// Ends the current task's journey and returns it, if it was followed.
+    /// Ends the current task's trace and returns it; `None` if it was not traced.
     pub fn finish_trace(&self) -> Option<Finished> {
         let row = self.row()?;
         let total = self.now().since(Time(row.begun.load(Relaxed)));

@@ -1,4 +1,4 @@
-//! Two things to wait for: a change, and a turn.
+//! Events and pools of resources to wait for.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use core::task::{Context, Poll};
 
 use crate::rt::{Parked, Rt};
 
-/// Something that changes. A waiter names the version it has seen, so no change is ever missed.
+/// A versioned event. A waiter passes the version that it has seen, so no change is missed.
 #[derive(Default)]
 pub struct Signal {
     version: Cell<u64>,
@@ -18,13 +18,13 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// The number of changes so far.
+    /// Number of changes so far.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.get()
     }
 
-    /// It has changed: everybody who waits is woken.
+    /// Counts a change and wakes all waiters.
     #[inline]
     pub fn notify(&self, rt: &Rt) {
         self.version.set(self.version.get() + 1);
@@ -33,21 +33,21 @@ impl Signal {
         }
     }
 
-    /// Out of line: most changes have nobody who waits for them.
+    /// Out of line: most changes have no waiter.
     #[inline(never)]
     fn wake_all(&self, rt: &Rt) {
         let mut waiting = core::mem::take(&mut *self.waiting.borrow_mut());
         for (_, parked) in waiting.drain(..) {
             rt.unpark(parked);
         }
-        // The list keeps its room, unless a foreign waker has already begun another.
+        // The list keeps its capacity, unless a foreign waker has already begun another.
         let mut list = self.waiting.borrow_mut();
         if list.is_empty() {
             *list = waiting;
         }
     }
 
-    /// Waits until it has changed since `seen`.
+    /// Waits until the version differs from `seen`.
     pub fn changed<'a>(&'a self, rt: &'a Rt, seen: u64) -> Changed<'a> {
         Changed { signal: self, rt, seen, ticket: None }
     }
@@ -67,7 +67,7 @@ impl Future for Changed<'_> {
         if self.signal.version.get() != self.seen {
             return Poll::Ready(());
         }
-        // Still the version that was seen: if we stand in the list, we still stand there.
+        // The version is unchanged, so a ticket taken earlier is still in the list.
         if self.ticket.is_none() {
             let ticket = self.signal.next_ticket.get();
             self.signal.next_ticket.set(ticket + 1);
@@ -79,8 +79,7 @@ impl Future for Changed<'_> {
 }
 
 impl Drop for Changed<'_> {
-    /// Leaves the list, if it still stands there: a wait that is given up again and again, as in a race,
-    /// must not make the list longer.
+    /// Leaves the list. A wait that is dropped repeatedly, as in a race, must not make the list grow.
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket
             && self.signal.version.get() == self.seen
@@ -90,23 +89,23 @@ impl Drop for Changed<'_> {
     }
 }
 
-/// Things of which there are only so many: command slots, tags, credits, a lock. Handed out first
-/// come, first served; a newcomer never overtakes, and a waiter that is dropped passes its turn on.
+/// A FIFO pool of N items: command slots, tags, credits, a lock. A newcomer never overtakes, and a waiter
+/// that is dropped passes its item on.
 pub struct Pool<T> {
     state: RefCell<PoolState<T>>,
 }
 
 struct PoolState<T> {
     free: Vec<T>,
-    /// Who waits, by ticket, oldest first.
+    /// Waiting tasks by ticket, oldest first.
     queue: VecDeque<(u64, Parked)>,
-    /// What has been given to a ticket that has not fetched it yet.
+    /// Items granted to a ticket and not yet fetched.
     granted: Vec<(u64, T)>,
     next_ticket: u64,
 }
 
 impl<T> Pool<T> {
-    /// A pool that holds `items`; the last is given first.
+    /// A pool that holds `items`; the last is handed out first.
     pub fn new(items: impl IntoIterator<Item = T>) -> Pool<T> {
         Pool {
             state: RefCell::new(PoolState {
@@ -118,25 +117,25 @@ impl<T> Pool<T> {
         }
     }
 
-    /// How many lie free.
+    /// Number of free items.
     #[inline]
     pub fn available(&self) -> usize {
         self.state.borrow().free.len()
     }
 
-    /// One, if one is free and nobody waits for it.
+    /// Takes an item, if one is free and no task waits.
     #[inline]
     pub fn try_take(&self) -> Option<T> {
         let mut state = self.state.borrow_mut();
         if state.queue.is_empty() { state.free.pop() } else { None }
     }
 
-    /// Waits for a turn, and takes one.
+    /// Waits for an item and takes it.
     pub fn take<'a>(&'a self, rt: &'a Rt) -> Take<'a, T> {
         Take { pool: self, rt, ticket: None }
     }
 
-    /// Gives one back, to whoever has waited longest.
+    /// Returns an item to the pool, or to the longest-waiting task.
     #[inline]
     pub fn give(&self, rt: &Rt, item: T) {
         let mut state = self.state.borrow_mut();
@@ -147,7 +146,7 @@ impl<T> Pool<T> {
         self.grant(rt, item);
     }
 
-    /// Gives one to whoever has waited longest, if anybody has.
+    /// Grants an item to the longest-waiting task, if any.
     #[inline(never)]
     fn grant(&self, rt: &Rt, item: T) {
         let mut state = self.state.borrow_mut();

@@ -1,8 +1,8 @@
-//! The clock of the live world, where there is an operating system.
+//! Clock of the live world on an operating system.
 //!
-//! Where the processor's time-stamp counter runs at one rate on all cores and in all states, it is the
-//! clock: reading it takes a third of what asking the operating system takes, and a request is timed
-//! several times. Its rate is measured once against the system's steady clock.
+//! If the processor's time-stamp counter runs at one rate on all cores and in all power states, it is the
+//! clock: reading it takes a third of the time of a system clock read, and a request is timed several
+//! times. Its rate is measured once against the system's monotonic clock.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::rt::WallClock;
 use crate::time::{Span, Time};
 
-/// The steady clock that all threads of the process share, from the moment it was first asked.
+/// Monotonic clock shared by all threads of the process; its epoch is the first use.
 pub static STD_CLOCK: StdClock = StdClock;
 
 /// See [`STD_CLOCK`].
 pub struct StdClock;
 
-/// The counter against the system's clock.
+/// The counter's rate against the system clock.
 struct Rate {
     epoch: Instant,
     counter: Option<Counter>,
@@ -26,28 +26,26 @@ struct Rate {
 #[derive(Clone, Copy)]
 struct Counter {
     epoch: u64,
-    /// Picoseconds of a tick, times 2^32.
+    /// Picoseconds per tick, times 2^32.
     ps_per_tick_q32: u64,
 }
 
 static RATE: OnceLock<Rate> = OnceLock::new();
 
-/// How long the counter is watched for its rate: an error of 100 ns in reading the two clocks is then
-/// 5 ppm.
+/// Duration of the rate measurement: an error of 100 ns in reading the two clocks is then 5 ppm.
 const WATCHED: Duration = Duration::from_millis(20);
 
-/// Looks after which it no longer pauses the processor between them, but yields it: a tenth of a
-/// millisecond or two. Where there are more busy threads than cores, the other end may be waiting for
-/// this very core.
+/// Checks after which the thread yields between checks instead of pausing the processor: 100 to 200 us.
+/// With more busy threads than cores, the peer may be waiting for this core.
 const SPINS: u32 = 4_000;
-/// Looks spent yielding before it sleeps: some tenths of a second, so that a request that comes after a
-/// pause does not wait for a sleeper, unless the pause was long.
+/// Checks spent yielding before the thread sleeps: some tenths of a second, so that a request after a short
+/// pause does not pay for a wake-up.
 const YIELDS: u32 = 400_000;
-/// Sleeps grow from the first to the second: what a wake-up may cost in latency.
+/// Range of the sleep, which grows with idle time; it bounds the latency added by a wake-up.
 const SLEEP_MIN: Span = Span::us(20);
 const SLEEP_MAX: Span = Span::ms(1);
-/// A sleep ends about so much too late: Linux gives a thread's timers 50 us of slack (prctl(2),
-/// PR_SET_TIMERSLACK), and waking takes a while.
+/// Typical overrun of a sleep: Linux gives a thread's timers 50 us of slack (prctl(2), PR_SET_TIMERSLACK),
+/// and waking takes time.
 const SLEEP_LATE: Span = Span::us(80);
 
 impl WallClock for StdClock {
@@ -69,8 +67,8 @@ impl WallClock for StdClock {
         }
     }
 
-    /// Spins, then yields, then sleeps. A sleep ends by itself, so no wake-up is ever lost:
-    /// at worst it is late by the length of one sleep.
+    /// Spins, then yields, then sleeps. A sleep ends by itself, so no wake-up is lost: at worst it is late
+    /// by one sleep.
     fn idle(&self, looks: u32, until: Time) {
         if looks < SPINS {
             std::hint::spin_loop();
@@ -83,7 +81,7 @@ impl WallClock for StdClock {
         }
     }
 
-    /// Sleeps until shortly before, and spins from there.
+    /// Sleeps until shortly before `until`, then spins.
     fn sleep_for(&self, until: Time) {
         let left = until.since(self.now());
         if left > SLEEP_LATE {
@@ -116,13 +114,13 @@ fn measure() -> Rate {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn read_counter() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it only reads a counter. An operating
-    // system could forbid it to programs; none that `counter_is_steady` is true on does.
+    // SAFETY: every x86-64 processor has the instruction, and it only reads a counter. An operating system
+    // could disable it in user mode; none for which `counter_is_steady` is true does.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Whether the counter runs at one rate, in all states and on all cores (Intel SDM, 18.17.1: CPUID
-/// leaf 8000_0007h, EDX bit 8).
+/// Returns true if the counter runs at one rate in all power states and on all cores (Intel SDM, 18.17.1:
+/// CPUID leaf 8000_0007h, EDX bit 8).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn counter_is_steady() -> bool {
     use core::arch::x86_64::__cpuid;
@@ -144,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_never_runs_backwards_and_keeps_the_systems_pace() {
+    fn tsc_clock_is_monotonic_and_matches_system_rate() {
         let (system, ours) = (Instant::now(), STD_CLOCK.now());
         let mut last = ours;
         while system.elapsed() < Duration::from_millis(50) {
@@ -152,8 +150,8 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
-        // Both were read in one order at the beginning and in another at the end: ours ran for no
-        // longer than the system's, but for the rate's own error.
+        // The two clocks are read in opposite orders at the beginning and at the end, so ours ran no longer
+        // than the system's, except for the error of the rate.
         let (system, ours) = (system.elapsed().as_nanos() as u64, last.since(ours).as_ns());
         assert!(ours <= system + system / 1000, "{ours} ns in {system} ns");
     }

@@ -1,19 +1,19 @@
-//! Bytes and their meaning: what NVMe, DC Express, FastPath, SCSI, PCI Express and NBD put on the wire.
+//! Data structures on the wire: NVMe, DC Express, FastPath, SCSI, PCI Express and NBD.
 //!
-//! Two layers. A *structure* ([`nvme::entry::Sqe`], [`nvme::identify::IdentifyController`]) is a
-//! layout that can hold anything; its size and offsets are asserted when it compiles. A *request*
-//! ([`nvme::io::Request`], [`nvme::admin::Request`]) is what parsing a structure gave, and can hold
-//! only sense. What NVMe counts from zero is counted from one on this side of the parser.
+//! Two layers. A *structure* ([`nvme::entry::Sqe`], [`nvme::identify::IdentifyController`]) is a layout
+//! that can hold any bits; its size and offsets are asserted at compile time. A *request*
+//! ([`nvme::io::Request`], [`nvme::admin::Request`]) is the result of parsing a structure, and is always
+//! valid. Values that are 0-based in NVMe are 1-based in a request.
 //!
-//! What this crate is not: it has no clock, no memory of its own and no I/O. It doesn't know which
-//! namespaces or queues exist; it judges one structure at a time. Nothing here allocates.
+//! This crate has no clock, no memory of its own and no I/O. It has no list of namespaces or queues; it
+//! validates one structure at a time. It does not allocate.
 //!
 //! ```text
 //!   host                                                        device
 //!   io::read(..) -> Sqe ── 64 bytes in a submission queue ──► io::parse(&Sqe) -> Request
 //!   prp::build(..)      ── prp1, prp2, list pages         ──► prp::PrpWalk -> segments
 //!   Cqe::status()      ◄── 16 bytes in a completion queue ──  Cqe::new(..)
-//!                            └─ pcie::Traffic says what any of it costs on the link ─┘
+//!                            └─ pcie::Traffic gives the cost of each on the link ─┘
 //! ```
 //!
 //! ```

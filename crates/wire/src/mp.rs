@@ -1,9 +1,9 @@
-//! The MultiProcessor tables, by which firmware tells an operating system of processors, interrupt
-//! controllers, and the wires between devices and them (Intel MultiProcessor Specification 1.4, chapter 4).
+//! MultiProcessor tables, by which firmware describes processors, interrupt controllers, and the wires
+//! between devices and them to an operating system (Intel MultiProcessor Specification 1.4, chapter 4).
 //!
-//! [`Pointer::find`] finds the floating pointer in memory, [`Table::parse`] judges the table that it points
-//! to, and [`Builder`] writes one. Nothing is believed that a checksum, a length or an entry's kind speaks
-//! against, and entries of kinds that nobody knows end the table.
+//! [`Pointer::find`] finds the floating pointer in memory, [`Table::parse`] validates the table that it
+//! points to, and [`Builder`] writes one. Checksums, lengths and entry types are checked, and an entry of
+//! an unknown type ends the table.
 
 use core::fmt;
 
@@ -13,36 +13,36 @@ use crate::pci::Pin;
 pub const POINTER_BYTES: usize = 16;
 /// Bytes of the table's header.
 pub const HEADER_BYTES: usize = 44;
-/// The version that is written: 1.4.
+/// Version written: 1.4.
 const VERSION: u8 = 4;
-/// Where the local interrupt controllers' registers lie, as every processor has them.
+/// Address of the registers of the local interrupt controllers, the same for every processor.
 pub const LOCAL_APIC_AT: u32 = 0xfee0_0000;
 
-/// Why bytes are not a table.
+/// Reason why bytes are not a valid table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MpError {
-    /// It does not begin as it must.
+    /// Wrong signature.
     Signature,
-    /// It says it is longer than what is there, or shorter than its header.
+    /// The length field exceeds the bytes given, or is less than the header.
     Length {
-        /// What it says, bytes.
+        /// Length field, bytes.
         found: usize,
-        /// What is there, bytes.
+        /// Bytes given.
         there: usize,
     },
-    /// Its bytes do not add up to zero.
+    /// The sum of its bytes is not zero.
     Checksum {
-        /// What they add up to.
+        /// Sum of its bytes.
         found: u8,
     },
-    /// An entry of a kind that is not there.
+    /// Undefined entry type.
     Kind {
-        /// Its first byte.
+        /// First byte of the entry.
         found: u8,
     },
     /// The table ends within an entry.
     Short,
-    /// There is no room for what is to be written.
+    /// The buffer is too short for the table to write.
     Full,
 }
 
@@ -80,16 +80,16 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// The floating pointer (4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// Where the table lies; 0: the machine is one of the default configurations, and has none.
+    /// Address of the table; 0: the machine is one of the default configurations, without a table.
     pub table: u32,
-    /// Which default configuration it is; 0: none, there is a table.
+    /// Default configuration; 0: none, there is a table.
     pub default: u8,
-    /// Interrupts go to the old controllers until a register of the board says otherwise.
+    /// IMCRP: interrupts go to the legacy controllers until the IMCR register is changed.
     pub imcr: bool,
 }
 
 impl Pointer {
-    /// Judges these bytes.
+    /// Validates and decodes the floating pointer.
     pub fn parse(bytes: &[u8]) -> Result<Pointer, MpError> {
         let there = bytes.len();
         let Some(bytes) = bytes.get(..POINTER_BYTES) else {
@@ -111,13 +111,13 @@ impl Pointer {
         }
     }
 
-    /// Looks for one at every sixteenth byte: where firmware may put it is the caller's to know.
+    /// Searches at every sixteenth byte. The caller restricts `memory` to ranges where firmware may put it.
     pub fn find(memory: &[u8]) -> Option<(usize, Pointer)> {
         let places = (0..memory.len()).step_by(POINTER_BYTES);
         places.into_iter().find_map(|at| Some((at, Pointer::parse(&memory[at..]).ok()?)))
     }
 
-    /// Its bytes.
+    /// Encodes the floating pointer.
     pub fn to_bytes(&self) -> [u8; POINTER_BYTES] {
         let mut bytes = [0; POINTER_BYTES];
         bytes[..4].copy_from_slice(b"_MP_");
@@ -129,62 +129,62 @@ impl Pointer {
     }
 }
 
-/// When an interrupt's wire is active.
+/// Active level of an interrupt wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polarity {
-    /// As the bus has it: low on PCI.
+    /// As specified by the bus: low on PCI.
     Bus,
-    /// When it is high.
+    /// Active high.
     High,
-    /// When it is low.
+    /// Active low.
     Low,
 }
 
-/// What of the wire counts.
+/// Trigger mode of an interrupt wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// As the bus has it: the level on PCI.
+    /// As specified by the bus: level on PCI.
     Bus,
-    /// That it becomes active.
+    /// Edge.
     Edge,
-    /// That it is active.
+    /// Level.
     Level,
 }
 
-/// What kind of interrupt a wire carries (4.3.4).
+/// Type of interrupt (4.3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One with a vector from the controller's own table.
+    /// With a vector from the controller's own table.
     Vectored,
-    /// Not to be masked.
+    /// Non-maskable.
     Nmi,
-    /// For system management.
+    /// System management.
     Smi,
-    /// One whose vector the old controllers give.
+    /// With a vector from the legacy controllers.
     External,
 }
 
 /// A wire from a device to an interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// What it carries.
+    /// Type of interrupt.
     pub kind: Kind,
-    /// When it is active.
+    /// Active level.
     pub polarity: Polarity,
-    /// What of it counts.
+    /// Trigger mode.
     pub trigger: Trigger,
-    /// The bus of the device, by its number in this table.
+    /// Bus of the device, by its number in this table.
     pub bus: u8,
-    /// Which wire of that bus: on PCI the device and its pin, see [`Wire::pci`].
+    /// Interrupt source on that bus: on PCI the device and its pin, see [`Wire::pci`].
     pub source: u8,
-    /// The controller. FFh: all of them.
+    /// Number of the controller. FFh: all.
     pub controller: u8,
-    /// Its input.
+    /// Input of the controller.
     pub input: u8,
 }
 
 impl Wire {
-    /// From this pin of this device of a PCI bus, whose level, low, counts.
+    /// A wire from this pin of a PCI device: level-triggered, active low.
     pub fn of_pci(bus: u8, device: u8, pin: Pin, controller: u8, input: u8) -> Wire {
         Wire {
             kind: Kind::Vectored,
@@ -250,51 +250,51 @@ impl Wire {
 pub enum Entry {
     /// A processor.
     Processor {
-        /// Its local interrupt controller.
+        /// Number of its local interrupt controller.
         apic: u8,
-        /// It may be used.
+        /// Usable.
         enabled: bool,
-        /// It is the one that starts the machine.
+        /// The bootstrap processor.
         boots: bool,
     },
-    /// A bus, by a number of this table; of a PCI bus it is the bus's own.
+    /// A bus with a number in this table; for a PCI bus, its bus number.
     Bus {
-        /// Its number.
+        /// Bus number.
         number: u8,
-        /// Its kind, padded with blanks.
+        /// Bus type, padded with blanks.
         name: [u8; 6],
     },
-    /// An interrupt controller for devices.
+    /// An I/O interrupt controller.
     IoApic {
-        /// Its number.
+        /// Controller number.
         number: u8,
-        /// It may be used.
+        /// Usable.
         enabled: bool,
-        /// Where its registers lie.
+        /// Address of its registers.
         at: u32,
     },
-    /// A wire to such a controller.
+    /// A wire to an I/O interrupt controller.
     Wire(Wire),
-    /// A wire to processors' own controllers.
+    /// A wire to local interrupt controllers.
     LocalWire(Wire),
 }
 
-/// The kind of a PCI bus.
+/// Bus type of a PCI bus.
 pub const PCI: [u8; 6] = *b"PCI   ";
-/// The kind of an ISA bus.
+/// Bus type of an ISA bus.
 pub const ISA: [u8; 6] = *b"ISA   ";
 
-/// A table, as far as its header and its checksum are right.
+/// A table with a valid header and checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     entries: &'a [u8],
     count: u16,
-    /// Where the local interrupt controllers' registers lie.
+    /// Address of the registers of the local interrupt controllers.
     pub local_apic: u32,
 }
 
 impl<'a> Table<'a> {
-    /// Judges a table that begins with these bytes. They may be more than it has.
+    /// Validates a table at the beginning of `bytes`, which may be longer.
     pub fn parse(bytes: &'a [u8]) -> Result<Table<'a>, MpError> {
         let there = bytes.len();
         if there < HEADER_BYTES {
@@ -317,7 +317,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Its entries. An error is the last: behind an entry of unknown length there is nothing to be known.
+    /// Entries of the table. An error is the last item, since the length of an unknown entry is unknown.
     pub fn entries(&self) -> Entries<'a> {
         Entries { left: self.entries, count: self.count }
     }
@@ -385,7 +385,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Begins a table here, by a maker of this name and product, both padded with blanks.
+    /// Begins a table with this manufacturer and product name, both padded with blanks.
     pub fn new(bytes: &'a mut [u8], oem: [u8; 8], product: [u8; 12]) -> Result<Self, MpError> {
         let header = bytes.get_mut(..HEADER_BYTES).ok_or(MpError::Full)?;
         header.fill(0);
@@ -402,7 +402,7 @@ impl<'a> Builder<'a> {
         match *entry {
             Entry::Processor { apic, enabled, boots } => {
                 let mut bytes = [0; 20];
-                // A local controller that is not a chip of its own.
+                // Version of an integrated local controller.
                 bytes[1..4].copy_from_slice(&[
                     apic,
                     0x14,
@@ -432,7 +432,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Ends the table, and gives how many bytes it has.
+    /// Completes the table and returns its length in bytes.
     pub fn finish(self) -> usize {
         let table = &mut self.bytes[..self.length];
         table[4..6].copy_from_slice(&(self.length as u16).to_le_bytes());
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn mp_table_round_trip() {
         let written = entries();
         let bytes = table(&written);
         let read = Table::parse(&bytes).unwrap();
@@ -491,16 +491,16 @@ mod tests {
         assert_eq!(bytes.len(), HEADER_BYTES + 2 * 20 + 6 * 8);
     }
 
-    /// Bytes as the specification draws them: an interrupt entry, field by field (table 4-10).
+    /// Example bytes of an interrupt entry, field by field (table 4-10).
     #[test]
-    fn a_wire_is_eight_bytes_in_this_order() {
+    fn mp_interrupt_entry_layout() {
         let bytes = table(&[Entry::Wire(Wire::of_pci(5, 3, Pin::B, 2, 17))]);
         assert_eq!(bytes[HEADER_BYTES..], [3, 0, 0x0f, 0, 5, (3 << 2) | 1, 2, 17]);
         assert_eq!(Wire::of_pci(5, 3, Pin::B, 2, 17).pci(), (3, Pin::B));
     }
 
     #[test]
-    fn a_pointer_is_found_where_it_lies() {
+    fn mp_floating_pointer_is_found() {
         let pointer = Pointer { table: 0x000f_5a30, default: 0, imcr: true };
         let mut memory = vec![0; 1024];
         memory[40..56].copy_from_slice(&pointer.to_bytes());
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn mp_parse_reports_each_error() {
         let good = table(&entries());
         let change = |at: usize, to: u8| {
             let mut bytes = good.clone();
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_written() {
+    fn mp_builder_rejects_short_buffer() {
         let mut bytes = [0; HEADER_BYTES + 8];
         assert_eq!(Builder::new(&mut bytes[..40], [0; 8], [0; 12]).unwrap_err(), MpError::Full);
         let mut builder = Builder::new(&mut bytes, [0; 8], [0; 12]).unwrap();
@@ -545,9 +545,9 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes behind a right header end in entries or in one error.
+        /// Any bytes behind a valid header parse to entries or to one error.
         #[test]
-        fn no_bytes_are_too_strange(tail in prop::collection::vec(any::<u8>(), 0..400), count: u16) {
+        fn mp_parse_accepts_arbitrary_bytes(tail in prop::collection::vec(any::<u8>(), 0..400), count: u16) {
             let mut bytes = table(&[]);
             bytes.extend_from_slice(&tail);
             let length = bytes.len() as u16;

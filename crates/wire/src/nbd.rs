@@ -14,9 +14,9 @@
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Of both sides' handshake flags: fixed newstyle.
+/// Handshake flag of both sides: fixed newstyle.
 pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-/// Of both sides' handshake flags: the answer to EXPORT_NAME ends without 124 zeros.
+/// Handshake flag of both sides: the reply to EXPORT_NAME has no 124 zero bytes at its end.
 pub const NO_ZEROES: u16 = 1 << 1;
 
 const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -25,79 +25,79 @@ const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 
-/// Most bytes of a read or a write, as clients expect that are told nothing of it.
+/// Maximum length of a read or a write, bytes, that clients assume without a block size reply.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// Most bytes of an option's data that are of any use: two names, and what is asked about them.
+/// Maximum length of option data, bytes: enough for two names and a list of information requests.
 pub const OPTION_BYTES_MAX: u32 = 16 << 10;
 
-/// Options that a client may send.
+/// Options of a client.
 pub mod option {
-    /// Begin transmission, without an answer if it fails.
+    /// Begins transmission; closes the connection on failure.
     pub const EXPORT_NAME: u32 = 1;
-    /// End.
+    /// Ends the negotiation.
     pub const ABORT: u32 = 2;
-    /// Which exports there are.
+    /// Lists exports.
     pub const LIST: u32 = 3;
-    /// What an export is.
+    /// Describes an export.
     pub const INFO: u32 = 6;
-    /// The same, and begin transmission.
+    /// Describes an export and begins transmission.
     pub const GO: u32 = 7;
 }
 
-/// What a server replies to an option.
+/// Replies of a server to an option.
 pub mod reply {
-    /// It is done.
+    /// Success.
     pub const ACK: u32 = 1;
-    /// An export.
+    /// Name of an export.
     pub const SERVER: u32 = 2;
-    /// Something about an export.
+    /// Information about an export.
     pub const INFO: u32 = 3;
-    /// An option that the server does not have.
+    /// Unsupported option.
     pub const ERR_UNSUP: u32 = 1 << 31 | 1;
-    /// An option that makes no sense.
+    /// Invalid option.
     pub const ERR_INVALID: u32 = 1 << 31 | 3;
-    /// An export that there is not.
+    /// Unknown export.
     pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
-    /// More data than the server takes.
+    /// Option data longer than the server's limit.
     pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-/// Flags of an export: what it does, told before transmission begins.
+/// Transmission flags of an export, sent before transmission begins.
 pub mod transmission {
-    /// There are flags.
+    /// The flags are valid.
     pub const HAS_FLAGS: u16 = 1 << 0;
-    /// FLUSH.
+    /// Supports FLUSH.
     pub const FLUSH: u16 = 1 << 2;
-    /// [`FUA`](super::FUA).
+    /// Supports [`FUA`](super::FUA).
     pub const FUA: u16 = 1 << 3;
-    /// TRIM.
+    /// Supports TRIM.
     pub const TRIM: u16 = 1 << 5;
-    /// WRITE_ZEROES.
+    /// Supports WRITE_ZEROES.
     pub const WRITE_ZEROES: u16 = 1 << 6;
-    /// A flush of one connection is one of all.
+    /// A flush on one connection covers all connections.
     pub const MULTI_CONN: u16 = 1 << 8;
 }
 
-/// Flag of a request that writes: it is durable when it is answered.
+/// Command flag: the data are durable when the reply is sent.
 pub const FUA: u16 = 1 << 0;
-/// Flag of WRITE_ZEROES: the blocks go on taking space.
+/// Command flag of WRITE_ZEROES: the blocks stay allocated.
 pub const NO_HOLE: u16 = 1 << 1;
 
-/// Errors of a reply: those of Linux by number.
+/// Errors of a reply, numbered as in Linux.
 pub mod error {
     /// Not permitted.
     pub const EPERM: u32 = 1;
-    /// Input or output failed.
+    /// I/O error.
     pub const EIO: u32 = 5;
     /// No memory.
     pub const ENOMEM: u32 = 12;
-    /// No sense.
+    /// Invalid argument.
     pub const EINVAL: u32 = 22;
-    /// No space.
+    /// No space left.
     pub const ENOSPC: u32 = 28;
     /// Not supported.
     pub const ENOTSUP: u32 = 95;
-    /// The server is going.
+    /// The server is shutting down.
     pub const ESHUTDOWN: u32 = 108;
 }
 
@@ -116,7 +116,7 @@ macro_rules! structures {
 }
 
 structures! {
-    /// What a server says first.
+    /// First message of a server.
     Greeting 18 {
         /// "NBDMAGIC".
         magic: U64,
@@ -126,7 +126,7 @@ structures! {
         flags: U16,
     }
 
-    /// What a client answers.
+    /// Reply of a client to the greeting.
     ClientFlags 4 {
         /// Handshake flags.
         flags: U32,
@@ -144,7 +144,7 @@ structures! {
 
     /// The reply to an option; its data follow.
     OptionReply 20 {
-        /// A number of its own.
+        /// Magic number of option replies.
         magic: U64,
         /// The option.
         option: U32,
@@ -162,57 +162,57 @@ structures! {
         flags: U16,
     }
 
-    /// The same as data of [`reply::INFO`].
+    /// Size and flags of an export as data of [`reply::INFO`].
     ExportInfo 12 {
-        /// 0.
+        /// Information type: 0, NBD_INFO_EXPORT.
         info: U16,
-        /// What it is.
+        /// Size and flags.
         export: Export,
     }
 
-    /// Lengths of requests, as data of [`reply::INFO`].
+    /// Block size constraints, as data of [`reply::INFO`].
     BlockSizeInfo 14 {
-        /// 3.
+        /// Information type: 3, NBD_INFO_BLOCK_SIZE.
         info: U16,
-        /// Of which all offsets and lengths are multiples.
+        /// Minimum block size, bytes: all offsets and lengths are multiples of it.
         least: U32,
-        /// Which go fast.
+        /// Preferred block size, bytes.
         preferred: U32,
-        /// Most bytes of a read or a write.
+        /// Maximum length of a read or a write, bytes.
         most: U32,
     }
 
     /// A request; the data of a write follow.
     Request 28 {
-        /// A number of its own.
+        /// Magic number of requests.
         magic: U32,
         /// [`FUA`] and [`NO_HOLE`].
         flags: U16,
-        /// What is asked for: see [`Ask`].
+        /// Request type: see [`Ask`].
         kind: U16,
         /// Carried back by the reply.
         cookie: U64,
-        /// The first byte.
+        /// Offset of the first byte.
         offset: U64,
-        /// How many bytes.
+        /// Length in bytes.
         bytes: U32,
     }
 
     /// The answer to a request; the data of a read follow, if it succeeded.
     Reply 16 {
-        /// A number of its own.
+        /// Magic number of replies.
         magic: U32,
         /// 0, or one of [`error`].
         error: U32,
-        /// That of the request.
+        /// Cookie of the request.
         cookie: U64,
     }
 }
 
-/// INFO about lengths.
+/// Information type of [`BlockSizeInfo`].
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
-/// What a request asks for.
+/// Request type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// READ.
@@ -230,7 +230,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// By its number; none: no such request.
+    /// The type with this number; `None` if it is unknown.
     pub const fn of(kind: u16) -> Option<Ask> {
         Some(match kind {
             0 => Ask::Read,
@@ -245,21 +245,21 @@ impl Ask {
 }
 
 impl Greeting {
-    /// With these handshake flags.
+    /// A greeting with these handshake flags.
     pub fn new(flags: u16) -> Greeting {
         Greeting { magic: NBDMAGIC.into(), version: IHAVEOPT.into(), flags: flags.into() }
     }
 }
 
 impl OptionHeader {
-    /// Whether it is one.
+    /// True if both magic numbers are right.
     pub fn is_sound(&self) -> bool {
         self.magic.get() == IHAVEOPT
     }
 }
 
 impl OptionReply {
-    /// A reply with so many bytes of data.
+    /// A reply header for `bytes` bytes of data.
     pub fn new(option: u32, reply: u32, bytes: u32) -> OptionReply {
         let (option, reply) = (option.into(), reply.into());
         OptionReply { magic: OPTION_REPLY.into(), option, reply, bytes: bytes.into() }
@@ -267,20 +267,21 @@ impl OptionReply {
 }
 
 impl Request {
-    /// Whether it is one.
+    /// True if the magic number is right.
     pub fn is_sound(&self) -> bool {
         self.magic.get() == REQUEST
     }
 }
 
 impl Reply {
-    /// With this error, or 0.
+    /// A reply with this error, or 0 for success.
     pub fn new(cookie: u64, error: u32) -> Reply {
         Reply { magic: REPLY.into(), error: error.into(), cookie: cookie.into() }
     }
 }
 
-/// The export's name and what is asked about it: the data of INFO and GO. None: they make no sense.
+/// Parses the data of INFO and GO: the export's name and the information types requested. `None` if they
+/// are invalid.
 pub fn parse_info(data: &[u8]) -> Option<(&[u8], impl Iterator<Item = u16>)> {
     let (length, rest) = data.split_first_chunk()?;
     let (name, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_byte_for_byte() {
+    fn nbd_messages_match_golden_bytes() {
         let greeting = Greeting::new(FIXED_NEWSTYLE | NO_ZEROES);
         assert_eq!(greeting.as_bytes(), b"NBDMAGICIHAVEOPT\x00\x03");
         let reply = OptionReply::new(option::GO, reply::ERR_UNKNOWN, 2);
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_about_an_export() {
+    fn nbd_info_request_parses_name_and_types() {
         let (name, asked) = parse_info(b"\x00\x00\x00\x02hi\x00\x02\x00\x01\x00\x03").unwrap();
         assert_eq!(name, b"hi");
         assert!(asked.eq([1, INFO_BLOCK_SIZE]));

@@ -1,29 +1,29 @@
-//! Unlike numbers have unlike types.
+//! Newtypes for numbers: LBA, bus address, queue, command and namespace identifiers.
 
 use core::fmt;
 
-/// A logical block's number in its namespace.
+/// Logical block address in a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lba(pub u64);
 
-/// An address in host memory as the device sees it: what the device puts into a TLP.
+/// Address in host memory as the device uses it in a TLP.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BusAddr(pub u64);
 
-/// The number of a submission or completion queue; 0 is the admin queue.
+/// Identifier of a submission or completion queue; 0 is the admin queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u16);
 
-/// The number by which a completion names its command, unique in one submission queue.
+/// Command identifier, unique in one submission queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(pub u16);
 
-/// A namespace's number. Real ones begin at 1.
+/// Namespace identifier, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nsid(pub u32);
 
 impl BusAddr {
-    /// The address `bytes` further on, or `None` past the end of the address space.
+    /// The address plus `bytes`; `None` past the end of the address space.
     pub const fn offset(self, bytes: u64) -> Option<BusAddr> {
         match self.0.checked_add(bytes) {
             Some(addr) => Some(BusAddr(addr)),
@@ -31,7 +31,7 @@ impl BusAddr {
         }
     }
 
-    /// How far into its page this address lies. `page_bytes` is a power of two.
+    /// Offset of this address in its page, bytes. `page_bytes` is a power of two.
     #[inline]
     pub const fn page_offset(self, page_bytes: u64) -> u64 {
         debug_assert!(page_bytes.is_power_of_two());
@@ -45,7 +45,7 @@ impl QueueId {
 }
 
 impl Nsid {
-    /// No namespace: the command concerns the controller.
+    /// No namespace: the command applies to the controller.
     pub const NONE: Nsid = Nsid(0);
     /// Every namespace (NVMe base 2.0, 3.2.1.2).
     pub const BROADCAST: Nsid = Nsid(0xffff_ffff);
@@ -63,7 +63,7 @@ impl fmt::Display for BusAddr {
     }
 }
 
-/// A number prints as itself; the text around it says what it numbers.
+/// Displays a bare number; the text around it names its type.
 macro_rules! display_number {
     ($($unit:ident)*) => {$(
         impl fmt::Display for $unit {
@@ -82,7 +82,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn an_address_stops_at_the_end_of_the_address_space() {
+    fn bus_addr_offset_is_none_on_overflow() {
         assert_eq!(BusAddr(0x1000).offset(0x234), Some(BusAddr(0x1234)));
         assert_eq!(BusAddr(u64::MAX).offset(0), Some(BusAddr(u64::MAX)));
         assert_eq!(BusAddr(u64::MAX).offset(1), None);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_print_in_hex_and_numbers_in_decimal() {
+    fn units_display_hex_addresses_decimal_numbers() {
         assert_eq!(format!("{:?}", BusAddr(0xdead_b000)), "BusAddr(0xdeadb000)");
         assert_eq!(format!("LBA {} of {}", Lba(255), Nsid(1)), "LBA 255 of 1");
     }

@@ -1,4 +1,4 @@
-//! A client of an engine: its ring, and what it waits for. Any thread may use it.
+//! A client of an engine: its ring and its outstanding requests. Usable from any thread.
 
 use std::fmt;
 use std::path::Path;
@@ -15,39 +15,38 @@ use wire::fastpath::{Direction, Request, SIZE_MAX, Status, Transfer};
 
 use super::mailbox::{Lane, Mailbox, Order};
 
-/// The window of a client in another process.
+/// Size of the register window of a client in another process, bytes.
 pub(super) const REGISTER_BYTES: u32 = 4096;
 
-/// What stands in that window.
 pub(super) mod registers {
-    /// The handle: number, generation.
+    /// Handle: `fp_id` in bits 15:0, generation in bits 31:16.
     pub const HANDLE: u32 = 0;
-    /// Bytes of the drive's blocks.
+    /// Block size of the drive, bytes.
     pub const BLOCK_BYTES: u32 = 4;
 }
 
-/// Behind a client's DMA buffer there is so much memory for data that are copied, bytes: so that a copy
-/// never meets a transfer of somebody else's at the same place.
+/// Size of the staging memory behind a client's DMA buffer, bytes. Copied data go through it, so that a
+/// copy never overlaps a transfer of another thread.
 pub const STAGING_BYTES: u64 = 2 << 20;
 
-/// Looks at the ring before a waiting thread lets others have its core: some tens of microseconds.
+/// Checks of the ring before a waiting thread yields its core: some tens of microseconds.
 const SPINS: u32 = 4_000;
 
-/// Why a client did not get what it asked for.
+/// Error of a client call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The engine, or the drive, says so. Never [`Status::Good`].
+    /// Status from the engine or the drive. Never [`Status::Good`].
     Answer(Status),
-    /// There is no handle.
+    /// No handle.
     Open(OpenError),
-    /// An area of so many bytes, or a length that is no multiple of the block size.
+    /// Invalid area size, or a length that is not a multiple of the block size, bytes.
     Length(u64),
-    /// No memory is left that the drive reaches.
+    /// No memory is left that the drive can access.
     Memory(OutOfMemory),
-    /// What the ordinary driver says.
+    /// Error of the ordinary driver.
     Driver(IoError),
-    /// A function was to be passed by an engine in another process.
+    /// A function was given for an engine in another process.
     Elsewhere,
     /// No engine answers at the socket of another process.
     Unreachable,
@@ -76,7 +75,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Requests that one waits for: a bit for each tag.
+/// Requests to wait for: one bit per tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "its tags are free when it has been waited for"]
 pub struct Ticket(u64);
@@ -93,30 +92,30 @@ pub struct Client {
 }
 
 enum Side {
-    /// In this process: closed by an order.
+    /// In this process; closed by an order.
     Here { number: u32, mailbox: Arc<Mailbox> },
-    /// In another: let go when the socket closes.
+    /// In another process; closed with the socket.
     There(Mutex<Peer>),
 }
 
 struct State {
     caller: Caller,
-    /// Tags with a request under way.
+    /// Tags in flight, one bit each.
     busy: u64,
-    /// Tags that somebody waits for by a ticket.
+    /// Tags held by a ticket, one bit each.
     held: u64,
-    /// How the requests of held tags ended.
+    /// Status of completed requests, for held tags.
     status: [Status; ENTRIES as usize],
-    /// The first failure of requests that nobody has a ticket for.
+    /// First failure among requests without a ticket.
     failed: Option<Status>,
 }
 
 impl State {
-    /// Takes in the responses that have come.
+    /// Processes all responses that have arrived.
     fn drain(&mut self) {
         while let Some(response) = self.caller.receive() {
             let tag = usize::from(response.tag.get());
-            // An engine that answers what it was not asked is not believed.
+            // A response without a request in flight is ignored.
             let bit = 1_u64.checked_shl(tag as u32).unwrap_or(0);
             if self.busy & bit == 0 {
                 continue;
@@ -136,7 +135,7 @@ impl State {
 }
 
 impl Client {
-    /// A client on a lane that the engine in this process has made.
+    /// Creates a client from the resources that the engine in this process has made.
     pub(super) fn here(
         memory: &Memory,
         lane: Lane,
@@ -156,10 +155,10 @@ impl Client {
         })
     }
 
-    /// A client of the engine whose process listens at this socket, with an area of so many bytes.
+    /// Connects to the engine whose process listens at this socket, for an area of `bytes` bytes.
     ///
     /// # Errors
-    /// Nobody listens there, or it has no such area.
+    /// No engine listens there, or it has no such area.
     pub fn connect(socket: &Path, bytes: u64) -> Result<Client, Error> {
         let length =
             usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(8192));
@@ -183,45 +182,45 @@ impl Client {
         })
     }
 
-    /// The handle.
+    /// Handle of the client's area.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Bytes of the DMA buffer.
+    /// Size of the DMA buffer, bytes.
     pub fn buffer_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where the memory for copies begins, in bytes from the beginning of the DMA buffer: its end.
+    /// Offset of the staging memory from the beginning of the DMA buffer, bytes: the end of the buffer.
     pub fn staging_at(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of the drive's blocks.
+    /// Block size of the drive, bytes.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// Where the DMA buffer lies in this process: for who has to have an address. It is valid as long as the
-    /// client is.
+    /// Address of the DMA buffer in this process, for callers that need a pointer. Valid as long as the
+    /// client.
     pub fn address(&self) -> *mut u8 {
         self.memory.address(self.at, self.bytes as usize).expect("its own buffer")
     }
 
-    /// Copies bytes into the DMA buffer, or into the memory for copies behind it.
+    /// Copies bytes into the DMA buffer or the staging memory behind it. `offset` is in bytes.
     ///
     /// # Errors
-    /// They do not fit.
+    /// The bytes do not fit.
     pub fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.inside(offset, from.len())?;
         self.memory.write(BusAddr(self.at.0 + offset), from).map_err(|_| Error::Length(offset))
     }
 
-    /// Copies bytes out of the DMA buffer, or of the memory for copies behind it.
+    /// Copies bytes out of the DMA buffer or the staging memory behind it. `offset` is in bytes.
     ///
     /// # Errors
-    /// They do not lie inside.
+    /// The range is not inside.
     pub fn copy_out(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.inside(offset, to.len())?;
         self.memory.read(BusAddr(self.at.0 + offset), to).map_err(|_| Error::Length(offset))
@@ -237,7 +236,7 @@ impl Client {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine has ended.
+    /// True if the engine has ended.
     pub fn is_gone(&self) -> bool {
         match &self.side {
             Side::Here { mailbox, .. } => mailbox.is_gone(),
@@ -245,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Looks again and again until `found` gives something. Spins, then gives the core away between looks.
+    /// Polls until `found` returns a value. Spins at first, then yields the core between checks.
     fn until<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> Result<T, Error> {
         let mut looks = 0_u32;
         loop {
@@ -267,7 +266,7 @@ impl Client {
         }
     }
 
-    /// Sends one request as it is; whatever it says, the tag is the client's own.
+    /// Sends one request unchanged, except for its tag.
     fn send(&self, mut request: Request, held: bool) -> Result<u64, Error> {
         self.until(|state| {
             let tag = state.free_tag()?;
@@ -302,10 +301,10 @@ impl Client {
         }))
     }
 
-    /// Moves `size` bytes between the area and the DMA buffer, from the same offset in both, and waits.
+    /// Transfers `size` bytes between the area and the DMA buffer, at the same offset in both, and waits.
     ///
     /// # Errors
-    /// What the engine says of the first part that failed.
+    /// Status of the first part that failed.
     pub fn transfer(
         &self,
         direction: Direction,
@@ -320,7 +319,8 @@ impl Client {
         Ok(())
     }
 
-    /// The same without waiting: [`settle`](Self::settle) waits for all of them.
+    /// Same as [`transfer`](Self::transfer), without waiting: [`settle`](Self::settle) waits for all of
+    /// them.
     ///
     /// # Errors
     /// The engine has ended.
@@ -337,16 +337,16 @@ impl Client {
         Ok(())
     }
 
-    /// Makes durable what was written.
+    /// Makes written data durable.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Status from the engine.
     pub fn flush(&self) -> Result<(), Error> {
         let ticket = self.submit(&Request::flush(0, self.handle.fp_id, self.handle.generation))?;
         self.wait(ticket)
     }
 
-    /// Sends a request as it is, whatever it says, but for its tag.
+    /// Sends a request unchanged, except for its tag.
     ///
     /// # Errors
     /// The engine has ended.
@@ -354,28 +354,28 @@ impl Client {
         self.send(*request, true).map(Ticket)
     }
 
-    /// Whether a request has ended; if so, how. A ticket is good for one such answer.
+    /// Returns the result of a request if it has completed. A ticket gives one result.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Status from the engine.
     pub fn poll(&self, ticket: Ticket) -> Option<Result<(), Error>> {
         let mut state = self.lock();
         state.drain();
         (state.busy & ticket.0 == 0).then(|| state.collect(ticket))
     }
 
-    /// Waits until a request has ended.
+    /// Waits until a request has completed.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Status from the engine.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Error> {
         self.until(|state| (state.busy & ticket.0 == 0).then(|| state.collect(ticket)))?
     }
 
-    /// Waits until all requests have ended that were begun without waiting.
+    /// Waits until all requests submitted without waiting have completed.
     ///
     /// # Errors
-    /// The first failure among them since this was last asked.
+    /// The first failure among them since the last call.
     pub fn settle(&self) -> Result<(), Error> {
         let failed =
             self.until(|state| (state.busy & !state.held == 0).then(|| state.failed.take()))?;
@@ -396,7 +396,7 @@ impl State {
     }
 }
 
-/// Its area is free, and its memory the engine's again, when the drive has no command of it any more.
+/// The area and the memory are freed when the drive has no command of this client in flight.
 impl Drop for Client {
     fn drop(&mut self) {
         if let Side::Here { number, mailbox } = &self.side {

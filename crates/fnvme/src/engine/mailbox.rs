@@ -1,4 +1,4 @@
-//! The desk between clients and the engine's thread: orders, which are rare.
+//! Mailbox of orders from clients to the engine's thread; orders are rare.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,20 +12,20 @@ use wire::BusAddr;
 use super::client::Error;
 use functions::Named;
 
-/// What the engine has made for a client.
+/// Resources created for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
-    /// Its number at the engine.
+    /// Client number at the engine.
     pub number: u32,
-    /// Its ring.
+    /// Bus address of its ring.
     pub ring: BusAddr,
-    /// Its DMA buffer.
+    /// Bus address of its DMA buffer.
     pub at: BusAddr,
     pub bytes: u64,
     pub handle: Handle,
 }
 
-/// What is asked of the engine beside requests.
+/// Orders to the engine other than requests.
 pub(super) enum Order {
     Open { bytes: u64, function: Option<Named>, tell: SyncSender<Result<Lane, Error>> },
     Close { number: u32, tell: SyncSender<()> },
@@ -34,7 +34,7 @@ pub(super) enum Order {
     Latency { tell: SyncSender<Latency> },
 }
 
-/// Orders for the engine, and whether it is there to take them.
+/// Queue of orders, and the state of the engine.
 #[derive(Default)]
 pub(super) struct Mailbox {
     orders: Mutex<VecDeque<Order>>,
@@ -44,7 +44,7 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Puts an order down.
+    /// Queues an order.
     pub fn put(&self, order: Order) -> Result<(), Error> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_gone() {
@@ -55,7 +55,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// How many orders there were.
+    /// Number of orders queued so far.
     pub fn count(&self) -> u32 {
         self.put.load(Ordering::Acquire)
     }
@@ -64,7 +64,7 @@ impl Mailbox {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// The engine is to end.
+    /// Asks the engine to end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
@@ -73,8 +73,8 @@ impl Mailbox {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// The engine has ended: no order is taken any more, and those that lie here are dropped, which their
-    /// owners see.
+    /// Records that the engine has ended. Later orders fail, and queued ones are dropped, which closes
+    /// their channels.
     pub fn leave(&self) {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         self.gone.store(true, Ordering::Release);

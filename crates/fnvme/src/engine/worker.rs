@@ -26,17 +26,17 @@ use world::device::{Clock, Device, MediumState};
 use world::interfaces::{FASTPATH, controller_options, engine_options};
 use world::{RunError, until};
 
-/// DMA buffers are whole blocks of the largest size that requests have, bytes.
+/// DMA buffers are multiples of the largest block size of a request, bytes.
 const BUFFER_GRAIN: u64 = 8192;
-/// Memory of other processes lies on the bus from here on, each at the next multiple: never twice at one
-/// place, so that what still has an old address finds nothing there.
+/// Bus address of the memory of the first peer process; each next one gets the next multiple. Addresses are
+/// not reused, so that a stale address hits no memory.
 const PEERS_AT: u64 = 1 << 44;
-/// The longest memory of another process, bytes.
+/// Maximum memory of a peer process, bytes.
 const PEER_BYTES_MAX: u64 = 1 << 36;
-/// How often another process is looked after.
+/// Interval of liveness checks of peer processes.
 const PEER_LOOK: Span = Span::ms(2);
 
-/// A drive on a thread of its own.
+/// Runs a drive on its own thread.
 pub(super) fn drive(
     plan: &Plan,
     shared: &Bus,
@@ -62,21 +62,21 @@ fn start_drive(rt: &Rt, plan: &Plan, shared: &Bus) -> Result<Device, RunError> {
     Device::start(FASTPATH, shared.device(rt), kept, Clock::Wall, plan)
 }
 
-/// What the engine's thread is made of.
+/// Parameters of the engine's thread.
 pub(super) struct Setup {
     pub plan: Plan,
     pub shared: Bus,
-    /// The process of the drive.
+    /// Connection to the process of the drive.
     pub far: Option<live::Client>,
-    /// The drive shares the thread.
+    /// True if the drive runs on this thread.
     pub with_drive: bool,
-    /// The first block of areas.
+    /// First block available for areas.
     pub from: u64,
     pub mailbox: Arc<Mailbox>,
     pub tell: SyncSender<Result<u32, RunError>>,
 }
 
-/// Tells all clients when the thread ends, however it does.
+/// On drop, reports the end of the thread to all clients, including a panic.
 struct Leaving(Arc<Mailbox>);
 
 impl Drop for Leaving {
@@ -104,30 +104,31 @@ pub(super) fn run(setup: Setup) {
     }
 }
 
-/// What the engine has for its clients.
+/// State of the engine's thread.
 struct Office {
     rt: Rt,
     shared: Bus,
     host: LiveHost,
     engine: Engine<LiveHost>,
+    /// Queue of the ordinary driver.
     queue: Rc<Queue<LiveHost>>,
     lanes: RefCell<BTreeMap<u32, Local>>,
     next: Cell<u32>,
     next_peer: Cell<u64>,
     mailbox: Arc<Mailbox>,
-    /// What blocks pass unless a client brings a function, as the plan says it.
+    /// Function of clients that bring none, from the plan.
     function: String,
 }
 
-/// A client in this process: its ring is served from a page, and its buffer is the drive's until it is
-/// let go.
+/// A client in this process. Its ring is in `_page`; the drive may access `_buffer` until serving has
+/// ended.
 struct Local {
     serving: Serving<LiveHost>,
     _page: Buffer,
     _buffer: Buffer,
 }
 
-/// A started controller, the engine on it, and a queue of the ordinary driver's.
+/// A started controller, the engine on it, and a queue of the ordinary driver.
 type Started = (Controller<LiveHost>, Engine<LiveHost>, Rc<Queue<LiveHost>>);
 
 async fn start(host: &LiveHost, plan: &Plan, from: u64) -> Result<Started, RunError> {
@@ -177,12 +178,12 @@ async fn serve(rt: &Rt, setup: Setup) {
             office.carry_out(order);
         }
     }
-    // Nobody's request is taken any more; what the drive has ends with it.
+    // No request is accepted any more; shutdown ends the commands in flight.
     let _ = controller.shutdown().await;
     engine.stop();
 }
 
-/// Waits for an order, or for the end.
+/// Waits for an order or for the stop flag.
 async fn look(rt: &Rt, mailbox: &Mailbox, seen: u32) {
     poll_fn(|cx| {
         if mailbox.count() != seen || mailbox.is_stopped() {
@@ -223,7 +224,7 @@ impl Office {
         }
     }
 
-    /// A ring and a DMA buffer in the engine's own memory, and an area.
+    /// Creates a ring and a DMA buffer in the engine's own memory, and an area.
     fn open(&self, bytes: u64, function: Option<Named>) -> Result<Lane, Error> {
         let block = u64::from(self.engine.geometry().block_bytes);
         let length =
@@ -260,7 +261,8 @@ impl Office {
         Ok(bytes)
     }
 
-    /// Another process: its memory is mapped where this engine says, and it has one area until it dies.
+    /// Serves another process: its memory is mapped at an address chosen here, and it has one area until it
+    /// exits.
     async fn admit(&self, shared: Bus, mut peer: live::Client) {
         let bytes = shared.host_memory.bytes() as u64;
         let (page, block) = (ring::BYTES as u64, u64::from(self.engine.geometry().block_bytes));

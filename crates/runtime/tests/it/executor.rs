@@ -1,4 +1,4 @@
-//! The executor, its waits and its journeys, through the public face.
+//! The executor, its waits and its request traces, through the public API.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,8 +21,8 @@ fn ns(time: Time) -> u64 {
     time.since(Time::ZERO).as_ns()
 }
 
-/// A combinator with wakers of its own, as those of other crates are: it polls a child only when that
-/// child's own waker was called.
+/// A combinator with wakers of its own, as in other crates: it polls a child only after that child's waker
+/// was called.
 struct OwnWakers<F> {
     children: Vec<(Pin<Box<F>>, Arc<Flag>)>,
 }
@@ -65,7 +65,7 @@ impl<F: Future<Output = ()>> Future for OwnWakers<F> {
 }
 
 #[test]
-fn a_combinator_with_wakers_of_its_own_is_woken() {
+fn foreign_combinator_wakers_are_woken() {
     let rt = world();
     let pool = Pool::new([1]);
     let signal = Signal::default();
@@ -88,7 +88,7 @@ fn a_combinator_with_wakers_of_its_own_is_woken() {
 }
 
 #[test]
-fn timers_fire_in_order_and_ties_in_the_order_of_their_making() {
+fn timers_fire_in_order_ties_in_arming_order() {
     let rt = world();
     let seen = Rc::new(RefCell::new(Vec::new()));
     for (name, at) in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20)] {
@@ -104,7 +104,7 @@ fn timers_fire_in_order_and_ties_in_the_order_of_their_making() {
 }
 
 #[test]
-fn a_dropped_sleep_does_not_move_the_clock() {
+fn dropped_sleep_does_not_advance_clock() {
     let rt = world();
     let first = rt.block_on(race(rt.sleep(Span::s(100)), rt.sleep(Span::ns(5))));
     assert_eq!(first, Either::Second(()));
@@ -114,7 +114,7 @@ fn a_dropped_sleep_does_not_move_the_clock() {
 
 #[test]
 #[should_panic(expected = "the world is stuck at 7.000ns")]
-fn a_world_in_which_nothing_can_happen_says_so() {
+fn stuck_virtual_time_panics_with_time() {
     let rt = world();
     rt.block_on(async {
         rt.sleep(Span::ns(7)).await;
@@ -123,7 +123,7 @@ fn a_world_in_which_nothing_can_happen_says_so() {
 }
 
 #[test]
-fn a_pool_serves_in_turn_and_passes_on_the_turn_of_who_has_left() {
+fn pool_is_fifo_and_skips_dropped_waiters() {
     let rt = world();
     let pool = Rc::new(Pool::new([()]));
     let order = Rc::new(RefCell::new(Vec::new()));
@@ -150,7 +150,7 @@ fn a_pool_serves_in_turn_and_passes_on_the_turn_of_who_has_left() {
 }
 
 #[test]
-fn a_change_between_looking_and_waiting_is_not_missed() {
+fn signal_change_between_check_and_wait_is_not_missed() {
     let rt = world();
     let signal = Signal::default();
     let seen = signal.version();
@@ -161,7 +161,7 @@ fn a_change_between_looking_and_waiting_is_not_missed() {
 const STAGES: &[&str] = &["turn", "service", "other end"];
 
 #[test]
-fn the_stages_of_a_trace_add_up_to_it() {
+fn request_trace_stages_add_up_to_latency() {
     let rt = Rt::simulated(Some(Traces::new(2, 4, 0, STAGES)), Log::Off);
     let waits = Waits { turn: rt.stage("turn"), service: rt.stage("service") };
     let line = Line::default();
@@ -186,7 +186,7 @@ fn the_stages_of_a_trace_add_up_to_it() {
 }
 
 #[test]
-fn only_some_traces_are_followed_if_one_asks_for_that() {
+fn request_trace_sampling_by_slot_and_use() {
     let rt = Rt::simulated(Some(Traces::new(1, 8, 2, STAGES)), Log::Off);
     let followed: Vec<u16> = (0..8)
         .filter(|command| {
@@ -195,14 +195,14 @@ fn only_some_traces_are_followed_if_one_asks_for_that() {
         })
         .collect();
     assert_eq!(followed, [0, 4]);
-    // A slot that is used again and again is not always the one that is followed.
+    // A slot that is reused is not traced at every use.
     let uses = (0..8).map(|use_of_it| use_of_it << SLOT_BITS | 3);
     let followed: Vec<u16> = uses.filter(|command| rt.follows(0, *command)).collect();
     assert_eq!(followed, [1, 5].map(|use_of_it| use_of_it << SLOT_BITS | 3));
 }
 
 #[test]
-fn the_log_says_what_happened_and_when() {
+fn log_entry_has_time_component_event_arguments() {
     let log = Log::kept();
     let rt = Rt::simulated(None, log.clone());
     rt.block_on(async {
@@ -215,7 +215,7 @@ fn the_log_says_what_happened_and_when() {
 }
 
 #[test]
-fn ready_tasks_can_be_shuffled_by_a_seed() {
+fn ready_tasks_shuffle_is_seeded() {
     let order = |seed| {
         let rt = world();
         rt.shuffle_ready_tasks(Rng::new(seed));
@@ -232,7 +232,7 @@ fn ready_tasks_can_be_shuffled_by_a_seed() {
 }
 
 #[test]
-fn dropping_all_tasks_drops_what_they_hold() {
+fn drop_tasks_drops_their_values() {
     let rt = world();
     let held = Rc::new(());
     let inner = held.clone();
@@ -248,7 +248,7 @@ fn dropping_all_tasks_drops_what_they_hold() {
 
 /// Live: one task waits for a word that another thread writes, and sleeps end.
 #[test]
-fn the_live_executor_polls_and_keeps_time() {
+fn live_executor_polls_memory_and_timers() {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let flag = Arc::new(AtomicBool::new(false));
     let writer = flag.clone();
@@ -269,7 +269,7 @@ fn the_live_executor_polls_and_keeps_time() {
     thread.join().unwrap();
 }
 
-/// A task that waits for what it is given, and says when it got it.
+/// A task that waits to be woken, and records when it was.
 fn receiver(rt: &Rt, parked: &Rc<RefCell<Option<Parked>>>, said: &Rc<RefCell<Vec<&'static str>>>) {
     let (rt2, parked, said) = (rt.clone(), parked.clone(), said.clone());
     rt.spawn(async move {
@@ -288,7 +288,7 @@ fn receiver(rt: &Rt, parked: &Rc<RefCell<Option<Parked>>>, said: &Rc<RefCell<Vec
     });
 }
 
-/// What is said by one who hands over and one who receives, with a turn for all others in between.
+/// The order of events of a waking and a woken task, with one turn of all others in between.
 fn handed_over(rt: &Rt) -> Vec<&'static str> {
     let (parked, said) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(Vec::new())));
     receiver(rt, &parked, &said);
@@ -303,15 +303,15 @@ fn handed_over(rt: &Rt) -> Vec<&'static str> {
 }
 
 #[test]
-fn live_what_is_handed_over_runs_at_once_and_in_virtual_time_in_its_turn() {
+fn handed_over_task_runs_inline_live_queued_in_virtual_time() {
     assert_eq!(handed_over(&world()), ["handed over", "received"]);
     assert_eq!(handed_over(&Rt::live(&STD_CLOCK, None, Log::Off)), ["received", "handed over"]);
 }
 
-/// Each of a chain of tasks hands over to the next. Who runs inside another hands over by the queue, so
-/// that a chain of any length takes the stack of two.
+/// Each task of a chain runs the next inline. A task that runs inside another wakes by the queue, so that a
+/// chain of any length needs the stack of two.
 #[test]
-fn handing_over_is_one_deep() {
+fn inline_run_is_one_level_deep() {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     const LINKS: usize = 100_000;
     let (depth, deepest) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
@@ -351,10 +351,10 @@ fn handing_over_is_one_deep() {
     assert_eq!(deepest.get(), 2);
 }
 
-/// Live: of two tasks that wait for memory, one has found nothing for long. Both find what they wait
-/// for, and a world in which everybody is patient looks as often as any.
+/// Live: of two tasks that wait for memory, one is patient. Both see their change; with only patient tasks,
+/// checks are as frequent as without.
 #[test]
-fn who_is_patient_is_asked_too() {
+fn patient_task_is_polled_in_some_passes() {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let (asked, found) = (Rc::new(Cell::new([0_u32; 2])), Rc::new(Cell::new(0)));
     for (number, patient) in [(0, false), (1, true)] {
@@ -388,14 +388,14 @@ fn who_is_patient_is_asked_too() {
 }
 
 #[test]
-fn a_world_can_be_stopped_between_any_two_timed_events() {
+fn run_can_stop_between_any_two_timed_events() {
     for events in 0..=6 {
         let (rt, turns) = (world(), Rc::new(Cell::new(0)));
         for task in 0..2 {
             let (rt, turns) = (rt.clone(), turns.clone());
             rt.clone().spawn(async move {
                 for step in 1..=3 {
-                    // The second task's timers fire at the same moments as the first's, behind them.
+                    // The second task's timers fire at the same times as the first's, after them.
                     rt.sleep_until(Time::ZERO + Span::ns(10 * step)).await;
                     turns.set(turns.get() + 1 + 100 * task);
                 }
@@ -408,10 +408,10 @@ fn a_world_can_be_stopped_between_any_two_timed_events() {
     }
 }
 
-/// Where a wait would be the next thing to happen, time passes in place. Tasks that may not do so, as each is
-/// polled beside another future, give the same: what happens when, in which order, and how many events.
+/// If a wait would be the next event, time passes in place. Tasks that cannot do so, each polled with
+/// another future, give the same times, order and number of events.
 #[test]
-fn time_that_passes_in_place_passes_as_by_timers() {
+fn in_place_time_matches_timers() {
     let run = |seed: u64, beside_another: bool| {
         let log = Log::kept();
         let rt = Rt::simulated(None, log.clone());
@@ -422,7 +422,7 @@ fn time_that_passes_in_place_passes_as_by_timers() {
             let mut rng = Rng::new(seed * 100 + number);
             let body = async move {
                 for step in 0..200 {
-                    // Few moments, so that several often happen at one.
+                    // Few distinct times, so that several events often share one.
                     match rng.below(4) {
                         0 => {
                             core.spend(&own, Span(rng.below(9)), Urgency::Task).await;

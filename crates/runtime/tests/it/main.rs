@@ -1,4 +1,4 @@
-//! The runtime from outside, in one program.
+//! Integration tests of the runtime, in one binary.
 
 mod executor;
 mod resources;

@@ -1,4 +1,4 @@
-//! Lines, processors and locks against schedules worked out by hand.
+//! FIFO servers, processors and locks against schedules worked out by hand.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ fn ns(time: Time) -> u64 {
 }
 
 #[test]
-fn a_line_serves_one_after_the_other() {
+fn fifo_server_serves_in_order() {
     let line = Line::default();
     let first = line.reserve(Time(100), Span(50));
     let second = line.reserve(Time(120), Span(10));
@@ -28,7 +28,7 @@ fn a_line_serves_one_after_the_other() {
 }
 
 #[test]
-fn interrupts_go_before_tasks_at_the_next_boundary() {
+fn processor_serves_interrupts_before_tasks() {
     let rt = world();
     let core = Rc::new(Processor::default());
     let ends = Rc::new(RefCell::new(Vec::new()));
@@ -49,7 +49,7 @@ fn interrupts_go_before_tasks_at_the_next_boundary() {
 }
 
 #[test]
-fn work_that_is_given_up_frees_the_core() {
+fn dropped_spend_frees_processor() {
     let rt = world();
     let core = Processor::default();
     rt.block_on(async {
@@ -60,7 +60,7 @@ fn work_that_is_given_up_frees_the_core() {
     assert_eq!(ns(rt.now()), 15);
 }
 
-/// Each of `cores` takes the lock, holds it for 10 ns and comes back at once, for 20 us; the number of
+/// Each of `cores` takes the lock, holds it for 10 ns and returns at once, for 20 us. Returns the number of
 /// turns of each.
 fn turns(policy: Policy, cores: usize) -> Vec<u32> {
     let rt = world();
@@ -82,9 +82,9 @@ fn turns(policy: Policy, cores: usize) -> Vec<u32> {
 }
 
 #[test]
-fn a_fair_lock_gives_even_shares_and_an_unfair_one_favours_whose_cache_holds_it() {
+fn fair_lock_shares_evenly_unfair_favours_cache_holder() {
     let fair = turns(Policy::Fair, 4);
-    // 20 us at 10 ns held and 40 ns on the way.
+    // 20 us at 10 ns held and 40 ns of transfer.
     assert!(fair.iter().all(|&n| (99..=101).contains(&n)), "{fair:?}");
     let unfair = turns(Policy::Unfair(Rng::new(1)), 4);
     let (most, least) = (*unfair.iter().max().unwrap(), *unfair.iter().min().unwrap());
@@ -92,7 +92,7 @@ fn a_fair_lock_gives_even_shares_and_an_unfair_one_favours_whose_cache_holds_it(
 }
 
 #[test]
-fn an_unfair_lock_is_not_lost_when_its_next_holder_leaves() {
+fn unfair_lock_survives_dropped_next_holder() {
     let rt = world();
     let lock = Lock::new(Policy::Unfair(Rng::new(1)), Span::ns(40));
     rt.block_on(async {
@@ -102,16 +102,16 @@ fn an_unfair_lock_is_not_lost_when_its_next_holder_leaves() {
             lock.release(&rt);
             rt.sleep(Span::ns(20)).await;
         };
-        // It is told, and gone before it sees it.
+        // It is notified, and dropped before it checks.
         let _ = race(release, lock.acquire(&rt)).await;
         lock.acquire(&rt).await;
         lock.release(&rt);
     });
 }
 
-/// Who was told that a lock is free is not told again before it has looked, or it would miss both.
+/// A notified waiter is not notified again before it has checked, or it would miss both.
 #[test]
-fn nobody_is_forgotten_at_an_unfair_lock() {
+fn unfair_lock_starves_no_waiter() {
     let rt = world();
     let lock = Rc::new(Lock::new(Policy::Unfair(Rng::new(3)), Span::ns(40)));
     let ended = Rc::new(RefCell::new(0));

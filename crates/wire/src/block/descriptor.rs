@@ -1,4 +1,4 @@
-//! The 32 bytes of a descriptor.
+//! Descriptors of 32 bytes.
 
 use core::fmt;
 
@@ -10,37 +10,37 @@ use crate::BusAddr;
 /// Bytes of a descriptor.
 pub const BYTES: usize = size_of::<Descriptor>();
 
-/// Bytes that every descriptor moves: a page of Linux, and one bio. What counts of them may be less; the
-/// rest is padding.
+/// Bytes that every descriptor moves: a page of Linux, and one bio. A command may need fewer; the rest is
+/// padding.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// Where the word lies that says whose a descriptor is.
+/// Offset of the control word, which holds the owner of a descriptor.
 pub const CONTROL_AT: usize = BYTES - 4;
 
-/// Whose a descriptor is.
+/// Owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The host's: empty, or a response.
+    /// The host: the descriptor is empty or a response.
     Host,
-    /// The device's: a command.
+    /// The device: the descriptor is a command.
     Device,
 }
 
-/// What is asked for.
+/// Operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// To host memory.
     Read,
     /// From host memory.
     Write {
-        /// On the medium itself when it is answered. Ours.
+        /// Forced to the medium before the response. Our extension.
         fua: bool,
     },
-    /// Makes durable what was answered before it was announced. Ours: it moves nothing.
+    /// Makes durable all writes answered before it was announced. Our extension; it moves no data.
     Flush,
 }
 
-/// How a command ended.
+/// Status of a completed command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Status(u8);
 
@@ -49,7 +49,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status($value);)*
 
-            /// In words.
+            /// Text of the status, if it is defined.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some($text),)*
@@ -61,11 +61,11 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// As it should.
+    /// Success.
     DONE = 0, "done";
-    /// A field makes no sense.
+    /// Invalid field.
     INVALID_FIELD = 1, "invalid field";
-    /// Bytes that the device does not have.
+    /// Range past the end of the device.
     OUT_OF_RANGE = 2, "bytes past the end of the device";
     /// An address outside the host's memory.
     BAD_ADDRESS = 3, "an address outside host memory";
@@ -78,12 +78,12 @@ statuses! {
 }
 
 impl Status {
-    /// The number.
+    /// The status as a number.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The status of this number.
+    /// The status with the given number.
     pub const fn from_bits(bits: u8) -> Status {
         Status(bits)
     }
@@ -106,33 +106,33 @@ const FLUSH: u8 = 4;
 const OF_DEVICE: u8 = 1 << 0;
 const RESPONSE: u8 = 1 << 1;
 
-/// The last word of a descriptor.
+/// Control word: the last word of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// The host's, and empty.
+    /// Owned by the host, and empty.
     Empty,
-    /// The device's: a command, with the low half of its place's count.
+    /// Owned by the device: a command, with the low half of its count.
     Command {
-        /// What is asked for, as a number.
+        /// Operation number.
         operation: u8,
-        /// The low half of the count.
+        /// Low half of the count.
         count: u16,
     },
-    /// The host's: a response to the command of that count.
+    /// Owned by the host: a response to the command with this count.
     Response {
-        /// What was asked for, as a number.
+        /// Operation number of the command.
         operation: u8,
-        /// How it ended.
+        /// Status of the command.
         status: Status,
-        /// The low half of the count.
+        /// Low half of the count.
         count: u16,
     },
-    /// Nothing that either side would store.
+    /// A value that neither side stores.
     Nonsense,
 }
 
 impl Control {
-    /// What the word says.
+    /// Decodes the word.
     pub const fn parse(word: u32) -> Control {
         let [flags, operation, low, high] = word.to_le_bytes();
         let count = u16::from_le_bytes([low, high]);
@@ -146,7 +146,7 @@ impl Control {
         }
     }
 
-    /// The word.
+    /// Encodes the word.
     pub const fn word(self) -> u32 {
         let (flags, operation, count) = match self {
             Control::Empty => return 0,
@@ -160,7 +160,7 @@ impl Control {
         u32::from_le_bytes([flags, operation, low, high])
     }
 
-    /// Whose the descriptor is.
+    /// Owner of the descriptor; `None` if the word is invalid.
     pub const fn owner(self) -> Option<Owner> {
         match self {
             Control::Empty | Control::Response { .. } => Some(Owner::Host),
@@ -170,7 +170,7 @@ impl Control {
     }
 }
 
-/// A descriptor, as it lies in memory.
+/// A descriptor as it is in memory.
 #[derive(
     Clone,
     Copy,
@@ -197,21 +197,21 @@ crate::nvme::layout!(Descriptor, 32, {
     address @ 0, offset @ 8, bytes @ 16, reserved @ 18, control @ 28,
 });
 
-/// A command that makes sense by itself.
+/// A command with valid fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is asked for.
+    /// Operation.
     pub operation: Operation,
-    /// Where [`PAGE_BYTES`] bytes lie in host memory: a multiple of four.
+    /// Address of [`PAGE_BYTES`] bytes in host memory: a multiple of four.
     pub at: BusAddr,
-    /// Where they lie in the device, in bytes.
+    /// Offset on the device, bytes.
     pub offset: u64,
-    /// How many of them count; those behind are padding.
+    /// Number of bytes in use; those behind are padding.
     pub bytes: u32,
 }
 
 impl Operation {
-    /// Its number.
+    /// The operation as a number.
     pub const fn bits(self) -> u8 {
         match self {
             Operation::Read => READ,
@@ -233,7 +233,7 @@ impl Operation {
 }
 
 impl Descriptor {
-    /// The command of this count: the device's.
+    /// A descriptor for the command with this count, owned by the device.
     pub fn command(count: u32, command: &Command) -> Descriptor {
         let operation = command.operation.bits();
         Descriptor {
@@ -245,7 +245,7 @@ impl Descriptor {
         }
     }
 
-    /// The same, answered: the host's.
+    /// The same descriptor as a response, owned by the host.
     pub fn answered(self, status: Status) -> Descriptor {
         let control = match self.control() {
             Control::Command { operation, count } => Control::Response { operation, status, count },
@@ -254,12 +254,12 @@ impl Descriptor {
         Descriptor { control: control.word().into(), ..self }
     }
 
-    /// Its last word.
+    /// Its control word, decoded.
     pub fn control(&self) -> Control {
         Control::parse(self.control.get())
     }
 
-    /// Whether this is what that command becomes when it is answered, and how it ended.
+    /// Returns the status if this is the response to the given command.
     pub fn answers(&self, count: u32, command: &Command) -> Option<Status> {
         let asked = Descriptor::command(count, command);
         match self.control() {
@@ -268,7 +268,7 @@ impl Descriptor {
         }
     }
 
-    /// What it asks for, or how it is to be refused.
+    /// Decodes the command, or returns the status with which to reject it.
     pub fn parse(&self) -> Result<Command, Status> {
         let Control::Command { operation, .. } = self.control() else {
             return Err(Status::INVALID_FIELD);
@@ -299,7 +299,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_built_is_parsed_and_answered() {
+    fn descriptor_round_trip_and_response() {
         let whole = Command { bytes: PAGE_BYTES, ..READ_OF };
         let write = |fua| Command { operation: Operation::Write { fua }, ..READ_OF };
         let flush = Command { operation: Operation::Flush, bytes: 0, ..READ_OF };
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn parse_rejects_invalid_descriptors() {
         let good = Descriptor::command(0, &READ_OF);
         let word = |operation| Control::Command { operation, count: 0 }.word();
         let refused = [

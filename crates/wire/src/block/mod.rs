@@ -6,13 +6,13 @@
 //!
 //! ```text
 //!   host memory                      device
-//!   ring: 32 B descriptors ◄── a block is fetched, worked on, and returned where it lay
-//!   registers              ──► where the next block begins; how many descriptors, and which turn
+//!   ring: 32 B descriptors ◄── a block is fetched, executed, and returned in place
+//!   registers              ──► start of the next block, number of descriptors, and turn
 //! ```
 //!
-//! Places in the ring are counted from 0, over and over through 32 bits; descriptor *n* lies at place
-//! *n mod entries*, and carries the low half of *n*. The last word of a descriptor says whose it is. It
-//! is stored after the rest and loaded before it. Each side changes only descriptors that are its own.
+//! Entries of the ring are counted from 0 through 32 bits, wrapping; descriptor *n* is at entry *n mod
+//! entries*, and carries the low half of *n*. The last word of a descriptor names its owner. It is stored
+//! after the rest and loaded before it. Each side changes only descriptors that it owns.
 
 pub mod descriptor;
 pub mod registers;

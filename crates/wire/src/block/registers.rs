@@ -1,4 +1,4 @@
-//! The registers: what the device is, where the ring lies, and which block is the device's.
+//! Registers: properties of the device, address of the ring, and the block owned by the device.
 
 use bitfield_struct::bitfield;
 
@@ -13,9 +13,9 @@ pub const LIMITS: u32 = 0x04;
 pub const CAPACITY: u32 = 0x08;
 /// Offset of [`Medium`].
 pub const MEDIUM: u32 = 0x10;
-/// Offset of the time in which the medium yields the first byte of a page, ns.
+/// Offset of the time from the start of a page read to its first byte, ns.
 pub const READ_NS: u32 = 0x14;
-/// Offset of the time in which the medium takes a page, ns.
+/// Offset of the write time of a page, ns.
 pub const WRITE_NS: u32 = 0x18;
 /// Offset of the ring's address, low word first. Host: before it enables.
 pub const RING: u32 = 0x20;
@@ -23,58 +23,59 @@ pub const RING: u32 = 0x20;
 pub const SHAPE: u32 = 0x28;
 /// Offset of [`Control`]. Host.
 pub const CONTROL: u32 = 0x2c;
-/// Offset of [`Status`]. The device alone writes it.
+/// Offset of [`Status`]. Written by the device only.
 pub const STATUS: u32 = 0x30;
-/// Offset of the count of the first descriptor of the block that is announced. Host: before [`BLOCK`], and
-/// for the first block before it enables.
+/// Offset of the count of the first descriptor of the announced block. Host: before [`BLOCK`], and for the
+/// first block before enabling.
 pub const OFFSET: u32 = 0x38;
-/// Offset of [`Block`]. Host: writing it announces a block.
+/// Offset of [`Block`]. Host: a write announces a block.
 pub const BLOCK: u32 = 0x3c;
 
 /// The length of the register block, bytes.
 pub const BLOCK_BYTES: u32 = 0x40;
 
-/// What the device can hold.
+/// Limits of the device.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Limits {
-    /// The most descriptors of a ring, as a power of two.
+    /// Maximum number of descriptors in a ring, as a power of two.
     #[bits(8)]
     pub entries_log2: u8,
-    /// The most descriptors of a block, which is how many commands it works on at once.
+    /// Maximum number of descriptors in a block, all executed concurrently.
     #[bits(8)]
     pub block_max: u8,
-    /// Descriptors that are returned together, counted from the block's first: 1, each by itself; as many
-    /// as a block may have, the whole block.
+    /// Number of descriptors returned together, counted from the first of the block: 1 returns each by
+    /// itself, the maximum of a block the whole block.
     #[bits(8)]
     pub group: u8,
-    /// Descriptors behind the block in flight that it may take before they are announced.
+    /// Number of descriptors behind the block in flight that the device may fetch before they are
+    /// announced.
     #[bits(8)]
     pub ahead: u8,
 }
 
-/// What its medium is.
+/// Properties of the medium.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Medium {
     /// The size of a block, as a power of two, bytes.
     #[bits(8)]
     pub block_log2: u8,
-    /// Channels, 255 for that and more.
+    /// Channels; 255 means 255 or more.
     #[bits(8)]
     pub channels: u8,
-    /// What it is made of: 0, not said; 1, DRAM; 2, phase change memory; 3, NAND flash.
+    /// Technology: 0, unspecified; 1, DRAM; 2, phase change memory; 3, NAND flash.
     #[bits(8)]
     pub technology: u8,
     #[bits(8)]
     __: u8,
 }
 
-/// What a ring is.
+/// Shape of the ring.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Shape {
-    /// Its descriptors, as a power of two.
+    /// Number of descriptors, as a power of two.
     #[bits(8)]
     pub entries_log2: u8,
     #[bits(8)]
@@ -84,31 +85,31 @@ pub struct Shape {
     pub vector: u16,
 }
 
-/// What the host wants.
+/// Control register, written by the host.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Control {
-    /// The device works on the ring.
+    /// Enables the ring.
     pub enable: bool,
-    /// The device signals the vector behind whatever it returns.
+    /// Enables interrupts: the device signals the vector after each return of descriptors.
     pub signals: bool,
     #[bits(30)]
     __: u32,
 }
 
-/// How the device is.
+/// Status register, written by the device.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Status {
-    /// It works on the ring. When this is cleared after [`Control::enable`] was, nothing of the ring
-    /// reaches host memory any more.
+    /// The ring is in use. When this is cleared after [`Control::enable`], no write for the ring reaches
+    /// host memory any more.
     pub ready: bool,
     #[bits(7)]
     __: u8,
-    /// What the host has done wrong, if the device has stopped over it: a [`Violation`].
+    /// The [`Violation`] of the host over which the device has stopped; 0 if none.
     #[bits(8)]
     pub violation: u8,
-    /// The low half of the count of the descriptor that it is about.
+    /// Low half of the count of the descriptor concerned.
     #[bits(16)]
     pub count: u16,
 }
@@ -117,35 +118,35 @@ pub struct Status {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Block {
-    /// Descriptors.
+    /// Number of descriptors.
     #[bits(16)]
     pub size: u16,
-    /// Which block it is, counted from 1 since the ring was enabled, so that two of one size differ.
+    /// Block number, counted from 1 since the ring was enabled, so that two blocks of one size differ.
     #[bits(16)]
     pub turn: u16,
 }
 
-/// What a host has done wrong. The number goes into [`Status`].
+/// Protocol violation by the host, as numbered in [`Status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The registers make no sense, or name memory that is not there.
+    /// Registers are invalid, or name memory that does not exist.
     Registers = 1,
-    /// No descriptors, more than a block may have, or more than are left of the ring.
+    /// The block has no descriptors, more than the limit, or more than are left in the ring.
     Size = 2,
     /// The block does not begin where the last one ended.
     Offset = 3,
     /// A block was announced while another was in flight, or one was left out.
     Turn = 4,
-    /// A descriptor of the block is not the device's.
+    /// A descriptor of the block is not owned by the device.
     Owner = 5,
-    /// A descriptor of the block is of an earlier use of its place.
+    /// A descriptor of the block has the count of an earlier use of its entry.
     Count = 6,
-    /// The ring cannot be reached any more.
+    /// The ring is no longer accessible.
     Unreachable = 7,
 }
 
 impl Violation {
-    /// The violation of this number.
+    /// The violation with the given number.
     pub const fn from_bits(bits: u8) -> Option<Violation> {
         Some(match bits {
             1 => Violation::Registers,
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_is_its_number() {
+    fn violation_round_trips_through_number() {
         for bits in 0..=255 {
             let number = Violation::from_bits(bits).map(|violation| violation as u8);
             assert_eq!(number, (1..=7).contains(&bits).then_some(bits));

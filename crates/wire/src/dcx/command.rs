@@ -1,4 +1,4 @@
-//! The 64 bytes of a command.
+//! Commands of 64 bytes.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,7 +16,7 @@ const FENCE: u8 = 3;
 /// Flag: a write goes through any volatile cache.
 const FUA: u8 = 1;
 
-/// A command ring's entry, as it lies in memory.
+/// A command ring entry as it is in memory.
 #[derive(
     Clone,
     Copy,
@@ -48,61 +48,61 @@ crate::nvme::layout!(Entry, 64, {
     reserved @ 28, number @ 60,
 });
 
-/// Blocks, and the one piece of host memory that they go to or come from.
+/// Blocks, and the contiguous buffer in host memory for their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The first block.
     pub lba: Lba,
-    /// How many bytes from its beginning: whole blocks, or the first part of one. A multiple of four.
+    /// Number of bytes from the first block on: whole blocks, or the first part of one. A multiple of four.
     pub bytes: u32,
-    /// Where their bytes begin in host memory: a multiple of four.
+    /// Address of the buffer in host memory: a multiple of four.
     pub at: BusAddr,
 }
 
-/// What is asked for.
+/// Operation of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read: ends when its tags have vanished, or with a report that it failed.
+    /// Read: ends when its tags have vanished, or with a report of an error.
     Read {
-        /// From where, to where.
+        /// Blocks and buffer.
         access: Access,
-        /// The version of the device's tag that the buffer is marked with; zero: a tag of the host's.
+        /// Version of the device's tag that marks the buffer; zero: a tag chosen by the host.
         tag_version: u32,
     },
     /// Write: ends with a report.
     Write {
-        /// From where, to where.
+        /// Blocks and buffer.
         access: Access,
-        /// On the medium itself when it is reported.
+        /// Forced to the medium before the report.
         fua: bool,
     },
-    /// Reported when nothing of the commands before it can reach host memory any more.
+    /// Fence: reported when no write of an earlier command can reach host memory any more.
     Fence,
 }
 
-/// A command that makes sense.
+/// A command with valid fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Its number in the ring.
     pub number: u32,
-    /// The host's place for it: reports carry it back.
+    /// The host's slot number: reports carry it back.
     pub slot: u16,
-    /// What is asked for.
+    /// Operation.
     pub command: Command,
 }
 
 impl Entry {
-    /// Its number: the word that says whether it is there.
+    /// Command number: the word that shows that the entry is present.
     pub fn number(&self) -> u32 {
         self.number.get()
     }
 
-    /// The host's place for it, whether or not the rest makes sense.
+    /// The host's slot number, even if other fields are invalid.
     pub fn slot(&self) -> u16 {
         self.slot.get()
     }
 
-    /// The entry that asks for this.
+    /// Encodes a request.
     pub fn new(request: &Request) -> Entry {
         let entry =
             Entry { slot: request.slot.into(), number: request.number.into(), ..Entry::default() };
@@ -126,7 +126,7 @@ impl Entry {
         }
     }
 
-    /// What it asks for, or how it is to be refused.
+    /// Decodes the request, or returns the code with which to reject it.
     pub fn parse(&self) -> Result<Request, Code> {
         let command = match self.opcode {
             READ => Command::Read { access: self.access()?, tag_version: self.tag_version.get() },
@@ -161,7 +161,7 @@ mod tests {
         Access { lba: Lba(0x1_2345_6789), bytes: 4096, at: BusAddr(0x1_0000_0204) };
 
     #[test]
-    fn what_is_built_is_parsed() {
+    fn dcx_command_round_trip() {
         let commands = [
             Command::Read { access: ACCESS, tag_version: 7 },
             Command::Read { access: ACCESS, tag_version: 0 },
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn parse_rejects_invalid_dcx_commands() {
         let read = Command::Read { access: ACCESS, tag_version: 7 };
         let good = Entry::new(&Request { number: 1, slot: 0, command: read });
         let refused = [

@@ -1,20 +1,19 @@
-//! DC Express: commands that a device fetches unasked, and reads that end when tags vanish.
+//! DC Express: commands fetched by device polling, and reads that end when tags vanish.
 //!
-//! The protocol of Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase
-//! Change Memory over PCI Express" (FAST 2014). The paper gives the idea and no layouts: those here
-//! are ours.
+//! The protocol of Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change
+//! Memory over PCI Express" (FAST 2014). The paper gives the mechanism and no layouts: those here are ours.
 //!
 //! ```text
 //!   host memory                                    device
-//!   command ring   64 B entries, last word: number ◄── fetched over and over
+//!   command ring   64 B entries, last word: number ◄── fetched continuously
 //!   receive buffer tags at the end of each packet  ◄── data: the tags vanish
-//!   report ring    16 B entries, last word: number ◄── only for what no vanishing tag can say
+//!   report ring    16 B entries, last word: number ◄── only if a vanishing tag does not suffice
 //!   notice         asleep? which tag?              ◄── written when either changes
 //! ```
 //!
-//! Entries of both rings are numbered from 1, over and over through 32 bits; entry *n* lies at place
-//! *(n - 1) mod entries*. An entry is there when its last word is its number, and that word is stored
-//! after the rest and loaded before it.
+//! Entries of both rings are numbered from 1 through 32 bits, wrapping; entry *n* is at index *(n - 1) mod
+//! entries*. An entry is present when its last word is its number, and that word is stored after the rest
+//! and loaded before it.
 
 pub mod command;
 pub mod notice;

@@ -1,16 +1,16 @@
-//! The register block: what the device offers, and one group of registers for each queue.
+//! Register block: capabilities of the device, and one group of registers for each queue.
 
 use bitfield_struct::bitfield;
 
-/// The block's first word, if there is one: the ASCII letters `DCX1`.
+/// First word of the block: the ASCII letters `DCX1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"DCX1");
 
 /// Offset of the word that holds [`MAGIC`].
 pub const ID: u32 = 0x00;
 /// Offset of [`Limits`].
 pub const LIMITS: u32 = 0x04;
-/// Offset of the granule for which the device's tag is absent, bytes: no whole granule of its blocks
-/// ends with it. Zero: the device chooses no tags.
+/// Offset of the granule of the device's tag, bytes: no whole granule of its blocks ends with the tag.
+/// Zero: the device chooses no tags.
 pub const GRAIN: u32 = 0x08;
 
 /// Offset of the group of queue 0; a group has [`GROUP_BYTES`].
@@ -18,7 +18,7 @@ const GROUPS: u32 = 0x40;
 /// Bytes of a queue's group.
 const GROUP_BYTES: u32 = 0x40;
 
-/// The length of a block for so many queues, bytes.
+/// Length of a register block for `queues` queues, bytes.
 pub const fn block_bytes(queues: u32) -> u32 {
     GROUPS + queues * GROUP_BYTES
 }
@@ -36,14 +36,14 @@ pub struct Group {
     pub shape: u32,
     /// [`Control`]. The host writes it last.
     pub control: u32,
-    /// [`Status`]. The device alone writes it.
+    /// [`Status`]. Written by the device only.
     pub status: u32,
     /// The number of the newest command, for a device that sleeps.
     pub doorbell: u32,
 }
 
 impl Group {
-    /// The group of this queue, in a block at this offset.
+    /// The register group of the given queue, in a register block at the offset `block`.
     pub const fn of(block: u32, queue: u32) -> Group {
         let at = block + GROUPS + queue * GROUP_BYTES;
         Group {
@@ -58,17 +58,17 @@ impl Group {
     }
 }
 
-/// What the device can do.
+/// Limits of the device.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Limits {
     /// Queues.
     #[bits(8)]
     pub queues: u8,
-    /// The most entries of a command ring, as a power of two.
+    /// Maximum number of entries in a command ring, as a power of two.
     #[bits(8)]
     pub entries_log2: u8,
-    /// The longest transfer of one command, as a power of two, bytes.
+    /// Maximum transfer of one command, as a power of two, bytes.
     #[bits(8)]
     pub transfer_log2: u8,
     /// The size of a block, as a power of two, bytes.
@@ -76,7 +76,7 @@ pub struct Limits {
     pub block_log2: u8,
 }
 
-/// What a queue is.
+/// Shape of a queue.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Shape {
@@ -94,28 +94,28 @@ pub struct Shape {
     pub vector: u16,
 }
 
-/// What the host wants of a queue.
+/// Control register of a queue, written by the host.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Control {
-    /// The device works on it.
+    /// Enables the queue.
     pub enable: bool,
-    /// The device may stop polling when nothing comes, and says so in the notice.
+    /// Allows the device to stop polling while idle, which it reports in the notice.
     pub may_sleep: bool,
-    /// The device signals the vector behind whatever ends a command.
+    /// Enables interrupts: the device signals the vector after each write that ends a command.
     pub signals: bool,
     #[bits(29)]
     __: u32,
 }
 
-/// How a queue is.
+/// Status register of a queue, written by the device.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Status {
-    /// The device works on it. When this is cleared after [`Control::enable`] was, nothing of the queue
-    /// reaches host memory any more.
+    /// The queue is in use. When this is cleared after [`Control::enable`], no write for the queue reaches
+    /// host memory any more.
     pub ready: bool,
-    /// What the registers say makes no sense, or memory that they name is not there.
+    /// The registers are invalid, or name memory that does not exist.
     pub fault: bool,
     #[bits(30)]
     __: u32,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_do_not_overlap() {
+    fn dcx_register_groups_do_not_overlap() {
         let (first, second) = (Group::of(0x2000, 0), Group::of(0x2000, 1));
         assert_eq!(first.commands, 0x2040);
         assert!(first.doorbell + 4 <= second.commands);

@@ -1,4 +1,4 @@
-//! The 16 bytes of a report: what a vanishing tag cannot say.
+//! Reports of 16 bytes, for results that a vanishing tag cannot express.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of a report.
 pub const BYTES: usize = size_of::<Report>();
 
-/// How a command ended.
+/// Result of a command.
 #[derive(
     Clone,
     Copy,
@@ -32,7 +32,7 @@ macro_rules! codes {
         impl Code {
             $($(#[$doc])* pub const $name: Code = Code(U16::new($value));)*
 
-            /// In words.
+            /// Text of the code, if it is defined.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
                     $($value => Some($text),)*
@@ -46,13 +46,13 @@ macro_rules! codes {
 codes! {
     /// A write is done, or a fence has been passed.
     DONE = 0, "done";
-    /// There is no such command.
+    /// Invalid opcode.
     INVALID_OPCODE = 1, "invalid opcode";
-    /// A field makes no sense.
+    /// Invalid field.
     INVALID_FIELD = 2, "invalid field";
-    /// Blocks that the device does not have.
+    /// Range past the end of the device.
     OUT_OF_RANGE = 3, "blocks past the end of the device";
-    /// More bytes than one command may move.
+    /// Transfer longer than the limit of a command.
     TOO_LONG = 4, "more bytes than one command may move";
     /// An address outside the host's memory.
     BAD_ADDRESS = 5, "an address outside host memory";
@@ -62,12 +62,12 @@ codes! {
     WRITE_FAULT = 7, "the medium cannot be written there";
     /// No space is left behind the medium.
     FULL = 8, "no space is left behind the medium";
-    /// The buffer is marked with a tag that the device has replaced: nothing was read.
+    /// The buffer is marked with a tag that the device has replaced: no data were read.
     STALE_TAG = 9, "a tag that the device has replaced";
 }
 
 impl Code {
-    /// The number.
+    /// The code as a number.
     pub const fn bits(self) -> u16 {
         self.0.get()
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A report ring's entry.
+/// A report ring entry.
 #[derive(
     Clone,
     Copy,
@@ -110,10 +110,10 @@ crate::nvme::layout!(Report, 16, {
 });
 
 impl Report {
-    /// Where its last word lies.
+    /// Offset of its last word, the number.
     pub const NUMBER_AT: usize = BYTES - 4;
 
-    /// The report of this number, on the command of that number.
+    /// A report with the given number, on the given command.
     pub fn new(number: u32, command: u32, slot: u16, code: Code) -> Report {
         Report {
             command: command.into(),
@@ -124,17 +124,17 @@ impl Report {
         }
     }
 
-    /// The number of the command that it is about.
+    /// Number of the command reported.
     pub fn command(&self) -> u32 {
         self.command.get()
     }
 
-    /// The command's slot.
+    /// Slot of the command.
     pub fn slot(&self) -> u16 {
         self.slot.get()
     }
 
-    /// How the command ended.
+    /// Result of the command.
     pub fn code(&self) -> Code {
         self.code
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_what_it_was_told() {
+    fn dcx_report_round_trip() {
         let report = Report::new(9, 0xffff_fff0, 31, Code::STALE_TAG);
         assert_eq!((report.command(), report.slot()), (0xffff_fff0, 31));
         assert_eq!(report.code().name(), Some("a tag that the device has replaced"));

@@ -1,18 +1,18 @@
-//! Tags: bits that a buffer is marked with, and where.
+//! Tags: marker bits in a receive buffer, and their positions.
 //!
-//! A tag stands in the last bits of each packet's part of a receive buffer. While it is there, that
-//! packet has not landed. What a packet brings must therefore end with other bits.
+//! A tag is in the last bits of each packet's part of a receive buffer. While it is there, that packet has
+//! not landed. The data of a packet must therefore end with other bits.
 
 use crate::BusAddr;
 use crate::pcie::Pieces;
 
-/// The longest tag, bits: one word, so that it is loaded and stored at once.
+/// Maximum length of a tag, bits: one word, so that it is loaded and stored atomically.
 pub const BITS_MAX: u32 = 32;
 
-/// A tag of some length.
+/// A tag of 1 to [`BITS_MAX`] bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The word as it is stored: the tag in its high bits, which are the last in memory.
+    /// The word as stored: the tag is in its high bits, which are last in memory.
     word: u32,
     bits: u32,
 }
@@ -27,19 +27,20 @@ impl Tag {
         Tag { word: value << (BITS_MAX - bits), bits }
     }
 
-    /// The word to mark with.
+    /// The word to store as a mark.
     pub const fn word(self) -> u32 {
         self.word
     }
 
-    /// Whether a packet that ends with this word would not be seen to land.
+    /// Returns true if the word ends with the tag, so that a packet with it would appear not to have
+    /// landed.
     #[inline]
     pub const fn is_in(self, word: u32) -> bool {
         (word ^ self.word) >> (BITS_MAX - self.bits) == 0
     }
 }
 
-/// Where the tags of a buffer stand: the offsets of the last words of its packets.
+/// Positions of the tags in a buffer: the offsets of the last words of its packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places {
     at: BusAddr,
@@ -49,8 +50,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of a buffer of `bytes` bytes. `packet_bytes` is the link's maximum payload size; none: the
-    /// transfer lands in order, and one tag at its end speaks for all of it.
+    /// Positions in a buffer of `bytes` bytes. `packet_bytes` is the link's maximum payload size; `None` if
+    /// the transfer lands in order, so that one tag at its end suffices.
     ///
     /// # Panics
     /// If the buffer does not begin and end at a multiple of four.
@@ -80,15 +81,15 @@ impl Iterator for Places {
     }
 }
 
-/// Whether every packet of such a transfer ends where one of the device's granules does, so that the
-/// device's promise holds for it.
+/// Returns true if every packet of such a transfer ends at the end of one of the device's granules, so that
+/// the device's guarantee holds for it.
 pub fn is_aligned(at: BusAddr, bytes: u32, packet_bytes: Option<u32>, grain: u32) -> bool {
     grain > 0 && Places::new(at, bytes, packet_bytes).all(|place| (place + 4).is_multiple_of(grain))
 }
 
-/// The chance that a random tag of `bits` bits stands at the end of some packet's worth of a device
-/// that holds `packets` of them, in the worst case: every packet ends differently (Vučinić et al.,
-/// section 3.1: 2^30 packets and 32 bits give 25 %).
+/// Probability that a random tag of `bits` bits occurs at the end of some packet of a device that holds
+/// `packets` of them, in the worst case: every packet ends differently (Vučinić et al., section 3.1: 2^30
+/// packets and 32 bits give 25 %).
 pub fn collision_chance(packets: u64, bits: u32) -> f64 {
     (packets as f64 / (1u64 << bits) as f64).min(1.0)
 }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_stands_at_the_end_of_each_packet() {
+    fn tag_at_end_of_each_packet() {
         assert_eq!(of(0x1000, 512, Some(128)), [124, 252, 380, 508]);
         assert_eq!(of(0x1000, 512, None), [508]);
         assert_eq!(of(0x1000, 64, Some(128)), [60]);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_crosses_a_page_off_the_grain_is_not_covered() {
+    fn unaligned_page_crossing_is_not_covered_by_device_tag() {
         assert!(is_aligned(BusAddr(0x1000), 4096, Some(128), 64));
         assert!(is_aligned(BusAddr(0x1f80), 4096, Some(128), 64));
         assert!(!is_aligned(BusAddr(0x1f84), 4096, Some(128), 64));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_tags_own_bits_count() {
+    fn tag_compares_only_its_own_bits() {
         let tag = Tag::new(0xfab, 8);
         assert_eq!(tag.word(), 0xab00_0000);
         assert!(tag.is_in(0xab12_3456) && !tag.is_in(0xac00_0000));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_odds_of_the_paper() {
+    fn tag_collision_chance_matches_paper() {
         assert_eq!(collision_chance(1 << 30, 32), 0.25);
         assert_eq!(collision_chance(1 << 30, 30), 1.0);
         assert_eq!(collision_chance(1 << 40, 30), 1.0);

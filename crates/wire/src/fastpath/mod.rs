@@ -1,20 +1,20 @@
-//! FastPath: what is asked of an engine that forms NVMe commands, and what it answers.
+//! FastPath: requests to an engine that forms NVMe commands, and its responses.
 //!
 //! The system of Athanasios Stratikopoulos et al., "FastPath: Towards Wire-speed NVMe SSDs" (2018). The
-//! paper names what a request carries and gives no layout: these are ours. An engine in software and one
-//! in hardware take the same bytes.
+//! paper names the fields of a request and gives no layout: these layouts are ours. Software and hardware
+//! engines use the same bytes.
 //!
 //! ```text
 //!   caller                        engine                               drive
-//!   Request, 32 bytes ──────────► judged against its table of handles
+//!   Request, 32 bytes ──────────► validated against its table of handles
 //!                                 size / block_size commands ────────► NVMe submission queue
 //!   Response, 16 bytes ◄───────── counted down                  ◄───── NVMe completion queue
 //! ```
 //!
 //! A request carries no address and no LBA: a handle names an area of the drive and a buffer, and the
-//! request says where in each. An engine judges in this order, and answers with the first thing that is
-//! wrong: the opcode and the reserved byte; sizes, and what must be a multiple of them; the handle; its
-//! generation; the area; the buffer. After a command has failed no more of its request are submitted.
+//! request gives an offset in each. An engine validates in this order and responds with the first error:
+//! the opcode and the reserved byte; sizes and their alignment; the handle; its generation; the area; the
+//! buffer. After a command has failed, no more commands of its request are submitted.
 
 pub mod registers;
 mod request;

@@ -1,8 +1,8 @@
-//! The register map of the engine in hardware: words of 32 bits behind AXI4-Lite, 4 KiB of addresses.
+//! Register map of the engine in hardware: words of 32 bits behind AXI4-Lite, 4 KiB of addresses.
 //!
-//! `rtl/fastpath_registers.sv` has the same map, and the test of this module reads it there. A
-//! request and a handle take effect with their last word, whole; a response goes when its last word
-//! is read. What can't be done is answered with the bus error SLVERR and changes nothing.
+//! `rtl/fastpath_registers.sv` has the same map, and the test of this module reads it there. A request and
+//! a handle take effect, whole, with the write of their last word; a response is removed when its last word
+//! is read. An invalid access is answered with the bus error SLVERR and has no effect.
 
 use bitfield_struct::bitfield;
 
@@ -15,21 +15,21 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"FTPH");
 pub const ID: u32 = 0x000;
 /// Offset of the version of this map: 1.
 pub const VERSION: u32 = 0x004;
-/// Offset of the entries of its largest queue (low half), and the bits of its bus (high half).
+/// Offset of the maximum queue depth in entries (low half), and the width of its bus in bits (high half).
 pub const WIDTHS: u32 = 0x008;
-/// Offset of the requests that it works on at once (low half), and the entries of its table of handles.
+/// Offset of the maximum number of requests in progress (low half), and the entries of the handle table.
 pub const TABLES: u32 = 0x00c;
-/// Offset of the responses that it holds (low half), and the requests that wait.
+/// Offset of the capacity of the response FIFO (low half) and of the request FIFO.
 pub const DEPTHS: u32 = 0x010;
 /// Offset of [`Control`].
 pub const CONTROL: u32 = 0x014;
 /// Offset of [`Status`].
 pub const STATUS: u32 = 0x018;
-/// Offset of the requests that it has room for (low half), and the responses that wait.
+/// Offset of the free entries of the request FIFO (low half), and the waiting responses.
 pub const ROOM: u32 = 0x01c;
 
-/// Offset of the address of the submission queue, low word first: whole pages. What follows up to
-/// [`TIMEOUT`] is written while the engine is disabled and quiet.
+/// Offset of the address of the submission queue, low word first: whole pages. This and the registers up to
+/// [`TIMEOUT`] are written while the engine is disabled and idle.
 pub const SUBMISSION_QUEUE: u32 = 0x040;
 /// Offset of the address of the completion queue, low word first: whole pages.
 pub const COMPLETION_QUEUE: u32 = 0x048;
@@ -37,107 +37,106 @@ pub const COMPLETION_QUEUE: u32 = 0x048;
 pub const TAIL_DOORBELL: u32 = 0x050;
 /// Offset of the address of the head doorbell, low word first.
 pub const HEAD_DOORBELL: u32 = 0x058;
-/// Offset of the entries of both queues: 2 to what [`WIDTHS`] says.
+/// Offset of the entries of both queues: 2 to the maximum in [`WIDTHS`].
 pub const QUEUE_DEPTH: u32 = 0x060;
-/// Offset of the namespace.
+/// Offset of the namespace identifier.
 pub const NAMESPACE: u32 = 0x064;
 /// Offset of the size of an LBA as a power of two: 9 to 13.
 pub const LBA_SHIFT: u32 = 0x068;
-/// Offset of the number of the submission queue, which completions must bear.
+/// Offset of the submission queue identifier expected in completions.
 pub const QUEUE_ID: u32 = 0x06c;
-/// Offset of the number of completions after which the drive is told the head: 1 to 65535. It is
-/// told too when a poll finds nothing.
+/// Offset of the number of completions per head doorbell write: 1 to 65535. The head is also written when a
+/// poll finds no completion.
 pub const BATCH: u32 = 0x070;
-/// Offset of the cycles between a poll that found nothing and the next: 0 to 65535.
+/// Offset of the cycles between polls while there is no completion: 0 to 65535.
 pub const POLL_INTERVAL: u32 = 0x074;
-/// Offset of the cycles that a request may take, low word first, 48 bits.
+/// Offset of the timeout of a request in cycles, low word first, 48 bits.
 pub const TIMEOUT: u32 = 0x078;
 
-/// Offset of the counters, of 32 bits each, since the engine was enabled: in the order of [`Counter`].
+/// Offset of the counters, 32 bits each, reset when the engine is enabled: in the order of [`Counter`].
 pub const COUNTERS: u32 = 0x080;
 
-/// Offset of the window for a request: 8 words, of which the last commits it.
+/// Offset of the request window: 8 words; writing the last commits the request.
 pub const REQUEST: u32 = 0x100;
-/// Offset of the window for a response: 4 words, of which reading the last takes it.
+/// Offset of the response window: 4 words; reading the last removes the response.
 pub const RESPONSE: u32 = 0x140;
-/// Offset of the window for an entry of the table of handles: [`handle_words`], of which the last
-/// commits it.
+/// Offset of the handle window: [`handle_words`]; writing the last commits the handle.
 pub const HANDLE: u32 = 0x180;
 
-/// What the engine is to do.
+/// Control register.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Control {
-    /// It works. Cleared, it ends what it has begun on the bus, and forgets the rest, but for its
-    /// handles.
+    /// Enables the engine. When cleared, the engine completes its bus transfers and drops all other state
+    /// except its handles.
     pub enable: bool,
-    /// Its interrupt line is high while a response waits.
+    /// Enables the interrupt line, which is high while a response waits.
     pub interrupt: bool,
     #[bits(30)]
     __: u32,
 }
 
-/// What the engine is at.
+/// Status register.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Status {
-    /// As in [`Control`].
+    /// Same as [`Control::enable`].
     pub enabled: bool,
-    /// Something is on its way on the bus.
+    /// A bus transfer is in progress.
     pub on_the_bus: bool,
-    /// It has halted: nothing goes on until it is disabled.
+    /// The engine has halted, until it is disabled.
     pub halted: bool,
     /// A request waits or is in flight.
     pub working: bool,
     #[bits(4)]
     __: u8,
-    /// Why it has halted, as [`super::Refusal`] numbers it: `TimeOut`, `Bus` or `Controller`.
+    /// Cause of the halt, as numbered by [`super::Refusal`]: `TimeOut`, `Bus` or `Controller`.
     #[bits(4)]
     pub cause: u8,
     #[bits(20)]
     __: u32,
 }
 
-/// The counters, by place.
+/// Counters, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Counter {
     /// Requests begun.
     Begun = 0,
-    /// Requests refused.
+    /// Requests rejected.
     Refused = 1,
-    /// Commands given to the bus.
+    /// Commands submitted on the bus.
     Commands = 2,
     /// Commands completed.
     Completed = 3,
-    /// Of those, with a status that is not zero.
+    /// Completions with a nonzero status.
     BadStatuses = 4,
     /// Errors on the bus.
     BusErrors = 5,
-    /// Completions of no sense.
+    /// Invalid completions.
     NoSense = 6,
-    /// Requests that found no room, or a disabled engine.
+    /// Requests that overran the FIFO, or met a disabled engine.
     Overruns = 7,
-    /// Tail doorbells.
+    /// Tail doorbell writes.
     TailDoorbells = 8,
-    /// Head doorbells.
+    /// Head doorbell writes.
     HeadDoorbells = 9,
     /// Polls of the completion queue.
     Polls = 10,
-    /// The shortest time of a request, cycles; all ones if there was none.
+    /// Minimum latency of a request, cycles; all ones if there was none.
     LatencyMin = 11,
-    /// The longest, cycles.
+    /// Maximum latency of a request, cycles.
     LatencyMax = 12,
-    /// How many were timed.
+    /// Number of requests timed.
     LatencyCount = 13,
-    /// Their sum, low word. Reading it keeps the high word.
+    /// Sum of latencies in cycles, low word. Reading it latches the high word.
     LatencySum = 14,
-    /// The high word of the sum, as it was then.
+    /// High word of the sum, latched with the low word.
     LatencySumHigh = 15,
 }
 
 impl Counter {
-    /// Its offset.
+    /// Register offset of the counter, bytes.
     pub const fn offset(self) -> u32 {
         COUNTERS + 4 * self as u32
     }
@@ -146,9 +145,9 @@ impl Counter {
 /// An entry of the table of handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handle {
-    /// Whether requests may name it.
+    /// True if requests may use the handle.
     pub live: bool,
-    /// Which use of the number this is.
+    /// Use count of the handle number.
     pub generation: u16,
     /// The first LBA of its area.
     pub area_lba: u64,
@@ -160,7 +159,7 @@ pub struct Handle {
     pub buffer_bytes: u64,
 }
 
-/// The words of the window at [`HANDLE`] that make `handle` the entry of this number.
+/// Words for the window at [`HANDLE`] that set the handle with number `fp_id`.
 pub fn handle_words(fp_id: u16, handle: &Handle) -> [u32; 10] {
     let (low, high) = (|value: u64| value as u32, |value: u64| (value >> 32) as u32);
     [
@@ -177,7 +176,7 @@ pub fn handle_words(fp_id: u16, handle: &Handle) -> [u32; 10] {
     ]
 }
 
-/// The words of the window at [`REQUEST`].
+/// Words for the window at [`REQUEST`].
 pub fn request_words(request: &Request) -> [u32; 8] {
     zerocopy::transmute!(*request)
 }
@@ -188,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// `localparam logic [9:0] NAME = 10'hNNN;` in the block's own map: numbers of words.
+    /// Parses `localparam logic [9:0] NAME = 10'hNNN;` in the RTL's map: word numbers.
     fn word(source: &str, name: &str) -> u32 {
         let wanted = std::format!(" {name} = 10'h");
         let line = source.lines().find(|line| line.contains(&wanted)).expect("the map names it");
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_has_the_same_map() {
+    fn register_map_matches_rtl() {
         let source = include_str!("../../../../rtl/fastpath_registers.sv");
         let map = [
             ("CONTROL", CONTROL),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_ten_words() {
+    fn handle_encodes_as_ten_words() {
         let handle = Handle {
             live: true,
             generation: 0x1234,
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_little_endian() {
+    fn request_words_are_little_endian() {
         let request = Request { opcode: 2, tag: 0x1234.into(), ..Request::default() };
         assert_eq!(request_words(&request)[0], 0x1234_0002);
     }

@@ -1,4 +1,4 @@
-//! The 32 bytes of a request.
+//! Requests of 32 bytes.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,15 +6,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::Refusal;
 use crate::nvme::opcode::io::{FLUSH, READ, WRITE};
 
-/// The longest transfer of one request, in bytes.
+/// Maximum transfer of one request, bytes.
 pub const SIZE_MAX: u32 = 1 << 20;
 
-/// Whether an engine cuts requests into commands of so many bytes: so that PRP1 and PRP2 suffice for each.
+/// Returns true if `bytes` is a valid block size of an engine: each command then needs PRP1 and PRP2 only.
 pub const fn is_block_size(bytes: u32) -> bool {
     matches!(bytes, 512 | 1024 | 2048 | 4096 | 8192)
 }
 
-/// A request as it lies in memory, or in the registers of an engine in hardware.
+/// A request as it is in memory, or in the registers of an engine in hardware.
 #[derive(
     Clone,
     Copy,
@@ -32,21 +32,21 @@ pub const fn is_block_size(bytes: u32) -> bool {
 pub struct Request {
     /// The NVM command set's opcode: flush, write or read.
     pub opcode: u8,
-    /// Zero.
+    /// Reserved; zero.
     pub reserved: u8,
-    /// The caller's number for it; the response carries it back.
+    /// Tag chosen by the caller; the response carries it back.
     pub tag: U16,
-    /// The handle.
+    /// Handle number.
     pub fp_id: U16,
-    /// Which use of the handle's number is meant.
+    /// Generation of the handle: use count of its number.
     pub generation: U16,
-    /// Where in the handle's area, in bytes: whole LBAs.
+    /// Offset in the handle's area, bytes: a multiple of the LBA size.
     pub offset: U64,
-    /// How many bytes: whole blocks, and zero for a flush.
+    /// Length in bytes: a multiple of `block_size`; zero for a flush.
     pub size: U32,
-    /// How many bytes each NVMe command moves: see [`is_block_size`].
+    /// Bytes moved by each NVMe command: see [`is_block_size`].
     pub block_size: U32,
-    /// Where in the handle's buffer, in bytes: a multiple of the block size.
+    /// Offset in the handle's buffer, bytes: a multiple of the block size.
     pub buffer_offset: U64,
 }
 
@@ -55,7 +55,7 @@ crate::nvme::layout!(Request, 32, {
     buffer_offset @ 24,
 });
 
-/// Which way data go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the drive into the buffer.
@@ -64,34 +64,34 @@ pub enum Direction {
     Write,
 }
 
-/// Data to move. It lies nowhere yet: the table of handles says where its area and its buffer are.
+/// A transfer by offsets; the table of handles holds the area and the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Where in the area, bytes.
+    /// Offset in the area, bytes.
     pub offset: u64,
-    /// Bytes: a multiple of `block_size`, at most [`SIZE_MAX`].
+    /// Length in bytes: a multiple of `block_size`, at most [`SIZE_MAX`].
     pub size: u32,
-    /// Bytes of each command.
+    /// Bytes of each NVMe command.
     pub block_size: u32,
-    /// Where in the buffer, bytes: a multiple of `block_size`.
+    /// Offset in the buffer, bytes: a multiple of `block_size`.
     pub buffer_offset: u64,
 }
 
 impl Transfer {
-    /// How many NVMe commands it is.
+    /// Number of NVMe commands.
     pub const fn commands(&self) -> u32 {
         self.size / self.block_size
     }
 }
 
-/// What is asked for, as far as a request says it without a table of handles.
+/// Operation of a request, as far as it is known without the table of handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Make durable what was written.
+    /// Makes written data durable.
     Flush,
-    /// Move data.
+    /// Moves data.
     Transfer(Transfer),
 }
 
@@ -125,8 +125,8 @@ impl Request {
         }
     }
 
-    /// What it asks for on a drive with LBAs of `lba_bytes` bytes, or why it makes no sense whatever the
-    /// table of handles says. Of a flush, only the size is looked at.
+    /// Decodes the operation, for a drive with LBAs of `lba_bytes` bytes, or returns an error that does not
+    /// depend on the table of handles. Of a flush, only the size is checked.
     ///
     /// # Errors
     /// [`Refusal::Opcode`] or [`Refusal::Size`].

@@ -1,4 +1,4 @@
-//! The 16 bytes of a response.
+//! Responses of 16 bytes.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::nvme::status;
 
-/// A response as it lies in memory, or in the registers of an engine in hardware.
+/// A response as it is in memory, or in the registers of an engine in hardware.
 #[derive(
     Clone,
     Copy,
@@ -23,37 +23,37 @@ use crate::nvme::status;
 )]
 #[repr(C)]
 pub struct Response {
-    /// The request's.
+    /// Tag of the request.
     pub tag: U16,
     status: U16,
-    /// NVMe commands that have completed, well or badly.
+    /// Number of NVMe commands that have completed, with success or failure.
     pub completed: U32,
-    /// From taking the request to its last completion: nanoseconds from an engine in software, cycles
+    /// Time from taking the request to its last completion: nanoseconds from an engine in software, cycles
     /// from one in hardware.
     pub took: U64,
 }
 
 crate::nvme::layout!(Response, 16, { tag @ 0, status @ 2, completed @ 4, took @ 8 });
 
-/// The bit that tells an engine's refusals and failures from a drive's status.
+/// Set for errors of the engine, clear for NVMe status fields.
 const ENGINE: u16 = 0x8000;
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// All of it is done.
+    /// All commands succeeded.
     Good,
-    /// A command failed on the drive: the status field of the first that did.
+    /// A command failed on the drive: status field of the first failure.
     Nvme(status::Status),
-    /// The engine refused it, or failed.
+    /// The engine rejected the request or failed.
     Engine(Refusal),
-    /// Neither: an engine of another make.
+    /// An undefined value, from another implementation.
     Unknown(u16),
 }
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
-        /// Why an engine refused a request, or could not end it.
+        /// Reason why an engine rejected a request or could not complete it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u16)]
         pub enum Refusal {
@@ -61,10 +61,10 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// All of them, by number.
+            /// All reasons, in numeric order.
             pub const ALL: &[Refusal] = &[$(Refusal::$name),*];
 
-            /// In words.
+            /// Text of the reason.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Refusal::$name => $text,)*
@@ -75,25 +75,25 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// No handle has this number.
+    /// Unknown handle.
     Handle = 1, "no such handle";
-    /// The handle's number has another use by now.
+    /// The handle's number has been reused or freed.
     Stale = 2, "a handle that was freed";
-    /// The area is not so long.
+    /// Range beyond the handle's area.
     Area = 3, "outside the handle's area";
-    /// The buffer is not so long.
+    /// Range beyond the handle's buffer.
     Buffer = 4, "outside the handle's DMA buffer";
-    /// A size, a block size, or an offset that is no multiple of what it must be.
+    /// Invalid size, block size or alignment.
     Size = 5, "a bad size, block size or alignment";
-    /// No such opcode, or a reserved bit.
+    /// Invalid opcode, or a reserved bit is set.
     Opcode = 6, "a bad opcode or a reserved bit";
     /// The drive did not complete it in time.
     TimeOut = 7, "the drive did not complete it in time";
-    /// The bus did not carry it.
+    /// Bus error.
     Bus = 8, "a bus error";
-    /// The controller failed, or completed what it had not been given.
+    /// The controller failed, or completed a command not in flight.
     Controller = 9, "the controller failed";
-    /// A function in the way of the data refused a block.
+    /// A function on the data path rejected a block.
     Function = 10, "a function in the way of the data refused a block";
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Refusal {
 impl core::error::Error for Refusal {}
 
 impl Status {
-    /// As a response carries it.
+    /// Encodes the status.
     pub const fn bits(self) -> u16 {
         match self {
             Status::Good => 0,
@@ -116,7 +116,7 @@ impl Status {
         }
     }
 
-    /// What these bits say.
+    /// Decodes the status.
     pub fn from_bits(bits: u16) -> Status {
         if bits & ENGINE != 0 {
             let known = Refusal::ALL.iter().find(|refusal| **refusal as u16 == bits & !ENGINE);
@@ -128,13 +128,13 @@ impl Status {
         }
     }
 
-    /// Whether all of the request is done.
+    /// True if the whole request succeeded.
     pub const fn is_good(self) -> bool {
         matches!(self, Status::Good)
     }
 }
 
-/// "LBA Out of Range (status 0x4080, do not retry)", "a handle that was freed".
+/// Examples: "LBA Out of Range (status 0x4080, do not retry)", "a handle that was freed".
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -147,7 +147,7 @@ impl fmt::Display for Status {
 }
 
 impl Response {
-    /// The answer to the request with this tag.
+    /// A response to the request with this tag.
     pub fn new(tag: u16, status: Status, completed: u32, took: u64) -> Response {
         Response {
             tag: tag.into(),
@@ -157,7 +157,7 @@ impl Response {
         }
     }
 
-    /// How the request ended.
+    /// Result of the request.
     pub fn status(&self) -> Status {
         Status::from_bits(self.status.get())
     }

@@ -1,9 +1,9 @@
-//! Flash whose collector the host leads: a vendor's own log page, admin command, feature and event.
+//! Host-directed GC: a vendor-specific log page, admin command, feature and event.
 //!
-//! The controller maps, buffers and places what is written, as ever. The host reads how many units of each
-//! superblock are valid ([`Survey`], and a [`SuperblockRow`] for each behind it), and says which is to be
-//! collected ([`Collect`]), when it wants to be told that space is short ([`HostCollection`]), and no more.
-//! NVMe leaves opcodes, log pages and features from C0h on to vendors (NVMe base 2.0, 5, 5.16 and 5.27).
+//! The controller maps, buffers and places writes, as without it. The host reads the number of valid
+//! mapping units in each superblock ([`Survey`], followed by a [`SuperblockRow`] each), selects superblocks
+//! to collect ([`Collect`]), and sets the threshold of an event for low space ([`HostCollection`]). NVMe
+//! leaves opcodes, log pages and features from C0h on to vendors (NVMe base 2.0, 5, 5.16 and 5.27).
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U32, U64};
@@ -12,23 +12,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::entry::Sqe;
 use super::layout;
 
-/// The beginning of the log page [`SUPERBLOCKS`](super::log::lid::SUPERBLOCKS). Space is counted in units.
+/// Header of the log page [`SUPERBLOCKS`](super::log::lid::SUPERBLOCKS). Space is counted in mapping units.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Survey {
-    /// What can be written before anything else is collected.
+    /// Space that can be written before another superblock must be collected.
     pub left: U64,
-    /// Below this the host's writes wait.
+    /// Threshold below which host writes wait.
     pub hold: U64,
-    /// Below this the controller would begin by itself, if nobody led it.
+    /// Threshold below which the controller starts GC by itself, without host-directed GC.
     pub start: U64,
-    /// How many rows follow.
+    /// Number of rows that follow.
     pub superblocks: U32,
-    /// Units of a superblock.
+    /// Mapping units per superblock.
     pub superblock_units: U32,
-    /// Rows of the collector that may be under way at the same time.
+    /// GC parallelism: superpages that the collector may process concurrently.
     pub gc_parallelism: U32,
     /// Reserved.
     pub reserved: [u8; 28],
@@ -38,7 +38,7 @@ layout!(Survey, 64, {
     left @ 0, hold @ 8, start @ 16, superblocks @ 24, superblock_units @ 28, gc_parallelism @ 32, reserved @ 36
 });
 
-/// A superblock, as whoever chooses sees it.
+/// State of a superblock, for selection.
 #[derive(
     Clone,
     Copy,
@@ -54,28 +54,29 @@ layout!(Survey, 64, {
 )]
 #[repr(C)]
 pub struct SuperblockRow {
-    /// Units that must be moved.
+    /// Valid mapping units, which must be moved.
     pub valid: U32,
-    /// Units that erasing it frees; 0: it can't be collected now.
+    /// Mapping units freed by its erase; 0 if it cannot be collected now.
     pub units: U32,
-    /// How often it has been erased.
+    /// Erase count.
     pub erases: U32,
-    /// Rows that were begun anywhere since it was filled, at most ffffffffh.
+    /// Superpages begun in all superblocks since it was filled, at most ffffffffh.
     pub age: U32,
 }
 
 layout!(SuperblockRow, 16, { valid @ 0, units @ 4, erases @ 8, age @ 12 });
 
-/// Goes over a superblock: moves what is valid, and erases it. Completes when all of it has been gone over,
-/// with how many units were valid; as Command Sequence Error if it can't be collected, or not any more.
+/// Collects a superblock: moves valid mapping units and erases it. Completes when all have been processed,
+/// with the number of units that were valid; fails with Command Sequence Error if the superblock cannot be
+/// collected, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
-    /// Dword 10: which.
+    /// Dword 10: superblock number.
     pub superblock: u32,
-    /// Dword 11: how often it had been erased when it was chosen. What was written there since is not what
-    /// was meant.
+    /// Dword 11: erase count at selection. If it has changed, the superblock holds other data, and is not
+    /// collected.
     pub erases: u32,
-    /// Dword 12: rows that may be under way for it, at least one whatever it says.
+    /// Dword 12: maximum superpages in progress for it; 0 counts as 1.
     pub rows: u32,
 }
 
@@ -91,13 +92,13 @@ impl Collect {
     }
 }
 
-/// The value of the feature [`HOST_COLLECTION`](super::features::fid::HOST_COLLECTION): who leads the
-/// collector. A reset makes it the controller.
+/// Value of the feature [`HOST_COLLECTION`](super::features::fid::HOST_COLLECTION): controls host-directed
+/// GC. A reset disables it.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct HostCollection {
-    /// The host leads, and is told when fewer units than this are left; 0: the controller leads itself. Where
-    /// writes would have to wait it collects, whoever leads.
+    /// Enables host-directed GC, with an event when fewer mapping units than this are left; 0 disables it.
+    /// If writes would have to wait, the controller collects in either case.
     pub below: u32,
 }
 
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_byte_for_byte() {
+    fn survey_row_layout() {
         let row = SuperblockRow {
             valid: 0x0102.into(),
             units: 0x0304.into(),

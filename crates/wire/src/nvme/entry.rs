@@ -1,4 +1,4 @@
-//! The two queue entries: 64 bytes of command, 16 bytes of completion.
+//! Queue entries: commands of 64 bytes, completions of 16 bytes.
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -13,17 +13,17 @@ use crate::{BusAddr, CommandId, Nsid, QueueId};
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 pub struct SqeFlags {
-    /// FUSE: 0 for a command that stands alone.
+    /// FUSE: 0 for a command that is not fused.
     #[bits(2)]
     pub fuse: u8,
     #[bits(4)]
     __: u8,
-    /// PSDT: 0 when PRPs describe the data, 1 or 2 when a scatter gather list does.
+    /// PSDT: 0 for PRPs, 1 or 2 for a scatter gather list.
     #[bits(2)]
     pub psdt: u8,
 }
 
-/// A submission queue entry, as it lies in memory (NVMe base 2.0, 3.3.3.1).
+/// A submission queue entry as it is in memory (NVMe base 2.0, 3.3.3.1).
 #[derive(
     Clone,
     Copy,
@@ -39,25 +39,25 @@ pub struct SqeFlags {
 )]
 #[repr(C)]
 pub struct Sqe {
-    /// What to do: [`super::opcode`].
+    /// Opcode: [`super::opcode`].
     pub opcode: u8,
-    /// Fusing, and how the data is described.
+    /// Fusing, and the type of the data pointer.
     pub flags: SqeFlags,
     /// CID: the completion carries it back.
     pub cid: U16,
-    /// NSID: the namespace meant.
+    /// NSID: namespace identifier.
     pub nsid: U32,
     /// Command dword 2.
     pub cdw2: U32,
     /// Command dword 3.
     pub cdw3: U32,
-    /// MPTR: where the metadata lies.
+    /// MPTR: address of the metadata.
     pub mptr: U64,
     /// First half of the data pointer.
     pub prp1: U64,
     /// Second half of the data pointer.
     pub prp2: U64,
-    /// Command dword 10; from here on each command has its own meaning.
+    /// Command dword 10; command-specific, like the following dwords.
     pub cdw10: U32,
     /// Command dword 11.
     pub cdw11: U32,
@@ -76,25 +76,25 @@ layout!(Sqe, 64, {
     prp2 @ 32, cdw10 @ 40, cdw11 @ 44, cdw12 @ 48, cdw13 @ 52, cdw14 @ 56, cdw15 @ 60,
 });
 
-/// Where a command's data lies in host memory.
+/// Location of a command's data in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataPointer {
     /// Physical region pages: walk them with [`super::prp::PrpWalk`].
     Prp {
-        /// The first page, perhaps from its middle on.
+        /// The first page, possibly with an offset.
         prp1: BusAddr,
-        /// The second page, or a list of pages, or nothing: the length decides.
+        /// The second page, a list of pages, or unused, depending on the length.
         prp2: BusAddr,
     },
-    /// A scatter gather list, of which this is the first descriptor: walk it with [`super::sgl::SglWalk`].
+    /// A scatter gather list, given by its first descriptor: walk it with [`super::sgl::SglWalk`].
     Sgl(Descriptor),
 }
 
 impl DataPointer {
-    /// For commands that move no data.
+    /// For commands without data.
     pub const NONE: DataPointer = DataPointer::Prp { prp1: BusAddr(0), prp2: BusAddr(0) };
 
-    /// PRP1 and PRP2, for commands that know nothing else.
+    /// Returns PRP1 and PRP2, for commands that support only PRPs.
     ///
     /// # Errors
     /// Invalid Field for a scatter gather list.
@@ -106,26 +106,25 @@ impl DataPointer {
     }
 }
 
-/// PSDT of a command whose data a scatter gather list describes, and whose metadata, if it has any, lie in
-/// one piece.
+/// PSDT of a command with a scatter gather list for data, and contiguous metadata, if any.
 const PSDT_SGL: u8 = 1;
 
-/// A command that makes sense: `C` is [`super::io::Command`] or [`super::admin::Command`].
+/// A valid command: `C` is [`super::io::Command`] or [`super::admin::Command`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<C> {
     /// Carried back by the completion.
     pub cid: CommandId,
-    /// The namespace meant. Whether it exists is for the controller to say.
+    /// Namespace identifier. The controller checks its existence.
     pub nsid: Nsid,
-    /// Where the data lies; meaningless for a command that moves none.
+    /// Location of the data; unused by commands without data.
     pub data: DataPointer,
-    /// What is asked for.
+    /// The decoded command.
     pub command: C,
 }
 
 impl Sqe {
-    /// The entry as eight words, each as it lies in memory. By arithmetic: an entry that was put together in
-    /// registers goes to a ring from there, and no word is loaded of which the parts were just stored.
+    /// The entry as eight words in memory order. It is computed by arithmetic: an entry assembled in
+    /// registers is stored to a ring from there, without loading words whose parts were just stored.
     #[inline]
     pub fn to_words(&self) -> [u64; 8] {
         let pair = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
@@ -146,13 +145,13 @@ impl Sqe {
         words.map(u64::to_le)
     }
 
-    /// The command's number.
+    /// Command identifier.
     #[inline]
     pub fn id(&self) -> CommandId {
         CommandId(self.cid.get())
     }
 
-    /// An entry with its first dwords and data pointer filled, the command's own dwords zero.
+    /// An entry with its first dwords and data pointer set, and zero in the command-specific dwords.
     #[inline]
     pub(crate) fn start<C>(opcode: u8, request: &Request<C>) -> Sqe {
         let (psdt, low, high) = match request.data {
@@ -173,7 +172,7 @@ impl Sqe {
         }
     }
 
-    /// The reverse of [`start`](Self::start), around an already parsed `command`.
+    /// The reverse of [`start`](Self::start), for an already parsed `command`.
     ///
     /// Fused commands and scatter gather lists are an Invalid Field: over PCIe, admin commands have neither
     /// (NVMe base 2.0, 3.3.3.1).
@@ -184,8 +183,8 @@ impl Sqe {
         self.finish_io(command)
     }
 
-    /// As [`finish`](Self::finish), where a scatter gather list may describe the data. One that describes the
-    /// metadata too is an Invalid Field (bit 19 of SGLS).
+    /// Same as [`finish`](Self::finish), with support for scatter gather lists for data. A list for
+    /// metadata is an Invalid Field (bit 19 of SGLS).
     #[inline]
     pub(crate) fn finish_io<C>(&self, command: C) -> Result<Request<C>, Status> {
         let (low, high) = (self.prp1.get(), self.prp2.get());
@@ -198,7 +197,7 @@ impl Sqe {
     }
 }
 
-/// A completion queue entry, as it lies in memory (NVMe base 2.0, 3.3.3.2).
+/// A completion queue entry as it is in memory (NVMe base 2.0, 3.3.3.2).
 #[derive(
     Clone,
     Copy,
@@ -214,15 +213,15 @@ impl Sqe {
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// The command's own result.
+    /// Command-specific result.
     pub dw0: U32,
-    /// More of the command's own result, for the few that have it.
+    /// Command-specific result, second dword.
     pub dw1: U32,
-    /// SQHD: how far the controller has consumed the submission queue.
+    /// SQHD: head of the submission queue.
     pub sq_head: U16,
-    /// SQID: the submission queue the command came by.
+    /// SQID: submission queue of the command.
     pub sq_id: U16,
-    /// CID: the command completed.
+    /// CID: identifier of the completed command.
     pub cid: U16,
     /// The phase tag in bit 0, the status field above it.
     pub status_and_phase: U16,
@@ -233,7 +232,7 @@ layout!(Cqe, 16, {
 });
 
 impl Cqe {
-    /// The entry of which memory holds these words.
+    /// Decodes an entry from its words in memory.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Cqe {
         zerocopy::transmute!(words)
@@ -244,41 +243,41 @@ impl Cqe {
         Cqe { cid: cid.0.into(), status_and_phase: (status.bits() << 1).into(), ..Cqe::default() }
     }
 
-    /// With the command's own result in dword 0.
+    /// Sets the command-specific result in dword 0.
     pub fn with_result(self, dw0: u32) -> Cqe {
         Cqe { dw0: dw0.into(), ..self }
     }
 
-    /// With the submission queue that the command came by, and its new head.
+    /// Sets the submission queue of the command and its new head.
     pub fn with_queue(self, sq: QueueId, head: u16) -> Cqe {
         Cqe { sq_id: sq.0.into(), sq_head: head.into(), ..self }
     }
 
-    /// With the phase tag of this pass over the queue (NVMe base 2.0, 3.3.3.2).
+    /// Sets the phase tag of this pass over the queue (NVMe base 2.0, 3.3.3.2).
     pub fn with_phase(self, phase: bool) -> Cqe {
         Cqe { status_and_phase: (self.status().bits() << 1 | u16::from(phase)).into(), ..self }
     }
 
-    /// The command completed.
+    /// Identifier of the completed command.
     #[inline]
     pub fn id(&self) -> CommandId {
         CommandId(self.cid.get())
     }
 
-    /// The submission queue that the command came by.
+    /// Submission queue of the command.
     #[inline]
     pub fn queue(&self) -> QueueId {
         QueueId(self.sq_id.get())
     }
 
-    /// Flips each time the controller passes the queue's end: an entry is new while it differs
-    /// from that of the last pass.
+    /// Phase tag. It flips each time the controller wraps: an entry is new while its tag differs from that
+    /// of the last pass.
     #[inline]
     pub fn phase(&self) -> bool {
         self.status_and_phase.get() & 1 != 0
     }
 
-    /// How the command went.
+    /// Status of the command.
     #[inline]
     pub fn status(&self) -> Status {
         Status::from_bits(self.status_and_phase.get() >> 1)
@@ -290,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_is_these_sixteen_bytes() {
+    fn cqe_matches_golden_bytes() {
         let cqe = Cqe::new(CommandId(0xbeef), Status::UNRECOVERED_READ_ERROR.with_dnr())
             .with_result(0x0102_0304)
             .with_queue(QueueId(3), 0x0110)
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_its_eight_words() {
+    fn sqe_to_words_matches_bytes() {
         let bytes: [u8; 64] = core::array::from_fn(|n| (7 * n + 1) as u8);
         let sqe = Sqe::read_from_bytes(&bytes).unwrap();
         let words = sqe.to_words();
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_tag_and_the_status_do_not_touch() {
+    fn cqe_phase_and_status_are_independent() {
         for bits in 0..=0x7fff {
             let status = Status::from_bits(bits);
             for phase in [false, true] {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_the_second_byte() {
+    fn sqe_flags_are_second_byte() {
         let mut bytes = [0; 64];
         bytes[1] = 0b1000_0001;
         let sqe = Sqe::read_from_bytes(&bytes).unwrap();
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn fused_commands_and_most_scatter_gather_lists_are_an_invalid_field() {
+    fn fused_commands_and_unsupported_sgl_are_invalid_field() {
         let plain = Sqe { prp1: 0x1003.into(), prp2: 512.into(), ..Sqe::default() };
         for flags in 0..=0xff {
             let flags = SqeFlags::from_bits(flags);
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scatter_gather_list_survives_its_entry() {
+    fn sgl_round_trips_through_sqe() {
         let data = DataPointer::Sgl(Descriptor::last_segment(BusAddr(0x1_0000_0008), 9));
         let request = Request { cid: CommandId(3), nsid: Nsid(1), data, command: () };
         let sqe = Sqe::start(2, &request);

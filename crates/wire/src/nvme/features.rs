@@ -1,5 +1,5 @@
-//! Features: what a host may set and get, and how each packs into dword 11 (NVMe base 2.0, 5.27.1).
-//! The same packing is the completion's dword 0 of Get Features.
+//! Features and their packing into dword 11 of Set Features (NVMe base 2.0, 5.27.1). Dword 0 of a Get
+//! Features completion has the same packing.
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::U64;
@@ -11,43 +11,43 @@ use super::status::Status;
 
 /// Feature identifiers.
 pub mod fid {
-    /// How many commands are taken from one queue before the next has its turn.
+    /// Arbitration: commands taken from one queue per turn.
     pub const ARBITRATION: u8 = 0x01;
-    /// Which power state to be in.
+    /// Power state.
     pub const POWER_MANAGEMENT: u8 = 0x02;
-    /// When to warn of heat or cold.
+    /// Temperature thresholds for warnings.
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
-    /// How long to try before giving up.
+    /// Time limit of error recovery.
     pub const ERROR_RECOVERY: u8 = 0x05;
-    /// Whether writes may wait in a cache.
+    /// Use of a volatile write cache.
     pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-    /// How many I/O queues the host wants, and gets.
+    /// Number of I/O queues, requested and allocated.
     pub const NUMBER_OF_QUEUES: u8 = 0x07;
-    /// How many completions may share an interrupt, and how long they may wait for it.
+    /// Number of completions that may share an interrupt, and maximum delay.
     pub const INTERRUPT_COALESCING: u8 = 0x08;
-    /// Which vectors don't coalesce.
+    /// Vectors without coalescing.
     pub const INTERRUPT_VECTOR_CONFIG: u8 = 0x09;
-    /// Whether writes need to be atomic except across a power failure.
+    /// Atomicity of writes other than across a power failure.
     pub const WRITE_ATOMICITY: u8 = 0x0a;
-    /// Which events are told.
+    /// Enabled asynchronous events.
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
-    /// To which power states the controller goes by itself; the data are an [`super::ApstTable`].
+    /// Autonomous power state transitions; the data are an [`super::ApstTable`].
     pub const AUTONOMOUS_POWER: u8 = 0x0c;
-    /// How long the host may be silent before the controller takes it for gone.
+    /// Keep alive timeout, after which the controller assumes that the host has failed.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
-    /// What the host makes use of; the data are a [`super::HostBehavior`].
+    /// Host behavior support; the data are a [`super::HostBehavior`].
     pub const HOST_BEHAVIOR: u8 = 0x16;
-    /// Who the host is; the data are eight or sixteen bytes.
+    /// Host identifier; the data are 8 or 16 bytes.
     pub const HOST_IDENTIFIER: u8 = 0x81;
-    /// Which notices about reservations are not wanted.
+    /// Reservation notifications that are masked.
     pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
-    /// Whether registrations outlast a loss of power.
+    /// Persistence of reservations across power loss.
     pub const RESERVATION_PERSISTENCE: u8 = 0x83;
-    /// Of our own: who says what the collector of flash goes over.
+    /// Vendor-specific: host-directed GC.
     pub const HOST_COLLECTION: u8 = 0xc0;
 }
 
-/// A feature's value that makes sense.
+/// A valid value of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// [`fid::ARBITRATION`].
@@ -87,10 +87,10 @@ pub enum Feature {
 macro_rules! feature_packing {
     ($($fid:ident $feature:ident $value:ident;)+) => {
         impl Feature {
-            /// Makes sense of a value a host wants to set.
+            /// Parses a value that a host sets.
             ///
             /// # Errors
-            /// Invalid Field for a feature not known here, or a value that the feature forbids.
+            /// Invalid Field for an unknown feature or an invalid value.
             pub fn unpack(feature: u8, cdw11: u32) -> Result<Feature, Status> {
                 let value = match feature {
                     $(fid::$fid => Feature::$feature($value::from_bits(cdw11)),)+
@@ -99,12 +99,12 @@ macro_rules! feature_packing {
                 if value.is_legal() { Ok(value) } else { Err(Status::INVALID_FIELD) }
             }
 
-            /// Which feature this is a value of.
+            /// Feature identifier.
             pub const fn id(self) -> u8 {
                 match self { $(Feature::$feature(_) => fid::$fid,)+ }
             }
 
-            /// The value as dword 11 of Set Features and dword 0 of a completion have it.
+            /// The value as in dword 11 of Set Features and dword 0 of a completion.
             pub const fn pack(self) -> u32 {
                 match self { $(Feature::$feature(value) => value.into_bits(),)+ }
             }
@@ -134,7 +134,7 @@ feature_packing! {
 impl Feature {
     const fn is_legal(self) -> bool {
         match self {
-            // 5.27.1.5: 65536 queues are one more than there are numbers for, and illegal.
+            // 5.27.1.5: 65536 queues are illegal, since the count is 0-based and ffffh is reserved.
             Feature::NumberOfQueues(wanted) => wanted.sqs() <= 0xffff && wanted.cqs() <= 0xffff,
             Feature::TemperatureThreshold(threshold) => threshold.thsel() < 2,
             _ => true,
@@ -146,7 +146,7 @@ impl Feature {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Arbitration {
-    /// AB: 1 << AB commands at once, 7 for no limit; see [`burst`](Self::burst).
+    /// AB: 1 << AB commands per turn, 7 for no limit; see [`burst`](Self::burst).
     #[bits(3)]
     pub ab: u8,
     #[bits(5)]
@@ -160,7 +160,7 @@ pub struct Arbitration {
 }
 
 impl Arbitration {
-    /// By these weights, without a limit on bursts.
+    /// Sets weights, without a limit on bursts.
     ///
     /// # Panics
     /// If a weight is not of 1 to 256.
@@ -172,12 +172,12 @@ impl Arbitration {
         burst.with_hpw(field(high)).with_mpw(field(medium)).with_lpw(field(low))
     }
 
-    /// With so many commands at once at most, rounded down to a power of two of 1 to 64; `None`: no limit.
+    /// Sets the maximum burst, rounded down to a power of two of 1 to 64; `None` for no limit.
     pub fn with_burst(self, burst: Option<u32>) -> Arbitration {
         self.with_ab(burst.map_or(7, |burst| burst.max(1).ilog2().min(6) as u8))
     }
 
-    /// The most commands taken from one queue at a time; `None` for no limit.
+    /// Maximum number of commands taken from one queue per turn; `None` for no limit.
     pub const fn burst(self) -> Option<u32> {
         if self.ab() == 7 { None } else { Some(1 << self.ab()) }
     }
@@ -195,7 +195,7 @@ pub struct PowerManagement {
     /// PS: the power state.
     #[bits(5)]
     pub ps: u8,
-    /// WH: what work to expect.
+    /// WH: workload hint.
     #[bits(3)]
     pub wh: u8,
     #[bits(24)]
@@ -208,10 +208,10 @@ pub struct PowerManagement {
 pub struct TemperatureThreshold {
     /// TMPTH: the threshold, in kelvins.
     pub tmpth: u16,
-    /// TMPSEL: which sensor; 0 the composite temperature, 15 all of them.
+    /// TMPSEL: sensor; 0 is the composite temperature, 15 all sensors.
     #[bits(4)]
     pub tmpsel: u8,
-    /// THSEL: 0 the threshold not to exceed, 1 not to fall below; others are reserved.
+    /// THSEL: 0 for an over-temperature threshold, 1 for an under-temperature one; others are reserved.
     #[bits(2)]
     pub thsel: u8,
     #[bits(10)]
@@ -222,9 +222,9 @@ pub struct TemperatureThreshold {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct ErrorRecovery {
-    /// TLER: how long to try, in units of 100 ms; 0 for as long as it takes.
+    /// TLER: time limit of error recovery in units of 100 ms; 0 for none.
     pub tler: u16,
-    /// DULBE: reading what was never written is an error.
+    /// DULBE: reading a deallocated or unwritten block is an error.
     pub dulbe: bool,
     #[bits(15)]
     __: u16,
@@ -234,7 +234,7 @@ pub struct ErrorRecovery {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct VolatileWriteCache {
-    /// WCE: it is in use.
+    /// WCE: write cache enabled.
     pub wce: bool,
     #[bits(31)]
     __: u32,
@@ -251,22 +251,22 @@ pub struct NumberOfQueues {
 }
 
 impl NumberOfQueues {
-    /// Of this many queues, 1 to 65535 of each kind.
+    /// A value for `sqs` and `cqs` queues, 1 to 65535 each.
     ///
     /// # Panics
-    /// If there are none or more of either.
+    /// If either is out of range.
     pub const fn of(sqs: u32, cqs: u32) -> NumberOfQueues {
         assert!(sqs >= 1 && sqs <= 0xffff, "1 to 65535 submission queues");
         assert!(cqs >= 1 && cqs <= 0xffff, "1 to 65535 completion queues");
         NumberOfQueues::new().with_nsq((sqs - 1) as u16).with_ncq((cqs - 1) as u16)
     }
 
-    /// I/O submission queues.
+    /// Number of I/O submission queues.
     pub const fn sqs(self) -> u32 {
         self.nsq() as u32 + 1
     }
 
-    /// I/O completion queues.
+    /// Number of I/O completion queues.
     pub const fn cqs(self) -> u32 {
         self.ncq() as u32 + 1
     }
@@ -278,7 +278,7 @@ impl NumberOfQueues {
 pub struct InterruptCoalescing {
     /// THR: completions that share an interrupt, less one.
     pub thr: u8,
-    /// TIME: the longest that a completion waits for one, in units of 100 us; 0 for not at all.
+    /// TIME: maximum delay of a completion's interrupt, in units of 100 us; 0 for none.
     pub time: u8,
     __: u16,
 }
@@ -289,7 +289,7 @@ pub struct InterruptCoalescing {
 pub struct InterruptVectorConfig {
     /// IV: the vector.
     pub iv: u16,
-    /// CD: it doesn't coalesce.
+    /// CD: coalescing disabled.
     pub cd: bool,
     #[bits(15)]
     __: u16,
@@ -299,7 +299,7 @@ pub struct InterruptVectorConfig {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct WriteAtomicity {
-    /// DN: only what a power failure tears matters (AWUPF), not what a reader sees (AWUN).
+    /// DN: only atomicity across a power failure (AWUPF) is required, not AWUN.
     pub dn: bool,
     #[bits(31)]
     __: u32,
@@ -309,7 +309,7 @@ pub struct WriteAtomicity {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct AsyncEventConfig {
-    /// For which critical warnings of [`super::log::SmartHealth`] to send an event.
+    /// Critical warnings of [`super::log::SmartHealth`] that send an event.
     pub smart: u8,
     /// A namespace's attributes have changed.
     pub namespace_attribute: bool,
@@ -323,7 +323,7 @@ pub struct AsyncEventConfig {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct AutonomousPower {
-    /// APSTE: the controller follows its table.
+    /// APSTE: transitions by the table are enabled.
     pub apste: bool,
     #[bits(31)]
     __: u32,
@@ -338,34 +338,34 @@ pub struct KeepAliveTimer {
     pub kato: u32,
 }
 
-/// What the host makes use of (5.27.1.18).
+/// Host behavior support (5.27.1.18).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct HostBehavior {
-    /// ACRE: 1 if it waits before it retries a command, as the completion tells it.
+    /// ACRE: 1 if the host delays retries as given in the completion.
     pub acre: u8,
-    /// ETDAS: 1 if it reads telemetry of data area 4.
+    /// ETDAS: 1 if the host supports telemetry data area 4.
     pub etdas: u8,
-    /// LBAFEE: 1 if it knows of more than 16 formats, and of protection information of 32 and 64 bits.
+    /// LBAFEE: 1 if the host supports more than 16 formats, and protection information of 32 and 64 bits.
     pub lbafee: u8,
-    /// Zeros.
+    /// Reserved; zeros.
     pub reserved: [u8; 509],
 }
 
 impl HostBehavior {
-    /// Of a host that has not said anything.
+    /// No behavior enabled: the default.
     pub const NONE: HostBehavior =
         HostBehavior { acre: 0, etdas: 0, lbafee: 0, reserved: [0; 509] };
 
-    /// The same without what is reserved.
+    /// The value without reserved bytes.
     pub const fn known(self) -> HostBehavior {
         HostBehavior { reserved: [0; 509], ..self }
     }
 }
 
-/// For each power state, where the controller goes from it when it has nothing to do (5.27.1.9).
+/// Idle transition of each power state (5.27.1.9).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -373,24 +373,24 @@ impl HostBehavior {
 pub struct ApstTable(pub [U64; 32]);
 
 impl ApstTable {
-    /// The longest time that an entry holds, in milliseconds.
+    /// Maximum idle time of an entry, in milliseconds.
     pub const MS_MAX: u32 = (1 << 24) - 1;
 
-    /// One that stays in every state.
+    /// A table without transitions.
     pub fn stays() -> ApstTable {
         ApstTable([U64::ZERO; 32])
     }
 
-    /// From this state to that one, after so many milliseconds of idleness.
+    /// Adds a transition from one state to another after `ms` milliseconds of idleness.
     ///
     /// # Panics
-    /// If there is no such state, or no such time.
+    /// If a state or the time is out of range.
     pub fn go(&mut self, from: u8, to: u8, ms: u32) {
         assert!(to < 32 && ms <= Self::MS_MAX, "states 0 to 31, 24 bits of milliseconds");
         self.0[usize::from(from)] = (u64::from(to) << 3 | u64::from(ms) << 8).into();
     }
 
-    /// Where the controller goes from this state, and after how many milliseconds; none: nowhere.
+    /// Transition from this state: target state and idle time in milliseconds; `None` if there is none.
     pub fn from(&self, state: u8) -> Option<(u8, u32)> {
         let entry = self.0.get(usize::from(state))?.get();
         let (to, ms) = ((entry >> 3 & 0x1f) as u8, (entry >> 8) as u32 & Self::MS_MAX);
@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_pack_as_the_specification_lays_them_out() {
+    fn feature_values_match_spec_layout() {
         let arbitration = Arbitration::from_bits(0x0703_0102);
         assert_eq!(Arbitration::weighted(8, 4, 2).with_burst(Some(4)), arbitration);
         assert_eq!((arbitration.burst(), arbitration.weights()), (Some(4), [8, 4, 2]));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_transitions_bit_by_bit() {
+    fn apst_table_layout() {
         let mut table = ApstTable::stays();
         table.go(0, 3, 100);
         table.go(3, 4, ApstTable::MS_MAX);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_feature_keeps_its_value_and_its_id() {
+    fn feature_round_trip_keeps_value_and_fid() {
         let mut known = 0;
         for feature in 0..=u8::MAX {
             match Feature::unpack(feature, 0x0001_0203) {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_feature_forbids_are_an_invalid_field() {
+    fn invalid_feature_values_are_invalid_field() {
         let refused = Err(Status::INVALID_FIELD);
         assert_eq!(Feature::unpack(fid::NUMBER_OF_QUEUES, 0x0000_ffff), refused);
         assert_eq!(Feature::unpack(fid::NUMBER_OF_QUEUES, 0xffff_0000), refused);

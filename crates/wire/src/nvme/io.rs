@@ -1,7 +1,7 @@
-//! The NVM command set: what a host asks of a namespace (NVM command set 1.0, 3.2).
+//! I/O commands of the NVM command set (NVM command set 1.0, 3.2).
 //!
-//! To add a command, add a variant, its arm in [`parse`] and in [`Request::to_sqe`], and the
-//! compiler points at every controller that doesn't handle it yet.
+//! To add a command, add a variant and its arms in [`parse`] and in [`Request::to_sqe`]; the compiler then
+//! reports every controller that does not handle it yet.
 
 use bitfield_struct::bitfield;
 
@@ -12,111 +12,111 @@ use super::reservation::{Acquire, Register, Release, Report};
 use super::status::Status;
 use crate::{BusAddr, CommandId, Lba, Nsid};
 
-/// An I/O command that makes sense, and where its data lies.
+/// A valid I/O command, and its data pointer.
 pub type Request = entry::Request<Command>;
 
-/// What is asked of the namespace.
+/// An I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Make durable what was written and completed before (NVMe base 2.0, 7.1).
+    /// Makes durable the writes completed before (NVMe base 2.0, 7.1).
     Flush,
     /// Blocks to the host.
     Read(Access),
     /// Blocks from the host.
     Write(Access),
-    /// 3.2.1: blocks from the host, to be found equal to those there.
+    /// 3.2.1: compares blocks from the host with those of the namespace.
     Compare(Access),
-    /// 3.2.6: blocks to be read and judged, and not moved.
+    /// 3.2.6: reads and checks blocks without a transfer.
     Verify(Access),
-    /// 3.2.7: blocks that are not to be readable until they are written.
+    /// 3.2.7: makes blocks unreadable until they are written.
     WriteUncorrectable(Access),
-    /// 3.2.8: blocks of zeros, and nothing to move.
+    /// 3.2.8: writes zeros without a transfer.
     WriteZeroes(WriteZeroes),
-    /// 3.2.3: hints about ranges of blocks, which the data name: [`super::ranges::DsmRange`].
+    /// 3.2.3: hints for ranges of blocks, given in the data: [`super::ranges::DsmRange`].
     DatasetManagement(DatasetManagement),
-    /// 3.2.2: blocks from ranges that the data name ([`super::ranges::CopyRange`]) to one place.
+    /// 3.2.2: copies ranges given in the data ([`super::ranges::CopyRange`]) to one destination.
     Copy(CopyTo),
-    /// NVMe base 2.0, 7.3: a key becomes the host's, or is no longer.
+    /// NVMe base 2.0, 7.3: registers, replaces or unregisters a key of the host.
     ReservationRegister(Register),
-    /// NVMe base 2.0, 7.5: who has registered, and who holds the reservation.
+    /// NVMe base 2.0, 7.5: reports registrants and the reservation holder.
     ReservationReport(Report),
-    /// NVMe base 2.0, 7.2: others are kept out.
+    /// NVMe base 2.0, 7.2: acquires or preempts a reservation.
     ReservationAcquire(Acquire),
-    /// NVMe base 2.0, 7.4: others are let in.
+    /// NVMe base 2.0, 7.4: releases or clears a reservation.
     ReservationRelease(Release),
 }
 
-/// Which blocks are to read as zeros.
+/// Parameters of Write Zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteZeroes {
-    /// Which blocks, and how: as for a write.
+    /// Blocks and flags, as for a write.
     pub access: Access,
-    /// DEAC: they need not stay allocated.
+    /// DEAC: the blocks may be deallocated.
     pub deallocate: bool,
 }
 
-/// What is said of ranges of blocks. How the host is going to read and write them (IDR, IDW) is left
-/// out: the hints are no controller's of ours.
+/// Parameters of Dataset Management. The access hints (IDR, IDW) are left out: none of our controllers uses
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetManagement {
-    /// How many ranges there are: 1 to 256.
+    /// Number of ranges: 1 to 256.
     pub ranges: u16,
-    /// AD: what is there is not needed any more.
+    /// AD: deallocates the ranges.
     pub deallocate: bool,
 }
 
-/// Which blocks go where.
+/// Parameters of Copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyTo {
-    /// The first block of the destination.
+    /// First block of the destination.
     pub to: Lba,
-    /// How many source ranges there are: 1 to 256.
+    /// Number of source ranges: 1 to 256.
     pub ranges: u16,
-    /// The format of their descriptors; 0 is [`super::ranges::CopyRange`].
+    /// Format of the range descriptors; 0 is [`super::ranges::CopyRange`].
     pub format: u8,
-    /// FUA, of the destination.
+    /// FUA for the destination.
     pub fua: bool,
-    /// LR, of the source.
+    /// LR for the source.
     pub limited_retry: bool,
-    /// PRINFOR: what of each range is compared, by the range's own tags, and whether it is taken away.
+    /// PRINFOR: checks of each source range, by the tags of the range, and whether PI is stripped.
     pub source: u8,
     /// PRINFOW and the tags of the destination.
     pub protection: Protection,
 }
 
-/// Which blocks, and how.
+/// Blocks and flags of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The first block.
+    /// First block.
     pub lba: Lba,
-    /// How many: 1 to 65536.
+    /// Number of blocks: 1 to 65536.
     pub blocks: u32,
     /// FUA: the medium itself, not a volatile cache, must hold the data.
     pub fua: bool,
-    /// LR: give up early rather than try all means of recovery.
+    /// LR: limits error recovery.
     pub limited_retry: bool,
-    /// What is said of protection information, where there is any.
+    /// PI fields.
     pub protection: Protection,
-    /// MPTR: where the metadata lie, where there are any beside the data.
+    /// MPTR: address of separate metadata, if any.
     pub metadata: BusAddr,
 }
 
-/// The most blocks that one command can move.
+/// Maximum number of blocks per command.
 pub const BLOCKS_MAX: u32 = 1 << 16;
 
-/// The most ranges that one command can name.
+/// Maximum number of ranges per command.
 pub const RANGES_MAX: u16 = 1 << 8;
 
 /// Command dword 12 of Read, Write, Compare and Write Zeroes.
 ///
-/// Left out, because no controller of ours offers them: storage tags (STC) and directives (DTYPE).
+/// Storage tags (STC) and directives (DTYPE) are left out, as none of our controllers supports them.
 #[bitfield(u32)]
 struct Dword12 {
-    /// NLB, counted from zero.
+    /// NLB, 0-based.
     nlb: u16,
     #[bits(9)]
     __: u16,
-    /// DEAC, of Write Zeroes alone.
+    /// DEAC, of Write Zeroes only.
     deac: bool,
     #[bits(4)]
     prinfo: u8,
@@ -127,7 +127,7 @@ struct Dword12 {
 /// Command dword 12 of Copy, without directives.
 #[bitfield(u32)]
 struct CopyDword12 {
-    /// NR, counted from zero.
+    /// NR, 0-based.
     nr: u8,
     #[bits(4)]
     df: u8,
@@ -152,7 +152,7 @@ struct DsmDword11 {
 }
 
 impl Access {
-    /// So many blocks, and nothing else said of them.
+    /// An access to `blocks` blocks, without flags.
     pub const fn of(lba: Lba, blocks: u32) -> Access {
         Access {
             lba,
@@ -193,7 +193,7 @@ impl Access {
     }
 }
 
-/// What a command says of protection information: these bits of dword 12, and dwords 14 and 15.
+/// PI fields of a command: these bits of dword 12, and dwords 14 and 15.
 #[inline]
 fn protection(sqe: &Sqe, prinfo: u8) -> Protection {
     Protection::from_bits(prinfo, sqe.cdw14.get(), sqe.cdw15.get())
@@ -234,17 +234,17 @@ impl CopyTo {
     }
 }
 
-/// Makes sense of an entry of an I/O submission queue.
+/// Parses an entry of an I/O submission queue.
 ///
-/// Reserved fields are ignored, as the specification allows, and so are the hints about access
-/// patterns (DSM). Whether the namespace and the blocks exist is left to the controller.
+/// Reserved fields are ignored, as the specification allows, and so are the hints about access patterns
+/// (DSM). The controller checks the existence of the namespace and the blocks.
 ///
 /// # Errors
-/// Invalid Opcode for a command not known here; Invalid Field for a fused one, one whose metadata is
-/// described by a scatter gather list, or reserved values of a reservation command.
+/// Invalid Opcode for an unknown command; Invalid Field for a fused one, one with a scatter gather list for
+/// metadata, or reserved values of a reservation command.
 pub fn parse(sqe: &Sqe) -> Result<Request, Status> {
-    // Each is made where it goes: one that was made first, of all that one of them can be, would be moved bit
-    // by bit.
+    // Each variant is built in place: one built first, with the size of the largest variant, would be moved
+    // piece by piece.
     match sqe.opcode {
         opcode::FLUSH => sqe.finish_io(Command::Flush),
         opcode::READ => sqe.finish_io(Command::Read(Access::parse(sqe))),
@@ -314,7 +314,7 @@ impl Request {
 }
 
 impl Command {
-    /// The command's number.
+    /// Opcode of the command.
     pub const fn opcode(&self) -> u8 {
         match self {
             Command::Flush => opcode::FLUSH,
@@ -334,14 +334,14 @@ impl Command {
     }
 }
 
-/// A count of ranges as a command has it: counted from zero.
+/// 0-based count of ranges, as in a command.
 fn from_zero(ranges: u16) -> u8 {
     assert!((1..=RANGES_MAX).contains(&ranges), "{ranges} ranges in one command");
     (ranges - 1) as u8
 }
 
-/// The entry of a command that is an access and nothing else, whichever it is. What most commands are is
-/// put together without a look at what all others are.
+/// The entry of a command that is only an access. This path for the most frequent commands avoids the match
+/// over all others.
 #[inline]
 fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
     let mut sqe = Sqe::start(opcode, request);
@@ -349,7 +349,7 @@ fn transfer(opcode: u8, request: &entry::Request<Access>) -> Sqe {
     sqe
 }
 
-/// The same command that names blocks, with this said of protection information.
+/// Adds PI fields to a command that names blocks.
 #[inline]
 pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
     let dword12 = Dword12::from_bits(sqe.cdw12.get()).with_prinfo(says.prinfo());
@@ -358,7 +358,7 @@ pub fn protected(sqe: Sqe, says: Protection) -> Sqe {
     sqe
 }
 
-/// The same Read, Write or Compare, whose metadata lie there.
+/// Adds a metadata address to a Read, Write or Compare.
 #[inline]
 pub fn with_metadata(sqe: Sqe, at: BusAddr) -> Sqe {
     Sqe { mptr: at.0.into(), ..sqe }
@@ -449,7 +449,7 @@ pub fn write_zeroes(
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
-/// A Dataset Management of `ranges` ranges (1 to [`RANGES_MAX`]), which lie at `data`.
+/// A Dataset Management of `ranges` ranges (1 to [`RANGES_MAX`]), listed at `data`.
 ///
 /// # Panics
 /// If there are no ranges or too many.
@@ -464,7 +464,7 @@ pub fn dataset_management(
     Request { cid, nsid, data, command }.to_sqe()
 }
 
-/// A Copy of `ranges` ranges (1 to [`RANGES_MAX`]), which lie at `data`, to the blocks from `to` on.
+/// A Copy of `ranges` ranges (1 to [`RANGES_MAX`]), listed at `data`, to the blocks from `to` on.
 ///
 /// # Panics
 /// If there are no ranges or too many.
@@ -504,7 +504,7 @@ mod tests {
         DataPointer::Prp { prp1: BusAddr(0x1_badc_0e00), prp2: BusAddr(0x6543_2000) };
 
     #[test]
-    fn a_read_is_these_sixty_four_bytes() {
+    fn read_matches_golden_bytes() {
         let lba = Lba(0x1_2345_6789);
         let sqe = read(CommandId(0x0102), Nsid(2), lba, 8, true, DATA);
         assert_eq!(sqe.as_bytes(), READ);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_the_largest_access() {
+    fn nlb_of_smallest_and_largest_access() {
         for (blocks, nlb) in [(1, 0), (BLOCKS_MAX, 0xffff)] {
             let sqe = write(CommandId(1), Nsid(1), Lba(u64::MAX), blocks, false, DATA);
             assert_eq!(sqe.cdw12.get(), nlb);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protected_read_is_a_read_that_says_so() {
+    fn protected_read_sets_pi_fields() {
         let says = Protection { act: true, reference: 7, ..Protection::of_range(0xf, 7, 3, 9) };
         let sqe = protected(read(CommandId(1), Nsid(1), Lba(7), 8, true, DATA), says);
         assert_eq!((sqe.cdw12.get(), sqe.cdw14.get()), (0x7c00_0007, 7));
@@ -537,21 +537,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "0 blocks")]
-    fn no_blocks_can_be_built() {
+    fn read_of_zero_blocks_panics() {
         read(CommandId(1), Nsid(1), Lba(0), 0, false, DATA);
     }
 
     #[test]
-    fn a_flush_is_its_opcode_and_namespace() {
+    fn flush_has_opcode_and_nsid_only() {
         let sqe = flush(CommandId(9), Nsid::BROADCAST);
         assert_eq!(&sqe.as_bytes()[..8], [0, 0, 9, 0, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(&sqe.as_bytes()[8..], [0; 56]);
         assert_eq!(parse(&sqe).unwrap().command, Command::Flush);
     }
 
-    /// NVM command set 1.0, figures of 3.2.2, 3.2.3 and 3.2.8: where the fields lie.
+    /// NVM command set 1.0, figures of 3.2.2, 3.2.3 and 3.2.8: positions of the fields.
     #[test]
-    fn fields_of_commands_about_ranges() {
+    fn dsm_copy_write_zeroes_field_layout() {
         let sqe = write_zeroes(CommandId(1), Nsid(1), Lba(2), 0x100, true, true);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw12.get()), (8, 2, 0x4200_00ff));
         let sqe = dataset_management(CommandId(1), Nsid(1), 256, true, DATA);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_opcodes_parse() {
+    fn io_parse_rejects_unknown_opcodes() {
         let all = [
             opcode::FLUSH,
             opcode::READ,

@@ -1,4 +1,4 @@
-//! Log pages: what the controller has noted (NVMe base 2.0, 5.16.1).
+//! Log pages (NVMe base 2.0, 5.16.1).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -7,7 +7,7 @@ use super::layout;
 
 /// Log page identifiers.
 pub mod lid {
-    /// Which pages there are.
+    /// Supported log pages.
     pub const SUPPORTED: u8 = 0x00;
     /// [`super::ErrorInformation`], newest first.
     pub const ERROR: u8 = 0x01;
@@ -17,7 +17,7 @@ pub mod lid {
     pub const FIRMWARE_SLOTS: u8 = 0x03;
     /// Namespaces whose attributes changed since this page was last read.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Which commands there are, and what each may affect.
+    /// Commands supported and their effects.
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// [`super::SelfTestLog`].
     pub const SELF_TEST: u8 = 0x06;
@@ -25,11 +25,11 @@ pub mod lid {
     pub const RESERVATION: u8 = 0x80;
     /// [`super::SanitizeStatus`].
     pub const SANITIZE: u8 = 0x81;
-    /// Of our own: [`crate::nvme::collect::Survey`], and the superblocks behind it.
+    /// Vendor-specific: [`crate::nvme::collect::Survey`], followed by the superblocks.
     pub const SUPERBLOCKS: u8 = 0xc0;
 }
 
-/// One error (5.16.1.2).
+/// Entry of the error log (5.16.1.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -37,29 +37,29 @@ pub mod lid {
 pub struct ErrorInformation {
     /// Number of the error over the controller's life, from 1; 0 for an empty entry.
     pub error_count: U64,
-    /// The queue of the command, or [`ErrorInformation::NO_COMMAND`].
+    /// Queue of the command, or [`ErrorInformation::NO_COMMAND`].
     pub sqid: U16,
-    /// The command, or [`ErrorInformation::NO_COMMAND`].
+    /// Command identifier, or [`ErrorInformation::NO_COMMAND`].
     pub cid: U16,
-    /// Status field and phase tag, as the completion had them.
+    /// Status field and phase tag, as in the completion.
     pub status_and_phase: U16,
-    /// Byte (bits 7:0) and bit (bits 10:8) of the command at fault; ffffh for none.
+    /// Byte (bits 7:0) and bit (bits 10:8) of the invalid field in the command; ffffh for none.
     pub parameter_error_location: U16,
-    /// The first block that met the error.
+    /// First block with the error.
     pub lba: U64,
-    /// Its namespace.
+    /// Namespace of the block.
     pub nsid: U32,
-    /// Log page of the vendor's that tells more; 0 for none.
+    /// Vendor-specific log page with details; 0 for none.
     pub vendor_log: u8,
-    /// Transport type; 0 for none given.
+    /// Transport type; 0 if not given.
     pub trtype: u8,
     /// Command set of the command.
     pub csi: u8,
     /// Opcode of the command.
     pub opcode: u8,
-    /// What the status makes of it.
+    /// Command-specific; depends on the status.
     pub command_specific: U64,
-    /// What the transport makes of it.
+    /// Transport-specific.
     pub transport_specific: U16,
     /// Reserved.
     pub reserved42: [u8; 21],
@@ -68,7 +68,7 @@ pub struct ErrorInformation {
 }
 
 impl ErrorInformation {
-    /// In `sqid` and `cid`: the error is no command's.
+    /// In `sqid` and `cid`: the error is not specific to a command.
     pub const NO_COMMAND: u16 = 0xffff;
 }
 
@@ -78,7 +78,7 @@ layout!(ErrorInformation, 64, {
     command_specific @ 32, transport_specific @ 40, version @ 63,
 });
 
-/// How the device is (5.16.1.3).
+/// SMART and health information (5.16.1.3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -90,7 +90,7 @@ pub struct SmartHealth {
     pub temperature: U16,
     /// Spare capacity left, in percent.
     pub available_spare: u8,
-    /// Below this much spare there is a warning.
+    /// Threshold of `available_spare` for a warning, in percent.
     pub available_spare_threshold: u8,
     /// Share of its life used, in percent; may pass 100, up to 255.
     pub percentage_used: u8,
@@ -108,15 +108,15 @@ pub struct SmartHealth {
     pub host_writes: U128,
     /// Minutes with a command outstanding.
     pub busy_minutes: U128,
-    /// Times power came on.
+    /// Number of power cycles.
     pub power_cycles: U128,
     /// Hours with power on.
     pub power_on_hours: U128,
-    /// Times power went without a shutdown notice.
+    /// Number of power losses without a shutdown notification.
     pub unsafe_shutdowns: U128,
-    /// Times data could not be recovered.
+    /// Number of unrecovered data integrity errors.
     pub media_errors: U128,
-    /// Errors over the controller's life: the count of the newest [`ErrorInformation`].
+    /// Errors over the controller's life: count of the newest [`ErrorInformation`].
     pub error_log_entries: U128,
     /// Minutes at or above WCTEMP.
     pub warning_minutes: U32,
@@ -124,9 +124,9 @@ pub struct SmartHealth {
     pub critical_minutes: U32,
     /// Temperatures of sensors 1 to 8, in kelvins; 0 for no sensor.
     pub sensors: [U16; 8],
-    /// Times the lighter thermal management began.
+    /// Number of transitions to the lighter thermal management.
     pub thermal_transitions_1: U32,
-    /// Times the heavier thermal management began.
+    /// Number of transitions to the heavier thermal management.
     pub thermal_transitions_2: U32,
     /// Seconds in the lighter thermal management.
     pub thermal_seconds_1: U32,
@@ -156,11 +156,11 @@ pub mod critical_warning {
     pub const RELIABILITY: u8 = 1 << 2;
     /// All of the medium is read only.
     pub const READ_ONLY: u8 = 1 << 3;
-    /// What makes the volatile cache survive a power cut has failed.
+    /// The backup power of the volatile cache has failed.
     pub const BACKUP_FAILED: u8 = 1 << 4;
 }
 
-/// Which firmware there is (5.16.1.4).
+/// Firmware slots (5.16.1.4).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -178,15 +178,15 @@ pub struct FirmwareSlots {
 
 layout!(FirmwareSlots, 512, { afi @ 0, revisions @ 8, reserved64 @ 64 });
 
-/// Which commands there are, and what each may affect (5.16.1.6): [`effect`] bits, by opcode.
+/// Commands supported and their effects (5.16.1.6): [`effect`] bits, by opcode.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct CommandEffects {
-    /// Of admin commands.
+    /// Admin commands.
     pub admin: [U32; 256],
-    /// Of I/O commands.
+    /// I/O commands.
     pub io: [U32; 256],
     /// Reserved.
     pub reserved2048: [[u8; 64]; 32],
@@ -198,43 +198,43 @@ layout!(CommandEffects, 4096, { admin @ 0, io @ 1024, reserved2048 @ 2048 });
 pub mod effect {
     /// CSUPP: the command is supported.
     pub const SUPPORTED: u32 = 1 << 0;
-    /// LBCC: it may change what a namespace holds.
+    /// LBCC: may change the contents of a namespace.
     pub const CONTENT: u32 = 1 << 1;
-    /// NIC: it may change which namespaces there are.
+    /// NIC: may change the set of namespaces.
     pub const INVENTORY: u32 = 1 << 3;
-    /// CSE, 1 in bits 18:16: while it runs, no other command of the namespace is to be outstanding.
+    /// CSE, 1 in bits 18:16: no other command of the namespace may be outstanding while it runs.
     pub const NAMESPACE_ALONE: u32 = 1 << 16;
-    /// CSE, 2 in bits 18:16: while it runs, no other command is to be outstanding.
+    /// CSE, 2 in bits 18:16: no other command may be outstanding while it runs.
     pub const ALONE: u32 = 2 << 16;
-    /// NCC: it may change what a namespace can do.
+    /// NCC: may change the capabilities of a namespace.
     pub const NAMESPACE: u32 = 1 << 2;
 }
 
-/// A self-test that has ended (5.16.1.7).
+/// Result of a self-test (5.16.1.7).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct SelfTestResult {
-    /// DSTS: how it ended in bits 3:0, 15 where there was none; which it was in bits 7:4.
+    /// DSTS: result in bits 3:0, 15 for an unused entry; test type in bits 7:4.
     pub status: u8,
-    /// The first segment that failed, where one did.
+    /// First failed segment, if any.
     pub segment: u8,
-    /// What is given: bit 0 the namespace, 1 the block, 2 and 3 the status.
+    /// Valid fields: bit 0 namespace, 1 block, 2 and 3 status.
     pub valid: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// Hours with power on when it ended.
+    /// Power-on hours at its end.
     pub power_on_hours: U64,
-    /// The namespace that failed.
+    /// Namespace of the failure.
     pub nsid: U32,
-    /// The block that failed.
+    /// Block of the failure.
     pub failing_lba: U64,
     /// Status code type of the failure.
     pub code_type: u8,
     /// Status code of the failure.
     pub code: u8,
-    /// The vendor's own.
+    /// Vendor specific.
     pub vendor: U16,
 }
 
@@ -243,62 +243,62 @@ layout!(SelfTestResult, 28, {
     code_type @ 24, code @ 25, vendor @ 26,
 });
 
-/// The self-test that runs, and the last twenty (5.16.1.7).
+/// The running self-test, and the results of the last twenty (5.16.1.7).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct SelfTestLog {
-    /// Which test runs, in bits 3:0; 0 for none.
+    /// Running test in bits 3:0; 0 for none.
     pub now: u8,
-    /// How much of it is done, in percent.
+    /// Progress in percent.
     pub percent: u8,
     /// Reserved.
     pub reserved2: [u8; 2],
-    /// Newest first.
+    /// Results, newest first.
     pub results: [SelfTestResult; SelfTestLog::RESULTS],
 }
 
 impl SelfTestLog {
-    /// Results that are kept.
+    /// Number of results.
     pub const RESULTS: usize = 20;
 }
 
 layout!(SelfTestLog, 564, { now @ 0, percent @ 1, results @ 4 });
 
-/// How a Sanitize stands (5.16.1.25).
+/// Sanitize status (5.16.1.25).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct SanitizeStatus {
-    /// SPROG: how much is done, in 65,536ths; ffffh if none is under way.
+    /// SPROG: progress in 65,536ths; ffffh if no sanitize is in progress.
     pub progress: U16,
-    /// SSTAT: how the last one stands in bits 2:0, passes that have ended in bits 7:3, and
+    /// SSTAT: state of the most recent sanitize in bits 2:0, completed passes in bits 7:3, and
     /// [`GLOBAL_DATA_ERASED`](Self::GLOBAL_DATA_ERASED).
     pub status: U16,
-    /// SCDW10: dword 10 of the last one.
+    /// SCDW10: dword 10 of the most recent Sanitize command.
     pub dword10: U32,
-    /// What one takes in seconds, ffffffffh where nothing is said: overwriting, erasing blocks, changing
-    /// keys; then the same without deallocating.
+    /// Estimated durations in seconds, ffffffffh if not reported: overwrite, block erase, crypto erase;
+    /// then the same without deallocation.
     pub times: [U32; 6],
     /// Reserved.
     pub reserved32: [u8; 480],
 }
 
 impl SanitizeStatus {
-    /// In bits 2:0 of `status`: none was ever begun.
+    /// Value of bits 2:0 of `status`: never sanitized.
     pub const NEVER: u16 = 0;
-    /// The last one went well.
+    /// The most recent sanitize succeeded.
     pub const DONE: u16 = 1;
-    /// One is under way.
+    /// A sanitize is in progress.
     pub const UNDER_WAY: u16 = 2;
-    /// The last one has failed.
+    /// The most recent sanitize failed.
     pub const FAILED: u16 = 3;
-    /// Bit of `status`: nothing was written since the last one that went well.
+    /// Bit of `status`: no data were written since the last successful sanitize.
     pub const GLOBAL_DATA_ERASED: u16 = 1 << 8;
 
-    /// Of `times`, that of erasing blocks.
+    /// Index of the block erase time in `times`.
     pub const BLOCK_ERASE: usize = 1;
 
     /// Bits 2:0 of `status`.
@@ -316,17 +316,17 @@ layout!(SanitizeStatus, 512, { progress @ 0, status @ 2, dword10 @ 4, times @ 8,
 
 /// Bits of SANICAP, in Identify Controller.
 pub mod sanicap {
-    /// CES: keys can be changed.
+    /// CES: crypto erase is supported.
     pub const CRYPTO_ERASE: u32 = 1 << 0;
-    /// BES: blocks can be erased.
+    /// BES: block erase is supported.
     pub const BLOCK_ERASE: u32 = 1 << 1;
-    /// OWS: the medium can be overwritten.
+    /// OWS: overwrite is supported.
     pub const OVERWRITE: u32 = 1 << 2;
-    /// NODMMAS: what is not deallocated afterwards is not changed afterwards either.
+    /// NODMMAS: media that are not deallocated after sanitize are not modified either.
     pub const NOT_MODIFIED_AFTERWARDS: u32 = 1 << 30;
 }
 
-/// All zeros: nothing has happened yet.
+/// All zeros: the initial state.
 macro_rules! default_is_zeros {
     ($($structure:ty)+) => {$(
         impl Default for $structure {
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_health_page_byte_for_byte() {
+    fn smart_log_layout() {
         let mut smart = SmartHealth { temperature: 313.into(), ..SmartHealth::default() };
         smart.critical_warning = critical_warning::SPARE | critical_warning::READ_ONLY;
         smart.unsafe_shutdowns = 0x0102.into();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_entry_byte_for_byte() {
+    fn error_log_entry_layout() {
         let entry = ErrorInformation {
             error_count: 1.into(),
             sqid: 2.into(),

@@ -17,7 +17,7 @@ pub mod reservation;
 pub mod sgl;
 pub mod status;
 
-/// States a structure's size and where its fields lie, checked when the crate compiles.
+/// Asserts a structure's size and field offsets at compile time.
 macro_rules! layout {
     ($structure:ty, $bytes:literal, { $($field:ident @ $offset:literal),+ $(,)? }) => {
         const _: () = {

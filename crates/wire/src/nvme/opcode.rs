@@ -1,13 +1,13 @@
-//! The numbers of the commands. A name here doesn't mean that a parser knows the command.
+//! Opcodes. A name here does not imply that a parser supports the command.
 
 macro_rules! opcodes {
     ($($value:literal $name:ident $text:literal;)+) => {
         $(#[doc = concat!($text, ".")] pub const $name: u8 = $value;)+
 
-        /// Every opcode with the specification's name for it, by rising value.
+        /// All opcodes and their names in the specification, in ascending order.
         pub const NAMED: &[(u8, &str)] = &[$(($value, $text)),+];
 
-        /// The specification's name of an opcode.
+        /// Name of an opcode in the specification.
         pub fn name(opcode: u8) -> Option<&'static str> {
             NAMED.iter().find(|(value, _)| *value == opcode).map(|(_, name)| *name)
         }
@@ -66,7 +66,7 @@ mod tests {
     use super::{admin, io};
 
     #[test]
-    fn opcodes_rise_and_have_names() {
+    fn opcodes_are_sorted_and_named() {
         for table in [admin::NAMED, io::NAMED] {
             assert!(table.windows(2).all(|pair| pair[0].0 < pair[1].0));
         }
@@ -75,9 +75,9 @@ mod tests {
         assert_eq!(io::name(0x03), None);
     }
 
-    /// NVMe base 2.0, 5 and 7: bits 1:0 of an opcode say which way its data goes.
+    /// NVMe base 2.0, 5 and 7: bits 1:0 of an opcode are the data transfer direction.
     #[test]
-    fn the_low_bits_are_the_direction_of_the_data() {
+    fn opcode_low_bits_match_data_direction() {
         const NONE: u8 = 0;
         const TO_CONTROLLER: u8 = 1;
         const TO_HOST: u8 = 2;

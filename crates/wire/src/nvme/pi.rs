@@ -1,6 +1,5 @@
-//! Protection information: eight bytes beside a block's data, by which whoever passes both on can tell
-//! whether the data are still those that were written, and of that place (NVM command set 1.0, 5.2; the 16b
-//! guard).
+//! Protection information: eight bytes per block, by which any component on the data path can check that
+//! the data are unchanged and belong to the block (NVM command set 1.0, 5.2; 16b guard).
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,14 +8,14 @@ use super::layout;
 use super::status::Status;
 use crate::Lba;
 
-/// Bytes of protection information beside each block.
+/// Bytes of protection information per block.
 pub const BYTES: usize = 8;
 
 /// The polynomial of the guard: x^16 + x^15 + x^11 + x^9 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1 (T10's, and
 /// NVM command set 1.0, 5.2.1.3.2).
 const POLYNOMIAL: u16 = 0x8bb7;
 
-/// The guard of a byte with so many zeros behind it, so that eight bytes are one step.
+/// Guard of a byte followed by N zero bytes, so that eight bytes take one step.
 static STEPS: [[u16; 256]; 8] = steps();
 
 const fn steps() -> [[u16; 256]; 8] {
@@ -64,22 +63,22 @@ pub fn guard(data: &[u8]) -> u16 {
     guard
 }
 
-/// What a namespace's blocks are protected by.
+/// Protection information type of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The reference tag is the low half of the block's number.
+    /// Type 1: the reference tag is the low half of the LBA.
     One = 1,
-    /// The reference tag counts on from any number.
+    /// Type 2: the reference tag starts at any value and is incremented per block.
     Two = 2,
-    /// The reference tag is nobody's but the application's.
+    /// Type 3: the reference tag is defined by the application.
     Three = 3,
 }
 
 impl Kind {
-    /// The kind of this number, of PI of Format NVM and bits 2:0 of DPS; none for 0.
+    /// The type with this number, as in PI of Format NVM and bits 2:0 of DPS; `None` for 0.
     ///
     /// # Errors
-    /// Invalid Format for another.
+    /// Invalid Format for an undefined type.
     pub const fn of(number: u8) -> Result<Option<Kind>, Status> {
         Ok(Some(match number {
             0 => return Ok(None),
@@ -91,61 +90,61 @@ impl Kind {
     }
 }
 
-/// The protection information of a block, as it lies in memory.
+/// PI tuple of a block as it is in memory.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Tuple {
-    /// Of the data.
+    /// CRC of the data.
     pub guard: U16,
-    /// The application's own.
+    /// Application tag.
     pub application: U16,
-    /// Of the place.
+    /// Reference tag.
     pub reference: U32,
 }
 
 layout!(Tuple, 8, { guard @ 0, application @ 2, reference @ 4 });
 
-/// What is compared: PRCHK.
+/// PRCHK: checks to perform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Bit 2.
+    /// Bit 2: guard.
     pub guard: bool,
-    /// Bit 1.
+    /// Bit 1: application tag.
     pub application: bool,
-    /// Bit 0.
+    /// Bit 0: reference tag.
     pub reference: bool,
 }
 
 impl Checks {
-    /// All.
+    /// All checks.
     pub const ALL: Checks = Checks { guard: true, application: true, reference: true };
 }
 
-/// What a command says of protection information. In a namespace without it that counts for nothing.
+/// PI fields of a command. A namespace without PI ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// PRACT: the controller makes the information, or takes it away.
+    /// PRACT: the controller inserts or strips the PI.
     pub act: bool,
-    /// PRCHK.
+    /// PRCHK: checks to perform.
     pub checks: Checks,
     /// ILBRT or EILBRT: the reference tag of the first block.
     pub reference: u32,
     /// LBAT or ELBAT: the application tag.
     pub application: u16,
-    /// LBATM or ELBATM: which of its bits are compared.
+    /// LBATM or ELBATM: mask of the application tag bits to check.
     pub mask: u16,
 }
 
-/// What differed.
+/// A field of the PI tuple that failed its check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// The guard: the data are others.
+    /// Guard: the data differ.
     Guard,
-    /// The application tag.
+    /// Application tag.
     Application,
-    /// The reference tag: the data are another block's.
+    /// Reference tag: the data belong to another block.
     Reference,
 }
 
@@ -159,19 +158,19 @@ impl core::fmt::Display for Tag {
     }
 }
 
-/// A block whose protection information is not what it should be.
+/// A failed check of a PI tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What differed.
+    /// The field that failed.
     pub tag: Tag,
-    /// What it should be.
+    /// Expected value.
     pub expected: u32,
-    /// What it is.
+    /// Value found.
     pub found: u32,
 }
 
 impl Mismatch {
-    /// The status that says so.
+    /// Status for the field that failed.
     pub const fn status(&self) -> Status {
         match self.tag {
             Tag::Guard => Status::GUARD_CHECK_ERROR,
@@ -182,15 +181,15 @@ impl Mismatch {
 }
 
 impl Protection {
-    /// Nothing is said.
+    /// All fields zero: no action, no checks.
     pub const NONE: Protection = Protection::from_bits(0, 0, 0);
 
-    /// What is said of a source range of Copy: PRINFOR, and its tags.
+    /// PI fields of a source range of Copy: PRINFOR, and its tags.
     pub const fn of_range(prinfor: u8, reference: u32, application: u16, mask: u16) -> Protection {
         Protection::from_bits(prinfor, reference, (mask as u32) << 16 | application as u32)
     }
 
-    /// PRINFO's four bits, and dwords 14 and 15.
+    /// Decodes PRINFO's four bits, and dwords 14 and 15.
     pub(super) const fn from_bits(prinfo: u8, reference: u32, tags: u32) -> Protection {
         let checks = Checks {
             guard: prinfo & 4 != 0,
@@ -207,17 +206,17 @@ impl Protection {
         (self.act as u8) << 3 | (guard as u8) << 2 | (application as u8) << 1 | reference as u8
     }
 
-    /// The reverse, of the application's tag and its mask.
+    /// Encodes the application tag and its mask.
     #[inline]
     pub(super) const fn tags(&self) -> u32 {
         (self.mask as u32) << 16 | self.application as u32
     }
 
-    /// Whether a command may say this of the blocks from `lba` on (NVM command set 1.0, 5.2.3).
+    /// Validates the PI fields for blocks from `lba` on (NVM command set 1.0, 5.2.3).
     ///
     /// # Errors
-    /// Invalid Protection Information, if the reference tag is to be compared, and is not the block's number
-    /// (type 1) or nobody's to compare (type 3).
+    /// Invalid Protection Information, if the reference tag is to be checked and is not the low half of the
+    /// LBA (type 1), or the type has no check for it (type 3).
     pub const fn validate(&self, kind: Kind, lba: Lba) -> Result<(), Status> {
         let sense = match kind {
             Kind::One => self.reference == lba.0 as u32,
@@ -230,7 +229,7 @@ impl Protection {
         Ok(())
     }
 
-    /// The reference tag of a command's block of this number, counted from 0.
+    /// Reference tag of the block with index `number` in the command, counted from 0.
     pub const fn reference_of(&self, kind: Kind, number: u32) -> u32 {
         match kind {
             Kind::One | Kind::Two => self.reference.wrapping_add(number),
@@ -238,7 +237,7 @@ impl Protection {
         }
     }
 
-    /// The information of a command's block of this number.
+    /// PI tuple of the block with index `number` in the command.
     pub fn tuple(&self, kind: Kind, number: u32, data: &[u8]) -> Tuple {
         Tuple {
             guard: guard(data).into(),
@@ -247,12 +246,12 @@ impl Protection {
         }
     }
 
-    /// Compares what is to be compared of a command's block of this number. An application tag of all ones,
-    /// as a block has that was never written, says that nothing is; of type 3, together with a reference tag
+    /// Performs the requested checks on the block with index `number` in the command. An application tag of
+    /// all ones, as of an unwritten block, disables them; with type 3, only together with a reference tag
     /// of all ones.
     ///
     /// # Errors
-    /// What differed first: the guard, the application tag, the reference tag.
+    /// The first mismatch, in the order guard, application tag, reference tag.
     pub fn check(
         &self,
         kind: Kind,
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
     use std::vec;
 
-    /// Bit by bit.
+    /// Reference implementation, bit by bit.
     fn slow(data: &[u8]) -> u16 {
         data.iter().fold(0, |guard, byte| {
             (0..8).fold(guard ^ u16::from(*byte) << 8, |guard: u16, _| {
@@ -299,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn guards_of_known_data() {
-        // The check value of CRC-16/T10-DIF, and two of T10's SBC-3, 4.22.4.
+    fn crc16_guard_matches_known_vectors() {
+        // The check value of CRC-16/T10-DIF, and two examples of T10's SBC-3, 4.22.4.
         assert_eq!(guard(b"123456789"), 0xd0db);
         assert_eq!(guard(&[0; 32]), 0);
         assert_eq!(guard(&[0xff; 32]), 0xa293);
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn information_is_these_eight_bytes() {
+    fn pi_tuple_layout() {
         let tuple = all(0x0506_0708).tuple(Kind::One, 1, b"123456789");
         assert_eq!(tuple.as_bytes(), [0xd0, 0xdb, 0x12, 0x34, 5, 6, 7, 9]);
         assert_eq!(all(9).tuple(Kind::Three, 1, &[]).reference.get(), 9);
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_lie_where_they_should() {
+    fn prinfo_and_tags_layout() {
         for prinfo in 0..16 {
             let protection = Protection::from_bits(prinfo, 7, 0xabcd_1234);
             assert_eq!((protection.prinfo(), protection.tags()), (prinfo, 0xabcd_1234));
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn reference_tags_that_may_be_compared() {
+    fn reference_tag_check_by_pi_type() {
         let refused = Err(Status::INVALID_PROTECTION_INFORMATION);
         let lba = Lba(0x7_0000_0005);
         assert_eq!(all(5).validate(Kind::One, lba), Ok(()));
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn pi_check_reports_mismatched_field() {
         let (data, protection) = ([3; 512], all(40));
         let good = protection.tuple(Kind::Two, 2, &data);
         let check = |tuple: &Tuple| protection.check(Kind::Two, 2, tuple, &data);
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_tag_of_all_ones_says_that_nothing_is_compared() {
+    fn pi_checks_disabled_by_app_tag_ffff() {
         let escapes = Tuple { guard: 9.into(), application: u16::MAX.into(), reference: 8.into() };
         for kind in [Kind::One, Kind::Two] {
             assert_eq!(all(1).check(kind, 0, &escapes, &[1]), Ok(()));

@@ -1,4 +1,4 @@
-//! Ranges of blocks, as commands name them in their data (NVM command set 1.0, 3.2.2 and 3.2.3).
+//! Ranges of blocks in command data (NVM command set 1.0, 3.2.2 and 3.2.3).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,11 +12,11 @@ use crate::Lba;
 )]
 #[repr(C)]
 pub struct DsmRange {
-    /// Hints about access: sizes, latencies, frequencies.
+    /// Context attributes: hints about access.
     pub context: U32,
-    /// How many blocks; may be 0.
+    /// Number of blocks; may be 0.
     pub blocks: U32,
-    /// The first.
+    /// First block.
     pub lba: U64,
 }
 
@@ -37,17 +37,17 @@ impl DsmRange {
 pub struct CopyRange {
     /// Reserved.
     pub reserved0: [u8; 8],
-    /// The first block.
+    /// First block.
     pub lba: U64,
-    /// How many blocks, counted from zero.
+    /// Number of blocks, 0-based.
     pub nlb: U16,
     /// Reserved.
     pub reserved18: [u8; 6],
-    /// The reference tag expected, where there is protection information.
+    /// Expected reference tag, with PI.
     pub eilbrt: U32,
-    /// The application tag expected, likewise.
+    /// Expected application tag, with PI.
     pub elbat: U16,
-    /// Which of its bits count.
+    /// Mask of the application tag.
     pub elbatm: U16,
 }
 
@@ -59,14 +59,14 @@ impl CopyRange {
     /// A range of 1 to 65536 blocks.
     ///
     /// # Panics
-    /// If there are no blocks or more.
+    /// If `blocks` is out of range.
     pub fn new(lba: Lba, blocks: u32) -> CopyRange {
         assert!((1..=1 << 16).contains(&blocks), "{blocks} blocks in one range");
         let nlb = ((blocks - 1) as u16).into();
         CopyRange { lba: lba.0.into(), nlb, ..CopyRange::new_zeroed() }
     }
 
-    /// How many blocks.
+    /// Number of blocks, 1 to 65536.
     pub fn blocks(&self) -> u32 {
         u32::from(self.nlb.get()) + 1
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_byte_for_byte() {
+    fn dsm_and_copy_range_layout() {
         let dsm = DsmRange::new(Lba(0x0102), 0x0304);
         assert_eq!(dsm.as_bytes(), [0, 0, 0, 0, 4, 3, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
         let mut copy = [0; 32];

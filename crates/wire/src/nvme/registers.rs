@@ -1,5 +1,4 @@
-//! The controller's registers in BAR0 (NVMe base 2.0, 3.1.3) and its doorbells (NVMe over PCIe
-//! 1.0, 3.1.2).
+//! Controller registers in BAR0 (NVMe base 2.0, 3.1.3) and doorbells (NVMe over PCIe 1.0, 3.1.2).
 
 use bitfield_struct::bitfield;
 
@@ -8,13 +7,13 @@ use crate::QueueId;
 /// One row of the register map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// The specification's name.
+    /// Name in the specification.
     pub name: &'static str,
-    /// Distance from the start of BAR0, in bytes.
+    /// Offset in BAR0, bytes.
     pub offset: u32,
-    /// Width, in bytes.
+    /// Width in bytes.
     pub bytes: u32,
-    /// What it says.
+    /// Description.
     pub about: &'static str,
 }
 
@@ -23,7 +22,7 @@ macro_rules! registers {
         $(#[doc = concat!("Offset of ", stringify!($name), ": ", $about, ".")]
           pub const $name: u32 = $offset;)+
 
-        /// The register map, by rising offset; the doorbells follow at [`DOORBELLS`].
+        /// Register map in ascending order; the doorbells follow at [`DOORBELLS`].
         pub const REGISTERS: &[Register] = &[$(Register {
             name: stringify!($name), offset: $offset, bytes: $bytes, about: $about,
         }),+];
@@ -45,45 +44,45 @@ registers! {
 
 /// Offset of the first doorbell.
 pub const DOORBELLS: u32 = 0x1000;
-/// "NVMe" in ASCII: what written to [`NSSR`] resets the subsystem (NVMe base 2.0, 3.1.3.7).
+/// "NVMe" in ASCII: writing it to [`NSSR`] resets the subsystem (NVMe base 2.0, 3.1.3.7).
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
-/// Version 1.4 as [`VS`] has it: major, minor and tertiary numbers.
+/// Version 1.4 as in [`VS`]: major, minor and tertiary numbers.
 pub const VERSION_1_4: u32 = 0x0001_0400;
-/// Version 2.0 as [`VS`] has it.
+/// Version 2.0 as in [`VS`].
 pub const VERSION_2_0: u32 = 0x0002_0000;
 
 /// CAP, controller capabilities (NVMe base 2.0, 3.1.3.1).
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Cap {
-    /// Entries that the largest I/O queue has, less one.
+    /// Maximum entries of an I/O queue, less one.
     pub mqes: u16,
     /// I/O queues must be contiguous.
     pub cqr: bool,
-    /// Arbitration beside round robin: bit 0 weighted round robin, bit 1 the vendor's.
+    /// Arbitration mechanisms in addition to round robin: bit 0 weighted round robin, bit 1 vendor specific.
     #[bits(2)]
     pub ams: u8,
     #[bits(5)]
     __: u8,
-    /// The longest the controller takes to become ready or not, in units of 500 ms.
+    /// Maximum time to become ready or not ready, in units of 500 ms.
     pub to: u8,
-    /// Doorbells lie 4 << DSTRD bytes apart.
+    /// Doorbell stride is 4 << DSTRD bytes.
     #[bits(4)]
     pub dstrd: u8,
     /// Subsystem reset is supported.
     pub nssrs: bool,
-    /// Command sets: bit 0 NVM, bit 6 those that Identify names, bit 7 admin only.
+    /// Command sets: bit 0 NVM, bit 6 those given by Identify, bit 7 admin only.
     pub css: u8,
     /// Boot partitions are supported.
     pub bps: bool,
     /// Power scope of the controller.
     #[bits(2)]
     pub cps: u8,
-    /// The smallest memory page is 4096 << MPSMIN bytes.
+    /// Minimum memory page is 4096 << MPSMIN bytes.
     #[bits(4)]
     pub mpsmin: u8,
-    /// The largest memory page is 4096 << MPSMAX bytes.
+    /// Maximum memory page is 4096 << MPSMAX bytes.
     #[bits(4)]
     pub mpsmax: u8,
     /// A persistent memory region is supported.
@@ -106,12 +105,12 @@ impl Cap {
     /// AMS: weighted round robin with an urgent class.
     pub const AMS_WEIGHTED: u8 = 1 << 0;
 
-    /// Entries that the largest I/O queue has.
+    /// Maximum entries of an I/O queue.
     pub const fn queue_entries_max(self) -> u32 {
         self.mqes() as u32 + 1
     }
 
-    /// The longest the controller takes to become ready or not, in milliseconds.
+    /// Maximum time to become ready or not ready, in milliseconds.
     pub const fn timeout_ms(self) -> u32 {
         self.to() as u32 * 500
     }
@@ -125,16 +124,16 @@ pub struct Cc {
     pub en: bool,
     #[bits(3)]
     __: u8,
-    /// The command set: 0 NVM, 6 all those supported, 7 admin only.
+    /// Command set: 0 NVM, 6 all supported, 7 admin only.
     #[bits(3)]
     pub css: u8,
-    /// The memory page is 4096 << MPS bytes.
+    /// Memory page size is 4096 << MPS bytes.
     #[bits(4)]
     pub mps: u8,
-    /// Arbitration: 0 round robin, 1 weighted round robin with urgent class, 7 the vendor's.
+    /// Arbitration: 0 round robin, 1 weighted round robin with urgent class, 7 vendor specific.
     #[bits(3)]
     pub ams: u8,
-    /// Shutdown notice: [`Cc::SHN_NORMAL`] or [`Cc::SHN_ABRUPT`].
+    /// Shutdown notification: [`Cc::SHN_NORMAL`] or [`Cc::SHN_ABRUPT`].
     #[bits(2)]
     pub shn: u8,
     /// I/O submission entries are 1 << IOSQES bytes.
@@ -154,12 +153,12 @@ impl Cc {
     pub const AMS_ROUND_ROBIN: u8 = 0;
     /// Arbitration: weighted round robin with an urgent class.
     pub const AMS_WEIGHTED: u8 = 1;
-    /// Shutdown notice: an orderly shutdown.
+    /// Normal shutdown notification.
     pub const SHN_NORMAL: u8 = 1;
-    /// Shutdown notice: power is about to go.
+    /// Abrupt shutdown notification: power is about to fail.
     pub const SHN_ABRUPT: u8 = 2;
 
-    /// Bytes of one memory page, the unit of PRPs.
+    /// Memory page size in bytes, the unit of PRPs.
     pub const fn page_bytes(self) -> u64 {
         4096 << self.mps()
     }
@@ -169,9 +168,9 @@ impl Cc {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Csts {
-    /// Commands are taken.
+    /// Ready: commands are processed.
     pub rdy: bool,
-    /// The controller has met an error it can't report otherwise.
+    /// Fatal status: an error that cannot be reported otherwise.
     pub cfs: bool,
     /// Shutdown: [`Csts::SHST_OCCURRING`], then [`Csts::SHST_COMPLETE`].
     #[bits(2)]
@@ -180,7 +179,7 @@ pub struct Csts {
     pub nssro: bool,
     /// Command processing is paused.
     pub pp: bool,
-    /// The shutdown that [`shst`](Self::shst) tells of is the subsystem's.
+    /// The shutdown reported by [`shst`](Self::shst) is that of the subsystem.
     pub st: bool,
     #[bits(25)]
     __: u32,
@@ -189,7 +188,7 @@ pub struct Csts {
 impl Csts {
     /// The controller is shutting down.
     pub const SHST_OCCURRING: u8 = 1;
-    /// The controller has shut down: power may go.
+    /// The controller has shut down: power may be removed.
     pub const SHST_COMPLETE: u8 = 2;
 }
 
@@ -210,26 +209,26 @@ pub struct Aqa {
 }
 
 impl Aqa {
-    /// Entries of the admin submission queue: 2 to 4096, or 1 if the host wrote nonsense.
+    /// Entries of the admin submission queue: 2 to 4096, or 1 if the host wrote an invalid size.
     pub const fn sq_entries(self) -> u32 {
         self.asqs() as u32 + 1
     }
 
-    /// Entries of the admin completion queue: 2 to 4096, or 1 if the host wrote nonsense.
+    /// Entries of the admin completion queue: 2 to 4096, or 1 if the host wrote an invalid size.
     pub const fn cq_entries(self) -> u32 {
         self.acqs() as u32 + 1
     }
 }
 
-/// Offset of the doorbell that tells a submission queue's new tail. `dstrd` is [`Cap::dstrd`].
+/// Offset of a submission queue's tail doorbell, bytes. `dstrd` is [`Cap::dstrd`].
 ///
-/// A wide stride and a high queue together pass 4 GiB: the answer is then `u32::MAX`, which is
-/// not a multiple of 4 and lies past the end of any BAR, so a bounds check refuses it.
+/// A wide stride with a high queue identifier passes 4 GiB. The result is then `u32::MAX`, which is not a
+/// multiple of 4 and is past the end of any BAR, so a bounds check rejects it.
 pub const fn sq_tail_doorbell(qid: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * qid.0 as u64, dstrd)
 }
 
-/// Offset of the doorbell that tells a completion queue's new head; see [`sq_tail_doorbell`].
+/// Offset of a completion queue's head doorbell, bytes; see [`sq_tail_doorbell`].
 pub const fn cq_head_doorbell(qid: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * qid.0 as u64 + 1, dstrd)
 }
@@ -240,17 +239,17 @@ const fn doorbell(index: u64, dstrd: u8) -> u32 {
     if offset <= u32::MAX as u64 { offset as u32 } else { u32::MAX }
 }
 
-/// What a doorbell is for.
+/// A doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
-    /// The host has stored commands up to here.
+    /// Tail of a submission queue.
     SqTail(QueueId),
-    /// The host has consumed completions up to here.
+    /// Head of a completion queue.
     CqHead(QueueId),
 }
 
 impl Doorbell {
-    /// The doorbell at `offset` of BAR0, or `None` where there isn't one.
+    /// The doorbell at `offset` of BAR0; `None` if there is none.
     pub const fn at(offset: u32, dstrd: u8) -> Option<Doorbell> {
         assert!(dstrd < 16, "CAP.DSTRD has four bits");
         let stride = 4u32 << dstrd;
@@ -271,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_rise_and_do_not_overlap() {
+    fn registers_are_sorted_and_do_not_overlap() {
         for pair in REGISTERS.windows(2) {
             assert!(pair[0].offset + pair[0].bytes <= pair[1].offset, "{pair:?}");
         }
@@ -281,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_byte_for_byte() {
+    fn cap_matches_golden_value() {
         let cap = Cap::from_bits(0x0000_0020_0f01_07ff);
         assert_eq!((cap.queue_entries_max(), cap.cqr(), cap.timeout_ms()), (2048, true, 7500));
         assert_eq!((cap.dstrd(), cap.css(), cap.mpsmin()), (0, Cap::CSS_NVM, 0));
     }
 
     #[test]
-    fn every_field_lies_at_its_bits() {
+    fn cap_cc_csts_aqa_field_positions() {
         assert_eq!(Cap::new().with_ams(3).into_bits(), 3 << 17);
         assert_eq!(Cap::new().with_to(0xff).into_bits(), 0xff << 24);
         assert_eq!(Cap::new().with_dstrd(0xf).into_bits(), 0xf << 32);
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_that_hosts_write() {
+    fn cc_value_as_written_by_hosts() {
         let cc = Cc::new().with_en(true).with_iosqes(6).with_iocqes(4);
         assert_eq!(cc.into_bits(), 0x0046_0001);
         assert_eq!(cc.page_bytes(), 4096);
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn doorbells_come_in_pairs_at_the_stride() {
+    fn doorbell_offsets_follow_stride() {
         assert_eq!(sq_tail_doorbell(QueueId(0), 0), 0x1000);
         assert_eq!(cq_head_doorbell(QueueId(0), 0), 0x1004);
         assert_eq!(sq_tail_doorbell(QueueId(3), 0), 0x1018);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doorbell_is_found_again_from_its_offset() {
+    fn doorbell_round_trips_through_offset() {
         for dstrd in 0..16 {
             for qid in [0, 1, 2, 7, 1000, 16_000, u16::MAX].map(QueueId) {
                 let (sq, cq) = (sq_tail_doorbell(qid, dstrd), cq_head_doorbell(qid, dstrd));

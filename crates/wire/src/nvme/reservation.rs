@@ -1,5 +1,5 @@
-//! Reservations (NVMe base 2.0, 7.2 to 7.5 and 8.19): hosts that share a namespace register a key with
-//! it, and one of them keeps the others out.
+//! Reservations (NVMe base 2.0, 7.2 to 7.5 and 8.19): hosts that share a namespace register a key with it,
+//! and a holder restricts the access of others.
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -9,26 +9,25 @@ use super::entry::Sqe;
 use super::layout;
 use super::status::Status;
 
-/// RTYPE: whom a reservation keeps out, and of what (Figure "Command Behavior in the Presence of a
-/// Reservation").
+/// RTYPE: restrictions of a reservation (figure "Command Behavior in the Presence of a Reservation").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nobody but the holder writes.
+    /// Only the holder may write.
     WriteExclusive = 1,
-    /// Nobody but the holder reads or writes.
+    /// Only the holder may read or write.
     ExclusiveAccess = 2,
-    /// Nobody but registrants writes.
+    /// Only registrants may write.
     WriteExclusiveRegistrants = 3,
-    /// Nobody but registrants reads or writes.
+    /// Only registrants may read or write.
     ExclusiveAccessRegistrants = 4,
-    /// Nobody but registrants writes, and each of them is a holder.
+    /// Only registrants may write, and each of them is a holder.
     WriteExclusiveAll = 5,
-    /// Nobody but registrants reads or writes, and each of them is a holder.
+    /// Only registrants may read or write, and each of them is a holder.
     ExclusiveAccessAll = 6,
 }
 
 impl Kind {
-    /// All that there are, by rising number.
+    /// All types, in ascending order.
     pub const ALL: [Kind; 6] = [
         Kind::WriteExclusive,
         Kind::ExclusiveAccess,
@@ -38,51 +37,51 @@ impl Kind {
         Kind::ExclusiveAccessAll,
     ];
 
-    /// The kind of this number.
+    /// The type with this number.
     ///
     /// # Errors
-    /// Invalid Field for one that is reserved.
+    /// Invalid Field for a reserved number.
     pub fn of(number: u8) -> Result<Kind, Status> {
         let found = Kind::ALL.into_iter().find(|kind| *kind as u8 == number);
         found.ok_or(Status::INVALID_FIELD)
     }
 
-    /// Whether it keeps readers out too.
+    /// True if it restricts reads too.
     pub const fn excludes_readers(self) -> bool {
         (self as u8).is_multiple_of(2)
     }
 
-    /// Whether registrants may do what its holder may.
+    /// True if registrants have the holder's access.
     pub const fn admits_registrants(self) -> bool {
         self as u8 > 2
     }
 
-    /// Whether every registrant holds it.
+    /// True if every registrant is a holder.
     pub const fn is_all_registrants(self) -> bool {
         self as u8 > 4
     }
 }
 
-/// RREGA: what to do with a key.
+/// RREGA: registration action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registering {
-    /// NRKEY becomes the host's.
+    /// Registers NRKEY for the host.
     Register = 0,
-    /// The host's is given up.
+    /// Removes the host's registration.
     Unregister = 1,
-    /// NRKEY takes the place of the host's.
+    /// Replaces the host's key by NRKEY.
     Replace = 2,
 }
 
-/// CPTPL: what is to become of keys and reservation when power goes.
+/// CPTPL: change of persistence through power loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// What was.
+    /// No change.
     #[default]
     Unchanged = 0,
-    /// They go as well.
+    /// Registrations and reservation are released at power on.
     Lost = 2,
-    /// They stay.
+    /// Registrations and reservation persist.
     Kept = 3,
 }
 
@@ -91,20 +90,20 @@ pub enum Persistence {
 pub struct Register {
     /// RREGA.
     pub action: Registering,
-    /// IEKEY: the host's key need not be named.
+    /// IEKEY: the host's current key is not checked.
     pub ignore_key: bool,
     /// CPTPL.
     pub persistence: Persistence,
 }
 
-/// RACQA: how to come by a reservation.
+/// RACQA: acquire action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquiring {
-    /// If nobody holds one.
+    /// Acquires the reservation, if there is none.
     Acquire = 0,
-    /// Whoever registered PRKEY loses it, and the reservation with it.
+    /// Removes the registrations with PRKEY, and the reservation of such a holder.
     Preempt = 1,
-    /// The same, and their commands are aborted.
+    /// Same as preempt, and aborts commands of the preempted hosts.
     PreemptAndAbort = 2,
 }
 
@@ -117,12 +116,12 @@ pub struct Acquire {
     pub kind: Kind,
 }
 
-/// RRELA: what to give up.
+/// RRELA: release action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releasing {
-    /// The reservation.
+    /// Releases the reservation.
     Release = 0,
-    /// The reservation, and everybody's registration.
+    /// Releases the reservation and removes all registrations.
     Clear = 1,
 }
 
@@ -131,16 +130,16 @@ pub enum Releasing {
 pub struct Release {
     /// RRELA.
     pub action: Releasing,
-    /// RTYPE as it stands in the command: to be that of the reservation.
+    /// RTYPE as in the command: must match that of the reservation.
     pub kind: u8,
 }
 
 /// Reservation Report (7.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How much of the answer is wanted, from NUMD: whole dwords, up to 16 GiB.
+    /// Length of the transfer in bytes, from NUMD: whole dwords, up to 16 GiB.
     pub bytes: u64,
-    /// EDS: with host identifiers of 16 bytes: [`StatusExtended`], not [`ReservationStatus`].
+    /// EDS: host identifiers have 16 bytes: [`StatusExtended`] instead of [`ReservationStatus`].
     pub extended: bool,
 }
 
@@ -187,7 +186,7 @@ impl Register {
 }
 
 impl Acquire {
-    /// IEKEY is an Invalid Field, as it is of Release (RESCAP, bit 7).
+    /// IEKEY is an Invalid Field, as for Release (RESCAP, bit 7).
     pub(super) fn parse(sqe: &Sqe) -> Result<Acquire, Status> {
         let dword = Dword10::from_bits(sqe.cdw10.get());
         let action = match (dword.action(), dword.iekey()) {
@@ -229,7 +228,7 @@ impl Report {
     }
 
     /// # Panics
-    /// If the bytes are no whole dwords that there can be.
+    /// If `bytes` is not a valid number of whole dwords.
     pub(super) fn store(&self, sqe: &mut Sqe) {
         assert!(self.bytes > 0 && self.bytes.is_multiple_of(4), "{} bytes", self.bytes);
         sqe.cdw10 = u32::try_from(self.bytes / 4 - 1).expect("at most 16 GiB").into();
@@ -237,7 +236,7 @@ impl Report {
     }
 }
 
-/// A structure as it lies in memory.
+/// Defines structures as they are in memory.
 macro_rules! structures {
     ($($(#[$doc:meta])+ $name:ident $bytes:literal {
         $($(#[$field_doc:meta])+ $field:ident: $type:ty = $offset:literal,)+
@@ -261,41 +260,41 @@ macro_rules! structures {
 }
 
 structures! {
-    /// What Reservation Register names.
+    /// Data of Reservation Register.
     RegisterKeys 16 {
-        /// CRKEY: what the host has registered.
+        /// CRKEY: current key of the host.
         current: U64 = 0,
-        /// NRKEY: what it is to have registered.
+        /// NRKEY: new key of the host.
         new: U64 = 8,
     }
 
-    /// What Reservation Acquire names.
+    /// Data of Reservation Acquire.
     AcquireKeys 16 {
-        /// CRKEY: what the host has registered.
+        /// CRKEY: current key of the host.
         current: U64 = 0,
-        /// PRKEY: whose registration is to be preempted.
+        /// PRKEY: key of the registration to preempt.
         preempt: U64 = 8,
     }
 
-    /// How things stand, the head of what Reservation Report gives; [`RegisteredController`]s follow.
+    /// Reservation status, the header of a Reservation Report; [`RegisteredController`]s follow.
     ReservationStatus 24 {
-        /// GEN: how often registrations were changed or reservations preempted.
+        /// GEN: number of changes of registrations and preemptions.
         generation: U32 = 0,
         /// RTYPE: 0 for no reservation.
         rtype: u8 = 4,
-        /// REGCTL: how many structures follow, or would.
+        /// REGCTL: number of registered controllers, also if the transfer is shorter.
         controllers: U16 = 5,
         /// Reserved.
         reserved7: [u8; 2] = 7,
-        /// PTPLS: 1 if it all outlasts a loss of power.
+        /// PTPLS: 1 if the state persists through power loss.
         persists: u8 = 9,
         /// Reserved.
         reserved10: [u8; 14] = 10,
     }
 
-    /// The same before host identifiers of 16 bytes; [`RegisteredControllerExtended`]s follow.
+    /// Reservation status with host identifiers of 16 bytes; [`RegisteredControllerExtended`]s follow.
     StatusExtended 64 {
-        /// As [`ReservationStatus`] has it.
+        /// Same as [`ReservationStatus`].
         status: ReservationStatus = 0,
         /// Reserved.
         reserved24: [u8; 40] = 24,
@@ -315,7 +314,7 @@ structures! {
         key: U64 = 16,
     }
 
-    /// The same with a host identifier of 16 bytes.
+    /// A registered controller with a host identifier of 16 bytes.
     RegisteredControllerExtended 64 {
         /// CNTLID, or [`NO_CONTROLLER`].
         controller: U16 = 0,
@@ -331,38 +330,38 @@ structures! {
         reserved32: [u8; 32] = 32,
     }
 
-    /// The log page of one notification (5.16.1.24).
+    /// Log page of one notification (5.16.1.24).
     Notification 64 {
-        /// Number of the notification since the controller was enabled, from 1; 0 where there is none.
+        /// Number of the notification since the controller was enabled, from 1; 0 for an empty page.
         count: U64 = 0,
-        /// What has happened: a [`Notice`], or 0.
+        /// Type of the notification: a [`Notice`], or 0.
         kind: u8 = 8,
-        /// How many wait behind this one, at most 255.
+        /// Number of notifications queued behind this one, at most 255.
         more: u8 = 9,
         /// Reserved.
         reserved10: [u8; 2] = 10,
-        /// Which namespace it was.
+        /// Namespace of the notification.
         nsid: U32 = 12,
         /// Reserved.
         reserved16: [u8; 48] = 16,
     }
 }
 
-/// CNTLID of a registrant that no controller is associated with.
+/// CNTLID of a registrant without an associated controller.
 pub const NO_CONTROLLER: u16 = 0xffff;
 
-/// What a host is told of.
+/// Type of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Another host has taken its registration away.
+    /// Registration preempted by another host.
     RegistrationPreempted = 1,
-    /// There is no longer the reservation that there was.
+    /// Reservation released.
     ReservationReleased = 2,
-    /// Another host has taken its reservation away.
+    /// Reservation preempted by another host.
     ReservationPreempted = 3,
 }
 
-/// Which notices are not wanted (5.27.1.27).
+/// Masked notifications (5.27.1.27).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct NotificationMask {
@@ -378,7 +377,7 @@ pub struct NotificationMask {
 }
 
 impl NotificationMask {
-    /// Whether such a notice is not wanted.
+    /// True if this type is masked.
     pub const fn hides(self, notice: Notice) -> bool {
         match notice {
             Notice::RegistrationPreempted => self.registration_preempted(),
@@ -388,33 +387,33 @@ impl NotificationMask {
     }
 }
 
-/// Whether registrations outlast a loss of power (5.27.1.28).
+/// Persistence of registrations through power loss (5.27.1.28).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct PersistThroughPowerLoss {
-    /// PTPL: they do.
+    /// PTPL: registrations and reservation persist.
     pub ptpl: bool,
     #[bits(31)]
     __: u32,
 }
 
-/// How long the host's identifier is, which are the data (5.27.1.26).
+/// Length of the host identifier, which is in the data (5.27.1.26).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct HostIdentifier {
-    /// EXHID: 16 bytes, not eight.
+    /// EXHID: 16 bytes instead of 8.
     pub exhid: bool,
     #[bits(31)]
     __: u32,
 }
 
-/// Bits of RESCAP, in Identify Namespace: what a namespace knows of reservations.
+/// Bits of RESCAP, in Identify Namespace: reservation capabilities.
 pub mod rescap {
-    /// They can outlast a loss of power.
+    /// Persist Through Power Loss is supported.
     pub const PERSIST: u8 = 1 << 0;
-    /// All six kinds.
+    /// All six types.
     pub const KINDS: u8 = 0x7e;
-    /// IEKEY is as NVMe 1.3 has it.
+    /// IEKEY is defined as in NVMe 1.3.
     pub const IGNORE_KEY_1_3: u8 = 1 << 7;
 }
 
@@ -423,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_what_they_parse_to() {
+    fn reservation_command_round_trip() {
         for persistence in [Persistence::Unchanged, Persistence::Lost, Persistence::Kept] {
             for action in [Registering::Register, Registering::Unregister, Registering::Replace] {
                 let register = Register { action, ignore_key: true, persistence };
@@ -444,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_lie_where_the_specification_has_them() {
+    fn reservation_fields_match_spec_layout() {
         let mut sqe = Sqe::default();
         let kept = Persistence::Kept;
         Register { action: Registering::Replace, ignore_key: true, persistence: kept }
@@ -461,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_values_and_ignored_keys_are_an_invalid_field() {
+    fn reserved_values_and_iekey_are_invalid_field() {
         let refused = Status::INVALID_FIELD;
         let with = |cdw10: u32| Sqe { cdw10: cdw10.into(), ..Sqe::default() };
         assert_eq!(Register::parse(&with(3)), Err(refused));
@@ -474,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_kind_is() {
+    fn reservation_types_restrict_readers_and_registrants() {
         let all = Kind::ALL.map(|kind| {
             (kind.excludes_readers(), kind.admits_registrants(), kind.is_all_registrants())
         });

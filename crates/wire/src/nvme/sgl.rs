@@ -1,4 +1,4 @@
-//! Scatter gather lists: the other way for a command to say where its data lies (NVMe base 2.0, 4.1.2).
+//! Scatter gather lists, the alternative to PRPs (NVMe base 2.0, 4.1.2).
 //!
 //! ```text
 //!   command        segment                     last segment
@@ -7,9 +7,9 @@
 //!   └─────────┘    └──────┴──────┴─────────┘   └──────┴────────┴──────┘
 //! ```
 //!
-//! A descriptor names memory of any length at any byte, or, where data go to the host, bytes that nobody
-//! wants (a bit bucket). Unlike PRPs, a list does not end by the length of its command: [`SglWalk`] bounds it
-//! by a number of descriptors.
+//! A descriptor names memory of any length at any byte, or, in transfers to the host, bytes to discard (a
+//! bit bucket). Unlike PRPs, a list is not bounded by the length of its command: [`SglWalk`] limits the
+//! number of descriptors.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,14 +22,14 @@ use crate::BusAddr;
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: u32 = 16;
 
-/// So many descriptors of one command are looked at, those that lead to segments among them: a list that
-/// leads to itself ends here. 1 MiB in pieces of 256 bytes takes as many.
+/// Maximum number of descriptors per command, including those of segments: a list that leads to itself ends
+/// here. 1 MiB in pieces of 256 bytes takes this number.
 pub const DESCRIPTORS_MAX: u32 = 4096;
 
-/// Segments begin at multiples of so many bytes.
+/// Alignment of segments, bytes.
 const SEGMENT_ALIGN: u64 = 8;
 
-/// The kinds of descriptors (figure "SGL Descriptor Type").
+/// Types of descriptors (figure "SGL Descriptor Type").
 mod kind {
     pub const DATA: u8 = 0;
     pub const BIT_BUCKET: u8 = 1;
@@ -37,7 +37,7 @@ mod kind {
     pub const LAST_SEGMENT: u8 = 3;
 }
 
-/// A descriptor, as it lies in memory.
+/// A descriptor as it is in memory.
 #[derive(
     Clone,
     Copy,
@@ -53,13 +53,13 @@ mod kind {
 )]
 #[repr(C)]
 pub struct Descriptor {
-    /// Where: data, or the next segment.
+    /// Address of the data or of the next segment.
     pub address: U64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: U32,
     /// Reserved.
     pub reserved12: [u8; 3],
-    /// The type in bits 7:4, the sub type in bits 3:0: 0 where the address is one.
+    /// Type in bits 7:4, sub type in bits 3:0: 0 for an address.
     pub identifier: u8,
 }
 
@@ -71,27 +71,27 @@ impl Descriptor {
         Descriptor { address, length, reserved12: [0; 3], identifier: kind << 4 }
     }
 
-    /// So many bytes of memory; there may be none.
+    /// A data block of `bytes` bytes; may be empty.
     pub const fn data(at: BusAddr, bytes: u32) -> Descriptor {
         Descriptor::new(kind::DATA, at, bytes)
     }
 
-    /// So many bytes that go nowhere.
+    /// A bit bucket of `bytes` bytes.
     pub const fn bit_bucket(bytes: u32) -> Descriptor {
         Descriptor::new(kind::BIT_BUCKET, BusAddr(0), bytes)
     }
 
-    /// A segment of so many descriptors, whose last leads to another.
+    /// A segment of `descriptors` descriptors, the last of which leads to another segment.
     pub const fn segment(at: BusAddr, descriptors: u32) -> Descriptor {
         Descriptor::new(kind::SEGMENT, at, descriptors * DESCRIPTOR_BYTES)
     }
 
-    /// A segment of so many descriptors, and none behind it.
+    /// The last segment, of `descriptors` descriptors.
     pub const fn last_segment(at: BusAddr, descriptors: u32) -> Descriptor {
         Descriptor::new(kind::LAST_SEGMENT, at, descriptors * DESCRIPTOR_BYTES)
     }
 
-    /// The two words of a command's data pointer.
+    /// Encodes as the two words of a command's data pointer.
     pub const fn to_words(self) -> (u64, u64) {
         let high = (self.identifier as u64) << 56
             | (self.reserved12[2] as u64) << 48
@@ -100,17 +100,17 @@ impl Descriptor {
         (self.address.get(), high | self.length.get() as u64)
     }
 
-    /// The reverse.
+    /// Decodes the two words of a command's data pointer.
     pub const fn from_words(low: u64, high: u64) -> Descriptor {
         let reserved12 = [(high >> 32) as u8, (high >> 40) as u8, (high >> 48) as u8];
         let (address, length) = (U64::new(low), U32::new(high as u32));
         Descriptor { address, length, reserved12, identifier: (high >> 56) as u8 }
     }
 
-    /// A segment that this leads to: where, and how many descriptors it has.
+    /// Address and number of descriptors of the segment that this leads to.
     ///
     /// # Errors
-    /// Invalid SGL Segment Descriptor if it has none, or not whole ones, or isn't qword aligned.
+    /// Invalid SGL Segment Descriptor if it is empty, has a partial descriptor, or is not qword aligned.
     fn leads_to(&self) -> Result<(BusAddr, u32), Status> {
         let (at, bytes) = (self.address.get(), self.length.get());
         let whole = bytes > 0 && bytes.is_multiple_of(DESCRIPTOR_BYTES);
@@ -121,32 +121,30 @@ impl Descriptor {
     }
 }
 
-/// Which way the data go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Into host memory: bit buckets take their share.
+    /// To host memory: bit buckets consume data.
     ToHost,
-    /// Out of host memory: bit buckets count for nothing.
+    /// From host memory: bit buckets are ignored.
     FromHost,
 }
 
-/// A stretch of a command's data.
+/// A part of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stretch {
-    /// It lies here.
+    /// In host memory.
     Memory(Segment),
-    /// So many bytes, never 0, that nobody wants.
+    /// Bytes to discard, never 0.
     Discarded(u64),
 }
 
-/// Which descriptors are looked at.
+/// Position of the next descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
-    /// The one in the command.
     Command,
-    /// A segment whose last one leads to another.
+    /// In a segment whose last descriptor leads to another.
     Segment,
-    /// One whose last one does not.
     LastSegment,
 }
 
@@ -175,39 +173,38 @@ enum Within {
 #[derive(Clone, Copy, Debug)]
 pub struct SglWalk {
     flow: Flow,
-    /// Bytes of the command that no descriptor has named yet.
+    /// Bytes of the command not yet described.
     left: u64,
     within: Within,
-    /// The next descriptor of the segment, and how many there are from it on.
+    /// Address of the next descriptor; the number left in the segment follows.
     at: BusAddr,
     descriptors: u32,
-    /// Descriptors that may still be looked at.
+    /// Number of descriptors left before the walk fails.
     patience: u32,
 }
 
 impl SglWalk {
-    /// Begins to walk the list of a command that moves `bytes` bytes, before its first descriptor.
+    /// Begins the walk of a command that moves `bytes` bytes, before its first descriptor.
     pub const fn new(bytes: u64, flow: Flow) -> SglWalk {
         let (at, patience) = (BusAddr(0), DESCRIPTORS_MAX);
         SglWalk { flow, left: bytes, within: Within::Command, at, descriptors: 1, patience }
     }
 
-    /// Where the next descriptors lie, and how many; none when all data have a place or there are no more.
+    /// Address and number of the next descriptors; `None` if all data are described or the list has ended.
     pub fn wants(&self) -> Option<(BusAddr, u32)> {
         (self.left > 0 && self.descriptors > 0).then_some((self.at, self.descriptors))
     }
 
-    /// Takes the descriptor of the command, then those that [`wants`](Self::wants) names, or the first few
-    /// of them. What lies behind the command's length is not looked at.
+    /// Takes the descriptor of the command, then those of [`wants`](Self::wants), or the first few of them.
+    /// Descriptors beyond the command's length are ignored.
     ///
     /// # Errors
-    /// NVMe base 2.0, 3.3.3.2.1.1: SGL Descriptor Type Invalid for a type or sub type that is not known here;
-    /// Invalid SGL Segment Descriptor for a segment of no sense, one behind the last, or a missing one;
-    /// Invalid Number of SGL Descriptors for a segment that others follow, or too many descriptors. The walk
-    /// is over then.
+    /// NVMe base 2.0, 3.3.3.2.1.1: SGL Descriptor Type Invalid for an unknown type or sub type; Invalid SGL
+    /// Segment Descriptor for an invalid segment, one behind the last, or a missing one; Invalid Number of
+    /// SGL Descriptors for a segment that others follow, or too many descriptors. The walk has then ended.
     ///
     /// # Panics
-    /// If these are more descriptors than were asked for.
+    /// If these are more descriptors than needed.
     pub fn supply(
         &mut self,
         list: &[Descriptor],
@@ -268,10 +265,10 @@ impl SglWalk {
         Ok(())
     }
 
-    /// Whether all data have a place. A list may name more than the command moves.
+    /// Checks that all data are described. A list may be longer than the command's data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if it names less.
+    /// Data SGL Length Invalid if it is shorter.
     pub fn finish(&self) -> Result<(), Status> {
         if self.left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
     }
@@ -296,7 +293,7 @@ mod tests {
         Stretch::Memory(Segment { addr: BusAddr(at), bytes })
     }
 
-    /// Walks a list whose segments lie at 1000h, 2000h and so on, so many descriptors at a time.
+    /// Walks a list whose segments are at 1000h, 2000h and so on, N descriptors at a time.
     fn walk_by(
         first: Descriptor,
         segments: &[&[Descriptor]],
@@ -326,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_these_sixteen_bytes() {
+    fn sgl_descriptor_matches_golden_bytes() {
         let golden = [8, 7, 6, 5, 4, 3, 2, 1, 0x30, 0, 0, 0, 0, 0, 0, 0x30];
         let descriptor = Descriptor::last_segment(BusAddr(0x0102_0304_0506_0708), 3);
         assert_eq!(descriptor.as_bytes(), golden);
@@ -340,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn one_block_of_data_is_no_list() {
+    fn sgl_single_data_block_needs_no_segment() {
         assert_eq!(walk(data(0x1003, 512), &[], 512), Ok(vec![here(0x1003, 512)]));
         assert_eq!(walk(data(0x1003, 600), &[], 512), Ok(vec![here(0x1003, 512)]), "too long");
         assert_eq!(walk(data(0x1003, 511), &[], 512), Err(Status::DATA_SGL_LENGTH_INVALID));
@@ -348,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_lead_to_segments() {
+    fn sgl_segments_are_chained() {
         let first = Descriptor::segment(BusAddr(0x1000), 3);
         let second = Descriptor::last_segment(BusAddr(0x2000), 4);
         let segments: [&[_]; 2] = [
@@ -359,14 +356,14 @@ mod tests {
         assert_eq!(walk(first, &segments, 16), Ok(expected.to_vec()));
         let source = walk_by(first, &segments, 16, Flow::FromHost, usize::MAX);
         assert_eq!(source, Ok(vec![here(0x7001, 3), here(0x9000, 5), here(0x8000, 8)]));
-        // Of a command that ends sooner, the rest is not looked at.
+        // Descriptors beyond the length of a shorter command are ignored.
         assert_eq!(walk(first, &segments[..1], 3), Ok(vec![here(0x7001, 3)]));
         let short = walk(first, &segments, 200);
         assert_eq!(short, Err(Status::DATA_SGL_LENGTH_INVALID));
     }
 
     #[test]
-    fn segments_of_no_sense() {
+    fn sgl_rejects_invalid_segments() {
         let list: &[Descriptor] = &[data(0, 4); 4];
         for (bytes, at) in [(0, 0x1000), (15, 0x1000), (17, 0x1000), (32, 0x1004), (32, !7)] {
             for kind in [kind::SEGMENT, kind::LAST_SEGMENT] {
@@ -376,12 +373,12 @@ mod tests {
         }
         let qword = Descriptor::last_segment(BusAddr(0x1000), 4);
         assert!(walk(qword, &[list], 16).is_ok());
-        // One that is not the last ends with data.
+        // A segment that is not the last ends with data.
         assert_eq!(walk(Descriptor::segment(BusAddr(0x1000), 4), &[list], 17), Err(SEGMENT));
     }
 
     #[test]
-    fn where_a_segment_may_be_named() {
+    fn sgl_segment_descriptor_position() {
         let next = Descriptor::last_segment(BusAddr(0x2000), 1);
         let middle: [&[_]; 2] = [&[data(0, 4), next, data(0, 4)], &[data(0, 4)]];
         assert_eq!(walk(Descriptor::segment(BusAddr(0x1000), 3), &middle, 16), Err(COUNT));
@@ -390,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leads_to_itself_ends() {
+    fn sgl_loop_ends_at_descriptor_limit() {
         let again = Descriptor::segment(BusAddr(0x1000), 1);
         assert_eq!(walk(again, &[&[again]], 512), Err(COUNT));
         let grows: &[_] = &[data(0, 1), Descriptor::segment(BusAddr(0x1000), 2)];
@@ -404,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn only_four_kinds_are_known() {
+    fn sgl_rejects_unknown_descriptor_types() {
         for identifier in 0..=u8::MAX {
             let strange = Descriptor { identifier, ..data(0x1000, 16) };
             let known = [0, 0x10, 0x20, 0x30].contains(&identifier);

@@ -1,33 +1,33 @@
-//! How a command went: the 15-bit status field (NVMe base 2.0, 3.3.3.2.1).
+//! Status field of a completion, 15 bits (NVMe base 2.0, 3.3.3.2.1).
 
 use core::fmt;
 
-/// The status field of a completion, without the phase tag beside it.
+/// Status field of a completion, without the phase tag.
 ///
 /// ```text
 ///   14    13    12 11   10 8   7      0
 ///   DNR  MORE   CRD     SCT    SC
 /// ```
 ///
-/// The named values have DNR clear; whoever completes the command sets it with
-/// [`with_dnr`](Self::with_dnr) where trying again can't help.
+/// The named values have DNR clear; the code that completes the command sets it with
+/// [`with_dnr`](Self::with_dnr) if a retry cannot succeed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
-/// SCT, the status code type: which table the status code is of.
+/// SCT, the status code type: the table of the status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CodeType {
-    /// Any command may end so.
+    /// Generic command status.
     Generic,
-    /// The meaning depends on the command.
+    /// Command-specific status.
     Specific,
-    /// The medium, or the integrity of the data.
+    /// Media and data integrity errors.
     Media,
-    /// The path to the controller.
+    /// Path-related status.
     Path,
     /// Reserved values 4 to 6.
     Reserved,
-    /// The vendor's own.
+    /// Vendor specific.
     Vendor,
 }
 
@@ -67,17 +67,17 @@ impl Status {
         }
     }
 
-    /// CRD: which of Identify's three delays to wait before a retry; 0 for none.
+    /// CRD: index of the retry delay in Identify Controller, 1 to 3; 0 for none.
     pub const fn crd(self) -> u8 {
         ((self.0 >> 11) & 3) as u8
     }
 
-    /// MORE: the error log has more about this.
+    /// MORE: the error log has details.
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: the same command would fail again.
+    /// DNR: a retry would fail.
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
     }
@@ -87,17 +87,17 @@ impl Status {
         Status(self.0 | DNR)
     }
 
-    /// This status, with "the error log has more" set.
+    /// This status, with MORE set.
     pub const fn with_more(self) -> Status {
         Status(self.0 | MORE)
     }
 
-    /// Code and type alone, to compare with the named values whatever the flags say.
+    /// Code and type only, for comparison with the named values.
     pub const fn kind(self) -> Status {
         Status(self.0 & 0x07ff)
     }
 
-    /// Whether the command succeeded.
+    /// True if the command succeeded.
     pub const fn is_ok(self) -> bool {
         self.kind().0 == Status::SUCCESS.0
     }
@@ -107,13 +107,13 @@ impl Status {
         if self.is_ok() { Ok(()) } else { Err(self) }
     }
 
-    /// The specification's name, if this is one of [`Status::NAMED`].
+    /// Name in the specification, if this is one of [`Status::NAMED`].
     pub fn name(self) -> Option<&'static str> {
         Status::NAMED.iter().find(|(status, _)| *status == self.kind()).map(|(_, name)| *name)
     }
 }
 
-/// "LBA Out of Range (status 0x4080, do not retry)".
+/// Example: "LBA Out of Range (status 0x4080, do not retry)".
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name().unwrap_or("Unknown Status");
@@ -136,7 +136,7 @@ macro_rules! named {
             $(#[doc = concat!($text, ".")]
               pub const $name: Status = Status($sct << 8 | $sc);)+
 
-            /// Every named status with the specification's name for it, by rising value.
+            /// All named statuses with their names in the specification, in ascending order.
             pub const NAMED: &[(Status, &str)] = &[$((Status::$name, $text)),+];
         }
     };
@@ -243,7 +243,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn values_as_the_specification_numbers_them() {
+    fn status_values_match_spec() {
         assert_eq!(Status::INVALID_FIELD.bits(), 0x002);
         assert_eq!(Status::LBA_OUT_OF_RANGE.bits(), 0x080);
         assert_eq!(Status::INVALID_QUEUE_DELETION.bits(), 0x10c);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_in_order_and_each_but_once() {
+    fn status_names_are_sorted_and_unique() {
         for pair in Status::NAMED.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{} comes before {}", pair[0].1, pair[1].1);
         }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_at_their_bits() {
+    fn status_field_positions() {
         let status = Status::from_bits(0x4000 | 0x1000 | 0x281);
         assert_eq!((status.dnr(), status.more(), status.crd()), (true, false, 2));
         assert_eq!((status.code_type(), status.code()), (CodeType::Media, 0x81));
@@ -274,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn success_is_success_whatever_the_flags() {
+    fn status_success_ignores_flags() {
         assert_eq!(Status::SUCCESS.with_more().ok(), Ok(()));
         let status = Status::WRITE_FAULT;
         assert_eq!(status.ok(), Err(status));
     }
 
     #[test]
-    fn it_prints_its_name_and_value() {
+    fn status_display_has_name_and_value() {
         let text = format!("{}", Status::LBA_OUT_OF_RANGE.with_dnr());
         assert_eq!(text, "LBA Out of Range (status 0x4080, do not retry)");
         assert_eq!(format!("{:?}", Status::from_bits(0x7c0)), "Unknown Status (status 0x07c0)");

@@ -1,24 +1,24 @@
-//! The 16 bytes of an answer.
+//! Answers of 16 bytes.
 
 use core::fmt;
 
 /// Bytes of an answer.
 pub const ANSWER_BYTES: usize = 16;
 
-/// How a command has ended.
+/// Status of a completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As it was asked.
+    /// Success.
     Done = 0,
-    /// No program has reached this page since its block was erased.
+    /// The page has not been programmed since its block was erased.
     Erased = 1,
-    /// The page can't be corrected, or was cut short.
+    /// The page is uncorrectable, or its program was interrupted.
     Unreadable = 2,
     /// The program or the erase has failed in some planes.
     Failed = 3,
-    /// The command makes no sense, or flash would refuse it: nothing was done.
+    /// The command is invalid, or the flash would reject it: it was not executed.
     Refused = 4,
-    /// An address outside host memory: nothing was programmed.
+    /// An address outside host memory: no page was programmed.
     BadAddress = 5,
 }
 
@@ -32,7 +32,7 @@ impl Status {
         Status::BadAddress,
     ];
 
-    /// The status of this number.
+    /// The status with this number.
     pub fn from_bits(bits: u8) -> Option<Status> {
         Status::ALL.get(usize::from(bits)).copied()
     }
@@ -51,23 +51,23 @@ impl fmt::Display for Status {
     }
 }
 
-/// An answer.
+/// Answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The command's number.
+    /// Command number.
     pub id: u16,
-    /// How it ended.
+    /// Status of the command.
     pub status: Status,
-    /// Reads: sensed again so many times.
+    /// Reads: number of read retries.
     pub retries: u8,
-    /// Reads: bits corrected in the worst code word. Programs and erases: the planes that failed, a bit each.
+    /// Reads: corrected bits in the worst code word. Programs and erases: failed planes, one bit each.
     pub detail: u32,
-    /// Which time round the ring this is, from 1: what tells it from the answer before it in its place.
+    /// Pass over the ring, from 1: distinguishes the answer from the one before it at the same index.
     pub lap: u32,
 }
 
 impl Answer {
-    /// Its bytes; the last word is the lap.
+    /// Encodes the answer; the last word is the lap.
     pub fn to_bytes(self) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         bytes[..2].copy_from_slice(&self.id.to_le_bytes());
@@ -78,7 +78,7 @@ impl Answer {
         bytes
     }
 
-    /// The answer in these bytes; none if there is no such status.
+    /// Decodes an answer; `None` if the status is undefined.
     pub fn parse(bytes: &[u8; ANSWER_BYTES]) -> Option<Answer> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
         Some(Answer {

@@ -1,84 +1,86 @@
-//! The 64 bytes of a command, the 16 of a unit to be programmed, and the spare bytes of a page.
+//! Commands of 64 bytes, items of 16 bytes per mapping unit to program, and the spare bytes of a page.
 
 use super::Shape;
 use crate::BusAddr;
 
 /// Bytes of a command.
 pub const COMMAND_BYTES: usize = 64;
-/// Bytes of a unit in a program's list.
+/// Bytes of an item in a program's list.
 pub const ITEM_BYTES: usize = 16;
-/// The most spare bytes of a page: of its header, and of 32 units.
+/// Maximum spare bytes of a page: the header and 32 mapping units.
 pub const SPARE_BYTES_MAX: usize = HEADER_BYTES + 4 * 32;
 
 const HEADER_BYTES: usize = 12;
 
-/// Nobody follows this command's journey.
+/// The command has no request trace.
 pub const NO_TRACE: u32 = u32::MAX;
 
-/// A page.
+/// Address of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAt {
-    /// Its die, counted over all endpoints.
+    /// Die, counted over all endpoints.
     pub die: u32,
-    /// Its plane in that.
+    /// Plane of the die.
     pub plane: u32,
-    /// Its block in that.
+    /// Block of the plane.
     pub block: u32,
-    /// Its number in that.
+    /// Page of the block.
     pub page: u32,
 }
 
-/// Pages that are programmed together, or, from page 0 on, blocks that are erased together.
+/// Pages programmed together, or, from page 0 on, blocks erased together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowAt {
-    /// The die.
+    /// Die, counted over all endpoints.
     pub die: u32,
-    /// The block in each plane.
+    /// Block in each plane.
     pub block: u32,
-    /// The planes, a bit for each.
+    /// Planes, one bit each.
     pub planes: u32,
-    /// The first page of the group.
+    /// First page of the group.
     pub page: u32,
 }
 
-/// What is to be done.
+/// A flash operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Sense a page; its spare bytes go to `spare`, and each unit of the mask to its own place behind `data`.
+    /// Senses a page. Its spare bytes go to `spare`, and each mapping unit in the mask to its own offset
+    /// from `data`.
     Read {
         /// The page.
         page: PageAt,
-        /// The units, a bit for each. None: the spare bytes alone.
+        /// Mapping units, one bit each. Zero: only the spare bytes.
         units: u32,
-        /// Where the page's first unit goes, or would.
+        /// Address for the page's first mapping unit, even if it is not in the mask.
         data: BusAddr,
-        /// Where the spare bytes go.
+        /// Address for the spare bytes.
         spare: BusAddr,
-        /// For the collector: others that wait for the die can tell.
+        /// The read belongs to GC: waits for the die behind it are attributed to GC.
         collects: bool,
-        /// The units stay in the endpoint, to be copied: none of them goes up.
+        /// The data stay in the endpoint, for a copy, and are not transferred to the host.
         stay: bool,
     },
-    /// Program a row with what a list of [`Item`]s names, plane by plane, page by page, unit by unit.
+    /// Programs a superpage from a list of [`Item`]s, plane by plane, page by page, mapping unit by mapping
+    /// unit.
     Program {
-        /// The row.
+        /// Pages to program.
         row: RowAt,
-        /// The header of each page's spare bytes: the number of the row.
+        /// Header of each page's spare bytes: sequence number of the superpage.
         sequence: u64,
-        /// And how often its blocks have been erased.
+        /// Header of each page's spare bytes: erase count of the blocks.
         erases: u32,
-        /// Where the list lies.
+        /// Address of the list.
         list: BusAddr,
     },
-    /// Erase blocks. An endpoint marks those bad that fail.
+    /// Erases blocks. An endpoint marks failed blocks bad.
     Erase(RowAt),
-    /// Mark a block bad for good.
+    /// Marks a block bad permanently.
     MarkBad(PageAt),
-    /// Write down which blocks of a die are bad: a bit for each, plane by plane.
+    /// Reports the bad blocks of a die: one bit each, plane by plane.
     ListBad {
-        /// The die.
+        /// Die, counted over all endpoints.
         die: u32,
-        /// Where the bits go.
+        /// Address for the bits.
         data: BusAddr,
     },
 }
@@ -86,11 +88,11 @@ pub enum Operation {
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Its number, of which the answer speaks.
+    /// Command number, repeated in the answer.
     pub id: u16,
-    /// Whose journey it is part of, as both ends number them; [`NO_TRACE`].
+    /// Row number of its request trace, valid at both ends; or [`NO_TRACE`].
     pub trace: u32,
-    /// What is to be done.
+    /// Operation.
     pub operation: Operation,
 }
 
@@ -103,6 +105,7 @@ const LIST_BAD: u8 = 5;
 const COLLECTS: u8 = 1;
 const STAY: u8 = 2;
 
+/// Writes numbers at fixed offsets.
 struct Fields<'a>(&'a mut [u8]);
 
 impl Fields<'_> {
@@ -131,7 +134,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Command {
-    /// Its bytes.
+    /// Encodes the command.
     pub fn to_bytes(&self) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         let mut fields = Fields(&mut bytes);
@@ -172,10 +175,10 @@ impl Command {
         bytes
     }
 
-    /// The command in these bytes, as far as it makes sense by itself; else its number alone, for an answer.
+    /// Decodes a command whose fields are valid by themselves.
     ///
     /// # Errors
-    /// The number of a command that makes no sense.
+    /// The number of an invalid command, for its answer.
     pub fn parse(bytes: &[u8; COMMAND_BYTES], shape: &Shape) -> Result<Command, u16> {
         let id = u16::from_le_bytes([bytes[2], bytes[3]]);
         let row = RowAt {
@@ -247,33 +250,33 @@ impl RowAt {
     }
 }
 
-/// Where the bytes of a unit to be programmed come from.
+/// Source of the data of a mapping unit to program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From nowhere: nobody will ask for them.
+    /// None: the data are unused.
     Nothing,
-    /// From host memory.
+    /// Host memory.
     Memory(BusAddr),
-    /// From a unit of flash behind the same endpoint, which has been read there.
+    /// A mapping unit of flash behind the same endpoint, which has been read there.
     Flash {
-        /// Its page.
+        /// Page of the mapping unit.
         page: PageAt,
-        /// Which of the page's units.
+        /// Index of the mapping unit in the page.
         unit: u32,
     },
 }
 
-/// A unit to be programmed.
+/// A mapping unit to program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its bytes.
+    /// Source of the data.
     pub source: Source,
-    /// What is kept in its spare bytes.
+    /// Value for its spare bytes.
     pub logical: u32,
 }
 
 impl Item {
-    /// Its bytes.
+    /// Encodes the item.
     pub fn to_bytes(self) -> [u8; ITEM_BYTES] {
         let (kind, from) = match self.source {
             Source::Nothing => (0, 0),
@@ -291,7 +294,7 @@ impl Item {
         bytes
     }
 
-    /// The unit in these bytes; none if it makes no sense.
+    /// Decodes an item; `None` if it is invalid.
     pub fn parse(bytes: &[u8; ITEM_BYTES], shape: &Shape) -> Option<Item> {
         let (from, kind) = (long(bytes, 0), word(bytes, 12));
         let source = match kind & 0xff {
@@ -316,24 +319,24 @@ impl Item {
     }
 }
 
-/// The spare bytes of a page: its row's header, and what each unit holds.
+/// Spare bytes of a page: header, and one value per mapping unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spare {
-    /// The number of the row.
+    /// Sequence number of the superpage.
     pub sequence: u64,
-    /// How often its blocks have been erased.
+    /// Erase count of the blocks.
     pub erases: u32,
-    /// What the units hold.
+    /// Value of each mapping unit.
     pub logicals: [u32; 32],
 }
 
 impl Spare {
-    /// How many there are for a page of so many units.
+    /// Number of spare bytes for a page of `units` mapping units.
     pub fn bytes(units: u32) -> usize {
         HEADER_BYTES + 4 * units as usize
     }
 
-    /// As bytes, of which a page of fewer units needs fewer.
+    /// Encodes the spare bytes; a page of fewer mapping units uses a prefix.
     pub fn to_bytes(&self) -> [u8; SPARE_BYTES_MAX] {
         let mut bytes = [0; SPARE_BYTES_MAX];
         bytes[..8].copy_from_slice(&self.sequence.to_le_bytes());
@@ -344,7 +347,7 @@ impl Spare {
         bytes
     }
 
-    /// From bytes; units that they do not reach hold 0.
+    /// Decodes spare bytes; values beyond the end are 0.
     pub fn parse(bytes: &[u8]) -> Spare {
         let mut whole = [0; SPARE_BYTES_MAX];
         let held = bytes.len().min(SPARE_BYTES_MAX);

@@ -1,8 +1,8 @@
-//! Physical pages over the bus: what an endpoint with bare flash behind it is told, and what it answers.
+//! Physical pages over the bus: commands to an endpoint with bare flash, and its answers.
 //!
 //! ```text
 //!   host                                                    endpoint
-//!   Command ── 64 bytes in a ring, then a count ──────────► parse, judge
+//!   Command ── 64 bytes in a ring, then a count ──────────► parse, validate
 //!              program: a list of units, then their bytes ─► downstream buffer ─► chips
 //!              read: spare bytes and units              ◄── upstream buffer   ◄── chips
 //!   Answer  ◄── 16 bytes in a second ring, its lap last ──
@@ -10,10 +10,10 @@
 //!
 //! After the from-scratch SSD of Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives
 //! Closer to CPU": endpoints behind a PCIe switch, "each with independent upstream and downstream buffers",
-//! and all flash software on the host. The paper names no command; these are ours.
+//! and all flash software on the host. The paper defines no commands; these are ours.
 //!
-//! An endpoint keeps the rules of flash: what a chip would refuse is an answer. It knows neither a map nor
-//! which block is worth erasing.
+//! An endpoint enforces the rules of flash: a violation gets an error status. It has no mapping table and
+//! no GC.
 
 mod answer;
 mod command;

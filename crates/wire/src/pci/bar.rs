@@ -1,5 +1,5 @@
-//! Base address registers: what their kind bits say, and how long the window is that a driver learns of by
-//! writing ones (PCI local bus 3.0, 6.2.5.1).
+//! Base address registers: type bits, and the window length that a driver determines by writing ones (PCI
+//! local bus 3.0, 6.2.5.1).
 
 use core::fmt;
 
@@ -10,28 +10,28 @@ const MEMORY_KIND: u32 = 0b110;
 const MEMORY_WIDE: u32 = 0b100;
 const MEMORY_PREFETCHABLE: u32 = 1 << 3;
 
-/// What a register asks for.
+/// Type and length of the window that a register requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarRequest {
-    /// Ports, memory, or memory that may be read ahead.
+    /// I/O, memory, or prefetchable memory.
     pub space: Space,
-    /// It takes the next register too, and may lie above 4 GiB.
+    /// The register has 64 bits: it takes the next register too, and may be above 4 GiB.
     pub wide: bool,
-    /// The window's length in bytes, a power of two.
+    /// Length of the window in bytes, a power of two.
     pub bytes: u64,
 }
 
-/// A register that makes no sense.
+/// Invalid register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarError {
     /// Bits 2:1 are neither 00 nor 10.
     Kind,
-    /// What it reads after ones were written is no length: its ones have gaps.
+    /// The value read after writing ones is not a length: its ones have gaps.
     Length {
-        /// What it reads, both words together.
+        /// Value read, both words together.
         found: u64,
     },
-    /// It is the last, and claims the one behind it.
+    /// It is the last register, and has 64 bits.
     NoPair,
 }
 
@@ -52,19 +52,19 @@ impl fmt::Display for BarError {
 
 impl core::error::Error for BarError {}
 
-/// Whether a register, as it reads, takes the next one too.
+/// True if a register with this value takes the next one too.
 pub fn is_wide(low: u32) -> bool {
     low & IO == 0 && low & MEMORY_KIND == MEMORY_WIDE
 }
 
-/// What a register asks for, by what it and, if it is wide, the next one read after ones were written.
-/// None: it is not there.
+/// Type and length of a window, from the values of its register, and of the next if it has 64 bits, after
+/// writing ones. `None` if the register is not implemented.
 ///
 /// # Errors
-/// It makes no sense.
+/// The register is invalid.
 pub fn size(low: u32, high: Option<u32>) -> Result<Option<BarRequest>, BarError> {
     let (space, wide, ones) = if low & IO != 0 {
-        // The upper half of a port's register may be missing: ports have 16 bits.
+        // The upper half of an I/O register may be missing: I/O addresses have 16 bits.
         let ones = low & !0b11;
         (
             Space::Io,
@@ -89,14 +89,14 @@ pub fn size(low: u32, high: Option<u32>) -> Result<Option<BarRequest>, BarError>
     }
     let all = if wide { ones } else { ones | 0xffff_ffff_0000_0000 };
     let bytes = all.wrapping_neg();
-    // The lowest one is the length, and all above it are ones.
+    // The lowest one is the length, and all bits above it must be ones.
     if !bytes.is_power_of_two() {
         return Err(BarError::Length { found: ones });
     }
     Ok(Some(BarRequest { space, wide, bytes }))
 }
 
-/// The address in a register, and in the next one if it is wide.
+/// Address in a register, and in the next one if it has 64 bits.
 pub fn address(low: u32, high: u32) -> u64 {
     match (low & IO != 0, is_wide(low)) {
         (true, _) => u64::from(low & !0b11),
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_those_of_the_ones_that_stay() {
+    fn bar_length_from_sticky_ones() {
         let request = |space, wide, bytes| Ok(Some(BarRequest { space, wide, bytes }));
         assert_eq!(size(0xffff_c004, Some(u32::MAX)), request(Space::Memory, true, 0x4000));
         assert_eq!(
@@ -128,25 +128,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_asks_for_nothing() {
+    fn unimplemented_bar_is_none() {
         assert_eq!(size(0, None), Ok(None));
         assert_eq!(size(0x0000_0001, None), Ok(None));
         assert_eq!(size(0x0000_0004, Some(0)), Ok(None));
     }
 
     #[test]
-    fn registers_without_sense_are_errors() {
+    fn invalid_bars_are_errors() {
         assert_eq!(size(0xffff_f002, None), Err(BarError::Kind));
         assert_eq!(size(0xffff_f006, None), Err(BarError::Kind));
         assert_eq!(size(0xffff_f004, None), Err(BarError::NoPair));
         assert_eq!(size(0xf0ff_f000, None), Err(BarError::Length { found: 0xf0ff_f000 }));
-        // A 64-bit register whose upper half is not there could only be a window at address 0.
+        // A 64-bit register without its upper half could only be a window at address 0.
         let half = size(0xffff_f004, Some(0));
         assert_eq!(half, Err(BarError::Length { found: 0xffff_f000 }));
     }
 
     #[test]
-    fn addresses_come_without_their_kind_bits() {
+    fn bar_address_excludes_type_bits() {
         assert_eq!(address(0xfebf_0004, 0x12), 0x12_febf_0000);
         assert_eq!(address(0xfebf_0008, 0x12), 0xfebf_0000);
         assert_eq!(address(0x0000_c041, 0x12), 0xc040);

@@ -1,5 +1,5 @@
-//! Capabilities: the two lists of them, which a hostile function may bend into anything, and those that a
-//! driver here uses.
+//! Capabilities: iteration over the two lists, which a malicious function may corrupt, and the capabilities
+//! that drivers here use.
 
 use super::{STATUS_CAPABILITIES, Words, offset};
 
@@ -19,17 +19,17 @@ pub mod id {
     pub const EXT_SERIAL: u16 = 0x0003;
 }
 
-/// One capability: what it is, and where its first word lies.
+/// A capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Its identifier; see [`id`].
+    /// Identifier; see [`id`].
     pub id: u16,
-    /// The offset of its first word.
+    /// Offset of its first word, bytes.
     pub at: u16,
 }
 
-/// Goes over the list in the first 256 bytes (PCI local bus 3.0, 6.7). It ends: at its end, where it leaves
-/// its space, and where it comes back to a place that it has visited.
+/// Iterates over the list in the first 256 bytes (PCI local bus 3.0, 6.7). Stops at the end of the list, at
+/// an offset outside its space, and at an offset already visited.
 pub fn list<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + '_ {
     let there = (words.word(offset::COMMAND as u16) >> 16) as u16 & STATUS_CAPABILITIES != 0;
     let first = if there { words.word(offset::CAPABILITIES as u16) as u8 } else { 0 };
@@ -49,7 +49,7 @@ pub fn list<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + 
     })
 }
 
-/// Goes over the list behind the first 256 bytes (PCIe base 5.0, 7.6.3). It ends, as the other does.
+/// Iterates over the list behind the first 256 bytes (PCIe base 5.0, 7.6.3). Stops like [`list`].
 pub fn extended<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability> + '_ {
     let (mut at, mut visited) = (0x100_u16, [0_u64; 16]);
     core::iter::from_fn(move || {
@@ -65,12 +65,12 @@ pub fn extended<W: Words + ?Sized>(words: &W) -> impl Iterator<Item = Capability
     })
 }
 
-/// The first capability of this kind in the first 256 bytes.
+/// Offset of the first capability with this identifier in the first 256 bytes.
 pub fn find<W: Words + ?Sized>(words: &W, id: u8) -> Option<u16> {
     list(words).find(|found| found.id == u16::from(id)).map(|found| found.at)
 }
 
-/// The first of this kind behind them.
+/// Offset of the first extended capability with this identifier.
 pub fn find_extended<W: Words + ?Sized>(words: &W, id: u16) -> Option<u16> {
     extended(words).find(|found| found.id == id).map(|found| found.at)
 }
@@ -78,21 +78,21 @@ pub fn find_extended<W: Words + ?Sized>(words: &W, id: u16) -> Option<u16> {
 /// MSI (PCI local bus 3.0, 6.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Msi {
-    /// Where it lies.
+    /// Offset of the capability, bytes.
     pub at: u16,
-    /// Messages that it can send, a power of two from 1 to 32.
+    /// Number of messages requested, a power of two from 1 to 32.
     pub messages: u8,
-    /// Its address has 64 bits.
+    /// True if the address has 64 bits.
     pub wide: bool,
-    /// Each message has a mask bit.
+    /// True if each message has a mask bit.
     pub masks: bool,
 }
 
 impl Msi {
-    /// Message control: in use.
+    /// Message control: enabled.
     pub const ENABLE: u16 = 1;
 
-    /// Finds it. More messages than the field's sense allows are taken as 32.
+    /// Finds the capability. Reserved message counts are taken as 32.
     pub fn find<W: Words + ?Sized>(words: &W) -> Option<Msi> {
         let at = find(words, id::MSI)?;
         let control = (words.word(at) >> 16) as u16;
@@ -104,7 +104,8 @@ impl Msi {
         })
     }
 
-    /// Where the message's data lie; the address is at four bytes from the start, and eight if it is wide.
+    /// Offset of the message data. The address is at offset 4 of the capability, with its upper half at 8
+    /// if it has 64 bits.
     pub fn data_at(&self) -> u16 {
         self.at + if self.wide { 12 } else { 8 }
     }
@@ -113,29 +114,29 @@ impl Msi {
 /// MSI-X (PCIe base 5.0, 7.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Msix {
-    /// Where it lies.
+    /// Offset of the capability, bytes.
     pub at: u16,
-    /// Vectors, 1 to 2048.
+    /// Number of vectors, 1 to 2048.
     pub vectors: u16,
-    /// The number of the window that holds the table. 6 and 7 are reserved.
+    /// BAR number of the table. 6 and 7 are reserved.
     pub table_bar: u8,
-    /// Where the table begins in it.
+    /// Offset of the table in the BAR, bytes.
     pub table: u32,
-    /// The number of the window that holds the pending bits.
+    /// BAR number of the pending bits.
     pub pending_bar: u8,
-    /// Where they begin in it.
+    /// Offset of the pending bits in the BAR, bytes.
     pub pending: u32,
 }
 
 impl Msix {
     /// Message control: all vectors masked.
     pub const FUNCTION_MASK: u16 = 1 << 14;
-    /// Message control: in use.
+    /// Message control: enabled.
     pub const ENABLE: u16 = 1 << 15;
-    /// Control word of a table's entry: masked.
+    /// Control word of a table entry: masked.
     pub const MASKED: u32 = 1;
 
-    /// Finds it.
+    /// Finds the capability.
     pub fn find<W: Words + ?Sized>(words: &W) -> Option<Msix> {
         let at = find(words, id::MSIX)?;
         let (table, pending) = (words.word(at + 4), words.word(at + 8));
@@ -150,44 +151,44 @@ impl Msix {
     }
 }
 
-/// What a function of PCI Express is (PCIe base 5.0, 7.5.3.2).
+/// Device or port type (PCIe base 5.0, 7.5.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortType {
-    /// A device.
+    /// Endpoint.
     Endpoint,
-    /// A device that needs ports, or cannot do what newer ones must.
+    /// Legacy endpoint, which may need I/O space.
     LegacyEndpoint,
-    /// A root complex's port.
+    /// Root port.
     Root,
-    /// A switch's port towards the root complex.
+    /// Upstream port of a switch.
     SwitchUpstream,
-    /// A switch's port away from it.
+    /// Downstream port of a switch.
     SwitchDownstream,
-    /// A bridge to a conventional bus.
+    /// Bridge from PCI Express to a conventional bus.
     ToPci,
-    /// A bridge from a conventional bus.
+    /// Bridge from a conventional bus to PCI Express.
     FromPci,
-    /// A device in the root complex itself.
+    /// Root complex integrated endpoint.
     Integrated,
-    /// Another: its number.
+    /// Other type, by its number.
     Other(u8),
 }
 
 /// PCI Express (PCIe base 5.0, 7.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Express {
-    /// Where it lies.
+    /// Offset of the capability, bytes.
     pub at: u16,
-    /// What the function is.
+    /// Device or port type.
     pub port: PortType,
-    /// The link's generation now, from 1, as the link status counts it.
+    /// Current link generation, from 1, as in the link status register.
     pub generation: u8,
-    /// The link's lanes now.
+    /// Current number of lanes.
     pub lanes: u8,
 }
 
 impl Express {
-    /// Finds it.
+    /// Finds the capability.
     pub fn find<W: Words + ?Sized>(words: &W) -> Option<Express> {
         let at = find(words, id::EXPRESS)?;
         let status = (words.word(at + 0x10) >> 16) as u16;
@@ -218,7 +219,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// A space in which these words lie; the first capability is where the pointer says.
+    /// A configuration space with these words; `first` is the capabilities pointer.
     fn space(first: u8, words: &[(u16, u32)]) -> Vec<u32> {
         let mut space = vec![0; 1024];
         space[1] = u32::from(STATUS_CAPABILITIES) << 16;
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_followed_to_its_end() {
+    fn capability_list_is_followed_to_end() {
         let words =
             [(0x40, 0x0000_5001), (0x50, 0x8004_6011), (0x60, 0x0042_0010), (0x70, 0x0041_0000)];
         let space = space(0x40, &words);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_loop_or_leave_their_space_end() {
+    fn capability_list_loop_terminates() {
         assert_eq!(list(&space(0x40, &[(0x40, 0x5001), (0x50, 0x4005)])[..]).count(), 2);
         assert_eq!(list(&space(0x40, &[(0x40, 0x4001)])[..]).count(), 1);
         assert_eq!(list(&space(0x3c, &[])[..]).count(), 0);
@@ -250,14 +251,14 @@ mod tests {
         assert_eq!(extended(&vec![0; 64][..]).count(), 0);
         let looping = space(0, &[(0x100, 0x2000_0001), (0x200, 0x1000_0003)]);
         assert_eq!(extended(&looping[..]).count(), 2);
-        // Without the status bit the pointer means nothing.
+        // Without the status bit, the pointer is invalid.
         let mut silent = space(0x40, &[(0x40, 0x0001)]);
         silent[1] = 0;
         assert_eq!(list(&silent[..]).count(), 0);
     }
 
     #[test]
-    fn messages_are_counted_and_their_data_found() {
+    fn msi_message_count_and_data_offset() {
         let narrow = Msi::find(&space(0x40, &[(0x40, 0x0106_0005)])[..]).unwrap();
         assert_eq!((narrow.messages, narrow.wide, narrow.masks), (8, false, true));
         assert_eq!(narrow.data_at(), 0x48);

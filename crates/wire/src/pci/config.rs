@@ -1,15 +1,15 @@
-//! The configuration space as a block of bytes, some of which a host may write.
+//! Configuration space of a function as a block of bytes, some of them writable by the host.
 
 use super::address::Pin;
 use super::capability::{Msix, id};
 use super::header::{STATUS_CAPABILITIES, Words, command};
 
-/// Bytes of the configuration space of a PCI Express function (PCIe base 5.0, 7.2).
+/// Size of the configuration space of a PCI Express function, bytes (PCIe base 5.0, 7.2).
 pub const CONFIG_BYTES: usize = 4096;
-/// Bytes of an entry of the MSI-X table: address, data, control (PCIe base 5.0, 7.7.2).
+/// Size of an MSI-X table entry, bytes: address, data, control (PCIe base 5.0, 7.7.2).
 pub const MSIX_ENTRY_BYTES: u32 = 16;
 
-/// Where the registers lie that are named here, in bytes from the start.
+/// Register offsets, in bytes.
 pub mod offset {
     /// Vendor identifier; the device identifier follows.
     pub const VENDOR: usize = 0x00;
@@ -23,21 +23,21 @@ pub mod offset {
     pub const HEADER_TYPE: usize = 0x0e;
     /// The first of six base address registers.
     pub const BARS: usize = 0x10;
-    /// Of a bridge: the bus it is on; secondary and subordinate bus, and a timer follow.
+    /// Bridge: primary bus number; secondary and subordinate bus, and a timer follow.
     pub const PRIMARY: u16 = 0x18;
-    /// Of a bridge: the base of its window of ports; the limit follows.
+    /// Bridge: base of the I/O window; the limit follows.
     pub const IO_BASE: u16 = 0x1c;
-    /// Of a bridge: the base of its window of memory; the limit follows.
+    /// Bridge: base of the memory window; the limit follows.
     pub const MEMORY_BASE: u16 = 0x20;
-    /// Of a bridge: the base of its window of prefetchable memory; the limit follows.
+    /// Bridge: base of the prefetchable window; the limit follows.
     pub const PREFETCHABLE_BASE: u16 = 0x24;
-    /// Of a bridge: the upper half of that base; that of the limit follows.
+    /// Bridge: upper half of the prefetchable base; that of the limit follows.
     pub const PREFETCHABLE_UPPER: u16 = 0x28;
-    /// Of a bridge: the upper half of the base of its window of ports; that of the limit follows.
+    /// Bridge: upper half of the I/O base; that of the limit follows.
     pub const IO_UPPER: u16 = 0x30;
     /// Subsystem vendor identifier; the subsystem identifier follows.
     pub const SUBSYSTEM: usize = 0x2c;
-    /// Where the list of capabilities begins.
+    /// Capabilities pointer.
     pub const CAPABILITIES: usize = 0x34;
     /// Interrupt line; the pin follows.
     pub const INTERRUPT: usize = 0x3c;
@@ -51,114 +51,113 @@ pub mod offset {
     pub const SERIAL: usize = 0x100;
 }
 
-/// Command bits that a function of this kind implements: memory, bus master, parity error response, SERR#,
-/// INTx disable.
+/// Command bits implemented by a function: memory, bus master, parity error response, SERR#, INTx disable.
 const COMMAND_WRITABLE: u16 =
     command::MEMORY | command::BUS_MASTER | 1 << 6 | 1 << 8 | command::INTX_DISABLE;
-/// Those of a bridge, which passes ports on too.
+/// Command bits implemented by a bridge: I/O too.
 const BRIDGE_COMMAND_WRITABLE: u16 = COMMAND_WRITABLE | command::IO;
 
-/// Identifier 3, version 1, nothing after it.
+/// Identifier 3, version 1, no next capability.
 const EXT_CAP_SERIAL: u32 = 0x0001_0003;
 
 /// Class, subclass and programming interface of a bridge between PCI buses.
 const BRIDGE_CLASS: u32 = 0x06_0400;
 
-/// Device capabilities: role-based error reporting, which every function since 1.1 has.
+/// Device capabilities: role-based error reporting, required since 1.1.
 const EXPRESS_ROLE_BASED: u32 = 1 << 15;
-/// Device capabilities: the function can be reset alone.
+/// Device capabilities: function-level reset.
 const EXPRESS_FLR: u32 = 1 << 28;
-/// Device control: starts such a reset; reads as zero.
+/// Device control: initiates a function-level reset; reads as zero.
 const EXPRESS_START_FLR: u16 = 1 << 15;
-/// Device control when the function is reset: relaxed ordering, no snoop, reads of 512 bytes.
+/// Device control after reset: relaxed ordering, no snoop, reads of 512 bytes.
 const EXPRESS_CONTROL_RESET: u16 = 1 << 4 | 1 << 11 | 2 << 12;
 const EXPRESS_CONTROL: usize = offset::EXPRESS + 0x08;
 
-/// A memory window of the function.
+/// A memory BAR of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Its number. One with 64-bit addresses takes the next number too.
+    /// BAR number. A 64-bit BAR takes the next number too.
     pub number: usize,
-    /// Its length in bytes, a power of two of at least 16.
+    /// Length in bytes, a power of two of at least 16.
     pub bytes: u32,
-    /// Whether it may lie above 4 GiB.
+    /// True for a 64-bit BAR.
     pub wide: bool,
-    /// Whether reads have no effects, so that a bridge may read ahead.
+    /// True if reads have no side effects, so that a bridge may prefetch.
     pub prefetchable: bool,
 }
 
-/// Where the vectors' table lies.
+/// Location of the MSI-X table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsixTable {
-    /// Vectors, 1 to 2048.
+    /// Number of vectors, 1 to 2048.
     pub vectors: u16,
-    /// The number of the window that holds the table and the pending bits.
+    /// BAR number of the table and the pending bits.
     pub bar: u8,
-    /// Where the table begins in it, a multiple of 8.
+    /// Offset of the table in the BAR, bytes; a multiple of 8.
     pub table: u32,
-    /// Where the pending bits begin in it, a multiple of 8.
+    /// Offset of the pending bits in the BAR, bytes; a multiple of 8.
     pub pending: u32,
 }
 
-/// What a function says of itself.
+/// Identity of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Vendor identifier, and that of the subsystem.
+    /// Vendor identifier, also of the subsystem.
     pub vendor: u16,
-    /// Device identifier, and that of the subsystem.
+    /// Device identifier, also of the subsystem.
     pub device: u16,
     /// Class, subclass and programming interface: 010802h is NVMe.
     pub class: u32,
     /// Revision.
     pub revision: u8,
-    /// Its windows.
+    /// Memory BARs.
     pub bars: [Option<Bar>; 2],
-    /// Its vectors.
+    /// MSI-X table.
     pub msix: MsixTable,
-    /// Its interrupt pin.
+    /// Interrupt pin.
     pub pin: Pin,
-    /// The link's generation, from 1, as the link registers count it.
+    /// Link generation, from 1, as in the link registers.
     pub link_generation: u8,
-    /// The link's lanes.
+    /// Number of lanes.
     pub link_lanes: u8,
-    /// The serial number.
+    /// Device serial number.
     pub serial: u64,
 }
 
-/// What a bridge says of itself.
+/// Identity of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeIdentity {
     /// Vendor identifier.
     pub vendor: u16,
     /// Device identifier.
     pub device: u16,
-    /// What it is on PCI Express, as the capability's field counts (PCIe base 5.0, 7.5.3.2); none: a
-    /// bridge between conventional buses.
+    /// Device or port type of PCI Express (PCIe base 5.0, 7.5.3.2); `None` for a bridge between
+    /// conventional buses.
     pub port: Option<u8>,
-    /// Its window of prefetchable memory may lie above 4 GiB.
+    /// True if its prefetchable window has 64-bit addresses.
     pub wide: bool,
 }
 
-/// What a write has asked for, beside the bytes that changed.
+/// Side effects of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// A function-level reset.
+    /// A function-level reset was initiated.
     pub reset: bool,
 }
 
-/// The configuration space, as a host finds it and leaves it.
+/// Configuration space as read and written by a host.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; CONFIG_BYTES],
-    /// Bits that a host may change.
+    /// Mask of the bits that a host may change.
     writable: [u8; CONFIG_BYTES],
 }
 
 impl ConfigSpace {
-    /// As it is after a reset.
+    /// The configuration space after a reset.
     ///
     /// # Panics
-    /// If a window's length is no power of two, or there are no vectors or too many.
+    /// If a BAR's length is not a power of two, or the number of vectors is out of range.
     pub fn new(identity: &Identity) -> ConfigSpace {
         let mut space = ConfigSpace { bytes: [0; CONFIG_BYTES], writable: [0; CONFIG_BYTES] };
         space.put_header(identity);
@@ -171,8 +170,8 @@ impl ConfigSpace {
         space
     }
 
-    /// A bridge as it is after a reset (PCI-to-PCI bridge 1.2, 3.2). It has one function, no interrupt pin
-    /// and no windows of its own.
+    /// The configuration space of a bridge after a reset (PCI-to-PCI bridge 1.2, 3.2). It has one function,
+    /// no interrupt pin and no BARs.
     pub fn bridge(identity: BridgeIdentity) -> ConfigSpace {
         let mut space = ConfigSpace { bytes: [0; CONFIG_BYTES], writable: [0; CONFIG_BYTES] };
         space.put_u16(offset::VENDOR, identity.vendor, 0);
@@ -182,7 +181,7 @@ impl ConfigSpace {
         space.put_u8(0x0c, 0, 0xff);
         space.put_u8(offset::HEADER_TYPE, 1, 0);
         space.put_u32(offset::PRIMARY.into(), 0, 0x00ff_ffff);
-        // Ports of 16 bits; all of the rest of the windows' ends can be written.
+        // I/O addresses of 16 bits; the other bases and limits are fully writable.
         space.put_u16(offset::IO_BASE.into(), 0, 0xf0f0);
         space.put_u32(offset::MEMORY_BASE.into(), 0, 0xfff0_fff0);
         let wide = u32::from(identity.wide);
@@ -191,7 +190,7 @@ impl ConfigSpace {
         space.put_u32(offset::PREFETCHABLE_UPPER.into(), 0, upper);
         space.put_u32(usize::from(offset::PREFETCHABLE_UPPER) + 4, 0, upper);
         space.put_u8(offset::INTERRUPT, 0, 0xff);
-        // Bridge control: parity, SERR#, ISA, VGA and secondary reset can be written, without effect.
+        // Bridge control: parity, SERR#, ISA, VGA and secondary reset are writable, without effect.
         space.put_u16(offset::INTERRUPT + 2, 0, 0x004f);
         if let Some(port) = identity.port {
             space.put_u16(offset::STATUS, STATUS_CAPABILITIES, 0);
@@ -209,13 +208,13 @@ impl ConfigSpace {
         self.put_u16(offset::COMMAND, 0, COMMAND_WRITABLE);
         self.put_u16(offset::STATUS, STATUS_CAPABILITIES, 0);
         self.put_u32(offset::REVISION, identity.class << 8 | u32::from(identity.revision), 0);
-        // The cache line size has no effect, and may be written.
+        // The cache line size is writable, without effect.
         self.put_u8(0x0c, 0, 0xff);
         for bar in identity.bars.iter().flatten() {
             assert!(bar.bytes.is_power_of_two() && bar.bytes >= 16, "{bar:?}");
             let at = offset::BARS + 4 * bar.number;
-            // Bits 2:1 say 64 bits (PCI local bus 3.0, 6.2.5.1); those below the length stay zero,
-            // which is how a host learns it.
+            // Bits 2:1 are the width (PCI local bus 3.0, 6.2.5.1); bits below the length stay zero, by
+            // which a host determines the length.
             let kind = u32::from(bar.wide) << 2 | u32::from(bar.prefetchable) << 3;
             self.put_u32(at, kind, !(bar.bytes - 1));
             if bar.wide {
@@ -233,7 +232,7 @@ impl ConfigSpace {
         self.put_capability(offset::POWER, id::POWER, offset::MSIX);
         // Version 3; D1, D2 and power management events are not supported.
         self.put_u16(offset::POWER + 2, 3, 0);
-        // The power state may be written; bit 3: registers survive D3hot.
+        // The power state is writable; bit 3: registers survive D3hot.
         self.put_u16(offset::POWER + 4, 1 << 3, 0b11);
     }
 
@@ -254,10 +253,10 @@ impl ConfigSpace {
         self.put_u16(EXPRESS_CONTROL, EXPRESS_CONTROL_RESET, !EXPRESS_START_FLR);
         let link = u32::from(identity.link_generation) | u32::from(identity.link_lanes) << 4;
         self.put_u32(at + 0x0c, link, 0);
-        // Active-state power management, common clock, extended synch: written, without effect.
+        // Active-state power management, common clock, extended synch: writable, without effect.
         self.put_u16(at + 0x10, 0, 0x00c3);
         self.put_u16(at + 0x12, link as u16, 0);
-        // Every rate up to this one, bit 1 being the first.
+        // All rates up to this one, starting at bit 1.
         self.put_u32(at + 0x2c, (1 << (identity.link_generation + 1)) - 2, 0);
         self.put_u16(at + 0x30, u16::from(identity.link_generation), 0x000f);
     }
@@ -286,19 +285,20 @@ impl ConfigSpace {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    /// The device has more functions than this one.
+    /// Sets the multi-function bit of the header type.
     pub fn set_multifunction(&mut self) {
         self.bytes[offset::HEADER_TYPE] |= 0x80;
     }
 
-    /// Copies bytes out. False, and nothing copied, if they do not lie inside.
+    /// Copies bytes out. Returns false, and copies nothing, if the range is not inside.
     pub fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let Some(range) = inside(at, to.len()) else { return false };
         to.copy_from_slice(&self.bytes[range]);
         true
     }
 
-    /// Changes what of these bytes may be changed. `None`, and nothing done, if they do not lie inside.
+    /// Changes the writable bits of these bytes. Returns `None`, and changes nothing, if the range is not
+    /// inside.
     pub fn write(&mut self, at: u64, from: &[u8]) -> Option<Effects> {
         let range = inside(at, from.len())?;
         let start_reset = EXPRESS_CONTROL + 1;
@@ -311,23 +311,23 @@ impl ConfigSpace {
         Some(Effects { reset })
     }
 
-    /// Whether the function may access memory.
+    /// True if the function may access memory.
     pub fn bus_master(&self) -> bool {
         self.u16_at(offset::COMMAND) & command::BUS_MASTER != 0
     }
 
-    /// Whether INTx may be asserted: not forbidden, and not replaced by MSI-X.
+    /// True if INTx may be asserted: not disabled, and not replaced by MSI-X.
     pub fn intx_enabled(&self) -> bool {
         self.u16_at(offset::COMMAND) & command::INTX_DISABLE == 0 && !self.msix_enabled()
     }
 
-    /// Whether MSI-X is in use, and not masked as a whole.
+    /// True if MSI-X is enabled and the function mask is clear.
     pub fn msix_unmasked(&self) -> bool {
         let control = self.u16_at(offset::MSIX + 2);
         control & (Msix::ENABLE | Msix::FUNCTION_MASK) == Msix::ENABLE
     }
 
-    /// Whether MSI-X is in use.
+    /// True if MSI-X is enabled.
     pub fn msix_enabled(&self) -> bool {
         self.u16_at(offset::MSIX + 2) & Msix::ENABLE != 0
     }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_learns_the_length_of_a_window_by_writing_ones() {
+    fn bar_sizing_by_writing_ones() {
         let mut space = ConfigSpace::new(&identity());
         space.write(0x10, &[0xff; 24]).unwrap();
         assert_eq!(word(&space, 0x10), 0xffff_c004);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_capabilities_ends_and_holds_what_is_promised() {
+    fn config_space_capability_list() {
         let space = ConfigSpace::new(&identity());
         let (mut at, mut seen) = (word(&space, offset::CAPABILITIES) as u8, [0; 3]);
         for id in &mut seen {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_written_changes() {
+    fn config_write_changes_only_writable_bits() {
         let mut space = ConfigSpace::new(&identity());
         let before = space.clone();
         assert_eq!(space.write(0, &[0xff; CONFIG_BYTES]), Some(Effects { reset: true }));
@@ -413,13 +413,13 @@ mod tests {
             assert_eq!(changed & !before.writable[at], 0, "byte {at:#x}");
         }
         assert!(space.bus_master() && space.msix_enabled() && !space.intx_enabled());
-        // The bit that starts a reset reads as zero.
+        // The bit that initiates a reset reads as zero.
         assert_eq!(space.u16_at(EXPRESS_CONTROL) & EXPRESS_START_FLR, 0);
         assert_eq!(space.write(EXPRESS_CONTROL as u64, &[0]), Some(Effects { reset: false }));
     }
 
     #[test]
-    fn a_bridge_keeps_its_buses_and_its_windows() {
+    fn bridge_config_keeps_buses_and_windows() {
         use super::super::{Buses, Header, Layout, Space, Window};
         let wide = BridgeIdentity { vendor: 1, device: 2, port: Some(4), wide: true };
         let mut space = ConfigSpace::bridge(wide);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_is_reached() {
+    fn config_access_outside_space_fails() {
         let mut space = ConfigSpace::new(&identity());
         assert!(space.read(4095, &mut [0]));
         for (at, bytes) in [(4095, 2), (4096, 1), (u64::MAX, 1), (0, 4097)] {

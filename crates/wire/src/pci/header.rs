@@ -1,11 +1,11 @@
-//! The first 64 bytes of a configuration space, as a driver reads them: who it is, its base addresses, and
-//! of a bridge the buses and the windows behind it.
+//! The first 64 bytes of a configuration space, as read by a driver: identity, base addresses, and the
+//! buses and windows of a bridge.
 
 use super::{Pin, offset};
 
-/// Something whose configuration space can be read word by word.
+/// A configuration space that can be read word by word.
 pub trait Words {
-    /// The 32-bit word at this offset, a multiple of four. All ones outside.
+    /// The 32-bit word at offset `at`, a multiple of four. All ones outside the space.
     fn word(&self, at: u16) -> u32;
 }
 
@@ -17,17 +17,17 @@ impl Words for [u32] {
 
 /// Bits of the command register (PCI local bus 3.0, 6.2.2).
 pub mod command {
-    /// Port accesses are answered, or passed on by a bridge.
+    /// Enables I/O accesses; a bridge forwards them.
     pub const IO: u16 = 1;
-    /// Memory accesses are answered, or passed on by a bridge.
+    /// Enables memory accesses; a bridge forwards them.
     pub const MEMORY: u16 = 1 << 1;
-    /// The function may access memory itself; a bridge passes on what comes from behind it.
+    /// Enables memory accesses by the function; a bridge forwards those from behind it.
     pub const BUS_MASTER: u16 = 1 << 2;
-    /// INTx is not to be asserted.
+    /// Disables INTx.
     pub const INTX_DISABLE: u16 = 1 << 10;
 }
 
-/// Status: there is a list of capabilities (PCI local bus 3.0, 6.2.3).
+/// Status: there is a capabilities list (PCI local bus 3.0, 6.2.3).
 pub const STATUS_CAPABILITIES: u16 = 1 << 4;
 
 /// Base classes (PCI code and ID assignment 1.11, 1).
@@ -38,23 +38,23 @@ pub mod class {
     pub const NETWORK: u8 = 0x02;
     /// Bridges.
     pub const BRIDGE: u8 = 0x06;
-    /// Base class, subclass and programming interface of an NVM Express controller.
+    /// Base class, subclass and programming interface of an NVMe controller.
     pub const NVME: u32 = 0x01_0802;
 }
 
-/// What the header's second half is.
+/// Layout of the header's second half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Type 0: a device.
     Device,
     /// Type 1: a bridge to another PCI bus.
     Bridge,
-    /// Another, which nobody here knows: its number.
+    /// Other layout, by its number.
     Other(u8),
 }
 
 impl Layout {
-    /// How many base address registers it has.
+    /// Number of base address registers.
     pub fn bars(self) -> u8 {
         match self {
             Layout::Device => 6,
@@ -64,33 +64,33 @@ impl Layout {
     }
 }
 
-/// A header, as it was read.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Vendor identifier.
     pub vendor: u16,
     /// Device identifier.
     pub device: u16,
-    /// Status.
+    /// Status register.
     pub status: u16,
     /// Base class, subclass and programming interface: 010802h is NVMe.
     pub class: u32,
     /// Revision.
     pub revision: u8,
-    /// What the second half is.
+    /// Layout of the second half.
     pub layout: Layout,
-    /// Whether the device has more functions than the first.
+    /// True if the device may have functions other than 0.
     pub multifunction: bool,
-    /// The pin of its interrupt, if it has one.
+    /// Interrupt pin, if any.
     pub pin: Option<Pin>,
 }
 
 impl Header {
-    /// Reads it. None: nobody is there.
+    /// Reads the header. `None` if there is no function.
     pub fn read(words: &(impl Words + ?Sized)) -> Option<Header> {
         let first = words.word(offset::VENDOR as u16);
         let vendor = first as u16;
-        // All ones is what comes back where nobody answers; all zeros is no vendor either.
+        // All ones is read if no function responds; all zeros is no vendor either.
         if vendor == 0xffff || vendor == 0 {
             return None;
         }
@@ -112,57 +112,57 @@ impl Header {
         })
     }
 
-    /// The base class.
+    /// Base class.
     pub fn base_class(&self) -> u8 {
         (self.class >> 16) as u8
     }
 }
 
-/// The buses that a bridge stands between (PCI-to-PCI bridge 1.2, 3.2.5.2 to 3.2.5.4).
+/// Bus numbers of a bridge (PCI-to-PCI bridge 1.2, 3.2.5.2 to 3.2.5.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buses {
-    /// The bus it is on.
+    /// Bus on the primary side.
     pub primary: u8,
-    /// The bus behind it. 0: it has not been told.
+    /// Bus on the secondary side. 0: not configured.
     pub secondary: u8,
-    /// The last bus that is reached through it.
+    /// Highest bus number behind the bridge.
     pub subordinate: u8,
 }
 
 impl Buses {
-    /// As the word at [`offset::PRIMARY`] has them; its top byte is the secondary latency timer.
+    /// Decodes the word at [`offset::PRIMARY`]; its top byte is the secondary latency timer.
     pub fn from_word(word: u32) -> Buses {
         let [primary, secondary, subordinate, _] = word.to_le_bytes();
         Buses { primary, secondary, subordinate }
     }
 
-    /// The same the other way round.
+    /// Encodes the word at [`offset::PRIMARY`].
     pub fn to_word(self) -> u32 {
         u32::from_le_bytes([self.primary, self.secondary, self.subordinate, 0])
     }
 
-    /// Whether configuration accesses to this bus go through it.
+    /// True if configuration accesses to this bus go through the bridge.
     pub fn reach(self, bus: u8) -> bool {
         self.secondary != 0 && (self.secondary..=self.subordinate).contains(&bus)
     }
 }
 
-/// The kinds of address space that a bridge has windows for.
+/// Address spaces for which a bridge has windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// Ports.
+    /// I/O space.
     Io,
-    /// Memory below 4 GiB whose reads may have effects.
+    /// Memory below 4 GiB whose reads may have side effects.
     Memory,
-    /// Memory whose reads have none, wherever it lies.
+    /// Prefetchable memory, at any address.
     Prefetchable,
 }
 
 impl Space {
-    /// All of them.
+    /// All spaces.
     pub const ALL: [Space; 3] = [Space::Io, Space::Memory, Space::Prefetchable];
 
-    /// What the ends of a bridge's window are multiples of, in bytes.
+    /// Granularity of a bridge's window, in bytes.
     pub const fn granule(self) -> u64 {
         match self {
             Space::Io => 4 << 10,
@@ -171,21 +171,20 @@ impl Space {
     }
 }
 
-/// The addresses that a bridge passes on, from the first to the last. None pass if the last is below the
-/// first.
+/// Addresses that a bridge forwards, inclusive. The window is closed if `limit` is below `base`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first.
+    /// First address.
     pub base: u64,
-    /// The last.
+    /// Last address.
     pub limit: u64,
 }
 
 impl Window {
-    /// Nothing passes, in the form that registers of every width can hold.
+    /// A closed window, in a form that registers of every width can hold.
     pub const CLOSED: Window = Window { base: u64::MAX, limit: 0 };
 
-    /// Of so many bytes from `base` on.
+    /// A window of `bytes` bytes from `base` on.
     pub fn of(base: u64, bytes: u64) -> Window {
         match bytes {
             0 => Window::CLOSED,
@@ -193,13 +192,13 @@ impl Window {
         }
     }
 
-    /// Whether so many bytes from here on lie inside.
+    /// True if `bytes` bytes from `at` on are inside.
     pub fn holds(self, at: u64, bytes: u64) -> bool {
         let last = at.checked_add(bytes.saturating_sub(1));
         self.base <= at && last.is_some_and(|last| last <= self.limit)
     }
 
-    /// As a bridge's registers have it (PCI-to-PCI bridge 1.2, 3.2.5.6 to 3.2.5.10).
+    /// Decodes a bridge's registers (PCI-to-PCI bridge 1.2, 3.2.5.6 to 3.2.5.10).
     pub fn read(words: &(impl Words + ?Sized), space: Space) -> Window {
         let (at, upper) = match space {
             Space::Io => {
@@ -225,7 +224,7 @@ impl Window {
         Window { base, limit: u64::from(word >> 16 & 0xfff0) << 16 | upper(4) | 0xf_ffff }
     }
 
-    /// What goes into the register, and into those of the upper halves: of base, of limit.
+    /// Register values: base and limit, upper half of the base, upper half of the limit.
     pub fn to_words(self, space: Space) -> (u32, u32, u32) {
         let (base, limit) = (self.base, self.limit);
         match space {
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_who_is_there() {
+    fn header_read_identity_and_layout() {
         let read = words(&[
             (0x00, 0x0010_1b36),
             (0x04, 0x0010_0000),
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_survives_its_registers() {
+    fn bridge_window_round_trip() {
         let wide = |space, window: Window| {
             let (low, base, limit) = window.to_words(space);
             let bits = if space == Space::Memory { 0 } else { 1 };
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_reaches_its_buses_and_no_others() {
+    fn bridge_bus_range() {
         let buses = Buses::from_word(0x4005_0302);
         assert_eq!(buses, Buses { primary: 2, secondary: 3, subordinate: 5 });
         assert_eq!(buses.to_word(), 0x0005_0302);

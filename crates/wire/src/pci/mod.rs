@@ -1,9 +1,9 @@
-//! The configuration space of a PCI function, bytes and their meaning: who is there, base addresses,
-//! windows of bridges, capabilities, interrupt pins.
+//! Configuration space of a PCI function: identity, base addresses, windows of bridges, capabilities,
+//! interrupt pins.
 //!
-//! [`ConfigSpace`] is a function's own side: which registers a host may write is part of the structure; what
-//! its writing does is the function's own. The rest is a driver's side: views of words that were read
-//! ([`Words`]), which believe nothing.
+//! [`ConfigSpace`] is the function's side: the structure includes the mask of writable bits; the function
+//! implements the side effects of writes. The rest is the driver's side: views of words ([`Words`]),
+//! validated as they are read.
 //!
 //! ```text
 //!   000h  header: identity, command, base addresses (PCI local bus 3.0, 6.1), or a bridge's buses and

@@ -1,4 +1,4 @@
-//! What surrounds a payload: header, digest and framing.
+//! Overhead of a packet: header, digest and framing.
 
 use super::Generation;
 
@@ -14,17 +14,17 @@ pub const fn memory_header_bytes(addr: u64) -> u32 {
     if addr >> 32 == 0 { 12 } else { 16 }
 }
 
-/// How transaction layer packets look on one link.
+/// Format of transaction layer packets on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlpFormat {
-    /// Decides the framing.
+    /// Link generation, which determines the framing.
     pub generation: Generation,
-    /// Each packet carries an end-to-end digest of four bytes.
+    /// Packets carry an end-to-end CRC of four bytes.
     pub ecrc: bool,
 }
 
 impl TlpFormat {
-    /// Bytes on the wire beside the payload, for a packet with a header of `header_bytes`.
+    /// Bytes on the wire in addition to the payload, for a packet with a header of `header_bytes`.
     pub const fn overhead_bytes(self, header_bytes: u32) -> u32 {
         let framing = match self.generation {
             // STP 1, sequence number 2; LCRC 4, END 1 (PCIe base 4.0, 3.6 and 4.2.1.2).
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overheads_add_up() {
+    fn tlp_overhead_by_generation() {
         let format = |generation, ecrc| TlpFormat { generation, ecrc };
         let (low, high) = (memory_header_bytes(0xffff_ffff), memory_header_bytes(1 << 32));
         assert_eq!((low, high), (12, 16));

@@ -1,5 +1,5 @@
-//! What a transfer costs on a PCI Express link: how many packets, how many bytes, how long a byte
-//! takes. Sizes and arithmetic only; queues, credits and time are the bus' own.
+//! Cost of a transfer on a PCI Express link: packets, bytes, and time per byte. Sizes and arithmetic only;
+//! `bus` models queues, credits and time.
 //!
 //! ```text
 //!             framing   header   payload                ECRC   framing

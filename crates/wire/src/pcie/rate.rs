@@ -1,6 +1,6 @@
-//! How long a byte takes.
+//! Link rates: time per byte.
 
-/// A generation of the link, up to the last whose packets are framed one by one.
+/// Link generation, up to the last without flit mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Generation {
     /// 2.5 GT/s, 8b/10b.
@@ -16,11 +16,11 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// Every generation, in order.
+    /// All generations, in order.
     pub const ALL: [Generation; 5] =
         [Generation::Gen1, Generation::Gen2, Generation::Gen3, Generation::Gen4, Generation::Gen5];
 
-    /// Transfers on a lane, in millions a second; each carries one coded bit.
+    /// Transfer rate of a lane, in MT/s; each transfer carries one coded bit.
     pub const fn megatransfers(self) -> u32 {
         match self {
             Generation::Gen1 => 2_500,
@@ -31,7 +31,7 @@ impl Generation {
         }
     }
 
-    /// The line code: so many bits of data in so many coded bits (PCIe base 5.0, 4.2.1 and 4.2.2).
+    /// Line code: data bits and coded bits of a symbol (PCIe base 5.0, 4.2.1 and 4.2.2).
     pub const fn coding(self) -> (u32, u32) {
         match self {
             Generation::Gen1 | Generation::Gen2 => (8, 10),
@@ -40,15 +40,15 @@ impl Generation {
     }
 }
 
-/// How long one byte takes on a link of `lanes` lanes, in picoseconds, as a numerator and a
-/// denominator without common factor. Multiply by the bytes of a whole transfer, then round once.
+/// Time of one byte on a link of `lanes` lanes, in picoseconds, as a reduced fraction. Multiply by the
+/// bytes of a whole transfer, then round once.
 ///
 /// # Panics
-/// If there are no lanes.
+/// If `lanes` is zero.
 pub const fn byte_time(generation: Generation, lanes: u8) -> (u64, u64) {
     assert!(lanes > 0, "a link has lanes");
     let (data, coded) = generation.coding();
-    // Eight bits a byte, coded; a million picoseconds a microsecond.
+    // Eight bits per byte, coded; a million picoseconds per microsecond.
     let num = 8 * coded as u64 * 1_000_000;
     let den = data as u64 * generation.megatransfers() as u64 * lanes as u64;
     let divisor = gcd(num, den);
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_takes_as_long_as_the_tables_say() {
-        // One lane: 250 MB/s, 500 MB/s, 8/1.015625 Gb/s and its doubles.
+    fn byte_time_matches_link_rate_tables() {
+        // One lane: 250 MB/s, 500 MB/s, 8/1.015625 Gb/s and twice that per further generation.
         assert_eq!(byte_time(Generation::Gen1, 1), (4_000, 1));
         assert_eq!(byte_time(Generation::Gen2, 1), (2_000, 1));
         assert_eq!(byte_time(Generation::Gen3, 1), (8_125, 8));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_and_lanes_are_faster_in_proportion() {
+    fn byte_time_scales_with_generation_and_lanes() {
         for pair in Generation::ALL.windows(2) {
             assert!(pair[0] < pair[1] && pair[0].megatransfers() < pair[1].megatransfers());
             for lanes in [1, 2, 4, 8, 16] {

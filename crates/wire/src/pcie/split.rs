@@ -1,39 +1,38 @@
-//! How a transfer is cut into packets, and what they add up to.
+//! Splitting of a transfer into packets, and their totals.
 //!
-//! The totals ([`posted_write`], [`read_requests`], [`completions`]) don't walk the packets of
-//! whole 4 KiB pages, as all such pages are cut alike; [`Pieces`] and [`Completions`] give every
-//! packet.
+//! The totals ([`posted_write`], [`read_requests`], [`completions`]) do not walk the packets of whole 4 KiB
+//! pages, as all such pages are split alike; [`Pieces`] and [`Completions`] give every packet.
 //!
-//! Addresses may run past the end of the address space: nothing here computes an end.
+//! Addresses may run past the end of the address space: no end address is computed here.
 
 use super::{COMPLETION_HEADER_BYTES, TlpFormat, memory_header_bytes};
 
-/// No memory request crosses a multiple of this (PCIe base 4.0, 2.2.7).
+/// Memory requests do not cross multiples of this, bytes (PCIe base 4.0, 2.2.7).
 const BOUNDARY_BYTES: u64 = 4096;
 
-/// What some packets add up to.
+/// Totals of some packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets.
+    /// Number of packets.
     pub tlps: u64,
     /// Bytes of payload, as whole dwords.
     pub payload_bytes: u64,
-    /// Bytes on the wire, payload and all.
+    /// Bytes on the wire, including payload.
     pub wire_bytes: u64,
 }
 
-/// One packet's part of a transfer.
+/// Part of a transfer in one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, from the start of the transfer.
+    /// Offset from the start of the transfer, bytes.
     pub offset: u64,
-    /// How many of the transfer's bytes it moves; at most 4096.
+    /// Length in bytes; at most 4096.
     pub bytes: u32,
 }
 
 impl Piece {
-    /// Bytes of payload that carry this piece of a transfer at `addr`: whole dwords, in which byte
-    /// enables pick the bytes meant (PCIe base 4.0, 2.2.5).
+    /// Payload of this piece of a transfer at `addr`, in bytes: whole dwords, in which byte enables select
+    /// the bytes (PCIe base 4.0, 2.2.5).
     pub const fn payload_bytes(self, addr: u64) -> u32 {
         dwords_of(addr.wrapping_add(self.offset), self.bytes as u64) as u32
     }
@@ -44,8 +43,8 @@ const fn dwords_of(addr: u64, bytes: u64) -> u64 {
     if bytes == 0 { 0 } else { (addr % 4 + bytes).next_multiple_of(4) }
 }
 
-/// The requests that a write or a read is made of: none crosses a multiple of 4 KiB, and each is as
-/// long as `max_bytes` of whole dwords allow.
+/// Requests of a write or a read: none crosses a multiple of 4 KiB, and each is as long as `max_bytes` of
+/// whole dwords allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces {
     addr: u64,
@@ -55,11 +54,11 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Cuts `bytes` bytes at `addr`; `max_bytes` is the maximum payload size for writes, the
-    /// maximum read request size for reads.
+    /// Splits `bytes` bytes at `addr`; `max_bytes` is the maximum payload size for writes, the maximum read
+    /// request size for reads.
     ///
     /// # Panics
-    /// If `max_bytes` isn't a power of two from 128 to 4096.
+    /// If `max_bytes` is not a power of two from 128 to 4096.
     pub const fn new(addr: u64, bytes: u64, max_bytes: u32) -> Pieces {
         assert_max(max_bytes);
         Pieces { addr, left: bytes, max_bytes: max_bytes as u64, offset: 0 }
@@ -90,7 +89,7 @@ const fn assert_max(max_bytes: u32) {
     );
 }
 
-/// How many [`Pieces`] there are.
+/// Number of [`Pieces`].
 #[inline]
 fn count_pieces(addr: u64, bytes: u64, max_bytes: u32) -> u64 {
     assert_max(max_bytes);
@@ -102,7 +101,7 @@ fn count_pieces(addr: u64, bytes: u64, max_bytes: u32) -> u64 {
     by_page(addr, bytes, BOUNDARY_BYTES >> log2, pieces)
 }
 
-/// The sum of `part` over a transfer's pages of 4 KiB, of which each whole one counts `whole`.
+/// Sum of `part` over a transfer's pages of 4 KiB; each whole page adds `whole`.
 fn by_page(addr: u64, bytes: u64, whole: u64, part: impl Fn(u64, u64) -> u64) -> u64 {
     let first = bytes.min(BOUNDARY_BYTES - addr % BOUNDARY_BYTES);
     let (pages, last) = ((bytes - first) / BOUNDARY_BYTES, (bytes - first) % BOUNDARY_BYTES);
@@ -112,7 +111,7 @@ fn by_page(addr: u64, bytes: u64, whole: u64, part: impl Fn(u64, u64) -> u64) ->
 /// Memory writes of `bytes` bytes to `addr`, with payloads of at most `mps` bytes.
 ///
 /// # Panics
-/// If `mps` isn't a power of two from 128 to 4096.
+/// If `mps` is not a power of two from 128 to 4096.
 #[inline]
 pub fn posted_write(format: TlpFormat, addr: u64, bytes: u64, mps: u32) -> Traffic {
     let mut traffic = requests(format, addr, bytes, mps);
@@ -124,15 +123,15 @@ pub fn posted_write(format: TlpFormat, addr: u64, bytes: u64, mps: u32) -> Traff
 /// Requests to read `bytes` bytes at `addr`, each for at most `mrrs` bytes.
 ///
 /// # Panics
-/// If `mrrs` isn't a power of two from 128 to 4096.
+/// If `mrrs` is not a power of two from 128 to 4096.
 pub fn read_requests(format: TlpFormat, addr: u64, bytes: u64, mrrs: u32) -> Traffic {
     requests(format, addr, bytes, mrrs)
 }
 
-/// The packets that [`Pieces`] gives, as yet without payload.
+/// Totals of [`Pieces`], without payload.
 #[inline]
 fn requests(format: TlpFormat, addr: u64, bytes: u64, max_bytes: u32) -> Traffic {
-    // Past 4 GiB the header grows; 4 GiB is a multiple of 4 KiB, so no packet lies on both sides.
+    // Above 4 GiB the header is longer; 4 GiB is a multiple of 4 KiB, so no packet crosses it.
     let below = bytes.min((1u64 << 32).saturating_sub(addr));
     if below == 0 || below == bytes {
         let tlps = count_pieces(addr, bytes, max_bytes);
@@ -148,15 +147,15 @@ fn requests(format: TlpFormat, addr: u64, bytes: u64, max_bytes: u32) -> Traffic
     traffic
 }
 
-/// What decides how a read's data comes back.
+/// Rules that determine the completions of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRules {
-    /// The most that one request asks for: a power of two from 128 to 4096.
+    /// Maximum read request size: a power of two from 128 to 4096.
     pub mrrs: u32,
-    /// Read completion boundary: 64 or 128. Data is cut at its multiples only.
+    /// Read completion boundary: 64 or 128. Data are split only at its multiples.
     pub rcb: u32,
-    /// The most that one completion carries: a multiple of `rcb` of at most 4096 bytes. The
-    /// maximum payload size allows as much; many a root complex sends less.
+    /// Maximum payload of a completion: a multiple of `rcb` of at most 4096 bytes. The maximum payload size
+    /// is the upper limit; many root complexes send less.
     pub payload_max: u32,
 }
 
@@ -173,8 +172,8 @@ impl ReadRules {
     }
 }
 
-/// The completions of one request (PCIe base 4.0, 2.3.1.1): the first ends at a multiple of the
-/// boundary, so that all the others but the last begin and end at one.
+/// Completions of one request (PCIe base 4.0, 2.3.1.1): the first ends at a multiple of the boundary, so
+/// that all others except the last begin and end at one.
 #[derive(Clone, Copy, Debug)]
 pub struct Completions {
     addr: u64,
@@ -184,10 +183,10 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Cuts what answers the request for `bytes` bytes at `addr`.
+    /// Splits the completion data of the request for `bytes` bytes at `addr`.
     ///
     /// # Panics
-    /// If the rules break their own limits.
+    /// If the rules violate their limits.
     pub const fn new(addr: u64, bytes: u32, rules: ReadRules) -> Completions {
         rules.check();
         Completions { addr, left: bytes as u64, rules, offset: 0 }
@@ -215,7 +214,7 @@ impl Iterator for Completions {
     }
 }
 
-/// How many [`Completions`] answer the requests for `bytes` bytes at `addr` within one page.
+/// Number of [`Completions`] of the requests for `bytes` bytes at `addr` within one page.
 fn count_completions(addr: u64, bytes: u64, rules: ReadRules) -> u64 {
     let (max, rcb) = (u64::from(rules.payload_max), u64::from(rules.rcb));
     Pieces::new(addr, bytes, rules.mrrs)
@@ -225,16 +224,16 @@ fn count_completions(addr: u64, bytes: u64, rules: ReadRules) -> u64 {
             if dwords_of(at, request_bytes) <= max {
                 return 1;
             }
-            // The first one loses what the request began past a boundary.
+            // The first completion is shorter by the offset of the request from a boundary.
             (at % rcb + request_bytes).div_ceil(max)
         })
         .sum()
 }
 
-/// The completions that answer [`read_requests`] for `bytes` bytes at `addr`.
+/// Totals of the completions of [`read_requests`] for `bytes` bytes at `addr`.
 ///
 /// # Panics
-/// If the rules break their own limits.
+/// If the rules violate their limits.
 pub fn completions(format: TlpFormat, addr: u64, bytes: u64, rules: ReadRules) -> Traffic {
     rules.check();
     let whole = count_completions(0, BOUNDARY_BYTES, rules);
@@ -257,7 +256,7 @@ mod tests {
     /// Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over
     /// PCI Express" (FAST 2014): 4 KiB in payloads of 128 B with 24 B of overhead each.
     #[test]
-    fn four_kibibytes_take_what_dc_express_says() {
+    fn write_4k_traffic_matches_dc_express_paper() {
         let traffic = posted_write(GEN2, HIGH, 4096, 128);
         assert_eq!(GEN2.overhead_bytes(memory_header_bytes(HIGH)), 24);
         assert_eq!((traffic.tlps, traffic.wire_bytes), (32, 32 * 152));
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_cut_at_pages_and_payloads() {
+    fn writes_split_at_4k_and_mps() {
         let cut = |addr, bytes, mps| {
             Pieces::new(addr, bytes, mps).map(|p| (p.offset, p.bytes)).collect::<Vec<_>>()
         };
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_grows_at_four_gibibytes() {
+    fn tlp_header_grows_at_4_gib() {
         let traffic = posted_write(GEN2, HIGH - 4096, 8192, 256);
         assert_eq!(
             traffic,
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_end_at_the_boundary() {
+    fn completions_split_at_rcb() {
         let cut = |addr, bytes, rcb, payload_max| {
             Completions::new(addr, bytes, ReadRules { mrrs: 512, rcb, payload_max })
                 .map(|p| p.bytes)
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_a_page_is_eight_requests_and_sixteen_answers() {
+    fn read_4k_is_8_requests_16_completions() {
         let rules = ReadRules { mrrs: 512, rcb: 64, payload_max: 256 };
         let requests = read_requests(GEN2, HIGH, 4096, rules.mrrs);
         assert_eq!(requests, Traffic { tlps: 8, payload_bytes: 0, wire_bytes: 8 * 24 });
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!((answers.tlps, answers.wire_bytes), (16, 4096 + 16 * 20));
     }
 
-    /// The totals, packet by packet.
+    /// Totals computed packet by packet.
     fn walked(addr: u64, bytes: u64, mps: u32, rules: ReadRules) -> [Traffic; 3] {
         let [mut writes, mut requests, mut answers] = [Traffic::default(); 3];
         let add = |traffic: &mut Traffic, header: u32, payload: u32| {
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_what_the_packets_add_up_to() {
+    fn traffic_totals_match_packet_walk() {
         for start in [0x1_0000, HIGH - 8192] {
             for offset in [0, 1, 3, 4, 60, 63, 64, 100, 127, 128, 2048, 4000, 4092, 4095] {
                 for bytes in [0, 1, 4, 63, 64, 65, 128, 129, 512, 4095, 4096, 4097, 8192, 20_000] {
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_address_space_is_no_edge() {
+    fn traffic_at_end_of_address_space() {
         let rules = ReadRules { mrrs: 512, rcb: 64, payload_max: 256 };
         let addr = 0u64.wrapping_sub(4096);
         for bytes in [4096, 8192] {

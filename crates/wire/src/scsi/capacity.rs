@@ -3,25 +3,25 @@
 use super::data::Data;
 use super::lun::Lun;
 
-/// What becomes of blocks that are taken back: LBPME and LBPRZ.
+/// Contents of unmapped blocks: LBPME and LBPRZ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmapped {
-    /// The unit takes none back.
+    /// The unit does not support UNMAP.
     Never,
-    /// What they read as is not said.
+    /// Read data are not specified.
     Unknown,
-    /// They read as zeros.
+    /// Unmapped blocks read as zeros.
     Zeros,
 }
 
-/// The shape of a logical unit.
+/// Geometry of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Its capacity, in blocks: at least one.
+    /// Capacity in blocks: at least one.
     pub blocks: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// What becomes of blocks that UNMAP takes back.
+    /// Contents of unmapped blocks.
     pub unmapped: Unmapped,
 }
 
@@ -35,7 +35,7 @@ const LBPME: u8 = 1 << 7;
 const LBPRZ: u8 = 1 << 6;
 
 impl Shape {
-    /// READ CAPACITY(10) data. Where 32 bits do not hold the last LBA, all of them are set.
+    /// READ CAPACITY(10) data. All ones if the last LBA exceeds 32 bits.
     pub fn capacity_10(&self) -> Data {
         let mut data = Data::new();
         let last = u32::try_from(self.blocks.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -43,7 +43,7 @@ impl Shape {
         data
     }
 
-    /// READ CAPACITY(16) data: no protection, one logical block a physical one.
+    /// READ CAPACITY(16) data: no protection, one logical block per physical block.
     pub fn capacity_16(&self) -> Data {
         let mut data = Data::new();
         data.put_u64(self.blocks.saturating_sub(1)).put_u32(self.block_bytes).put_zeros(20);
@@ -56,12 +56,12 @@ impl Shape {
         data
     }
 
-    /// Reads READ CAPACITY(16) data; none: too short, or of a unit of more blocks than can be counted.
+    /// Decodes READ CAPACITY(16) data; `None` if they are too short, or the number of blocks overflows.
     pub fn parse_16(bytes: &[u8]) -> Option<Shape> {
         let (last, rest) = bytes.split_first_chunk::<8>()?;
         let (block, _) = rest.split_first_chunk::<4>()?;
         let blocks = u64::from_be_bytes(*last).checked_add(1)?;
-        // Shorter data are of an older standard, which had no word for it.
+        // Shorter data are of an older standard, without provisioning bits.
         let unmapped = match bytes.get(14).map_or(0, |byte| byte & (LBPME | LBPRZ)) {
             byte if byte & LBPME == 0 => Unmapped::Never,
             byte if byte & LBPRZ == 0 => Unmapped::Unknown,
@@ -71,19 +71,19 @@ impl Shape {
     }
 }
 
-/// Which list of units is asked for.
+/// Selection of logical units in REPORT LUNS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// Those that have numbers of their own.
+    /// Logical units other than well known ones.
     Units,
-    /// Well known units alone: there are none.
+    /// Well known logical units only: there are none.
     WellKnown,
     /// Both.
     All,
 }
 
 impl Select {
-    /// Of SELECT REPORT; none: a value that is reserved.
+    /// Decodes SELECT REPORT; `None` for a reserved value.
     pub const fn of(value: u8) -> Option<Select> {
         match value {
             0 => Some(Select::Units),
@@ -94,10 +94,10 @@ impl Select {
     }
 }
 
-/// The most units that fit a list in [`Data`].
+/// Maximum number of units in a list in [`Data`].
 pub const LUNS_MAX: usize = (super::data::DATA_BYTES_MAX - 8) / 8;
 
-/// A list of units, at most [`LUNS_MAX`].
+/// REPORT LUNS data: a list of units, at most [`LUNS_MAX`].
 pub fn luns(units: impl Iterator<Item = Lun>) -> Data {
     let mut data = Data::new();
     data.put_zeros(8);
@@ -108,7 +108,7 @@ pub fn luns(units: impl Iterator<Item = Lun>) -> Data {
     data
 }
 
-/// The units of a list, as far as it goes.
+/// Units of a list, up to its end or the end of the data.
 pub fn parse_luns(bytes: &[u8]) -> impl Iterator<Item = Lun> + '_ {
     let length = bytes.first_chunk::<4>().map_or(0, |head| u32::from_be_bytes(*head)) as usize;
     let list = bytes.get(8..).unwrap_or(&[]);

@@ -3,7 +3,7 @@
 use super::sense::Field;
 use crate::Lba;
 
-/// The longest command descriptor block that is used here, in bytes.
+/// Maximum length of a command descriptor block supported here, bytes.
 pub const CDB_BYTES_MAX: usize = 16;
 
 /// Operation codes (SPC-4, annex E).
@@ -40,7 +40,7 @@ pub mod opcode {
     pub const WRITE_16: u8 = 0x8a;
     /// SYNCHRONIZE CACHE(16).
     pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
-    /// SERVICE ACTION IN(16): READ CAPACITY(16) is one of them.
+    /// SERVICE ACTION IN(16), which includes READ CAPACITY(16).
     pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
     /// REPORT LUNS.
     pub const REPORT_LUNS: u8 = 0xa0;
@@ -50,40 +50,40 @@ pub mod opcode {
     pub const WRITE_12: u8 = 0xaa;
 }
 
-/// The service action of READ CAPACITY(16).
+/// Service action of READ CAPACITY(16).
 pub(super) const READ_CAPACITY_16: u8 = 0x10;
 
-/// A command that makes sense by itself; whether the unit has those blocks and pages it does not say.
+/// A valid command; the existence of its blocks and pages is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Says whether the unit can be read and written.
+    /// Checks that the unit can be read and written.
     TestUnitReady,
-    /// Gives sense data in so many bytes at most, in the format of descriptors or the fixed one.
+    /// Returns sense data, in descriptor or fixed format.
     RequestSense {
-        /// DESC.
+        /// DESC: descriptor format.
         descriptors: bool,
         /// ALLOCATION LENGTH, bytes.
         allocation: u8,
     },
-    /// Gives standard INQUIRY data, or a page of vital product data.
+    /// Returns standard INQUIRY data, or a page of vital product data.
     Inquiry {
         /// PAGE CODE, if EVPD is set.
         page: Option<u8>,
         /// ALLOCATION LENGTH, bytes.
         allocation: u16,
     },
-    /// Gives mode pages.
+    /// Returns mode pages.
     ModeSense(ModeSense),
     /// Starts or stops the unit.
     StartStop {
-        /// START: it is to be usable.
+        /// START: the unit becomes ready.
         start: bool,
-        /// NO_FLUSH: what is in the cache need not be made durable first.
+        /// NO_FLUSH: the cache is not flushed first.
         no_flush: bool,
     },
-    /// The last LBA and the block's length, 32 bits each.
+    /// Returns the last LBA and the block length, 32 bits each.
     ReadCapacity10,
-    /// The last LBA in 64 bits, the block's length, and what else there is to know.
+    /// Returns the last LBA in 64 bits, the block length, and provisioning bits.
     ReadCapacity16 {
         /// ALLOCATION LENGTH, bytes.
         allocation: u32,
@@ -92,14 +92,14 @@ pub enum Command {
     Read(Access),
     /// Writes blocks.
     Write(Access),
-    /// Makes durable what was written to these blocks.
+    /// Makes data written to these blocks durable.
     SynchronizeCache(Synchronize),
-    /// Takes blocks back, in ranges that lie in a list of so many bytes in the buffer.
+    /// Unmaps ranges of blocks given in a list in the buffer.
     Unmap {
         /// PARAMETER LIST LENGTH, bytes.
         list: u16,
     },
-    /// The units that there are.
+    /// Returns the list of logical units.
     ReportLuns {
         /// SELECT REPORT.
         select: u8,
@@ -108,55 +108,55 @@ pub enum Command {
     },
 }
 
-/// How long the block of a command is: which numbers it can hold, and where.
+/// Length of a command descriptor block, which determines its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// 6 bytes: 21 bits of LBA, 8 of length, where 0 means 256.
+    /// 6 bytes: LBA of 21 bits, length of 8 bits, 0 for 256.
     Six,
-    /// 10 bytes: 32 and 16 bits.
+    /// 10 bytes: LBA of 32 bits, length of 16 bits.
     Ten,
-    /// 12 bytes: 32 and 32 bits.
+    /// 12 bytes: LBA of 32 bits, length of 32 bits.
     Twelve,
-    /// 16 bytes: 64 and 32 bits.
+    /// 16 bytes: LBA of 64 bits, length of 32 bits.
     Sixteen,
 }
 
-/// Which blocks a read or a write is about (SBC-3, 5.11 to 5.14 and 5.37 to 5.40).
+/// Blocks of a read or a write (SBC-3, 5.11 to 5.14 and 5.37 to 5.40).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Its form.
+    /// Length of the CDB.
     pub form: Form,
     /// LOGICAL BLOCK ADDRESS.
     pub lba: Lba,
-    /// TRANSFER LENGTH: 0 moves nothing, and is no mistake.
+    /// TRANSFER LENGTH in blocks: 0 transfers no data, and is not an error.
     pub blocks: u32,
-    /// DPO: no need to keep these blocks in a cache.
+    /// DPO: disable page out, a hint not to cache these blocks.
     pub dpo: bool,
-    /// FUA: by way of the medium itself.
+    /// FUA: force unit access.
     pub fua: bool,
 }
 
-/// What SYNCHRONIZE CACHE is about (SBC-3, 5.20 and 5.21).
+/// Blocks of SYNCHRONIZE CACHE (SBC-3, 5.20 and 5.21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synchronize {
-    /// Its form: ten or sixteen bytes.
+    /// Length of the CDB: 10 or 16 bytes.
     pub form: Form,
     /// LOGICAL BLOCK ADDRESS.
     pub lba: Lba,
-    /// NUMBER OF LOGICAL BLOCKS; 0: to the last one.
+    /// NUMBER OF LOGICAL BLOCKS; 0: up to the last one.
     pub blocks: u32,
 }
 
-/// What MODE SENSE asks for (SPC-4, 6.13 and 6.14).
+/// Parameters of MODE SENSE (SPC-4, 6.13 and 6.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSense {
-    /// The form of ten bytes, whose header is longer.
+    /// True for MODE SENSE(10), whose header is longer.
     pub ten: bool,
-    /// LLBAA: a block descriptor of 64 bits is welcome.
+    /// LLBAA: a block descriptor with 64-bit LBAs is accepted.
     pub long_lba: bool,
-    /// DBD: no block descriptor.
+    /// DBD: disable block descriptors.
     pub no_descriptor: bool,
-    /// PC: which values.
+    /// PC: page control.
     pub control: PageControl,
     /// PAGE CODE.
     pub page: u8,
@@ -166,42 +166,42 @@ pub struct ModeSense {
     pub allocation: u16,
 }
 
-/// PC: which values of a mode page are asked for.
+/// PC: values of a mode page to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageControl {
-    /// As they are.
+    /// Current values.
     Current,
-    /// A mask of what could be changed.
+    /// Mask of changeable bits.
     Changeable,
-    /// As they were made.
+    /// Default values.
     Default,
-    /// As they were saved.
+    /// Saved values.
     Saved,
 }
 
-/// What is wrong with a command descriptor block.
+/// Error in a command descriptor block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// The operation code is none that there is.
+    /// Unsupported operation code.
     Opcode,
-    /// A field that holds something which is not served; where it begins.
+    /// A field with an unsupported value, by its position.
     Field(Field),
-    /// It ends before its command does.
+    /// The block is shorter than its command.
     Short,
 }
 
 impl Access {
-    /// Blocks by a command of sixteen bytes, which reaches all of them.
+    /// An access by a command of 16 bytes, which can address all blocks.
     pub const fn sixteen(lba: Lba, blocks: u32, fua: bool) -> Access {
         Access { form: Form::Sixteen, lba, blocks, dpo: false, fua }
     }
 
-    /// Where the LBA lies in the block.
+    /// Position of the LBA in the block.
     pub const fn lba_field(&self) -> Field {
         lba_field(self.form)
     }
 
-    /// Where the length lies in the block.
+    /// Position of the length in the block.
     pub const fn length_field(&self) -> Field {
         Field::byte(match self.form {
             Form::Six => 4,
@@ -213,7 +213,7 @@ impl Access {
 }
 
 impl Synchronize {
-    /// Where the LBA lies in the block.
+    /// Position of the LBA in the block.
     pub const fn lba_field(&self) -> Field {
         lba_field(self.form)
     }
@@ -226,8 +226,7 @@ const fn lba_field(form: Form) -> Field {
     }
 }
 
-/// The length that an operation code announces (SPC-4, 4.3.4.1); none: a reserved group, or one whose
-/// blocks have lengths of their own.
+/// CDB length of an operation code (SPC-4, 4.3.4.1); `None` for a reserved or variable-length group.
 const fn length(opcode: u8) -> Option<usize> {
     match opcode >> 5 {
         0 => Some(6),
@@ -238,7 +237,7 @@ const fn length(opcode: u8) -> Option<usize> {
     }
 }
 
-/// CONTROL: normal ACA, which is not served.
+/// CONTROL: normal ACA, which is not supported.
 const NACA: u8 = 1 << 2;
 /// Byte 1 of reads and writes from ten bytes on: RDPROTECT or WRPROTECT.
 const PROTECT: u8 = 0b111 << 5;
@@ -247,10 +246,10 @@ const FUA: u8 = 1 << 3;
 /// Byte 1 of SYNCHRONIZE CACHE and START STOP UNIT.
 const IMMED: u8 = 1 << 1;
 
-/// Judges a command descriptor block; bytes behind its end are not looked at.
+/// Parses a command descriptor block; bytes beyond its end are ignored.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first invalid field.
 pub fn parse(cdb: &[u8]) -> Result<Command, Invalid> {
     let opcode = *cdb.first().ok_or(Invalid::Short)?;
     let known = matches!(
@@ -285,7 +284,7 @@ pub fn parse(cdb: &[u8]) -> Result<Command, Invalid> {
     command(&block)
 }
 
-/// A block of a known operation code, with zeros behind it.
+/// Decodes a block with a supported operation code, padded with zeros.
 fn command(b: &[u8; CDB_BYTES_MAX]) -> Result<Command, Invalid> {
     let invalid = |field| Err(Invalid::Field(field));
     Ok(match b[0] {
@@ -295,7 +294,7 @@ fn command(b: &[u8; CDB_BYTES_MAX]) -> Result<Command, Invalid> {
         }
         opcode::INQUIRY => {
             let vital = b[1] & 1 != 0;
-            // CMDDT is obsolete; a page code without EVPD is a mistake (SPC-4, 6.6.1).
+            // CMDDT is obsolete; a page code without EVPD is an error (SPC-4, 6.6.1).
             if b[1] & 2 != 0 {
                 return invalid(Field::bit(1, 1));
             }
@@ -308,7 +307,7 @@ fn command(b: &[u8; CDB_BYTES_MAX]) -> Result<Command, Invalid> {
         opcode::MODE_SENSE_10 => Command::ModeSense(mode_sense(b, u16_at(b, 7))),
         opcode::START_STOP_UNIT => return start_stop(b),
         opcode::READ_CAPACITY_10 => {
-            // PMI is obsolete, and without it the LBA is zero (translation, READ CAPACITY).
+            // PMI is obsolete, and without it the LBA must be zero (translation, READ CAPACITY).
             if b[8] & 1 != 0 {
                 return invalid(Field::bit(8, 0));
             }
@@ -328,7 +327,7 @@ fn command(b: &[u8; CDB_BYTES_MAX]) -> Result<Command, Invalid> {
         }
         opcode::SYNCHRONIZE_CACHE_16 => synchronize(b, Form::Sixteen, u64_at(b, 2), u32_at(b, 10))?,
         opcode::UNMAP => {
-            // ANCHOR: no unit here promises room for what it has taken back (SBC-3, 4.7.4.5).
+            // ANCHOR: no unit here supports anchored blocks (SBC-3, 4.7.4.5).
             if b[1] & 1 != 0 {
                 return invalid(Field::bit(1, 0));
             }
@@ -346,7 +345,7 @@ fn access(b: &[u8; CDB_BYTES_MAX]) -> Result<Access, Invalid> {
     let (form, lba, blocks) = match b[0] >> 5 {
         0 => {
             let lba = u32_at(b, 0) & 0x001f_ffff;
-            // In six bytes there is neither protection nor caching.
+            // The 6-byte form has neither protection nor caching bits.
             let blocks = if b[4] == 0 { 256 } else { u32::from(b[4]) };
             let lba = Lba(u64::from(lba));
             return Ok(Access { form: Form::Six, lba, blocks, dpo: false, fua: false });
@@ -363,7 +362,7 @@ fn access(b: &[u8; CDB_BYTES_MAX]) -> Result<Access, Invalid> {
     Ok(Access { form, lba: Lba(lba), blocks, dpo, fua })
 }
 
-/// A status before the cache is empty would promise what a driver here cannot tell of later.
+/// IMMED is rejected: with status before the cache is flushed, a later error could not be reported.
 fn synchronize(b: &[u8], form: Form, lba: u64, blocks: u32) -> Result<Command, Invalid> {
     if b[1] & IMMED != 0 {
         return Err(Invalid::Field(Field::bit(1, 1)));
@@ -371,7 +370,7 @@ fn synchronize(b: &[u8], form: Form, lba: u64, blocks: u32) -> Result<Command, I
     Ok(Command::SynchronizeCache(Synchronize { form, lba: Lba(lba), blocks }))
 }
 
-/// POWER CONDITION and LOEJ ask for what no unit here has.
+/// POWER CONDITION and LOEJ are rejected: no unit here supports them.
 fn start_stop(b: &[u8]) -> Result<Command, Invalid> {
     if b[4] & 0xf0 != 0 {
         return Err(Invalid::Field(Field::bit(4, 7)));
@@ -379,7 +378,7 @@ fn start_stop(b: &[u8]) -> Result<Command, Invalid> {
     if b[4] & 2 != 0 {
         return Err(Invalid::Field(Field::bit(4, 1)));
     }
-    // Both are done when the status is given: IMMED lets it be given earlier, and need not be heeded.
+    // Both are complete before status is sent: IMMED only permits earlier status, and may be ignored.
     Ok(Command::StartStop { start: b[4] & 1 != 0, no_flush: b[4] & 4 != 0 })
 }
 
@@ -414,7 +413,7 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from(u32_at(b, at)) << 32 | u64::from(u32_at(b, at + 4))
 }
 
-/// The bytes of a command.
+/// An encoded command descriptor block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cdb {
     bytes: [u8; CDB_BYTES_MAX],
@@ -433,14 +432,14 @@ impl Cdb {
         self
     }
 
-    /// As they go out.
+    /// Bytes of the block.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 }
 
 impl Command {
-    /// The block of this command. What its form has no bits for is cut off.
+    /// Encodes the command. Bits that do not fit into its form are cut off.
     pub fn cdb(&self) -> Cdb {
         match *self {
             Command::TestUnitReady => Cdb::new(opcode::TEST_UNIT_READY),
@@ -458,7 +457,7 @@ impl Command {
                 .with(1, &[READ_CAPACITY_16])
                 .with(10, &allocation.to_be_bytes()),
             Command::Read(access) => access.cdb(0),
-            // The codes of writes are those of reads, and two.
+            // Operation codes of writes are those of reads plus two.
             Command::Write(access) => access.cdb(2),
             Command::SynchronizeCache(Synchronize { form, lba, blocks }) => {
                 if form == Form::Sixteen {

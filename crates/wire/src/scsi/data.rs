@@ -1,9 +1,9 @@
-//! Data that a logical unit makes up itself: pages and lists of a few hundred bytes, big-endian.
+//! Data created by a logical unit itself: pages and lists of a few hundred bytes, big-endian.
 
-/// The longest that there is.
+/// Maximum length, bytes.
 pub const DATA_BYTES_MAX: usize = 256;
 
-/// Some bytes, at most [`DATA_BYTES_MAX`]: what no longer fits is left out.
+/// A byte buffer of at most [`DATA_BYTES_MAX`] bytes: bytes that do not fit are dropped.
 #[derive(Clone, Copy)]
 pub struct Data {
     bytes: [u8; DATA_BYTES_MAX],
@@ -11,7 +11,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// No bytes yet.
+    /// An empty buffer.
     pub const fn new() -> Data {
         Data { bytes: [0; DATA_BYTES_MAX], length: 0 }
     }
@@ -21,17 +21,17 @@ impl Data {
         &self.bytes[..self.length]
     }
 
-    /// Their number.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// True if it is empty.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// With these behind them.
+    /// Appends bytes.
     pub fn put(&mut self, more: &[u8]) -> &mut Data {
         let taken = more.len().min(DATA_BYTES_MAX - self.length);
         self.bytes[self.length..self.length + taken].copy_from_slice(&more[..taken]);
@@ -39,29 +39,29 @@ impl Data {
         self
     }
 
-    /// With so many zeros behind them.
+    /// Appends `count` zeros.
     pub fn put_zeros(&mut self, count: usize) -> &mut Data {
-        // What was never written is zero.
+        // Bytes beyond the length are zero.
         self.length = (self.length + count).min(DATA_BYTES_MAX);
         self
     }
 
-    /// With a 16-bit number behind them.
+    /// Appends a 16-bit number.
     pub fn put_u16(&mut self, value: u16) -> &mut Data {
         self.put(&value.to_be_bytes())
     }
 
-    /// With a 32-bit number behind them.
+    /// Appends a 32-bit number.
     pub fn put_u32(&mut self, value: u32) -> &mut Data {
         self.put(&value.to_be_bytes())
     }
 
-    /// With a 64-bit number behind them.
+    /// Appends a 64-bit number.
     pub fn put_u64(&mut self, value: u64) -> &mut Data {
         self.put(&value.to_be_bytes())
     }
 
-    /// With the byte at this place set, if there is one.
+    /// Sets the byte at offset `at`, if it is inside.
     pub fn set(&mut self, at: usize, byte: u8) -> &mut Data {
         if at < self.length {
             self.bytes[at] = byte;
@@ -69,7 +69,7 @@ impl Data {
         self
     }
 
-    /// With the 16-bit number at this place set, if there is one.
+    /// Sets the 16-bit number at offset `at`, if it is inside.
     pub fn set_u16(&mut self, at: usize, value: u16) -> &mut Data {
         let [high, low] = value.to_be_bytes();
         self.set(at, high).set(at + 1, low)

@@ -3,7 +3,7 @@
 use super::capacity::Unmapped;
 use super::data::Data;
 
-/// What a logical unit says of itself.
+/// Identity of a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// T10 VENDOR IDENTIFICATION, padded with blanks.
@@ -14,35 +14,35 @@ pub struct Identity {
     pub revision: [u8; 4],
     /// PRODUCT SERIAL NUMBER, padded with blanks.
     pub serial: [u8; 20],
-    /// EUI-64, if it has one.
+    /// EUI-64, if any.
     pub eui64: Option<[u8; 8]>,
-    /// EUI-64-based identifier of 16 bytes, which NVMe calls NGUID, if it has one.
+    /// EUI-64-based identifier of 16 bytes, NGUID in NVMe, if any.
     pub nguid: Option<[u8; 16]>,
-    /// How fast its medium rotates.
+    /// Rotation rate of its medium.
     pub rotation: Rotation,
 }
 
 /// MEDIUM ROTATION RATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// It doesn't.
+    /// Non-rotating.
     None,
-    /// Nobody says.
+    /// Not reported.
     Unknown,
-    /// So many turns a minute, 1025 to 65534.
+    /// Revolutions per minute, 1025 to 65534.
     PerMinute(u16),
 }
 
 /// Limits of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most blocks of one command.
+    /// Maximum number of blocks per command.
     pub transfer_max: u32,
-    /// The blocks of one command that go best.
+    /// Optimal number of blocks per command.
     pub transfer_optimal: u32,
-    /// The most blocks of one UNMAP, in all its ranges; 0: there is none.
+    /// Maximum number of blocks per UNMAP, in all its ranges; 0 if UNMAP is not supported.
     pub unmap_max: u32,
-    /// The most ranges of one UNMAP.
+    /// Maximum number of ranges per UNMAP.
     pub unmap_ranges_max: u32,
 }
 
@@ -62,7 +62,7 @@ pub mod page {
     pub const PROVISIONING: u8 = 0xb2;
 }
 
-/// The pages that there are, by rising number; the last where blocks can be taken back.
+/// Supported pages in ascending order; the last only with provisioning.
 const PAGES: [u8; 6] = [
     page::SUPPORTED,
     page::SERIAL,
@@ -76,12 +76,12 @@ const PAGES: [u8; 6] = [
 const SPC_4: u8 = 0x06;
 /// Version descriptors: SAM-5, SPC-4 and SBC-3, no version claimed.
 const VERSIONS: [u16; 3] = [0x00a0, 0x0460, 0x04c0];
-/// PERIPHERAL QUALIFIER and DEVICE TYPE where there is no unit.
+/// PERIPHERAL QUALIFIER and DEVICE TYPE without a unit.
 const NO_UNIT: u8 = 0x7f;
 /// Bytes of standard INQUIRY data.
 const STANDARD_BYTES: usize = 96;
 
-/// Standard INQUIRY data of a disk that is there.
+/// Standard INQUIRY data of a connected disk.
 pub fn standard(identity: &Identity) -> Data {
     let mut data = Data::new();
     // HISUP, response data format 2; CMDQUE.
@@ -95,7 +95,7 @@ pub fn standard(identity: &Identity) -> Data {
     data
 }
 
-/// Standard INQUIRY data where there is no unit (SPC-4, 6.6.2, PERIPHERAL QUALIFIER 011b).
+/// Standard INQUIRY data without a unit (SPC-4, 6.6.2, PERIPHERAL QUALIFIER 011b).
 pub fn no_unit() -> Data {
     let mut data = Data::new();
     data.put(&[NO_UNIT, 0, SPC_4, 0x02, STANDARD_BYTES as u8 - 5]);
@@ -103,7 +103,7 @@ pub fn no_unit() -> Data {
     data
 }
 
-/// The page of this number; none: there is no such page.
+/// VPD page with this number; `None` if it is not supported.
 pub fn vital(number: u8, identity: &Identity, limits: &Limits, unmapped: Unmapped) -> Option<Data> {
     let provisioned = unmapped != Unmapped::Never;
     let mut data = Data::new();
@@ -124,7 +124,7 @@ pub fn vital(number: u8, identity: &Identity, limits: &Limits, unmapped: Unmappe
             .put_zeros(36),
         page::CHARACTERISTICS => data.put_u16(identity.rotation.rate()).put_zeros(58),
         page::PROVISIONING if provisioned => {
-            // LBPU, and LBPRZ; all blocks have room: resource provisioned (SBC-3, 6.6.5).
+            // LBPU, and LBPRZ; all blocks have space: resource provisioned (SBC-3, 6.6.5).
             let zeros = unmapped == Unmapped::Zeros;
             data.put(&[0, 1 << 7 | u8::from(zeros) << 2, 1, 0])
         }
@@ -134,7 +134,7 @@ pub fn vital(number: u8, identity: &Identity, limits: &Limits, unmapped: Unmappe
     Some(data)
 }
 
-/// Designators of the unit: by vendor, and by what of EUI-64 it has (SPC-4, 7.8.6).
+/// Designators of the unit: by vendor, and by EUI-64 or NGUID if present (SPC-4, 7.8.6).
 fn identification<'a>(data: &'a mut Data, identity: &Identity) -> &'a mut Data {
     const BINARY: u8 = 1;
     const ASCII: u8 = 2;
@@ -160,7 +160,7 @@ impl Rotation {
         }
     }
 
-    /// Of the field in the page of block device characteristics.
+    /// Decodes the field of the block device characteristics page.
     pub const fn of(rate: u16) -> Rotation {
         match rate {
             1 => Rotation::None,
@@ -170,10 +170,10 @@ impl Rotation {
     }
 }
 
-/// What an initiator takes from standard INQUIRY data.
+/// Fields of standard INQUIRY data used by an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandardInquiry {
-    /// A direct-access block device that is there.
+    /// True for a connected direct-access block device.
     pub is_disk: bool,
     /// T10 VENDOR IDENTIFICATION.
     pub vendor: [u8; 8],
@@ -183,7 +183,7 @@ pub struct StandardInquiry {
     pub revision: [u8; 4],
 }
 
-/// Reads standard INQUIRY data; none: it is shorter than the least, 36 bytes.
+/// Decodes standard INQUIRY data; `None` if they are shorter than the minimum of 36 bytes.
 pub fn parse_standard(bytes: &[u8]) -> Option<StandardInquiry> {
     let field = |at: usize, bytes: &mut [u8], from: &[u8]| {
         bytes.copy_from_slice(&from[at..at + bytes.len()]);
@@ -201,7 +201,7 @@ pub fn parse_standard(bytes: &[u8]) -> Option<StandardInquiry> {
     Some(seen)
 }
 
-/// Reads the page of block limits; none: it is too short, or another page.
+/// Decodes the block limits page; `None` if it is too short, or another page.
 pub fn parse_limits(bytes: &[u8]) -> Option<Limits> {
     let from = bytes.get(..16).filter(|from| from[1] == page::BLOCK_LIMITS)?;
     let number =

@@ -15,21 +15,21 @@ pub mod page {
     pub const ALL: u8 = 0x3f;
 }
 
-/// SUBPAGE CODE: subpages as well.
+/// SUBPAGE CODE: all subpages.
 const WITH_SUBPAGES: u8 = 0xff;
-/// Device-specific parameter: DPO and FUA are heeded.
+/// Device-specific parameter: DPO and FUA are supported.
 const DPOFUA: u8 = 0x10;
 /// LONGLBA, in the header of MODE SENSE(10).
 const LONG_LBA: u8 = 0x01;
 /// WCE, in byte 2 of the caching page.
 const WCE: u8 = 0x04;
-/// QUEUE ALGORITHM MODIFIER, in byte 3 of the control page: commands may overtake one another.
+/// QUEUE ALGORITHM MODIFIER, in byte 3 of the control page: commands may be reordered.
 const REORDERED: u8 = 0x10;
 
-/// The answer to MODE SENSE.
+/// Returns MODE SENSE data.
 ///
 /// # Errors
-/// There are no such pages, or no such values of them.
+/// The pages or the page control are not supported.
 pub fn sense(asked: &ModeSense, shape: &Shape, write_cache: bool) -> Result<Data, Sense> {
     if asked.control == PageControl::Saved {
         return Err(Sense::new(Key::IllegalRequest, Additional::SAVING_NOT_SUPPORTED));
@@ -54,7 +54,7 @@ pub fn sense(asked: &ModeSense, shape: &Shape, write_cache: bool) -> Result<Data
     for page in pages {
         put_page(&mut data, *page, asked.control, write_cache);
     }
-    // The length does not count its own bytes, and counts what an allocation cuts off.
+    // The length does not include its own bytes, and is not reduced by the allocation length.
     if asked.ten {
         data.set_u16(0, data.len() as u16 - 2).set(3, DPOFUA).set(7, descriptors);
         data.set(4, if asked.long_lba && descriptors > 0 { LONG_LBA } else { 0 });
@@ -64,19 +64,19 @@ pub fn sense(asked: &ModeSense, shape: &Shape, write_cache: bool) -> Result<Data
     Ok(data)
 }
 
-/// A block descriptor of direct-access devices (SBC-3, 6.5.2).
+/// Block descriptor of a direct-access device (SBC-3, 6.5.2).
 fn descriptor(data: &mut Data, shape: &Shape, long: bool) {
     if long {
         data.put_u64(shape.blocks).put_zeros(4).put_u32(shape.block_bytes);
     } else {
         let blocks = u32::try_from(shape.blocks).unwrap_or(u32::MAX);
-        // Above the 24 bits of the length lies a reserved byte.
+        // The byte above the 24-bit length is reserved.
         data.put_u32(blocks).put_u32(shape.block_bytes & 0x00ff_ffff);
     }
 }
 
 fn put_page(data: &mut Data, number: u8, control: PageControl, write_cache: bool) {
-    // Nothing can be changed: of changeable values all bits are clear.
+    // No value can be changed: all bits of changeable values are clear.
     let changeable = control == PageControl::Changeable;
     match number {
         page::CACHING => {
@@ -90,8 +90,7 @@ fn put_page(data: &mut Data, number: u8, control: PageControl, write_cache: bool
     }
 }
 
-/// Whether the answer to MODE SENSE(6) for the caching page says that there is a volatile write cache; none:
-/// it has no such page.
+/// WCE in MODE SENSE(6) data for the caching page; `None` if they do not contain the page.
 pub fn parse_write_cache(bytes: &[u8]) -> Option<bool> {
     let descriptors = usize::from(*bytes.get(3)?);
     let at = bytes.get(4 + descriptors..)?;

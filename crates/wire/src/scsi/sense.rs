@@ -1,4 +1,4 @@
-//! Sense data: why a command ended as it did (SPC-4, 4.5).
+//! Sense data (SPC-4, 4.5).
 
 use core::fmt;
 
@@ -7,17 +7,17 @@ use super::data::Data;
 /// SENSE KEY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Nothing to say.
+    /// No sense data.
     NoSense,
-    /// It succeeded, after the unit had helped itself.
+    /// Success after recovery by the unit.
     RecoveredError,
-    /// The unit cannot be reached now.
+    /// The unit is not accessible now.
     NotReady,
     /// The medium failed.
     MediumError,
-    /// The unit failed for another reason than its medium.
+    /// A hardware failure other than of the medium.
     HardwareError,
-    /// The command makes no sense.
+    /// The command is invalid.
     IllegalRequest,
     /// The unit has changed since the last command.
     UnitAttention,
@@ -25,19 +25,19 @@ pub enum Key {
     DataProtect,
     /// A blank medium.
     BlankCheck,
-    /// The vendor's own.
+    /// Vendor specific.
     VendorSpecific,
-    /// A copy was given up.
+    /// A copy was aborted.
     CopyAborted,
-    /// The unit gave the command up; it may be tried again.
+    /// The unit aborted the command; a retry may succeed.
     AbortedCommand,
     /// Obsolete or reserved.
     Reserved,
-    /// No room for all of the data.
+    /// No space for all of the data.
     VolumeOverflow,
-    /// What was to be equal is not.
+    /// Compared data differ.
     Miscompare,
-    /// It succeeded, and there is something to say.
+    /// Success with sense data.
     Completed,
 }
 
@@ -70,7 +70,7 @@ macro_rules! named {
             $(#[doc = concat!($text, ".")]
               pub const $name: Additional = Additional($value);)+
 
-            /// Every named value with its name in SPC-4, annex F, by rising value.
+            /// All named values with their names in SPC-4, annex F, in ascending order.
             pub const NAMED: &[(Additional, &str)] = &[$((Additional::$name, $text)),+];
         }
     };
@@ -109,13 +109,13 @@ named! {
 }
 
 impl Additional {
-    /// The specification's name, if this is one of [`Additional::NAMED`].
+    /// Name in the specification, if this is one of [`Additional::NAMED`].
     pub fn name(self) -> Option<&'static str> {
         Additional::NAMED.iter().find(|(value, _)| *value == self).map(|(_, name)| *name)
     }
 }
 
-/// "INVALID FIELD IN CDB (24h/00h)".
+/// Example: "INVALID FIELD IN CDB (24h/00h)".
 impl fmt::Display for Additional {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [code, qualifier] = self.0.to_be_bytes();
@@ -130,27 +130,28 @@ impl fmt::Debug for Additional {
     }
 }
 
-/// Where a field of a command descriptor block begins: its byte, and its highest bit if it is no byte.
+/// Position of a field in a command descriptor block: its byte, and its highest bit unless it is a whole
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The byte, counted from 0.
+    /// Byte, counted from 0.
     pub byte: u16,
-    /// The most significant bit of the field, 7 to 0.
+    /// Most significant bit of the field, 7 to 0.
     pub bit: Option<u8>,
 }
 
 impl Field {
-    /// A field that begins with this byte.
+    /// A field that begins at this byte.
     pub const fn byte(byte: u8) -> Field {
         Field { byte: byte as u16, bit: None }
     }
 
-    /// A field that begins with this bit of this byte.
+    /// A field that begins at this bit.
     pub const fn bit(byte: u8, bit: u8) -> Field {
         Field { byte: byte as u16, bit: Some(bit) }
     }
 
-    /// The sense-key specific bytes that point to it (SPC-4, 4.5.2.4.2).
+    /// The sense-key specific bytes of a field pointer (SPC-4, 4.5.2.4.2).
     fn pointer(self) -> [u8; 3] {
         let bit = self.bit.map_or(0, |bit| BPV | bit & 7);
         let [high, low] = self.byte.to_be_bytes();
@@ -168,13 +169,13 @@ const BPV: u8 = 0x08;
 /// Current sense data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
-    /// What kind of condition it is.
+    /// Sense key.
     pub key: Key,
-    /// What it is.
+    /// Additional sense code and qualifier.
     pub additional: Additional,
-    /// The field that is at fault.
+    /// Invalid field, if any.
     pub field: Option<Field>,
-    /// The block that it is about.
+    /// INFORMATION: the block concerned, if any.
     pub information: Option<u64>,
 }
 
@@ -192,21 +193,21 @@ const INFORMATION: u8 = 0x00;
 const KEY_SPECIFIC: u8 = 0x02;
 
 impl Sense {
-    /// With nothing beside the codes.
+    /// Sense data with codes only.
     pub const fn new(key: Key, additional: Additional) -> Sense {
         Sense { key, additional, field: None, information: None }
     }
 
-    /// Nothing to say.
+    /// No sense data.
     pub const NONE: Sense = Sense::new(Key::NoSense, Additional::NONE);
 
-    /// A field of the command descriptor block that is not served.
+    /// Sense data for an invalid field in the CDB.
     pub const fn invalid_field(field: Field) -> Sense {
         let sense = Sense::new(Key::IllegalRequest, Additional::INVALID_FIELD_IN_CDB);
         Sense { field: Some(field), ..sense }
     }
 
-    /// In the fixed format (SPC-4, 4.5.3). An LBA that has no room in it is left out.
+    /// Encodes in fixed format (SPC-4, 4.5.3). An LBA that does not fit is left out.
     pub fn fixed(&self) -> [u8; FIXED_BYTES] {
         let mut bytes = [0; FIXED_BYTES];
         bytes[0] = FIXED_CURRENT;
@@ -223,7 +224,7 @@ impl Sense {
         bytes
     }
 
-    /// As descriptors (SPC-4, 4.5.2).
+    /// Encodes in descriptor format (SPC-4, 4.5.2).
     pub fn descriptors(&self) -> Data {
         let mut data = Data::new();
         data.put(&[DESCRIPTOR_CURRENT, self.key as u8]).put_u16(self.additional.0).put_zeros(4);
@@ -237,7 +238,7 @@ impl Sense {
         data
     }
 
-    /// Reads sense data of either format; none: it is too short, or of another format.
+    /// Decodes sense data of either format; `None` if they are too short, or of another format.
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
         match bytes.first()? & 0x7f {
             FIXED_CURRENT => Sense::parse_fixed(bytes),
@@ -248,7 +249,7 @@ impl Sense {
 
     fn parse_fixed(bytes: &[u8]) -> Option<Sense> {
         let &[response, _, key, a, b, c, d, additional, ref rest @ ..] = bytes else { return None };
-        // What lies behind the length that it says is not sense data.
+        // Bytes beyond the additional length are not sense data.
         let rest = &rest[..rest.len().min(usize::from(additional))];
         let byte = |at: usize| rest.get(at - 8).copied();
         let code = Additional(u16::from_be_bytes([byte(12)?, byte(13)?]));
@@ -283,14 +284,14 @@ impl Sense {
     }
 }
 
-/// What a field pointer points to, if it is valid and points into the command descriptor block.
+/// Target of a field pointer, if it is valid and points into the command descriptor block.
 fn field([flags, high, low]: [u8; 3]) -> Option<Field> {
     let valid = flags & (SKSV | IN_CDB) == SKSV | IN_CDB;
     let bit = (flags & BPV != 0).then_some(flags & 7);
     valid.then_some(Field { byte: u16::from_be_bytes([high, low]), bit })
 }
 
-/// "IllegalRequest: INVALID FIELD IN CDB (24h/00h), byte 1, bit 7".
+/// Example: "IllegalRequest: INVALID FIELD IN CDB (24h/00h), byte 1, bit 7".
 impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.key, self.additional)?;
@@ -314,7 +315,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn the_fixed_format_byte_by_byte() {
+    fn sense_fixed_format_layout() {
         let sense =
             Sense { information: Some(0x0102_0304), ..Sense::invalid_field(Field::bit(1, 7)) };
         #[rustfmt::skip]
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_byte_by_byte() {
+    fn sense_descriptor_format_layout() {
         let sense = Sense { information: Some(1 << 32), ..Sense::invalid_field(Field::byte(2)) };
         #[rustfmt::skip]
         assert_eq!(sense.descriptors().as_slice(), [
@@ -337,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn it_prints_what_and_where() {
+    fn sense_display_has_code_and_field() {
         let text = "IllegalRequest: INVALID FIELD IN CDB (24h/00h), byte 1, bit 7";
         assert_eq!(format!("{}", Sense::invalid_field(Field::bit(1, 7))), text);
     }
 
     #[test]
-    fn names_are_in_order_and_each_but_once() {
+    fn additional_sense_names_are_sorted_and_unique() {
         for pair in Additional::NAMED.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{} comes before {}", pair[0].1, pair[1].1);
         }

@@ -1,4 +1,4 @@
-//! How a command ended (SAM-5, 5.3), and what NVMe's status becomes.
+//! SCSI status (SAM-5, 5.3), and translation from NVMe status.
 
 use super::sense::{Additional, Key, Sense};
 use crate::nvme::status::{CodeType, Status as Nvme};
@@ -6,22 +6,22 @@ use crate::nvme::status::{CodeType, Status as Nvme};
 /// The status byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It succeeded.
+    /// Success.
     Good = 0x00,
-    /// It did not, and sense data say why.
+    /// Failure, described by sense data.
     CheckCondition = 0x02,
-    /// The unit has no room for commands now.
+    /// The unit cannot accept commands now.
     Busy = 0x08,
-    /// Somebody else has reserved the unit.
+    /// The unit is reserved for another initiator.
     ReservationConflict = 0x18,
-    /// Too many commands are under way.
+    /// The task set is full.
     TaskSetFull = 0x28,
-    /// Somebody else has ended it.
+    /// The command was aborted by another initiator.
     TaskAborted = 0x40,
 }
 
 impl Status {
-    /// The status of this byte, if there is one.
+    /// The status with this value, if it is defined.
     pub const fn of(byte: u8) -> Option<Status> {
         Some(match byte {
             0x00 => Status::Good,
@@ -35,8 +35,8 @@ impl Status {
     }
 }
 
-/// Status and sense data of an NVMe command's status (translation, "Sense Data" and "Error Codes"). What
-/// that reference does not list, and later specifications have named, is sorted by its nearest kin there.
+/// Status and sense data for an NVMe status (translation, "Sense Data" and "Error Codes"). Later NVMe
+/// statuses, absent from that reference, are translated like the most similar one there.
 pub fn of_nvme(status: Nvme) -> (Status, Sense) {
     use Additional as A;
     let check = |key, additional| (Status::CheckCondition, Sense::new(key, additional));
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_of_nvme_is_told_apart_from_success() {
+    fn nvme_errors_never_translate_to_good() {
         for (nvme, name) in Nvme::NAMED {
             let (status, sense) = of_nvme(nvme.with_dnr());
             let good = *nvme == Nvme::SUCCESS;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_name_their_status() {
+    fn scsi_status_round_trip() {
         let all = [0x00, 0x02, 0x08, 0x18, 0x28, 0x40];
         for byte in 0..=u8::MAX {
             assert_eq!(Status::of(byte).map(|s| s as u8), all.contains(&byte).then_some(byte));

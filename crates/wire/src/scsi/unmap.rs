@@ -1,26 +1,26 @@
-//! The list of UNMAP (SBC-3, 5.28): ranges of blocks that are taken back.
+//! Parameter list of UNMAP (SBC-3, 5.28): ranges of blocks.
 
 use super::data::Data;
 use crate::Lba;
 
-/// The most ranges of one command: as many as fit a list in [`Data`].
+/// Maximum number of ranges per command: those that fit into a list in [`Data`].
 pub const RANGES_MAX: usize = (super::data::DATA_BYTES_MAX - HEAD_BYTES) / RANGE_BYTES;
-/// Bytes of the longest list.
+/// Maximum length of a list, bytes.
 pub const LIST_BYTES_MAX: usize = HEAD_BYTES + RANGES_MAX * RANGE_BYTES;
 /// Bytes before the first range.
 pub const HEAD_BYTES: usize = 8;
 const RANGE_BYTES: usize = 16;
 
-/// Some blocks.
+/// A range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// UNMAP LOGICAL BLOCK ADDRESS.
     pub lba: Lba,
-    /// NUMBER OF LOGICAL BLOCKS: 0 is no mistake.
+    /// NUMBER OF LOGICAL BLOCKS: 0 is not an error.
     pub blocks: u32,
 }
 
-/// A list of ranges, at most [`RANGES_MAX`].
+/// Encodes a list of ranges, at most [`RANGES_MAX`].
 pub fn list(ranges: impl Iterator<Item = Range>) -> Data {
     let mut data = Data::new();
     data.put_zeros(HEAD_BYTES);
@@ -32,7 +32,8 @@ pub fn list(ranges: impl Iterator<Item = Range>) -> Data {
     data
 }
 
-/// The whole ranges of a list, as far as it goes and as it says itself; none: it is shorter than its head.
+/// Whole ranges of a list, up to its length field or the end of the data; `None` if it is shorter than its
+/// header.
 pub fn parse(bytes: &[u8]) -> Option<impl Iterator<Item = Range> + Clone + '_> {
     let (head, list) = bytes.split_at_checked(HEAD_BYTES)?;
     let length = usize::from(u16::from_be_bytes([head[2], head[3]]));

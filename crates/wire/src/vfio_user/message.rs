@@ -1,32 +1,32 @@
-//! The layouts: the header, and what follows it for each command.
+//! Message layouts: the header, and the payload of each command.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The version that is spoken: no 1.0 has been published.
+/// Protocol version supported: no 1.0 has been published.
 pub const VERSION_MAJOR: u16 = 0;
 /// See [`VERSION_MAJOR`]; minor version 1.
 pub const VERSION_MINOR: u16 = 1;
-/// Bytes of data that one message carries, unless both sides agree on another limit.
+/// Default maximum of data per message, bytes, unless both sides agree on another limit.
 pub const TRANSFER_BYTES_DEFAULT: u64 = 1 << 20;
 
-/// What a message asks for ("Commands").
+/// Commands ("Commands").
 pub mod command {
     /// Version and capabilities, the first message.
     pub const VERSION: u16 = 1;
     /// Memory that the server may access.
     pub const DMA_MAP: u16 = 2;
-    /// Memory that it may access no more.
+    /// Memory that the server may no longer access.
     pub const DMA_UNMAP: u16 = 3;
-    /// How many regions and kinds of interrupts there are.
+    /// Number of regions and interrupt types.
     pub const DEVICE_INFO: u16 = 4;
-    /// What a region is like.
+    /// Properties of a region.
     pub const REGION_INFO: u16 = 5;
-    /// Descriptors through which a region may be accessed.
+    /// File descriptors for access to a region.
     pub const REGION_IO_FDS: u16 = 6;
-    /// How many interrupts of a kind there are.
+    /// Number of interrupts of a type.
     pub const IRQ_INFO: u16 = 7;
-    /// How interrupts are signalled.
+    /// Signalling of interrupts.
     pub const SET_IRQS: u16 = 8;
     /// Reads a region.
     pub const REGION_READ: u16 = 9;
@@ -40,69 +40,69 @@ pub mod command {
     pub const RESET: u16 = 13;
 }
 
-/// The indices of regions: those of the kernel's VFIO for PCI.
+/// Indices of regions, the same as in the kernel's VFIO for PCI.
 pub mod region {
-    /// The first of six base addresses.
+    /// First base address register.
     pub const BAR0: u32 = 0;
-    /// The last of them.
+    /// Last base address register.
     pub const BAR5: u32 = 5;
     /// The configuration space.
     pub const CONFIG: u32 = 7;
-    /// How many indices there are.
+    /// Number of indices.
     pub const COUNT: u32 = 9;
-    /// A region may be read.
+    /// Flag: the region is readable.
     pub const READ: u32 = 1 << 0;
-    /// A region may be written.
+    /// Flag: the region is writable.
     pub const WRITE: u32 = 1 << 1;
-    /// A region, or areas of it, may be mapped.
+    /// Flag: the region, or areas of it, can be mapped.
     pub const MMAP: u32 = 1 << 2;
-    /// Capabilities follow.
+    /// Flag: capabilities follow.
     pub const CAPS: u32 = 1 << 3;
-    /// The capability that lists the areas that may be mapped.
+    /// Capability with the list of areas that can be mapped.
     pub const CAP_SPARSE_MMAP: u16 = 1;
 }
 
-/// The indices of kinds of interrupts: those of the kernel's VFIO for PCI.
+/// Indices of interrupt types, the same as in the kernel's VFIO for PCI.
 pub mod irq {
-    /// The pin.
+    /// Interrupt pin.
     pub const INTX: u32 = 0;
-    /// MSI, which nothing here has.
+    /// MSI, which no device here has.
     pub const MSI: u32 = 1;
     /// MSI-X.
     pub const MSIX: u32 = 2;
-    /// How many indices there are.
+    /// Number of indices.
     pub const COUNT: u32 = 5;
-    /// Signalled by a descriptor.
+    /// Flag: signalled by an eventfd.
     pub const EVENTFD: u32 = 1 << 0;
-    /// May be masked.
+    /// Flag: can be masked.
     pub const MASKABLE: u32 = 1 << 1;
-    /// Masks itself when signalled.
+    /// Flag: masks itself when signalled.
     pub const AUTOMASKED: u32 = 1 << 2;
 }
 
 /// Flags of the device.
 pub mod device {
-    /// It can be reset.
+    /// Supports reset.
     pub const RESET: u32 = 1 << 0;
-    /// It is a PCI function.
+    /// A PCI function.
     pub const PCI: u32 = 1 << 1;
 }
 
-/// Numbers of errors in replies: those of Linux.
+/// Error numbers in replies, as in Linux.
 pub mod errno {
-    /// No such thing.
+    /// No such object.
     pub const ENOENT: u32 = 2;
-    /// Input or output has failed.
+    /// I/O error.
     pub const EIO: u32 = 5;
-    /// Too long.
+    /// Message too long.
     pub const E2BIG: u32 = 7;
     /// No memory.
     pub const ENOMEM: u32 = 12;
-    /// It is there already.
+    /// Already exists.
     pub const EEXIST: u32 = 17;
-    /// Makes no sense.
+    /// Invalid argument.
     pub const EINVAL: u32 = 22;
-    /// No room.
+    /// No space left.
     pub const ENOSPC: u32 = 28;
     /// Not supported.
     pub const ENOTSUP: u32 = 95;
@@ -126,30 +126,30 @@ macro_rules! structure {
 }
 
 structure! {
-    /// Before every message ("Header").
+    /// Header of every message ("Header").
     Header, 16 {
-        /// Echoed in the reply.
+        /// Message identifier, repeated in the reply.
         id: U16,
         /// [`command`].
         command: U16,
-        /// Of the whole message, this header included.
+        /// Length of the whole message in bytes, including this header.
         bytes: U32,
-        /// Bits 3:0: command or reply; bit 4: no reply wanted; bit 5: an error.
+        /// Bits 3:0: command or reply; bit 4: no reply; bit 5: error.
         flags: U32,
-        /// The error, in a reply with bit 5.
+        /// Error number, in a reply with bit 5.
         error: U32,
     }
 }
 
 impl Header {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub const BYTES: usize = 16;
     const TYPE: u32 = 0xf;
     const REPLY: u32 = 1;
     const NO_REPLY: u32 = 1 << 4;
     const ERROR: u32 = 1 << 5;
 
-    /// Of a command with so many bytes behind it.
+    /// Header of a command with `payload_bytes` bytes of payload.
     pub fn command(id: u16, command: u16, payload_bytes: usize) -> Header {
         Header {
             id: id.into(),
@@ -159,7 +159,7 @@ impl Header {
         }
     }
 
-    /// Of the reply to this command, with so many bytes behind it.
+    /// Header of the reply to this command, with `payload_bytes` bytes of payload.
     pub fn reply(&self, payload_bytes: usize) -> Header {
         Header {
             bytes: ((Header::BYTES + payload_bytes) as u32).into(),
@@ -169,35 +169,35 @@ impl Header {
         }
     }
 
-    /// Of the reply that says why this command failed.
+    /// Header of an error reply to this command.
     pub fn failure(&self, error: u32) -> Header {
         let flags = (Header::REPLY | Header::ERROR).into();
         Header { flags, error: error.into(), ..self.reply(0) }
     }
 
-    /// Whether it begins a command; neither that nor a reply makes no sense.
+    /// True for a command.
     pub fn is_command(&self) -> bool {
         self.flags.get() & Header::TYPE == 0
     }
 
-    /// Whether it begins a reply.
+    /// True for a reply.
     pub fn is_reply(&self) -> bool {
         self.flags.get() & Header::TYPE == Header::REPLY
     }
 
-    /// Whether the sender wants a reply.
+    /// True if the sender expects a reply.
     pub fn wants_reply(&self) -> bool {
         self.flags.get() & Header::NO_REPLY == 0
     }
 
-    /// The error that a reply carries.
+    /// Error number of an error reply.
     pub fn failed(&self) -> Option<u32> {
         (self.flags.get() & Header::ERROR != 0).then(|| self.error.get())
     }
 }
 
 structure! {
-    /// The beginning of [`command::VERSION`]; capabilities follow as JSON, with a zero at its end.
+    /// Start of [`command::VERSION`]; capabilities follow as JSON, zero-terminated.
     Version, 4 {
         /// Major version.
         major: U16,
@@ -209,15 +209,15 @@ structure! {
 structure! {
     /// [`command::DMA_MAP`].
     DmaMap, 32 {
-        /// The length of this structure.
+        /// Length of this structure.
         argsz: U32,
-        /// Bit 0: may be read; bit 1: may be written.
+        /// Bit 0: readable; bit 1: writable.
         flags: U32,
-        /// Where it begins in its descriptor's file.
+        /// Offset in the file of the descriptor, bytes.
         offset: U64,
-        /// Where it begins on the bus.
+        /// Bus address.
         address: U64,
-        /// Its length.
+        /// Length in bytes.
         size: U64,
     }
 }
@@ -225,13 +225,13 @@ structure! {
 structure! {
     /// [`command::DMA_UNMAP`], and its reply.
     DmaUnmap, 24 {
-        /// The longest reply that is wanted.
+        /// Maximum length of the reply.
         argsz: U32,
-        /// Bit 1: everything.
+        /// Bit 1: unmap all.
         flags: U32,
-        /// Where it begins on the bus.
+        /// Bus address.
         address: U64,
-        /// Its length.
+        /// Length in bytes.
         size: U64,
     }
 }
@@ -239,13 +239,13 @@ structure! {
 structure! {
     /// [`command::DEVICE_INFO`], and its reply.
     DeviceInfo, 16 {
-        /// The longest reply that is wanted; in the reply, its length.
+        /// Maximum length of the reply; in the reply, its length.
         argsz: U32,
         /// [`device`].
         flags: U32,
-        /// How many regions.
+        /// Number of regions.
         regions: U32,
-        /// How many kinds of interrupts.
+        /// Number of interrupt types.
         irqs: U32,
     }
 }
@@ -253,43 +253,43 @@ structure! {
 structure! {
     /// [`command::REGION_INFO`], and its reply; capabilities may follow.
     RegionInfo, 32 {
-        /// The longest reply that is wanted; in the reply, the length that it would have in full.
+        /// Maximum length of the reply; in the reply, its full length.
         argsz: U32,
         /// [`region`].
         flags: U32,
-        /// Which region.
+        /// Region index.
         index: U32,
-        /// Where the first capability begins, from the start of this structure.
+        /// Offset of the first capability from the start of this structure.
         capabilities: U32,
-        /// Its length.
+        /// Length in bytes.
         size: U64,
-        /// What to add to a place in it, to have the place in the descriptor's file.
+        /// Offset of the region in the file of the descriptor, bytes.
         offset: U64,
     }
 }
 
 structure! {
-    /// The areas of a region that may be mapped: a capability, with [`SparseArea`]s behind it.
+    /// Capability: areas of a region that can be mapped, followed by [`SparseArea`]s.
     SparseMmap, 16 {
         /// [`region::CAP_SPARSE_MMAP`].
         id: U16,
-        /// 1.
+        /// Version, 1.
         version: U16,
-        /// Where the next capability begins; zero: nowhere.
+        /// Offset of the next capability; zero for none.
         next: U32,
-        /// How many areas follow.
+        /// Number of areas that follow.
         areas: U32,
-        /// Zero.
+        /// Reserved; zero.
         reserved: U32,
     }
 }
 
 structure! {
-    /// An area that may be mapped.
+    /// An area that can be mapped.
     SparseArea, 16 {
-        /// Where it begins in the region.
+        /// Offset in the region, bytes.
         offset: U64,
-        /// Its length.
+        /// Length in bytes.
         size: U64,
     }
 }
@@ -297,42 +297,42 @@ structure! {
 structure! {
     /// [`command::IRQ_INFO`], and its reply.
     IrqInfo, 16 {
-        /// The longest reply that is wanted; in the reply, its length.
+        /// Maximum length of the reply; in the reply, its length.
         argsz: U32,
         /// [`irq`].
         flags: U32,
-        /// Which kind.
+        /// Interrupt type.
         index: U32,
-        /// How many there are.
+        /// Number of interrupts.
         count: U32,
     }
 }
 
 structure! {
-    /// [`command::SET_IRQS`]; data may follow, and descriptors come beside it.
+    /// [`command::SET_IRQS`]; data may follow, and file descriptors are passed with the message.
     IrqSet, 20 {
-        /// The length of this structure with its data.
+        /// Length of this structure with its data.
         argsz: U32,
-        /// Bits 2:0: what data; bits 5:3: what to do.
+        /// Bits 2:0: type of data; bits 5:3: action.
         flags: U32,
-        /// Which kind.
+        /// Interrupt type.
         index: U32,
-        /// The first.
+        /// First interrupt.
         start: U32,
-        /// How many.
+        /// Number of interrupts.
         count: U32,
     }
 }
 
 structure! {
-    /// [`command::REGION_READ`] and [`command::REGION_WRITE`]; data follow what writes, and the
-    /// reply to what reads.
+    /// [`command::REGION_READ`] and [`command::REGION_WRITE`]; data follow in a write command and in the
+    /// reply to a read.
     RegionAccess, 16 {
-        /// Where in the region.
+        /// Offset in the region, bytes.
         offset: U64,
-        /// Which region.
+        /// Region index.
         region: U32,
-        /// How many bytes.
+        /// Length in bytes.
         count: U32,
     }
 }
@@ -340,9 +340,9 @@ structure! {
 structure! {
     /// [`command::DMA_READ`] and [`command::DMA_WRITE`]; data follow as for [`RegionAccess`].
     DmaAccess, 16 {
-        /// Where on the bus.
+        /// Bus address.
         address: U64,
-        /// How many bytes.
+        /// Length in bytes.
         count: U64,
     }
 }

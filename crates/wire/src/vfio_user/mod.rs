@@ -1,10 +1,10 @@
-//! The vfio-user protocol: what a process that has a PCI function and one that drives it say to each
-//! other over a socket (protocol version 0.1; QEMU's docs/interop/vfio-user.rst, from here on
-//! "vfio-user", by the names of its sections).
+//! The vfio-user protocol, between a process that implements a PCI function and one that drives it, over a
+//! socket (protocol version 0.1; QEMU's docs/interop/vfio-user.rst, from here on "vfio-user", by the names
+//! of its sections).
 //!
-//! A message is a [`Header`] and what follows it. Numbers are those of the host, which is little-endian
-//! wherever this is built. [`parse`] makes a [`Request`] of what a client has sent; what it lets through
-//! is whole, aligned where it has to be and ends inside the address space.
+//! A message is a [`Header`] and its payload. Numbers are in host byte order, which is little-endian on all
+//! supported platforms. [`parse`] decodes a client's message to a [`Request`], which is complete, aligned
+//! where required, and ends inside the address space.
 
 mod message;
 mod request;

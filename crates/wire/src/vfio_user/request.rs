@@ -1,4 +1,4 @@
-//! What a client asks for, judged.
+//! Validated requests of a client.
 
 use zerocopy::FromBytes;
 
@@ -8,116 +8,116 @@ use super::message::{
 };
 use crate::BusAddr;
 
-/// Memory is mapped in pages of so many bytes.
+/// Granularity of memory mappings, bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// A request that makes sense as far as a message alone can say.
+/// A valid request, as far as one message shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// The version the client proposes, and its capabilities in JSON.
+    /// Version proposed by the client, and its capabilities in JSON.
     Version {
-        /// The major version.
+        /// Major version.
         major: u16,
-        /// The minor version.
+        /// Minor version.
         minor: u16,
-        /// JSON, without the zero at its end.
+        /// JSON, without the terminating zero.
         capabilities: &'a [u8],
     },
-    /// Memory that may be accessed: whole pages that end inside the address space.
+    /// Maps memory: whole pages that end inside the address space.
     DmaMap {
-        /// Where it begins on the bus.
+        /// Bus address.
         at: BusAddr,
-        /// Its length, not zero.
+        /// Length in bytes, not zero.
         bytes: u64,
-        /// Where it begins in its file.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Whether the device may read it.
+        /// True if the device may read it.
         readable: bool,
-        /// Whether the device may write it.
+        /// True if the device may write it.
         writable: bool,
     },
-    /// Memory that may be accessed no more.
+    /// Unmaps memory.
     DmaUnmap {
-        /// Where it begins and how long it is, as it was mapped; all of it if there is none.
+        /// Address and length as it was mapped; `None` for all memory.
         what: Option<(BusAddr, u64)>,
-        /// What the reply echoes.
+        /// Structure to repeat in the reply.
         echo: DmaUnmap,
     },
-    /// What the device is.
+    /// Gets properties of the device.
     DeviceInfo,
-    /// What this region is.
+    /// Gets properties of a region.
     RegionInfo {
-        /// Which.
+        /// Region index.
         index: u32,
-        /// The longest reply's payload, at least that of [`RegionInfo`].
+        /// Maximum payload of the reply, bytes; at least that of [`RegionInfo`].
         most: u32,
     },
-    /// What this kind of interrupt is.
+    /// Gets properties of an interrupt type.
     IrqInfo {
-        /// Which.
+        /// Interrupt type.
         index: u32,
     },
-    /// What to do with interrupts.
+    /// Configures, masks or triggers interrupts.
     SetIrqs {
-        /// Which kind.
+        /// Interrupt type.
         index: u32,
-        /// The first.
+        /// First interrupt.
         start: u32,
-        /// How many.
+        /// Number of interrupts.
         count: u32,
-        /// What to do.
+        /// Action.
         action: Action,
-        /// To which of them.
+        /// Selection of interrupts.
         data: Data<'a>,
     },
-    /// Bytes of a region.
+    /// Reads a region.
     RegionRead {
-        /// Which.
+        /// Region index.
         region: u32,
-        /// Where.
+        /// Offset in the region, bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         count: u32,
     },
-    /// Bytes for a region.
+    /// Writes a region.
     RegionWrite {
-        /// Which.
+        /// Region index.
         region: u32,
-        /// Where.
+        /// Offset in the region, bytes.
         offset: u64,
-        /// The bytes.
+        /// Data.
         data: &'a [u8],
     },
-    /// A reset.
+    /// Resets the device.
     Reset,
 }
 
-/// What [`Request::SetIrqs`] does.
+/// Action of [`Request::SetIrqs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Masks.
     Mask,
     /// Unmasks.
     Unmask,
-    /// Triggers, or says what triggering signals.
+    /// Triggers, or sets the eventfds to signal.
     Trigger,
 }
 
-/// To which interrupts [`Request::SetIrqs`] does it.
+/// Interrupts that [`Request::SetIrqs`] applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// To each.
+    /// All interrupts of the range.
     None,
-    /// To each whose byte is not zero.
+    /// Interrupts whose byte is not zero.
     Bools(&'a [u8]),
-    /// The descriptors beside the message are what it signals; none takes them away.
+    /// The file descriptors of the message are the eventfds to signal; none removes them.
     Eventfds,
 }
 
-/// Makes sense of a command's header and what follows it.
+/// Parses a command's header and payload.
 ///
 /// # Errors
-/// The number of the error to reply with.
+/// Error number for the reply.
 pub fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Request<'a>, u32> {
     match header.command.get() {
         command::VERSION => {
@@ -167,7 +167,7 @@ pub fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Request<'a>, u32>
     }
 }
 
-/// The structure that a payload begins with, and the rest.
+/// Splits a payload into the structure at its start and the rest.
 fn front<T: FromBytes>(payload: &[u8]) -> Result<(T, &[u8]), u32> {
     T::read_from_prefix(payload).map_err(|_| errno::EINVAL)
 }
@@ -179,7 +179,7 @@ fn long_enough<T>(argsz: u32) -> Result<u32, u32> {
 fn dma_map(map: DmaMap) -> Result<Request<'static>, u32> {
     let (address, size, offset) = (map.address.get(), map.size.get(), map.offset.get());
     let whole_pages = [address, size, offset].iter().all(|n| n.is_multiple_of(PAGE_BYTES));
-    // The last page of the address space is given up, so that no range ends past it.
+    // The last page of the address space is excluded, so that no range ends past it.
     let ends = address.checked_add(size).is_some() && offset.checked_add(size).is_some();
     let flags = map.flags.get();
     if !whole_pages || size == 0 || !ends || flags & 0b11 == 0 {
@@ -197,7 +197,7 @@ fn dma_unmap(unmap: DmaUnmap) -> Result<Request<'static>, u32> {
     let (address, size) = (unmap.address.get(), unmap.size.get());
     let what = match unmap.flags.get() {
         0 => Some((BusAddr(address), size)),
-        // Of everything there is nothing to say where it lies.
+        // Unmap all takes no address and no size.
         ALL if address == 0 && size == 0 => None,
         ALL => return Err(errno::EINVAL),
         _ => return Err(errno::ENOTSUP),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_whole_pages_that_end_inside_the_address_space() {
+    fn dma_map_requires_whole_pages_in_address_space() {
         let good = map(0x1000, 0x2000, 0x3000, 1);
         assert_eq!(
             of(command::DMA_MAP, good.as_bytes()),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_short_makes_no_sense() {
+    fn short_messages_are_rejected() {
         for command in 1..=13 {
             let shortest = match command {
                 command::VERSION => 4,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_has_as_many_bytes_as_it_says() {
+    fn region_write_length_must_match_payload() {
         let access =
             |count: u32| RegionAccess { offset: 8.into(), region: 7.into(), count: count.into() };
         let mut message = access(3).as_bytes().to_vec();
@@ -308,9 +308,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, it is an error or lies inside the address space.
+        /// Any message is an error, or a range inside the address space.
         #[test]
-        fn any_message_is_sense_or_an_error(
+        fn arbitrary_messages_parse_or_fail(
             command in 0_u16..20,
             payload in prop::collection::vec(any::<u8>(), 0..80),
         ) {

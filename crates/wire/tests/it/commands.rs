@@ -1,4 +1,4 @@
-//! Every request survives its own bytes, and no bytes are too strange to judge.
+//! Round trips of requests through their bytes, and parsing of arbitrary bytes.
 
 use proptest::prelude::*;
 use wire::nvme::admin::{self, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, SetFeatures};
@@ -18,7 +18,7 @@ fn data() -> impl Strategy<Value = DataPointer> {
         .prop_map(|(prp1, prp2)| DataPointer::Prp { prp1: BusAddr(prp1), prp2: BusAddr(prp2) })
 }
 
-/// As an I/O command may have it.
+/// A data pointer as in an I/O command.
 fn io_data() -> impl Strategy<Value = DataPointer> {
     let sgl = any::<(u64, u64)>()
         .prop_map(|(low, high)| DataPointer::Sgl(Descriptor::from_words(low, high)));
@@ -138,7 +138,7 @@ fn admin_command() -> impl Strategy<Value = admin::Command> {
 
 proptest! {
     #[test]
-    fn an_io_request_survives_its_bytes(
+    fn io_request_round_trip(
         cid: u16, nsid: u32, data in io_data(), command in io_command(),
     ) {
         let request = io::Request { cid: CommandId(cid), nsid: Nsid(nsid), data, command };
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn an_admin_request_survives_its_bytes(
+    fn admin_request_round_trip(
         cid: u16, nsid: u32, data in data(), command in admin_command(),
     ) {
         let request = admin::Request { cid: CommandId(cid), nsid: Nsid(nsid), data, command };
@@ -155,9 +155,9 @@ proptest! {
         prop_assert_eq!(admin::parse(&sqe), Ok(request));
     }
 
-    /// Any 64 bytes are a request or a status; a request, built again, says the same.
+    /// Any 64 bytes parse to a request or a status; an encoded request parses to itself.
     #[test]
-    fn any_bytes_are_sense_or_a_status(
+    fn arbitrary_sqe_parses_or_returns_status(
         bytes: [[u8; 32]; 2], opcode in prop_oneof![0..=0x0cu8, Just(0x19), Just(0x80)],
         plain: bool,
     ) {
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn lists_of_metadata_are_an_invalid_field(psdt in 2..4u8, command in io_command()) {
+    fn metadata_sgl_is_invalid_field(psdt in 2..4u8, command in io_command()) {
         let data = DataPointer::NONE;
         let mut sqe = io::Request { cid: CommandId(1), nsid: Nsid(1), data, command }.to_sqe();
         sqe.flags.set_psdt(psdt);

@@ -1,5 +1,5 @@
-//! Requests and responses of FastPath, byte for byte: `golden/fastpath.txt`, which the benches of the engine in
-//! hardware read too.
+//! Requests and responses of FastPath, byte for byte: `golden/fastpath.txt`, which the RTL test benches
+//! read too.
 
 use wire::fastpath::{Direction, Refusal, Request, Response, SIZE_MAX, Status, Transfer, Work};
 use wire::nvme::status;
@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const GOLDEN: &str = include_str!("../golden/fastpath.txt");
 
-/// Lines of one kind: a name, the bytes, and the words behind the colon.
+/// Lines of one kind: a name, the bytes, and the words after the colon.
 fn lines(kind: &str) -> Vec<(&str, Vec<u8>, Vec<&str>)> {
     let mut found = Vec::new();
     for line in GOLDEN.lines().filter(|line| line.starts_with(kind)) {
@@ -26,7 +26,7 @@ fn hex(word: &str) -> u64 {
 }
 
 #[test]
-fn requests_are_their_golden_bytes() {
+fn fastpath_requests_match_golden_bytes() {
     let requests = lines("request");
     assert!(requests.len() >= 16);
     for (name, bytes, fields) in requests {
@@ -51,7 +51,7 @@ fn requests_are_their_golden_bytes() {
 }
 
 #[test]
-fn responses_are_their_golden_bytes() {
+fn fastpath_responses_match_golden_bytes() {
     let responses = lines("response");
     let mut refusals = 0;
     for (name, bytes, fields) in responses {
@@ -66,7 +66,7 @@ fn responses_are_their_golden_bytes() {
 }
 
 #[test]
-fn what_is_built_is_parsed() {
+fn fastpath_request_round_trip() {
     for (direction, block_size) in [(Direction::Read, 8192), (Direction::Write, 512)] {
         let transfer = Transfer {
             direction,
@@ -83,7 +83,7 @@ fn what_is_built_is_parsed() {
 }
 
 #[test]
-fn a_block_is_whole_lbas() {
+fn fastpath_block_size_must_be_whole_lbas() {
     let transfer = Transfer {
         direction: Direction::Read,
         offset: 4096,
@@ -98,7 +98,7 @@ fn a_block_is_whole_lbas() {
 }
 
 #[test]
-fn a_status_says_what_it_is() {
+fn fastpath_status_decoding_and_display() {
     let said = |bits| Status::from_bits(bits).to_string();
     assert_eq!(said(0), "good");
     assert_eq!(said(0x8002), "a handle that was freed");

@@ -1,4 +1,4 @@
-//! Bytes and their meaning, in one program.
+//! Integration tests of `wire`, in one binary.
 
 mod commands;
 mod fastpath;

@@ -1,4 +1,4 @@
-//! What the host builds, the device walks to the same bytes.
+//! PRPs built by the host and walked by the device.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use wire::nvme::status::Status;
 
 const LISTS: u64 = 1 << 40;
 
-/// A buffer to describe and how its list may lie.
+/// A buffer to describe, and the layout of its list.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     offset: u64,
     bytes: u64,
     page_bytes: u64,
     list_offset: u64,
-    /// How many entries the device reads at a time.
+    /// Number of entries that the device reads at a time.
     batch: usize,
 }
 
-/// Page `index` of a buffer that lies scattered, no two pages neighbours, none twice.
+/// Page `index` of a scattered buffer, without adjacent or repeated pages.
 fn scattered(index: u64, page_bytes: u64) -> BusAddr {
-    // An odd factor permutes the 2^20 numbers; the even ones of twice as many are no neighbours.
+    // An odd factor permutes the 2^20 numbers; even pages of twice the range are not adjacent.
     BusAddr(page_bytes * 2 * (index * 0x9_e377 % (1 << 20)))
 }
 
@@ -37,7 +37,7 @@ impl Case {
         })
     }
 
-    /// Far apart, so that an entry stored past the end of its list page is not found again.
+    /// Far apart, so that an entry stored past the end of its list page is not found.
     fn lists(self) -> impl Iterator<Item = BusAddr> {
         let page_bytes = self.page_bytes;
         (0..).map(move |list| match list {
@@ -60,7 +60,7 @@ impl Case {
         (pointer.unwrap(), memory)
     }
 
-    /// The segments the device comes to, reading lists by `batch`.
+    /// Segments found by the device, reading lists by `batch`.
     fn walk(self, pointer: DataPointer, memory: &BTreeMap<u64, u64>) -> Vec<Segment> {
         let (prp1, prp2) = pointer.prps().expect("PRPs were built");
         let mut walk = PrpWalk::new(prp1, prp2, self.bytes, self.page_bytes).unwrap();
@@ -80,7 +80,7 @@ impl Case {
         segments
     }
 
-    /// The segments there should be, from the buffer alone.
+    /// Expected segments, from the buffer alone.
     fn expected(self) -> Vec<Segment> {
         let mut left = self.bytes;
         self.pages()
@@ -99,9 +99,9 @@ impl Case {
     }
 }
 
-/// Every first offset, with lengths that end next to each boundary between PRP1, PRP2 and a list.
+/// All first offsets, with lengths that end next to each boundary between PRP1, PRP2 and a list.
 #[test]
-fn every_first_offset_at_the_small_boundaries() {
+fn prp_all_first_offsets_at_small_boundaries() {
     for page_bytes in [4096u64, 65536] {
         for offset in (0..page_bytes).step_by(4) {
             for pages in 1..=4u64 {
@@ -115,14 +115,14 @@ fn every_first_offset_at_the_small_boundaries() {
     }
 }
 
-/// Every count of entries next to a page of them, up to four list pages, from every kind of slot.
+/// All entry counts next to a full page, up to four list pages, from all kinds of slots.
 #[test]
-fn every_list_next_to_a_full_page() {
+fn prp_lists_next_to_full_page() {
     for (page_bytes, list_pages_most) in [(4096u64, 4), (65536, 2)] {
         let slots = page_bytes / 8;
         for skipped in [0, 1, 2, slots / 2, slots - 2, slots - 1] {
             for full in 1..list_pages_most {
-                // A full page less the slots skipped, then pages that each lose one to a chain.
+                // A full page less the slots skipped, then pages that each lose one slot to a chain.
                 let boundary = slots - skipped + (full - 1) * (slots - 1);
                 for entries in boundary.saturating_sub(2).max(2)..=boundary + 2 {
                     for (offset, spare) in [(0, 0), (0, 1), (4, 0), (page_bytes - 4, 3)] {
@@ -143,9 +143,9 @@ fn every_list_next_to_a_full_page() {
     }
 }
 
-/// NVMe base 2.0, 4.1.1: the chain is the last slot's only when more pages remain than slots.
+/// NVMe base 2.0, 4.1.1: the last slot holds a chain only if more pages remain than slots.
 #[test]
-fn a_list_that_exactly_fills_its_page_reads_no_other() {
+fn prp_full_list_page_reads_no_other() {
     let case = Case { offset: 0, bytes: 513 << 12, page_bytes: 4096, list_offset: 0, batch: 512 };
     let (_, memory) = case.build();
     assert_eq!(memory.len(), 512);
@@ -153,7 +153,7 @@ fn a_list_that_exactly_fills_its_page_reads_no_other() {
 }
 
 #[test]
-fn a_contiguous_buffer_is_one_run() {
+fn prp_contiguous_buffer_coalesces_to_one_run() {
     let (start, bytes) = (BusAddr(0x1234_5678), 3 << 20);
     let mut memory = BTreeMap::new();
     let lists = [LISTS, LISTS + 4096].map(BusAddr);
@@ -170,7 +170,7 @@ fn a_contiguous_buffer_is_one_run() {
 
 proptest! {
     #[test]
-    fn what_is_built_is_what_is_walked(
+    fn prp_build_and_walk_agree(
         offset in 0u64..65536 / 4,
         bytes in 0u64..=3 << 20,
         large in any::<bool>(),
@@ -182,9 +182,9 @@ proptest! {
         Case { offset, bytes, page_bytes, list_offset, batch }.check();
     }
 
-    /// Whatever a hostile host sends, the walk ends, and never moves more than the length.
+    /// Any entries of a malicious host: the walk ends, and moves at most the length.
     #[test]
-    fn nonsense_ends_in_a_status_or_in_the_length(
+    fn prp_walk_of_malicious_list_is_bounded(
         prp1: u64,
         prp2: u64,
         dword_aligned: bool,
@@ -207,7 +207,7 @@ proptest! {
             match step {
                 Step::Segment(segment) => moved += segment.bytes,
                 Step::NeedList { entries, .. } => {
-                    // Mostly aligned, so that the walk goes on; now and then not.
+                    // Mostly aligned, so that the walk continues; sometimes not.
                     let list: Vec<u64> = hostile.by_ref()
                         .map(|(entry, whim)| if *whim > 0 { entry & !4095 } else { *entry })
                         .take(entries.min(batch) as usize)

@@ -1,4 +1,4 @@
-//! SCSI on the wire: every command survives its own bytes, and no bytes are too strange to judge.
+//! Round trips of SCSI commands through their bytes, and parsing of arbitrary bytes.
 
 use proptest::prelude::*;
 use wire::Lba;
@@ -84,10 +84,10 @@ fn sense() -> impl Strategy<Value = Sense> {
 
 proptest! {
     #[test]
-    fn a_command_survives_its_own_bytes(command in command()) {
+    fn scsi_command_round_trip(command in command()) {
         let cdb = command.cdb();
         prop_assert_eq!(cdb::parse(cdb.as_slice()), Ok(command));
-        // Transports pad to their own length; what lies behind the command is not looked at.
+        // Transports pad to their own length; bytes beyond the command are ignored.
         let mut padded = [0xff; 32];
         padded[..cdb.as_slice().len()].copy_from_slice(cdb.as_slice());
         prop_assert_eq!(cdb::parse(&padded), Ok(command));
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_too_strange_to_validate(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn scsi_parse_accepts_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         if let Err(Invalid::Field(field)) = cdb::parse(&bytes) {
             prop_assert!(usize::from(field.byte) < 16 && field.bit.is_none_or(|bit| bit < 8));
         }
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_of_ranges_survives_its_own_bytes(
+    fn scsi_unmap_list_round_trip(
         ranges in prop::collection::vec(any::<(u64, u32)>(), 0..16),
     ) {
         let ranges = ranges.iter().map(|(lba, blocks)| Range { lba: Lba(*lba), blocks: *blocks });
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn sense_survives_both_formats(sense in sense(), more in any::<[u8; 4]>()) {
+    fn scsi_sense_round_trip_both_formats(sense in sense(), more in any::<[u8; 4]>()) {
         let bytes = [sense.descriptors().as_slice(), &more].concat();
         prop_assert_eq!(Sense::parse(&bytes), Some(sense));
         let near = Sense { information: sense.information.map(|lba| lba & 0xffff_ffff), ..sense };
@@ -130,9 +130,9 @@ proptest! {
     }
 }
 
-/// SPC-4 and SBC-3, byte by byte: what the builder and the parser could have wrong together.
+/// Example bytes of SPC-4 and SBC-3: errors that builder and parser could share.
 #[test]
-fn blocks_as_the_standards_lay_them_out() {
+fn scsi_cdbs_match_standard_bytes() {
     let read = Access { form: Form::Six, lba: Lba(0x1f_0203), blocks: 256, dpo: false, fua: false };
     assert_eq!(Command::Read(read).cdb().as_slice(), [0x08, 0x1f, 2, 3, 0, 0]);
     let at = |form, lba, blocks| Access { form, lba: Lba(lba), blocks, dpo: true, fua: true };
@@ -151,7 +151,7 @@ fn blocks_as_the_standards_lay_them_out() {
 }
 
 #[test]
-fn what_is_refused_is_pointed_at() {
+fn scsi_rejected_field_has_field_pointer() {
     let refused = |cdb: &[u8], byte, bit| {
         let found = cdb::parse(cdb);
         assert_eq!(found, Err(Invalid::Field(Field { byte, bit })), "{cdb:x?}");
@@ -159,7 +159,7 @@ fn what_is_refused_is_pointed_at() {
     // RDPROTECT and WRPROTECT: there is no protection information.
     refused(&[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1, 0], 1, Some(7));
     refused(&[0x8a, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], 1, Some(7));
-    // NACA, wherever the control byte is.
+    // NACA, in the control byte of every length.
     refused(&[0x00, 0, 0, 0, 0, 4], 5, Some(2));
     refused(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 4], 9, Some(2));
     // A page without EVPD, CMDDT, IMMED, PMI, an LBA without it, a power condition, LOEJ.
@@ -178,7 +178,7 @@ fn what_is_refused_is_pointed_at() {
 }
 
 #[test]
-fn pages_as_the_standards_lay_them_out() {
+fn scsi_pages_match_standard_bytes() {
     let identity = Identity {
         vendor: *b"NVMe    ",
         product: *b"a disk          ",
@@ -220,13 +220,13 @@ fn pages_as_the_standards_lay_them_out() {
 }
 
 #[test]
-fn capacities_beyond_32_bits_are_said_to_be() {
+fn scsi_capacity_10_saturates_beyond_32_bits() {
     let shape = Shape { blocks: 1 << 33, block_bytes: 4096, unmapped: Unmapped::Unknown };
     assert_eq!(shape.capacity_10().as_slice(), [0xff, 0xff, 0xff, 0xff, 0, 0, 0x10, 0]);
     assert_eq!(shape.capacity_16().as_slice()[..12], [0, 0, 0, 1, 255, 255, 255, 255, 0, 0, 16, 0]);
     assert_eq!(Shape::parse_16(shape.capacity_16().as_slice()), Some(shape));
     assert_eq!(shape.capacity_16().as_slice()[14], 0x80);
-    // 2^32 blocks: the last LBA is what 32 bits hold, and is not said to be more.
+    // 2^32 blocks: the last LBA fits 32 bits, and is not marked as exceeding them.
     let shape = Shape { blocks: 1 << 32, block_bytes: 512, unmapped: Unmapped::Never };
     assert_eq!(shape.capacity_10().as_slice()[..4], [255; 4]);
 }

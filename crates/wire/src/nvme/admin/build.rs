@@ -1,5 +1,5 @@
-//! The admin commands a host sends, each in one call. What is not asked for here can still be said
-//! with a whole [`Request`].
+//! Admin commands as sent by a host, each in one call. A whole [`Request`] expresses the variants that have
+//! no function here.
 
 use super::{
     Command, CreateCq, CreateSq, FormatNvm, GetLogPage, Identify, Request, Sanitize, Select,
@@ -10,7 +10,7 @@ use crate::nvme::entry::{DataPointer, Sqe};
 use crate::nvme::identify::csi;
 use crate::{BusAddr, CommandId, Nsid, QueueId};
 
-/// A command that concerns the controller and moves no data.
+/// A command to the controller without data.
 fn plain(cid: CommandId, command: Command) -> Sqe {
     Request { cid, nsid: Nsid::NONE, data: DataPointer::NONE, command }.to_sqe()
 }
@@ -60,25 +60,25 @@ pub fn self_test(cid: CommandId, nsid: Nsid, test: SelfTest) -> Sqe {
     Request { cid, nsid, data: DataPointer::NONE, command }.to_sqe()
 }
 
-/// Tell the controller that the host is there.
+/// Sends a keep alive.
 pub fn keep_alive(cid: CommandId) -> Sqe {
     plain(cid, Command::KeepAlive)
 }
 
-/// Sanitize all that there is.
+/// Sanitizes the whole NVM subsystem.
 pub fn sanitize(cid: CommandId, sanitize: Sanitize) -> Sqe {
     plain(cid, Command::Sanitize(sanitize))
 }
 
-/// Say where the shadows of doorbells are, and where the controller says behind which values it is to be
-/// rung: a page each.
+/// Configures doorbell buffers: the addresses of the shadow doorbells and of the event indexes, a page
+/// each.
 pub fn doorbell_buffers(cid: CommandId, shadows: BusAddr, asked: BusAddr) -> Sqe {
     let data = DataPointer::Prp { prp1: shadows, prp2: asked };
     Request { cid, nsid: Nsid::NONE, data, command: Command::DoorbellBuffers }.to_sqe()
 }
 
-/// Create a namespace of the NVM command set, as the 4096 bytes at `data` describe it; the completion has its
-/// number.
+/// Creates a namespace of the NVM command set from the 4096 bytes at `data`; the completion carries its
+/// identifier.
 pub fn create_namespace(cid: CommandId, data: DataPointer) -> Sqe {
     let command = Command::CreateNamespace { csi: csi::NVM };
     Request { cid, nsid: Nsid::NONE, data, command }.to_sqe()
@@ -127,7 +127,7 @@ pub fn get_log_part(
     Request { cid, nsid: Nsid::BROADCAST, data, command: Command::GetLogPage(get) }.to_sqe()
 }
 
-/// Go over a superblock of flash; the completion has how many of its units were valid.
+/// Collects a superblock of flash; the completion carries its number of valid mapping units.
 pub fn collect(cid: CommandId, what: Collect) -> Sqe {
     plain(cid, Command::Collect(what))
 }
@@ -142,12 +142,12 @@ pub fn set_feature(cid: CommandId, fid: u8, cdw11: u32) -> Sqe {
     plain(cid, Command::SetFeatures(SetFeatures { fid, cdw11, ..SetFeatures::default() }))
 }
 
-/// Get what the feature `fid` of the controller is now; the completion carries it.
+/// Get the current value of the feature `fid` of the controller; the completion carries it.
 pub fn get_feature(cid: CommandId, fid: u8) -> Sqe {
     plain(cid, Command::GetFeatures { fid, select: Select::Current, cdw11: 0 })
 }
 
-/// Ask to be told of the next event.
+/// Submits an asynchronous event request.
 pub fn async_event_request(cid: CommandId) -> Sqe {
     plain(cid, Command::AsyncEventRequest)
 }
@@ -161,14 +161,14 @@ mod tests {
 
     const PAGE: DataPointer = DataPointer::Prp { prp1: BusAddr(0x1_2345_6000), prp2: BusAddr(0) };
 
-    /// The bytes from dword 0 to 1, the data pointer's first half, and dwords 10 to 12.
+    /// Bytes of dwords 0 to 1, of PRP1, and of dwords 10 to 12.
     fn parts(sqe: &Sqe) -> (&[u8], &[u8], &[u8]) {
         let bytes = sqe.as_bytes();
         (&bytes[..8], &bytes[24..32], &bytes[40..52])
     }
 
     #[test]
-    fn creating_the_first_queue_pair_is_these_bytes() {
+    fn create_cq_and_sq_match_golden_bytes() {
         let cq = CreateCq {
             qid: QueueId(1),
             size: 1024,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn identifying_the_controller_is_these_bytes() {
+    fn identify_controller_matches_golden_bytes() {
         let sqe = identify(CommandId(1), Nsid::NONE, cns::CONTROLLER, PAGE);
         let (head, prp1, dwords) = parts(&sqe);
         assert_eq!(head, [6, 0, 1, 0, 0, 0, 0, 0]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smart_log_is_128_dwords_counted_from_zero() {
+    fn smart_log_numd_is_0_based() {
         let sqe = get_log_page(CommandId(2), lid::SMART_HEALTH, 512, PAGE);
         let (head, _, dwords) = parts(&sqe);
         assert_eq!(head, [2, 0, 2, 0, 0xff, 0xff, 0xff, 0xff]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_queues_is_these_bytes() {
+    fn set_number_of_queues_matches_golden_bytes() {
         let sqe = set_feature(CommandId(3), fid::NUMBER_OF_QUEUES, 0x0007_0007);
         let (head, _, dwords) = parts(&sqe);
         assert_eq!(head, [9, 0, 3, 0, 0, 0, 0, 0]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_in_bytes() {
+    fn other_admin_commands_match_golden_bytes() {
         assert_eq!(parts(&delete_sq(CommandId(1), QueueId(0x102))).2[..4], [2, 1, 0, 0]);
         assert_eq!(parts(&delete_cq(CommandId(1), QueueId(2))).0[..4], [4, 0, 1, 0]);
         let sqe = abort(CommandId(1), QueueId(2), CommandId(0x304));
@@ -230,9 +230,9 @@ mod tests {
         assert_eq!(async_event_request(CommandId(8)).as_bytes()[..4], [0x0c, 0, 8, 0]);
     }
 
-    /// The other direction: bytes a host might send, field by field.
+    /// The other direction: example bytes from a host, field by field.
     #[test]
-    fn a_golden_create_sq_parses() {
+    fn create_sq_parses_golden_bytes() {
         let mut bytes = [0; 64];
         bytes[..4].copy_from_slice(&[1, 0, 0x34, 0x12]);
         bytes[24..32].copy_from_slice(&[0, 0x10, 0, 0, 2, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! How each admin command packs its fields into its dwords, in both directions.
+//! Packing of the fields of each admin command into its dwords, in both directions.
 
 use bitfield_struct::bitfield;
 
@@ -7,11 +7,11 @@ use crate::QueueId;
 use crate::nvme::entry::Sqe;
 use crate::nvme::status::Status;
 
-/// Dword 10 of both creations.
+/// Dword 10 of both create commands.
 #[bitfield(u32)]
 struct QueueDword10 {
     qid: u16,
-    /// Counted from zero.
+    /// 0-based.
     qsize: u16,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct GetDword10 {
     __: u32,
 }
 
-/// LBAF has its low bits first and its high ones last.
+/// LBAF is split: low bits first, high bits last.
 #[bitfield(u32)]
 struct FormatDword10 {
     #[bits(4)]
@@ -112,7 +112,7 @@ struct FormatDword10 {
     __: u32,
 }
 
-/// A queue that is not the admin queue, which can be neither created nor deleted.
+/// Rejects the admin queue, which can be neither created nor deleted.
 pub(super) fn io_queue(qid: u16) -> Result<QueueId, Status> {
     if qid == QueueId::ADMIN.0 {
         return Err(Status::INVALID_QUEUE_IDENTIFIER);
@@ -121,7 +121,7 @@ pub(super) fn io_queue(qid: u16) -> Result<QueueId, Status> {
 }
 
 impl QueueDword10 {
-    /// The queue's number and its count of entries; one entry could never be filled (3.3.1).
+    /// Queue identifier and number of entries; a queue of one entry could never be filled (3.3.1).
     fn parse(sqe: &Sqe) -> Result<(QueueId, u32), Status> {
         let dword = QueueDword10::from_bits(sqe.cdw10.get());
         let qid = io_queue(dword.qid())?;
@@ -222,7 +222,7 @@ impl GetLogPage {
         let dword14 = LogDword14::from_bits(sqe.cdw14.get());
         let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
         if dword14.ot() || !offset.is_multiple_of(4) {
-            // No page here is a list of entries of one size, so none can be indexed.
+            // No log page here is a list of entries of one size, so none supports an index.
             return Err(Status::INVALID_FIELD);
         }
         let dwords = (u64::from(dword11.numdu()) << 16 | u64::from(dword10.numdl())) + 1;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_no_controller_can_have_are_refused() {
+    fn create_queue_rejects_invalid_qid_and_size() {
         let no_queue = Err(Status::INVALID_QUEUE_IDENTIFIER);
         let no_size = Err(Status::INVALID_QUEUE_SIZE);
         assert_eq!(parse(&sqe(opcode::DELETE_SQ, 0, 0)), no_queue);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_selections_are_an_invalid_field() {
+    fn reserved_select_is_invalid_field() {
         for sel in 0..8 {
             let parsed = parse(&sqe(opcode::GET_FEATURES, sel << 8 | 7, 0));
             assert_eq!(parsed.is_ok(), sel < 4, "SEL {sel}");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_page_is_read_in_dwords() {
+    fn get_log_page_requires_dword_multiples() {
         let at = |cdw12: u32, cdw14: u32| Sqe {
             cdw12: cdw12.into(),
             cdw14: cdw14.into(),
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a queue of 1 entries")]
-    fn a_queue_of_one_entry_cannot_be_built() {
+    fn create_queue_with_one_entry_panics() {
         QueueDword10::store(&mut Sqe::default(), QueueId(1), 1);
     }
 }

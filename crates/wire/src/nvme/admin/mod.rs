@@ -1,4 +1,4 @@
-//! Admin commands: what a host asks of the controller itself (NVMe base 2.0, 5).
+//! Admin commands (NVMe base 2.0, 5).
 
 use super::collect::Collect;
 use super::entry::{self, Sqe};
@@ -18,10 +18,10 @@ pub use build::{
 use dwords::{AbortDword10, GetDword10, io_queue};
 pub use sanitize::{Sanitize, SanitizeAction};
 
-/// An admin command that makes sense, and where its data lies.
+/// A valid admin command, and its data pointer.
 pub type Request = entry::Request<Command>;
 
-/// What is asked of the controller.
+/// An admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// 5.7: commands still in it complete as Aborted due to SQ Deletion.
@@ -29,126 +29,125 @@ pub enum Command {
         /// Never the admin queue.
         qid: QueueId,
     },
-    /// 5.5. The queue lies at the request's PRP1.
+    /// 5.5. PRP1 of the request is the address of the queue.
     CreateSq(CreateSq),
-    /// 5.6: refused while a submission queue still completes to it.
+    /// 5.6: rejected while a submission queue still completes to it.
     DeleteCq {
         /// Never the admin queue.
         qid: QueueId,
     },
-    /// 5.4. The queue lies at the request's PRP1.
+    /// 5.4. PRP1 of the request is the address of the queue.
     CreateCq(CreateCq),
     /// 5.16.
     GetLogPage(GetLogPage),
-    /// 5.17. The answer is always 4096 bytes.
+    /// 5.17. Always transfers 4096 bytes.
     Identify(Identify),
     /// 5.1: best effort, for a command that may already have completed.
     Abort {
-        /// The queue that the command was submitted to.
+        /// Submission queue of the command.
         sqid: QueueId,
-        /// The command.
+        /// The command to abort.
         cid: CommandId,
     },
     /// 5.27.
     SetFeatures(SetFeatures),
     /// 5.15.
     GetFeatures {
-        /// Which feature: [`super::features::fid`].
+        /// Feature identifier: [`super::features::fid`].
         fid: u8,
-        /// Which of its values.
+        /// Value to get.
         select: Select,
-        /// What the feature makes of command dword 11.
+        /// Command dword 11; feature-specific.
         cdw11: u32,
     },
-    /// 5.2: completes when something happens.
+    /// 5.2: completes with the next event.
     AsyncEventRequest,
-    /// 5.18: the host is there.
+    /// 5.18.
     KeepAlive,
     /// 5.14.
     FormatNvm(FormatNvm),
-    /// 5.8. The test goes on after the command has completed.
+    /// 5.8. The test continues after the command has completed.
     SelfTest(SelfTest),
-    /// 5.24: it goes on after the command has completed.
+    /// 5.24. Sanitize continues after the command has completed.
     Sanitize(Sanitize),
-    /// 5.11: where the host keeps shadows of its doorbells, and where the controller says behind which values
-    /// it is to be rung: both pages of the data pointer.
+    /// 5.11: PRP1 is the page of the shadow doorbells, PRP2 the page of the event indexes.
     DoorbellBuffers,
-    /// 5.23, SEL 0: a new namespace, as the data, an
-    /// [`IdentifyNamespace`](super::identify::IdentifyNamespace), describe it.
+    /// 5.23, SEL 0: creates a namespace from the data, an
+    /// [`IdentifyNamespace`](super::identify::IdentifyNamespace).
     CreateNamespace {
-        /// The command set that it is to be of.
+        /// Command set of the namespace.
         csi: u8,
     },
-    /// 5.23, SEL 1: the request's namespace is given up.
+    /// 5.23, SEL 1: deletes the namespace of the request.
     DeleteNamespace,
-    /// 5.22, SEL 0: to the controllers that the data list.
+    /// 5.22, SEL 0: attaches to the controllers listed in the data.
     AttachNamespace,
-    /// 5.22, SEL 1: from the controllers that the data list.
+    /// 5.22, SEL 1: detaches from the controllers listed in the data.
     DetachNamespace,
-    /// Of our own: goes over a superblock of flash.
+    /// Vendor-specific: collects a superblock of flash.
     Collect(Collect),
 }
 
-/// STC: which self-test is to be begun, or whether the one that runs is to end.
+/// STC: self-test to begin, or abort of the running one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelfTest {
-    /// One of two minutes at most.
+    /// Short test, two minutes at most.
     Short = 1,
-    /// One that takes as long as Identify says.
+    /// Extended test; Identify gives its duration.
     Extended = 2,
-    /// None: the one that runs is aborted.
+    /// Aborts the running test.
     Abort = 0xf,
 }
 
-/// How a namespace is to be formatted.
+/// Parameters of Format NVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatNvm {
-    /// LBAF: the number of the format, 0 to 63.
+    /// LBAF: number of the format, 0 to 63.
     pub format: u8,
     /// MSET: metadata follow each block's data.
     pub metadata_inline: bool,
-    /// PI: the type of protection information; 0 for none.
+    /// PI: type of protection information; 0 for none.
     pub protection: u8,
-    /// PIL: protection information is the first of the metadata.
+    /// PIL: protection information comes first in the metadata.
     pub protection_first: bool,
-    /// SES: which erase there is to be.
+    /// SES: secure erase setting.
     pub erase: u8,
 }
 
 /// A new I/O submission queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateSq {
-    /// Its number, never 0.
+    /// Queue identifier, never 0.
     pub qid: QueueId,
-    /// How many entries it has: 2 to 65536.
+    /// Number of entries: 2 to 65536.
     pub size: u32,
-    /// The completion queue it completes to, never 0.
+    /// Identifier of its completion queue, never 0.
     pub cqid: QueueId,
     /// Its class under weighted round robin.
     pub priority: Priority,
-    /// PC: PRP1 is the queue itself, else a list of its pages.
+    /// PC: PRP1 is the queue itself; otherwise a list of its pages.
     pub contiguous: bool,
 }
 
 /// A new I/O completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateCq {
-    /// Its number, never 0.
+    /// Queue identifier, never 0.
     pub qid: QueueId,
-    /// How many entries it has: 2 to 65536.
+    /// Number of entries: 2 to 65536.
     pub size: u32,
-    /// The interrupt vector to signal.
+    /// Interrupt vector.
     pub vector: u16,
-    /// IEN: whether to signal it.
+    /// IEN: interrupts enabled.
     pub irq_enabled: bool,
-    /// PC: PRP1 is the queue itself, else a list of its pages.
+    /// PC: PRP1 is the queue itself; otherwise a list of its pages.
     pub contiguous: bool,
 }
 
 /// QPRIO: the class of a submission queue under weighted round robin (3.4.4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Before all others but the admin queue.
+    /// Before all others except the admin queue.
     #[default]
     Urgent,
     /// By the weight HPW.
@@ -162,66 +161,66 @@ pub enum Priority {
 /// Part of a log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
-    /// Which page: [`super::log::lid`].
+    /// Log page identifier: [`super::log::lid`].
     pub lid: u8,
-    /// LSP: what the page makes of it; below 128.
+    /// LSP: specific to the log page; below 128.
     pub lsp: u8,
-    /// LSI: what the page makes of it.
+    /// LSI: specific to the log page.
     pub lsi: u16,
-    /// RAE: don't clear the asynchronous event that told of this page.
+    /// RAE: retain the asynchronous event of this page.
     pub retain_event: bool,
-    /// How much, in bytes: 4 to 2^34, a multiple of 4.
+    /// Length in bytes: 4 to 2^34, a multiple of 4.
     pub bytes: u64,
-    /// Where in the page to begin, in bytes: a multiple of 4.
+    /// Offset in the page, bytes: a multiple of 4.
     pub offset: u64,
-    /// The command set meant, where the page depends on it.
+    /// CSI: command set, for log pages that depend on it.
     pub csi: u8,
 }
 
-/// Which structure to identify by.
+/// Parameters of Identify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identify {
-    /// Which structure: [`super::identify::cns`].
+    /// Structure: [`super::identify::cns`].
     pub cns: u8,
-    /// The controller meant, for the structures that need one.
+    /// Controller identifier, for structures that need one.
     pub cntid: u16,
-    /// What the structure makes of it.
+    /// Specific to the structure.
     pub cns_specific: u16,
-    /// The command set meant, for the structures that need one.
+    /// CSI: command set, for structures that need one.
     pub csi: u8,
 }
 
 /// A new value of a feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// Which feature: [`super::features::fid`].
+    /// Feature identifier: [`super::features::fid`].
     pub fid: u8,
-    /// SV: keep the value across resets and power cycles.
+    /// SV: save the value across resets and power cycles.
     pub save: bool,
-    /// The value; [`super::features::Feature::unpack`] makes sense of it.
+    /// The value; [`super::features::Feature::unpack`] decodes it.
     pub cdw11: u32,
-    /// More of the value, for the few features that are so large.
+    /// Further dwords of the value, for the few features that need them.
     pub cdw12_to_15: [u32; 4],
 }
 
-/// Which value of a feature to get (5.15).
+/// Value of a feature to get (5.15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Select {
-    /// What holds now.
+    /// Current value.
     #[default]
     Current,
-    /// What held when the controller was made.
+    /// Default value.
     Default,
-    /// What will hold after the next reset.
+    /// Saved value, in force after the next reset.
     Saved,
-    /// Not a value, but what can be done with the feature.
+    /// Capabilities of the feature instead of a value.
     Supported,
 }
 
-/// Makes sense of an entry of the admin submission queue.
+/// Parses an entry of the admin submission queue.
 ///
-/// Reserved fields are ignored, as the specification allows. What exists (queues, vectors,
-/// namespaces) and what is within the controller's limits is left to the controller.
+/// Reserved fields are ignored, as the specification allows. The controller checks existence (of queues,
+/// vectors, namespaces) and its own limits.
 ///
 /// # Errors
 /// Invalid Opcode for a command not known here; Invalid Queue Identifier or Invalid Queue Size for
@@ -276,7 +275,7 @@ impl Request {
     /// The entry that parses to this request.
     ///
     /// # Panics
-    /// If the command is one that [`parse`] would refuse.
+    /// If the command is one that [`parse`] would reject.
     pub fn to_sqe(&self) -> Sqe {
         let mut sqe = Sqe::start(self.command.opcode(), self);
         match &self.command {
@@ -311,7 +310,7 @@ impl Request {
 }
 
 impl Command {
-    /// The command's number.
+    /// Opcode of the command.
     pub const fn opcode(&self) -> u8 {
         match self {
             Command::DeleteSq { .. } => opcode::DELETE_SQ,
@@ -343,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_opcodes_parse() {
+    fn admin_parse_rejects_unknown_opcodes() {
         let mut known = 0;
         for value in 0..=u8::MAX {
             // Dwords 10 and 11 hold 1 in every 16-bit half, which is legal in every command.

@@ -1,43 +1,43 @@
-//! Sanitize (NVMe base 2.0, 5.24): what is to become of all that the subsystem holds.
+//! Sanitize (NVMe base 2.0, 5.24).
 
 use bitfield_struct::bitfield;
 
 use crate::nvme::entry::Sqe;
 use crate::nvme::status::Status;
 
-/// What Sanitize asks for.
+/// Parameters of Sanitize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sanitize {
-    /// SANACT.
+    /// SANACT: the sanitize action.
     pub action: SanitizeAction,
-    /// AUSE: should it fail, the failure may be left behind.
+    /// AUSE: allow unrestricted sanitize exit, so that Exit Failure Mode may follow a failure.
     pub unrestricted: bool,
-    /// OWPASS: how often the medium is overwritten, 1 to 16.
+    /// OWPASS: number of overwrite passes, 1 to 16.
     pub passes: u8,
-    /// OIPBP: the pattern is inverted between passes.
+    /// OIPBP: invert the pattern between passes.
     pub invert: bool,
-    /// NDAS: blocks are not deallocated afterwards.
+    /// NDAS: no deallocate after sanitize.
     pub keep_allocated: bool,
-    /// OVRPAT: what blocks are overwritten with.
+    /// OVRPAT: overwrite pattern.
     pub pattern: u32,
 }
 
-/// SANACT.
+/// SANACT: the sanitize action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SanitizeAction {
-    /// Nothing is sanitized: a failure is left behind.
+    /// Exit Failure Mode: no data are sanitized.
     ExitFailure = 1,
-    /// All blocks are erased by the medium's own means.
+    /// Block Erase: all blocks are erased by a medium-specific method.
     #[default]
     BlockErase = 2,
-    /// All blocks are overwritten, pass after pass.
+    /// Overwrite: all blocks are overwritten, once per pass.
     Overwrite = 3,
-    /// The keys are changed that all blocks are encrypted with.
+    /// Crypto Erase: the media encryption keys of all blocks are changed.
     CryptoErase = 4,
 }
 
 impl Default for Sanitize {
-    /// Block Erase, with no leave to fail.
+    /// Block Erase, restricted completion mode.
     fn default() -> Sanitize {
         Sanitize {
             action: SanitizeAction::BlockErase,
@@ -55,7 +55,7 @@ struct Dword10 {
     #[bits(3)]
     sanact: u8,
     ause: bool,
-    /// 0 says 16.
+    /// 0 means 16.
     #[bits(4)]
     owpass: u8,
     oipbp: bool,
@@ -65,7 +65,7 @@ struct Dword10 {
 }
 
 impl Sanitize {
-    /// Dwords 10 and 11, as the entry and the Sanitize Status log have them.
+    /// Encodes to command dwords 10 and 11, also used in the Sanitize Status log.
     pub fn into_dwords(self) -> (u32, u32) {
         let dword = Dword10::new()
             .with_sanact(self.action as u8)
@@ -76,10 +76,10 @@ impl Sanitize {
         (dword.into_bits(), self.pattern)
     }
 
-    /// The reverse.
+    /// Decodes command dwords 10 and 11.
     ///
     /// # Errors
-    /// Invalid Field for an action that there is not.
+    /// Invalid Field for an undefined action.
     pub fn from_dwords(dword10: u32, pattern: u32) -> Result<Sanitize, Status> {
         let dword = Dword10::from_bits(dword10);
         let action = match dword.sanact() {
@@ -99,7 +99,7 @@ impl Sanitize {
         })
     }
 
-    /// What a pass, counted from 0, writes: the last writes the pattern as it was given.
+    /// Pattern of a pass, counted from 0: the last pass writes the pattern as given.
     pub fn pattern_of(&self, pass: u8) -> u32 {
         let inverted = self.invert && (self.passes - 1 - pass) % 2 == 1;
         if inverted { !self.pattern } else { self.pattern }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overwrite_bit_by_bit() {
+    fn sanitize_overwrite_dwords_layout() {
         let sanitize = Sanitize {
             action: SanitizeAction::Overwrite,
             unrestricted: true,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_pass_writes_the_pattern() {
+    fn sanitize_last_pass_writes_pattern() {
         for passes in 1..=16 {
             let plain = Sanitize { passes, pattern: 0xa5a5_0f0f, ..Sanitize::default() };
             let inverting = Sanitize { invert: true, ..plain };

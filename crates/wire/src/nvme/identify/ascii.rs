@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_padded_and_comes_back_without_padding() {
+    fn ascii_field_padding_round_trip() {
         let field: [u8; 8] = ascii_padded("doorbell").unwrap();
         assert_eq!(ascii_text(&field), Some("doorbell"));
         let field: [u8; 8] = ascii_padded(" a b").unwrap();
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_print_is_refused() {
+    fn ascii_padded_rejects_long_or_unprintable_text() {
         assert_eq!(ascii_padded::<4>("doorbell"), None);
         assert_eq!(ascii_padded::<4>("é"), None);
         assert_eq!(ascii_padded::<4>("a\n"), None);

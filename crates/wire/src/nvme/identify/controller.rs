@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::nvme::layout;
 
-/// What the controller is and can do. [`Default`] is all zeros.
+/// Properties and capabilities of the controller. [`Default`] is all zeros.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -31,7 +31,7 @@ pub struct IdentifyController {
     pub mdts: u8,
     /// Controller's number in its subsystem.
     pub cntlid: U16,
-    /// Version, as the VS register has it.
+    /// Version, as in the VS register.
     pub ver: U32,
     /// Typical time to resume after RTD3, in microseconds.
     pub rtd3r: U32,
@@ -83,13 +83,13 @@ pub struct IdentifyController {
     pub cctemp: U16,
     /// Longest firmware activation, in units of 100 ms.
     pub mtfa: U16,
-    /// Host memory buffer wished, in units of 4 KiB.
+    /// Preferred host memory buffer size, in units of 4 KiB.
     pub hmpre: U32,
-    /// Host memory buffer needed, in units of 4 KiB.
+    /// Minimum host memory buffer size, in units of 4 KiB.
     pub hmmin: U32,
-    /// Capacity in all, in bytes.
+    /// Total capacity, in bytes.
     pub tnvmcap: U128,
-    /// Capacity that no namespace has, in bytes.
+    /// Unallocated capacity, in bytes.
     pub unvmcap: U128,
     /// Replay protected memory block.
     pub rpmbs: U32,
@@ -181,7 +181,7 @@ pub struct IdentifyController {
     pub fabrics: [u8; 256],
     /// Power states 0 to 31.
     pub psd: [PowerState; 32],
-    /// The vendor's own.
+    /// Vendor specific.
     pub vendor: [u8; 1024],
 }
 
@@ -250,12 +250,12 @@ impl PowerState {
     /// Bit of [`flags`](Self::flags): commands wait until the state is left.
     pub const NON_OPERATIONAL: u8 = 1 << 1;
 
-    /// Whether commands are processed in it.
+    /// True if commands are processed in this state.
     pub fn is_operational(&self) -> bool {
         self.flags & PowerState::NON_OPERATIONAL == 0
     }
 
-    /// With this much power at most, in milliwatts: rounded up, and no more than can be said.
+    /// Sets the maximum power, in milliwatts: rounded up, and saturated at the maximum of the field.
     pub fn with_milliwatts(self, most: u32) -> PowerState {
         let fine = most.checked_mul(10).and_then(|tenths| u16::try_from(tenths).ok());
         let coarse = u16::try_from(most.div_ceil(10)).unwrap_or(u16::MAX);
@@ -300,7 +300,7 @@ pub mod oacs {
 
 /// Bits of [`IdentifyController::lpa`].
 pub mod lpa {
-    /// The SMART log can be had of one namespace.
+    /// The SMART log is available per namespace.
     pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
     /// The log of commands supported and their effects.
     pub const COMMANDS_SUPPORTED: u8 = 1 << 1;
@@ -310,7 +310,7 @@ pub mod lpa {
 
 /// Bits of [`IdentifyController::fuses`].
 pub mod fuses {
-    /// Compare, and a Write behind it.
+    /// Compare followed by Write.
     pub const COMPARE_AND_WRITE: u16 = 1 << 0;
 }
 
@@ -338,15 +338,15 @@ pub mod oncs {
 
 /// Bits of [`IdentifyController::sgls`].
 pub mod sgls {
-    /// Bits 1:0: there are scatter gather lists; at any byte, or of whole dwords.
+    /// Bits 1:0: scatter gather lists are supported, with byte or dword granularity.
     pub const SUPPORTED: u32 = 3;
-    /// Bits 1:0: data may lie at any byte and have any length.
+    /// Bits 1:0: any address and length, in bytes.
     pub const ANY_BYTE: u32 = 1;
-    /// Bit buckets are known.
+    /// Bit bucket descriptors are supported.
     pub const BIT_BUCKET: u32 = 1 << 16;
-    /// A list may name more than its command moves.
+    /// A list may be longer than the transfer of its command.
     pub const LONGER: u32 = 1 << 18;
-    /// Metadata may be described by a list of their own.
+    /// Metadata may be described by their own list.
     pub const METADATA: u32 = 1 << 19;
 }
 
@@ -354,9 +354,9 @@ pub mod sgls {
 pub mod vwc {
     /// There is a volatile write cache.
     pub const PRESENT: u8 = 1 << 0;
-    /// Bits 2:1: a Flush of every namespace at once is refused.
+    /// Bits 2:1: Flush with the broadcast namespace is rejected.
     pub const NO_BROADCAST_FLUSH: u8 = 2 << 1;
-    /// Bits 2:1: a Flush of every namespace at once is supported.
+    /// Bits 2:1: Flush with the broadcast namespace is supported.
     pub const BROADCAST_FLUSH: u8 = 3 << 1;
 }
 
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_byte_for_byte() {
+    fn identify_controller_layout() {
         let mut identify = IdentifyController {
             vid: 0x1b36.into(),
             sn: ascii_padded("42").unwrap(),
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_transfer_counts_smallest_pages() {
+    fn mdts_is_in_units_of_minimum_page() {
         let mdts = |mdts| IdentifyController { mdts, ..IdentifyController::default() };
         assert_eq!(mdts(0).transfer_bytes_max(4096), None);
         assert_eq!(mdts(5).transfer_bytes_max(4096), Some(128 << 10));

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::IDENTIFY_BYTES;
 
-/// The lasting names of a namespace. A namespace has at least one of the first three.
+/// Persistent identifiers of a namespace. A namespace has at least one of the first three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdDescriptors {
     /// IEEE extended unique identifier, big endian.
@@ -22,24 +22,24 @@ const NIDT_NGUID: u8 = 2;
 const NIDT_UUID: u8 = 3;
 const NIDT_CSI: u8 = 4;
 
-/// NIDT, NIDL and two reserved bytes come before each identifier.
+/// Bytes of NIDT, NIDL and two reserved bytes before each identifier.
 const HEADER_BYTES: usize = 4;
 
-/// Descriptors that a controller has no business to send.
+/// Error: invalid descriptors from a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadDescriptors {
-    /// The identifier of type `nidt` at byte `at` has `nidl` bytes, not as many as its type says.
+    /// The identifier of type `nidt` at byte `at` has `nidl` bytes, the wrong length for its type.
     Length {
-        /// Where the descriptor begins.
+        /// Offset of the descriptor, bytes.
         at: usize,
-        /// Its type.
+        /// Type of the identifier.
         nidt: u8,
-        /// Its length.
+        /// Length of the identifier, bytes.
         nidl: u8,
     },
     /// The descriptor at byte `at` runs past the end.
     Truncated {
-        /// Where the descriptor begins.
+        /// Offset of the descriptor, bytes.
         at: usize,
     },
 }
@@ -62,7 +62,7 @@ impl fmt::Display for BadDescriptors {
 impl core::error::Error for BadDescriptors {}
 
 impl IdDescriptors {
-    /// The descriptors as the controller sends them, ended by zeros.
+    /// The descriptors as sent by the controller, terminated by zeros.
     pub fn to_bytes(&self) -> [u8; IDENTIFY_BYTES] {
         let mut bytes = [0; IDENTIFY_BYTES];
         let mut at = 0;
@@ -86,7 +86,7 @@ impl IdDescriptors {
         bytes
     }
 
-    /// Makes sense of what a controller sent. Types not known here are passed over.
+    /// Parses descriptors from a controller. Unknown types are skipped.
     ///
     /// # Errors
     /// If an identifier has the wrong length for its type, or runs past the end.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_byte_for_byte_and_back() {
+    fn namespace_descriptors_round_trip() {
         let ids = IdDescriptors {
             eui64: Some([1, 2, 3, 4, 5, 6, 7, 8]),
             csi: Some(0),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_are_passed_over() {
+    fn unknown_descriptor_types_are_skipped() {
         let mut bytes = [0; IDENTIFY_BYTES];
         bytes[..6].copy_from_slice(&[0x77, 2, 0, 0, 0xaa, 0xbb]);
         bytes[6..11].copy_from_slice(&[4, 1, 0, 0, 2]);
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error_and_never_a_panic() {
+    fn invalid_descriptors_are_errors() {
         let mut bytes = [0; IDENTIFY_BYTES];
         bytes[..2].copy_from_slice(&[1, 9]);
         let wrong = BadDescriptors::Length { at: 0, nidt: 1, nidl: 9 };
         assert_eq!(IdDescriptors::parse(&bytes), Err(wrong));
-        // Fifteen descriptors of 4 + 255 bytes, then one that the page has no room for.
+        // Fifteen descriptors of 4 + 255 bytes, then one that does not fit in the page.
         let mut bytes = [0xff; IDENTIFY_BYTES];
         let parsed = IdDescriptors::parse(&bytes);
         assert_eq!(parsed, Err(BadDescriptors::Truncated { at: 15 * 259 }));

@@ -1,4 +1,4 @@
-//! What Identify answers with: always 4096 bytes (NVMe base 2.0, 5.17).
+//! Identify data structures, 4096 bytes each (NVMe base 2.0, 5.17).
 
 mod ascii;
 mod controller;
@@ -14,7 +14,7 @@ pub use descriptors::{BadDescriptors, IdDescriptors};
 pub use list::NamespaceList;
 pub use namespace::{IdentifyNamespace, LbaFormat, nsfeat};
 
-/// Which structure to identify by (CNS).
+/// Structure to identify (CNS).
 pub mod cns {
     /// [`super::IdentifyNamespace`] of an active namespace.
     pub const NAMESPACE: u8 = 0x00;
@@ -24,23 +24,23 @@ pub mod cns {
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
     /// [`super::IdDescriptors`] of a namespace.
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
-    /// A namespace as one command set sees it.
+    /// A namespace, specific to a command set.
     pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
-    /// The controller as one command set sees it.
+    /// The controller, specific to a command set.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
-    /// The active namespaces of one command set.
+    /// Active namespaces of one command set.
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
-    /// A namespace as every command set sees it.
+    /// A namespace, independent of command sets.
     pub const COMMAND_SET_INDEPENDENT_NAMESPACE: u8 = 0x08;
     /// [`super::NamespaceList`] of the allocated namespaces above the given one.
     pub const ALLOCATED_NAMESPACES: u8 = 0x10;
     /// [`super::IdentifyNamespace`] of an allocated namespace.
     pub const ALLOCATED_NAMESPACE: u8 = 0x11;
-    /// The controllers that have a namespace attached.
+    /// Controllers that have a namespace attached.
     pub const CONTROLLERS_OF_NAMESPACE: u8 = 0x12;
-    /// The controllers of the subsystem.
+    /// Controllers of the subsystem.
     pub const CONTROLLERS: u8 = 0x13;
-    /// Which command sets can be enabled together.
+    /// Combinations of command sets that can be enabled.
     pub const COMMAND_SETS: u8 = 0x1c;
 }
 

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::nvme::layout;
 
-/// What a namespace is. [`Default`] is all zeros, the answer for an inactive one.
+/// Properties of a namespace. [`Default`] is all zeros, as for an inactive one.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -35,13 +35,13 @@ pub struct IdentifyNamespace {
     pub rescap: u8,
     /// Progress of a format.
     pub fpi: u8,
-    /// What a deallocated block reads as: bits 2:0 0 not said, 1 zeros, 2 all ones.
+    /// Read value of a deallocated block: bits 2:0 0 not specified, 1 zeros, 2 all ones.
     pub dlfeat: u8,
-    /// As AWUN, for this namespace.
+    /// Same as AWUN, for this namespace.
     pub nawun: U16,
-    /// As AWUPF, for this namespace.
+    /// Same as AWUPF, for this namespace.
     pub nawupf: U16,
-    /// As ACWU, for this namespace.
+    /// Same as ACWU, for this namespace.
     pub nacwu: U16,
     /// Atomic boundary, in blocks less one.
     pub nabsn: U16,
@@ -49,7 +49,7 @@ pub struct IdentifyNamespace {
     pub nabo: U16,
     /// Atomic boundary for power failures, in blocks less one.
     pub nabspf: U16,
-    /// Boundary that I/O had better not cross, in blocks; 0 for none.
+    /// Optimal I/O boundary, in blocks; 0 for none.
     pub noiob: U16,
     /// Capacity, in bytes.
     pub nvmcap: U128,
@@ -87,7 +87,7 @@ pub struct IdentifyNamespace {
     pub eui64: [u8; 8],
     /// LBA formats 0 to 63.
     pub lbaf: [LbaFormat; 64],
-    /// The vendor's own.
+    /// Vendor specific.
     pub vendor: [u8; 3712],
 }
 
@@ -102,17 +102,17 @@ layout!(IdentifyNamespace, 4096, {
 
 /// Bits of [`IdentifyNamespace::nsfeat`].
 pub mod nsfeat {
-    /// Thin: fewer blocks may be allocated than there are.
+    /// Thin provisioning: fewer blocks may be allocated than the size.
     pub const THIN: u8 = 1 << 0;
-    /// NAWUN, NAWUPF and NACWU count, not the controller's.
+    /// NAWUN, NAWUPF and NACWU apply, not the controller's values.
     pub const OWN_ATOMICITY: u8 = 1 << 1;
-    /// Reading what was never written can be made an error.
+    /// Reads of unwritten blocks can return an error.
     pub const UNWRITTEN_ERROR: u8 = 1 << 2;
-    /// NPWG, NPWA, NPDG, NPDA and NOWS count.
+    /// NPWG, NPWA, NPDG, NPDA and NOWS apply.
     pub const OPTIMAL_SIZES: u8 = 1 << 4;
 }
 
-/// The shape of a block.
+/// Format of a block.
 #[derive(
     Clone,
     Copy,
@@ -139,16 +139,16 @@ pub struct LbaFormat {
 layout!(LbaFormat, 4, { ms @ 0, ds @ 2, rp @ 3 });
 
 impl LbaFormat {
-    /// Data bytes of a block, or `None` where the format makes no sense.
+    /// Data bytes of a block; `None` if the format is invalid.
     pub fn block_bytes(&self) -> Option<u64> {
         if (9..64).contains(&self.ds) { Some(1 << self.ds) } else { None }
     }
 }
 
 impl IdentifyNamespace {
-    /// The format in use, or `None` if the one named isn't among those there are.
+    /// The format in use; `None` if its number is out of range.
     pub fn format(&self) -> Option<LbaFormat> {
-        // Bits 6:5 count only where there are more than 16 formats.
+        // Bits 6:5 apply only with more than 16 formats.
         let high = if self.nlbaf > 15 { self.flbas >> 5 & 3 } else { 0 };
         let index = high << 4 | self.flbas & 0xf;
         if index > self.nlbaf {
@@ -157,7 +157,7 @@ impl IdentifyNamespace {
         self.lbaf.get(usize::from(index)).copied()
     }
 
-    /// Whether metadata, where there are any, follow each block's data, and have no buffer of their own.
+    /// True if metadata, if any, follow each block's data instead of having their own buffer.
     pub fn metadata_is_inline(&self) -> bool {
         self.flbas & 1 << 4 != 0
     }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_byte_for_byte() {
+    fn identify_namespace_layout() {
         let mut identify = IdentifyNamespace {
             nsze: 0x0102_0304.into(),
             nlbaf: 1,
@@ -194,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_is_not_there_is_none() {
+    fn unavailable_lba_format_is_none() {
         let mut identify = IdentifyNamespace { nlbaf: 1, flbas: 2, ..Default::default() };
         assert_eq!(identify.format(), None);
-        // Bits 6:5 are ignored with 16 formats or fewer, and count with more.
+        // Bits 6:5 are ignored with 16 formats or fewer, and apply with more.
         identify.flbas = 0b110_0001;
         assert_eq!(identify.format(), Some(LbaFormat::default()));
         assert!(!identify.metadata_is_inline());

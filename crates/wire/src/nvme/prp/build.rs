@@ -1,4 +1,4 @@
-//! The host's side: from a buffer to PRP1, PRP2 and the contents of list pages.
+//! Host side: from a buffer to PRP1, PRP2 and the contents of list pages.
 
 use core::fmt;
 
@@ -6,14 +6,14 @@ use super::{ENTRY_BYTES, assert_page, slots};
 use crate::BusAddr;
 use crate::nvme::entry::DataPointer;
 
-/// Why a buffer can't be described by PRPs.
+/// Reason why a buffer cannot be described by PRPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// The buffer begins within a dword.
     UnalignedStart(BusAddr),
-    /// A page of the buffer after its first doesn't begin at a page boundary.
+    /// A page after the first is not page aligned.
     UnalignedPage(BusAddr),
-    /// The first list isn't qword aligned, or a further one not page aligned.
+    /// The first list is not qword aligned, or a later one not page aligned.
     UnalignedList(BusAddr),
     /// The buffer's pages ended before the length.
     TooFewPages,
@@ -43,11 +43,11 @@ impl core::error::Error for BuildError {}
 
 /// Describes a buffer of `bytes` bytes by PRPs.
 ///
-/// `pages` gives the address of each of its pages; the first may lie within a page, as PRP1 may
-/// ([`contiguous`] gives those of a buffer in one piece). If the buffer needs a list, `lists` gives
-/// room for it: first an address from which on a page is free for entries, then, if need be, whole
-/// pages; and `put` is told each entry, and where to store it as 8 bytes, little endian. What was
-/// put before an error may be forgotten.
+/// `pages` gives the address of each of its pages; the first may have an offset, as PRP1 may
+/// ([`contiguous`] gives those of a contiguous buffer). If the buffer needs a list, `lists` gives memory
+/// for it: first an address from which to the end of the page entries may be stored, then, if needed, whole
+/// pages. `put` is called with each entry and the address to store it at as 8 bytes, little endian. Entries
+/// put before an error may be discarded.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -82,8 +82,8 @@ pub fn build(
     Ok(DataPointer::Prp { prp1, prp2 })
 }
 
-/// Describes a buffer in one piece that touches no more than two pages, as [`build`] would, which has no list
-/// to fill for it. None for any other.
+/// Describes a contiguous buffer that touches at most two pages, with the same result as [`build`], which
+/// needs no list for it. `None` for any other buffer.
 ///
 /// # Panics
 /// As [`build`].
@@ -103,8 +103,8 @@ pub const fn without_list(start: BusAddr, bytes: u64, page_bytes: u64) -> Option
     }
 }
 
-/// Puts the next `entries` of `pages` into `lists`, chained where they don't fit; gives the
-/// list's start.
+/// Puts the next `entries` of `pages` into `lists`, chained across list pages; returns the start of the
+/// list.
 fn fill_list(
     entries: u64,
     mut pages: impl Iterator<Item = Result<BusAddr, BuildError>>,
@@ -118,7 +118,7 @@ fn fill_list(
     }
     let mut slot = start;
     for left in (1..=entries).rev() {
-        // The last slot of a page is the last entry's own, or else a chain.
+        // The last slot of a page holds the last entry, or else a chain.
         if left > 1 && slots(slot, page_bytes) == 1 {
             let next = lists.next().ok_or(BuildError::TooFewLists)?;
             if next.page_offset(page_bytes) != 0 {
@@ -133,8 +133,8 @@ fn fill_list(
     Ok(start)
 }
 
-/// The pages of a buffer in one piece, as [`build`] takes them: `start`, then page boundaries.
-/// They end at the end of the address space.
+/// Pages of a contiguous buffer, as [`build`] takes them: `start`, then page boundaries. They end at the
+/// end of the address space.
 pub fn contiguous(start: BusAddr, page_bytes: u64) -> impl Iterator<Item = BusAddr> {
     assert_page(page_bytes);
     core::iter::successors(Some(start), move |page| {
@@ -142,8 +142,8 @@ pub fn contiguous(start: BusAddr, page_bytes: u64) -> impl Iterator<Item = BusAd
     })
 }
 
-/// Entries of the list that a buffer of `bytes` bytes needs, which begins `offset` bytes into its
-/// first page; 0 if it needs none. Chains are not counted.
+/// Number of list entries for a buffer of `bytes` bytes that begins `offset` bytes into its first page; 0
+/// if it needs no list. Chains are not counted.
 ///
 /// # Panics
 /// If `page_bytes` isn't a power of two of at least 4096, or `offset` isn't less.
@@ -155,14 +155,14 @@ pub const fn list_entries(offset: u64, bytes: u64, page_bytes: u64) -> u64 {
     }
 }
 
-/// Pages after the first that a buffer touches.
+/// Number of pages that a buffer touches after the first.
 const fn further_pages(offset: u64, bytes: u64, page_bytes: u64) -> u64 {
     assert!(offset < page_bytes);
     bytes.saturating_sub(page_bytes - offset).div_ceil(page_bytes)
 }
 
-/// List pages that a list of `entries` entries needs, which begins `list_offset` bytes, a multiple
-/// of 8, into its first page.
+/// Number of list pages for a list of `entries` entries that begins `list_offset` bytes, a multiple of 8,
+/// into its first page.
 ///
 /// # Panics
 /// If `page_bytes` isn't a power of two of at least 4096, or `list_offset` isn't less.
@@ -176,8 +176,8 @@ pub const fn list_pages(entries: u64, list_offset: u64, page_bytes: u64) -> u64 
     if entries <= first {
         return 1;
     }
-    // The first page spends a slot on its chain; each further page names all its slots if it's the
-    // last, and one less if not.
+    // The first page spends a slot on its chain. Each further page has all its slots for entries if it is
+    // the last, and one less otherwise.
     let beyond = entries - (first - 1);
     let per_page = page_bytes / ENTRY_BYTES;
     if beyond <= per_page { 2 } else { 2 + (beyond - per_page).div_ceil(per_page - 1) }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_two_pages_need_no_list() {
+    fn prp_two_pages_need_no_list() {
         assert_eq!(built(0x1000, 4096, &[]), (prp(0x1000, 0), std::vec![]));
         assert_eq!(built(0x1004, 4096, &[]), (prp(0x1004, 0x2000), std::vec![]));
         assert_eq!(built(0x1000, 8192, &[]), (prp(0x1000, 0x2000), std::vec![]));
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn three_pages_need_a_list_of_two() {
+    fn prp_three_pages_need_list_of_two() {
         let entries = std::vec![(0x80f8, 0x2000), (0x8100, 0x3000)];
         assert_eq!(built(0x1ffc, 4101, &[0x80f8]), (prp(0x1ffc, 0x80f8), entries));
     }
 
     #[test]
-    fn a_list_that_fills_its_page_has_no_chain() {
+    fn prp_list_that_fills_page_has_no_chain() {
         let (pointer, put) = built(0x10_0000, 513 * PAGE, &[0x8000, 0x9000]);
         assert_eq!((pointer, put.len()), (prp(0x10_0000, 0x8000), 512));
         assert_eq!(put[511], (0x8ff8, 0x10_0000 + 512 * PAGE));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_described_is_an_error() {
+    fn prp_build_reports_each_error() {
         assert_eq!(built(0x1002, 512, &[]).0, Err(BuildError::UnalignedStart(BusAddr(0x1002))));
         assert_eq!(built(0x1000, 3 * PAGE, &[]).0, Err(BuildError::TooFewLists));
         let unaligned = |addr| Err(BuildError::UnalignedList(BusAddr(addr)));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_list_is_described_as_with_one() {
+    fn prp_without_list_matches_build() {
         let last_page = 0u64.wrapping_sub(PAGE);
         for start in [0, 4, 0x1000, 0x1ffc, 0x10_0e00, 0x1002, last_page, last_page + 512] {
             for bytes in [0, 4, 512, 513, PAGE, PAGE + 4, 2 * PAGE - 4, 2 * PAGE, 2 * PAGE + 1] {
@@ -266,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_grow_by_a_page_at_these_counts() {
+    fn prp_list_pages_at_boundaries() {
         for (entries, pages) in
             [(0, 0), (2, 1), (512, 1), (513, 2), (1023, 2), (1024, 3), (1534, 3), (1535, 4)]
         {
             assert_eq!(list_pages(entries, 0, PAGE), pages, "{entries} entries");
         }
-        // From the last slot on, a list is but a chain.
+        // From the last slot on, the first page of a list holds only a chain.
         assert_eq!((list_pages(2, 4088, PAGE), list_pages(512, 4088, PAGE)), (2, 2));
         assert_eq!(list_pages(513, 4088, PAGE), 3);
         assert_eq!((list_pages(8192, 0, 65536), list_pages(8193, 0, 65536)), (1, 2));

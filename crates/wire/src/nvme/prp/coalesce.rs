@@ -1,16 +1,15 @@
-//! Neighbouring pages are one run of memory, and one transfer.
+//! Merges adjacent pages into one run of memory, and one transfer.
 
 use super::Segment;
 
-/// Joins segments that continue each other. Feed it with [`push`](Self::push), end with
-/// [`finish`](Self::finish).
+/// Merges adjacent segments. Feed it with [`push`](Self::push), end with [`finish`](Self::finish).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coalesce {
     held: Option<Segment>,
 }
 
 impl Coalesce {
-    /// Takes the next segment; gives back the run before it, if this one doesn't continue it.
+    /// Takes the next segment; returns the previous run, if this segment does not continue it.
     pub fn push(&mut self, segment: Segment) -> Option<Segment> {
         match &mut self.held {
             Some(held) if held.addr.offset(held.bytes) == Some(segment.addr) => {
@@ -21,7 +20,7 @@ impl Coalesce {
         }
     }
 
-    /// The last run, if there was any segment.
+    /// Returns the last run, if there was any segment.
     pub fn finish(self) -> Option<Segment> {
         self.held
     }
@@ -33,7 +32,7 @@ mod tests {
     use crate::BusAddr;
 
     #[test]
-    fn neighbours_join_and_others_do_not() {
+    fn adjacent_segments_coalesce() {
         let segment = |addr, bytes| Segment { addr: BusAddr(addr), bytes };
         let mut runs = Coalesce::default();
         assert_eq!(runs.finish(), None);
@@ -46,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_address_space_continues_nowhere() {
+    fn segments_do_not_coalesce_across_address_wrap() {
         let last = Segment { addr: BusAddr(0u64.wrapping_sub(4096)), bytes: 4096 };
         let zero = Segment { addr: BusAddr(0), bytes: 4096 };
         let mut runs = Coalesce::default();

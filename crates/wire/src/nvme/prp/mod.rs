@@ -1,4 +1,4 @@
-//! Physical region pages: how a command says where its data lies (NVMe base 2.0, 4.1.1).
+//! Physical region pages (NVMe base 2.0, 4.1.1).
 //!
 //! ```text
 //!   PRP1 ──► the rest of a page, from a dword-aligned offset on
@@ -12,9 +12,9 @@
 //!   └──────┴──────┴─────┴───────┴────────┘         └──────┴──────┴─────
 //! ```
 //!
-//! The last slot of a list page holds a chain only if more pages remain than it could name itself:
-//! a list that fills its page to the last slot has no chain. Both sides follow from the length, so
-//! both compute it the same way, here: [`PrpWalk`] for the device, [`build`] for the host.
+//! The last slot of a list page holds a chain only if more than one page remains: a list that fills its
+//! page exactly has no chain. Both sides derive this from the length, by the same code here: [`PrpWalk`]
+//! for the device, [`build`] for the host.
 
 mod build;
 mod coalesce;
@@ -29,15 +29,15 @@ use crate::BusAddr;
 /// Bytes of one list entry.
 pub const ENTRY_BYTES: u64 = 8;
 
-/// The smallest memory page there is (CC.MPS = 0).
+/// Minimum memory page size (CC.MPS = 0), bytes.
 pub const PAGE_BYTES_MIN: u64 = 4096;
 
 /// A run of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// Start address.
     pub addr: BusAddr,
-    /// How long it is; never 0.
+    /// Length in bytes, never 0.
     pub bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The device's side: from PRP1, PRP2 and a length to the segments of host memory.
+//! Device side: from PRP1, PRP2 and a length to the segments of host memory.
 
 use super::{ENTRY_BYTES, Segment, assert_page, slots};
 use crate::BusAddr;
@@ -29,48 +29,48 @@ use crate::nvme::status::Status;
 /// # Ok::<(), wire::nvme::status::Status>(())
 /// ```
 ///
-/// A list that chains to itself, or that names a page twice, is walked as any other: every list
-/// page names at least one page less than it has slots, so the length bounds the walk.
+/// A list that chains to itself, or that names a page twice, is walked like any other: every list page has
+/// at least one data page, so the length bounds the walk.
 #[derive(Clone, Copy, Debug)]
 pub struct PrpWalk {
     page_bytes: u64,
-    /// What PRP1 covers, until it is handed out.
+    /// Segment of PRP1, until it is returned.
     first: Option<Segment>,
     rest: Rest,
-    /// Bytes that `rest` covers.
+    /// Bytes in `rest`.
     left: u64,
 }
 
-/// What is not yet handed out beyond PRP1.
+/// Remainder after PRP1.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Nothing,
-    /// PRP2 is this page.
+    /// One page, in PRP2.
     Page(BusAddr),
-    /// The next entry to be known lies here.
+    /// Address of the next list entry.
     List(BusAddr),
 }
 
-/// What to do next.
+/// Next step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Transfer this.
+    /// Transfer this segment.
     Segment(Segment),
     /// Read list entries and [`supply`](PrpWalk::supply) them; until then, every step is this one.
     NeedList {
-        /// Where the entries lie in host memory, each 8 bytes, little endian.
+        /// Address of the entries in host memory, each 8 bytes, little endian.
         addr: BusAddr,
-        /// How many are of use; at least one.
+        /// Number of entries needed; at least one.
         entries: u32,
     },
 }
 
 impl PrpWalk {
-    /// Begins to walk the PRPs of a command that moves `bytes` bytes.
+    /// Begins the walk of a command that moves `bytes` bytes.
     ///
     /// # Errors
-    /// Invalid PRP Offset if PRP1 isn't dword aligned, if PRP2 is a page and has an offset, or if
-    /// PRP2 is a list and isn't qword aligned. Which of the two it is follows from the length.
+    /// Invalid PRP Offset if PRP1 is not dword aligned, if PRP2 is a page and has an offset, or if PRP2 is
+    /// a list and is not qword aligned. The length determines whether it is a page or a list.
     ///
     /// # Panics
     /// If `page_bytes` isn't a power of two of at least 4096.
@@ -100,7 +100,7 @@ impl PrpWalk {
         Ok(PrpWalk { page_bytes, first, rest, left })
     }
 
-    /// What to do next, or `None` when all is handed out.
+    /// Returns the next step, or `None` at the end.
     pub fn step(&mut self) -> Option<Step> {
         if let Some(first) = self.first.take() {
             return Some(Step::Segment(first));
@@ -118,22 +118,22 @@ impl PrpWalk {
         }
     }
 
-    /// How many entries at `addr` are of use, and whether the last of them is a chain.
+    /// Number of entries needed at `addr`, and whether the last of them is a chain.
     fn wanted(&self, addr: BusAddr) -> (u64, bool) {
         let pages = self.left.div_ceil(self.page_bytes);
         let slots = slots(addr, self.page_bytes);
         (pages.min(slots), pages > slots)
     }
 
-    /// Takes the entries that [`Step::NeedList`] asked for, or the first few of them, and gives
-    /// the segments they name. Entries may be `u64` or zerocopy's little-endian `U64`.
+    /// Takes the entries of [`Step::NeedList`], or the first few of them, and returns their segments.
+    /// Entries may be `u64` or zerocopy's little-endian `U64`.
     ///
     /// # Errors
-    /// Invalid PRP Offset if an entry or the chain isn't page aligned. The walk is over then, and
-    /// none of these entries' segments is handed out.
+    /// Invalid PRP Offset if an entry or the chain is not page aligned. The walk has then ended, and none
+    /// of these entries' segments is returned.
     ///
     /// # Panics
-    /// If no list was asked for, or these are no entries or more than were asked for.
+    /// If no list is needed, or the number of entries is zero or more than needed.
     pub fn supply<'a, E: Copy + Into<u64>>(
         &mut self,
         entries: &'a [E],
@@ -150,7 +150,7 @@ impl PrpWalk {
         }
         let (pages, next) = match entries {
             [pages @ .., chain] if chains && got == wanted => (pages, BusAddr((*chain).into())),
-            // Past the last slot only when nothing is left, and then it isn't used.
+            // Past the last slot only at the end of the walk; the address is then unused.
             pages => (pages, BusAddr(addr.0.wrapping_add(ENTRY_BYTES * got))),
         };
         let bytes = self.left.min(pages.len() as u64 * page_bytes);
@@ -162,7 +162,7 @@ impl PrpWalk {
     }
 }
 
-/// The segments that some list entries name, each a page or, at the end, a part of one.
+/// Segments of some list entries, each a page or, at the end, a part of one.
 #[derive(Clone, Debug)]
 pub struct Segments<'a, E> {
     pages: core::slice::Iter<'a, E>,
@@ -185,10 +185,10 @@ impl<E: Copy + Into<u64>> Iterator for Segments<'_, E> {
     }
 }
 
-/// The base of a queue to be created, which PRP1 names (NVMe base 2.0, 5.4 and 5.5).
+/// Base address of a queue to be created, from PRP1 (NVMe base 2.0, 5.4 and 5.5).
 ///
 /// # Errors
-/// Invalid PRP Offset if it isn't page aligned.
+/// Invalid PRP Offset if it is not page aligned.
 pub fn queue_base(prp1: BusAddr, page_bytes: u64) -> Result<BusAddr, Status> {
     assert_page(page_bytes);
     if prp1.page_offset(page_bytes) != 0 {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_page_needs_only_prp1() {
+    fn prp_one_page_needs_only_prp1() {
         let mut one = walk(0x1004, 0xbad, 4092).unwrap();
         assert_eq!(one.step(), Some(Step::Segment(segment(0x1004, 4092))));
         assert_eq!(one.step(), None);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn two_pages_need_prp2_as_a_page() {
+    fn prp_two_pages_use_prp2_as_page() {
         let mut two = walk(0x1e00, 0x8000, 4096).unwrap();
         assert_eq!(two.step(), Some(Step::Segment(segment(0x1e00, 512))));
         assert_eq!(two.step(), Some(Step::Segment(segment(0x8000, 3584))));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_validated_by_what_the_prp_is() {
+    fn prp_offset_checks_depend_on_prp_use() {
         let bad = Status::INVALID_PRP_OFFSET;
         assert_eq!(walk(0x1002, 0, 512).unwrap_err(), bad, "PRP1 within a dword");
         assert_eq!(walk(0x1000, 0x2008, 8192).unwrap_err(), bad, "PRP2 is a page");
@@ -247,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_begin_in_the_middle_and_be_read_in_pieces() {
+    fn prp_list_with_offset_read_in_pieces() {
         let mut listed = walk(0x1000, 0x2ff0, 4 * PAGE + 1).unwrap();
         listed.step();
-        // Two slots are left in the list's page, and four pages: the second slot is a chain.
+        // Two slots are left in the list's page for four data pages: the second slot is a chain.
         let need = Step::NeedList { addr: BusAddr(0x2ff0), entries: 2 };
         assert_eq!((listed.step(), listed.step()), (Some(need), Some(need)));
         let got: Vec<_> = listed.supply(&[0x5000u64]).unwrap().collect();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_chains_to_itself_ends_with_the_length() {
+    fn prp_list_chained_to_itself_ends() {
         let bytes = 3 << 20;
         let mut walk = walk(0x1000, 0x2000, bytes).unwrap();
         let (mut moved, mut lists) = (0, 0);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "3 PRP list entries given, 2 asked for")]
-    fn more_entries_than_asked_for_are_a_mistake() {
+    fn prp_supply_with_excess_entries_panics() {
         let mut listed = walk(0x1000, 0x2000, 3 * PAGE).unwrap();
         let _ = listed.supply(&[0u64; 3]);
     }
