@@ -9,11 +9,10 @@
 //!
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": the bridge
 //! "internally converts the PCIe protocol to the SAS protocol", and "stripes the incoming I/O requests over
-//! multiple SSD controllers", each with a flash translation layer of its own. A request is cut at stripes;
-//! each part waits for one of its controller's tags, is converted on the way there and on the way back,
-//! has the controller's processor for a while, and goes over that controller's link once, one part after
-//! the other. The controllers know nothing of each other: each collects when it has to, and a request waits
-//! for the slowest of its parts.
+//! multiple SSD controllers", each with its own flash translation layer. A request is split at stripe
+//! boundaries. Each part waits for a tag of its controller, is converted on the way there and back, occupies
+//! the controller's processor, and crosses that controller's link once, in FIFO order. The controllers do not
+//! coordinate: each runs GC independently, and a request waits for its slowest part.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -24,29 +23,29 @@ use std::task::Poll;
 use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
 use runtime::{Line, Pool, Rt, Span, Time, Waits, beside_others};
 
-/// The stages that a bridge marks: the wait for a tag, the converter, a controller's processor and a link;
-/// what these take.
+/// Stages recorded by a bridge: waiting for a tag, the converter, a controller's processor or its link; and
+/// the service times of these.
 pub const STAGES: &[&str] = &["media wait", "media"];
 
-/// What a bridge is.
+/// Configuration of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes that lie on one controller before the next has its turn: whole blocks.
+    /// Stripe size in bytes, a multiple of the block size: consecutive stripes go to consecutive controllers.
     pub stripe_bytes: u32,
-    /// Commands under way at each controller: its tags.
+    /// Commands outstanding at each controller (its number of tags).
     pub queue: u32,
-    /// What it takes; none: nothing.
+    /// Service times. `None`: all zero.
     pub timing: Option<Timing>,
 }
 
-/// What passing a bridge takes.
+/// Service times of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A command's conversion, and once more that of its answer. The converter does one after the other.
+    /// Time to convert a command, and again to convert its response. The converter is a FIFO server.
     pub conversion: Span,
-    /// What a controller's own processor does for a command, one after the other.
+    /// Time per command on a controller's processor, which is a FIFO server.
     pub command: Span,
-    /// The rate of a controller's link, bytes in a second.
+    /// Rate of each controller's link, bytes per second.
     pub link_bytes_per_s: u64,
 }
 
@@ -58,7 +57,7 @@ pub struct Bridge<M> {
     converter: Line,
     waits: Waits,
     blocks: u64,
-    /// Lists of parts that nobody uses.
+    /// Unused part lists, kept to avoid allocation.
     spare: RefCell<Vec<Vec<Part>>>,
 }
 
@@ -69,16 +68,16 @@ struct Controller<M> {
     tags: Pool<()>,
 }
 
-/// The part of a request that one controller has.
+/// The part of a request on one controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     controller: usize,
     at: Extent,
-    /// Where it begins in the request, in blocks.
+    /// Offset of the part in the request, in blocks.
     from: u32,
 }
 
-/// Where the blocks of a request lie, stripe by stripe, on so many controllers.
+/// Splits a request into parts: `stripe` blocks per stripe, round robin over `controllers`.
 fn parts_of(at: Extent, stripe: u64, controllers: u64, parts: &mut Vec<Part>) {
     parts.clear();
     let (mut block, end) = (at.block, at.block + u64::from(at.blocks));
@@ -97,7 +96,7 @@ fn parts_of(at: Extent, stripe: u64, controllers: u64, parts: &mut Vec<Part>) {
     }
 }
 
-/// Which way a part's data go.
+/// Operation of a part, with its data.
 #[derive(Clone, Copy)]
 enum Work<'a> {
     Read,
@@ -106,10 +105,10 @@ enum Work<'a> {
 }
 
 impl<M: Media> Bridge<M> {
-    /// A bridge with these controllers behind it, which do not differ in size.
+    /// Creates a bridge over these controllers, which must be of equal size.
     ///
     /// # Panics
-    /// If there is none, or a stripe is not whole blocks.
+    /// If `controllers` is empty, or the stripe is not a whole number of blocks.
     pub fn new(rt: &Rt, controllers: Vec<Rc<M>>, options: Options) -> Bridge<M> {
         let block_bytes = controllers[0].block_bytes();
         assert!(options.stripe_bytes > 0 && options.stripe_bytes.is_multiple_of(block_bytes));
@@ -132,12 +131,12 @@ impl<M: Media> Bridge<M> {
         }
     }
 
-    /// What is behind it, when nobody uses it any more.
+    /// Dissolves the bridge and returns its controllers.
     pub fn into_controllers(self) -> Vec<Rc<M>> {
         self.controllers.into_iter().map(|controller| controller.medium).collect()
     }
 
-    /// What is behind it.
+    /// The controllers behind the bridge.
     pub fn controllers(&self) -> impl Iterator<Item = &Rc<M>> {
         self.controllers.iter().map(|controller| &controller.medium)
     }
@@ -153,7 +152,7 @@ impl<M: Media> Bridge<M> {
         Ok(parts)
     }
 
-    /// Something that one does after the other.
+    /// Waits for a FIFO server and for its service time.
     async fn pass(&self, line: &Line, span: Span) {
         let turn = line.reserve(self.rt.now(), span);
         self.rt.record_turn(self.waits, turn);
@@ -174,7 +173,7 @@ impl<M: Media> Bridge<M> {
         }
     }
 
-    /// One part: a tag, there, the work, and back.
+    /// Executes one part: takes a tag, converts, does the work, converts the response.
     async fn work(&self, part: Part, work: Work<'_>) -> Result<(), MediaError> {
         let controller = &self.controllers[part.controller];
         let _tag = match controller.tags.try_take() {
@@ -210,7 +209,7 @@ impl<M: Media> Bridge<M> {
         Ok(())
     }
 
-    /// All parts of a request, at the same time.
+    /// Executes all parts of a request in parallel.
     async fn all(&self, at: Extent, work: Work<'_>) -> Result<(), MediaError> {
         let parts = self.parts(at)?;
         let done = match parts[..] {
@@ -222,7 +221,7 @@ impl<M: Media> Bridge<M> {
     }
 }
 
-/// A tag, given back when dropped.
+/// A tag; returned to its pool when dropped.
 struct Tag<'a> {
     rt: &'a Rt,
     of: &'a Pool<()>,
@@ -234,7 +233,7 @@ impl Drop for Tag<'_> {
     }
 }
 
-/// Runs all of these, and gives the first error of any once all have ended.
+/// Runs all futures to completion and returns the first error.
 async fn together<F: Future<Output = Result<(), MediaError>>>(
     work: impl Iterator<Item = F>,
 ) -> Result<(), MediaError> {
@@ -273,12 +272,12 @@ impl<M: Media> Media for Bridge<M> {
         }
     }
 
-    /// They get ready at the same time.
+    /// Controllers start in parallel, so the slowest determines the time.
     fn ready_within(&self) -> Option<Span> {
         self.controllers.iter().filter_map(|one| one.medium.ready_within()).max()
     }
 
-    /// Returns when the last part has come over its link.
+    /// Returns when the last part has crossed its link.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.all(at, Work::Read).await?;
         Ok(Time::ZERO)
@@ -303,12 +302,12 @@ impl<M: Media> Media for Bridge<M> {
         self.all(at, Work::Deallocate).await
     }
 
-    /// The first controller keeps it.
+    /// Stored by the first controller.
     fn labels(&self) -> Option<&dyn Labels> {
         self.controllers[0].medium.labels()
     }
 
-    /// As the first can, and the others like it.
+    /// Capability of the first controller; the others are alike.
     fn purge(&self) -> Purge<'_> {
         match self.controllers[0].medium.purge() {
             Purge::Whole(_) => Purge::Whole(self),
@@ -331,12 +330,12 @@ impl<M: Media> Bridge<M> {
 }
 
 impl<M: Media> Erase for Bridge<M> {
-    /// As long as the slowest.
+    /// Controllers erase in parallel: the slowest one's time.
     fn erase_time(&self) -> Option<Span> {
         self.each_whole().filter_map(|whole| whole?.erase_time()).max()
     }
 
-    /// All of them at once; as they do not differ, one says how far they have come.
+    /// Erases all controllers in parallel. They are alike, so the progress of the first is reported.
     fn erase<'a>(&'a self, progress: &'a mut dyn FnMut(u32, u32)) -> Erasing<'a> {
         Box::pin(async move {
             self.convert().await;
@@ -362,9 +361,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every block lies on one controller, no two at the same place, and parts are in order.
+        /// Parts are in order and contiguous, and each block maps to exactly one place on one controller.
         #[test]
-        fn stripes_are_a_bijection(
+        fn stripe_mapping_is_bijective(
             stripe in 1_u64..9,
             controllers in 1_u64..6,
             block in 0_u64..200,

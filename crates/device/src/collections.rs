@@ -1,4 +1,4 @@
-//! What a front end tells a host of the flash below it, where the host leads the collector.
+//! Host-directed GC: flash state that a controller reports, and commands that it accepts.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,26 +8,26 @@ use ftl::{NotCollected, Pages};
 
 use crate::drive::Drive;
 
-/// Something that takes time, behind a wall that does not say whose.
+/// A boxed future.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Flash software whose collector can be led from outside. One command for each superblock comes here, so
-/// that what it takes to go through a table of functions is nothing beside it.
+/// A translation layer whose GC can be directed from outside. It is called once per superblock, so the cost
+/// of dynamic dispatch is negligible.
 pub trait Collections {
-    /// Space, and what must be left; all that whoever chooses has to know beside its superblocks. None: the
-    /// software is not mounted.
+    /// Free space and its thresholds, the input of a victim selection besides the superblocks themselves.
+    /// `None` if the flash is not mounted.
     fn survey(&self) -> Option<Survey>;
 
-    /// What could be collected of a superblock now, if anything.
+    /// GC candidate data of this superblock now. `None` if it cannot be collected.
     fn candidate(&self, superblock: u32) -> Option<Candidate>;
 
-    /// Who leads from now on.
+    /// Sets who directs GC.
     fn lead(&self, lead: GcControl);
 
-    /// Returns when less space is left than [`GcControl::Named`] says.
+    /// Returns when free space falls below the threshold of [`GcControl::Named`].
     fn short(&self) -> Later<'_, ()>;
 
-    /// As [`ftl::Ftl::collect`].
+    /// Collects a superblock, as [`ftl::Ftl::collect`].
     ///
     /// # Errors
     /// The superblock is not collected.
@@ -39,16 +39,17 @@ pub trait Collections {
     ) -> Later<'_, Result<u32, NotCollected>>;
 }
 
-/// How much space there is, and of what.
+/// Free space and geometry, as reported to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// What is left, and what must be; `start` is where the software would begin by itself.
+    /// Free space and the space that must remain; `start` is the level at which the device starts GC by
+    /// itself.
     pub space: Space,
-    /// How many superblocks there are.
+    /// Number of superblocks.
     pub superblocks: u32,
-    /// Units of each.
+    /// Mapping units per superblock.
     pub superblock_units: u32,
-    /// Rows of the collector that may be under way at the same time.
+    /// GC parallelism: superpages that GC may process at the same time.
     pub gc_parallelism: u32,
 }
 
@@ -77,7 +78,7 @@ impl<P: Pages> Collections for Drive<P> {
         Box::pin(async {
             match self.software().await {
                 Ok(software) => software.short().await,
-                // Nobody will ever write.
+                // Not mounted, so no write will ever use space.
                 Err(_) => std::future::pending().await,
             }
         })

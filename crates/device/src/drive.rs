@@ -1,4 +1,4 @@
-//! A medium of flash: the translation layer over chips, as a front end sees it.
+//! Flash as a medium: a translation layer over chips.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -8,11 +8,11 @@ use media::contents::{Keep, LABEL_BYTES_MAX};
 use media::{Erase, Erasing, Extent, Head, Labels, Media, MediaError, Purge};
 use runtime::{Rt, Signal, Span, Stage, Time};
 
-/// The stages that a drive marks, beside those of its chips.
+/// Stages recorded by a drive, in addition to those of its chips.
 pub const STAGES: &[&str] =
     &["mount", ftl::STAGES[0], ftl::STAGES[1], ftl::STAGES[2], ftl::STAGES[3], ftl::STAGES[4]];
 
-/// Bytes that are remembered of a block where only stamps are.
+/// Bytes kept per block if the medium keeps only stamps.
 const STAMP_BYTES: u32 = media::contents::STAMP_BYTES as u32;
 
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -26,8 +26,7 @@ fn of_flash(error: Error) -> MediaError {
     }
 }
 
-/// Flash as a medium. Its software is mounted when it starts, and whatever is asked of it until then
-/// waits.
+/// Flash as a medium. The translation layer is mounted at start; operations issued earlier wait for it.
 pub struct Drive<P: Pages> {
     rt: Rt,
     options: Options,
@@ -35,9 +34,10 @@ pub struct Drive<P: Pages> {
     erase_time: Option<Span>,
     keep: Keep,
     ready_within: Span,
+    /// Result of the mount. Empty until it ends.
     mounted: OnceCell<Result<Ftl<P>, MountError>>,
     has_mounted: Signal,
-    /// The flash itself: the label lies beside it, whether or not it is mounted.
+    /// The flash itself. The label is stored outside the pages, so it is accessible without a mount.
     pages: Rc<P>,
     label: RefCell<Vec<u8>>,
     stages: Stages,
@@ -50,7 +50,7 @@ struct Stages {
 }
 
 impl<P: Pages> Drive<P> {
-    /// Takes flash into use, new or as a power cut has left it. `label` is what was kept beside it.
+    /// Starts over new flash, or flash in the state that a power cut left. `label` is the stored label.
     pub fn start(
         rt: &Rt,
         pages: Rc<P>,
@@ -71,8 +71,8 @@ impl<P: Pages> Drive<P> {
         drive
     }
 
-    /// Takes flash into use whose software was put to sleep, at once. The rest as for
-    /// [`start`](Drive::start).
+    /// Starts over flash that was shut down with its translation layer state (`asleep`), without a mount.
+    /// Otherwise as [`start`](Drive::start).
     pub fn wake(
         rt: &Rt,
         pages: Rc<P>,
@@ -106,10 +106,10 @@ impl<P: Pages> Drive<P> {
         }
     }
 
-    /// Waits until it is mounted.
+    /// Waits until the flash is mounted.
     ///
     /// # Errors
-    /// Why it could not be.
+    /// The mount failed.
     pub async fn software(&self) -> Result<&Ftl<P>, MountError> {
         loop {
             if let Some(mounted) = self.mounted.get() {
@@ -120,12 +120,12 @@ impl<P: Pages> Drive<P> {
         }
     }
 
-    /// The software, if it is mounted.
+    /// The translation layer, if it is mounted.
     pub fn mounted(&self) -> Option<&Ftl<P>> {
         self.mounted.get()?.as_ref().ok()
     }
 
-    /// Lends the zeros that lie between two runs: whoever reads has other bytes there before.
+    /// Passes zeros for the gap between two runs; the reader's buffer may hold other bytes.
     fn zeros(&self, from: u32, to: u32, put: &mut dyn FnMut(u32, &[u8])) {
         let (most, step) = match self.keep {
             Keep::Everything => (ZEROS.len() as u32, ZEROS.len() as u32),
@@ -141,7 +141,7 @@ impl<P: Pages> Drive<P> {
         }
     }
 
-    /// What is kept beside the blocks, once nobody uses the drive any more.
+    /// The label, when the drive is no longer in use.
     pub fn into_label(self) -> Vec<u8> {
         self.label.into_inner()
     }
@@ -164,7 +164,7 @@ impl<P: Pages> Media for Drive<P> {
         }
     }
 
-    /// Whether or not the mount went well: what is asked for then says so.
+    /// Also returns if the mount failed; later operations then fail.
     async fn ready(&self) {
         self.software().await.ok();
     }
@@ -173,7 +173,7 @@ impl<P: Pages> Media for Drive<P> {
         Some(self.ready_within)
     }
 
-    /// Senses all of them at once; their bytes then lie in the device's memory, or on no flash at all.
+    /// Senses all pages in parallel. When it returns, the data are in the device's memory, or unmapped.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         let software = self.software().await.map_err(|_| MediaError::Unreadable)?;
         software.read(at.block, at.blocks).await.map_err(of_flash)?;
@@ -193,8 +193,7 @@ impl<P: Pages> Media for Drive<P> {
         Ok(())
     }
 
-    /// Returns when the data are in the write buffer, or on flash where a power cut would lose them
-    /// there.
+    /// Returns when the data are in the write buffer, or on flash if the buffer does not survive a power cut.
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
         let software = self.software().await.map_err(|_| MediaError::WriteFault)?;
         software.write(at.block, data).await.map_err(of_flash)?;
@@ -213,7 +212,7 @@ impl<P: Pages> Media for Drive<P> {
         Some(self)
     }
 
-    /// Pages keep what they hold until their block is erased.
+    /// Pages hold their data until their block is erased.
     fn purge(&self) -> Purge<'_> {
         Purge::Whole(self)
     }
@@ -239,7 +238,7 @@ impl<P: Pages> Erase for Drive<P> {
     }
 }
 
-/// A few cells of the controller's own, which no power cut tears.
+/// The label is in separate cells of the controller and is written atomically with respect to power cuts.
 impl<P: Pages> Labels for Drive<P> {
     fn label(&self) -> Vec<u8> {
         self.label.borrow().clone()

@@ -1,9 +1,9 @@
-//! Faults on purpose: which commands they strike, when, and what they do to them.
+//! Fault injection: which commands are affected, when, and how.
 //!
-//! A front end asks its [`Faults`] about every command that it begins, if there are any. They are shared,
-//! count, draw from one stream of dice for each fault, and log what they do:
-//! `fault KIND N ID`, with the fault's number from 0 in the plan's order, and the command's queue and
-//! identifier as `queue << 16 | identifier`; all ones where no command was struck.
+//! If faults are configured, a controller calls [`Faults`] for each command that it begins. One instance is
+//! shared by device and medium. Each fault has its own RNG stream and counter, and each injection is logged
+//! as `fault KIND N ID`, with the fault's index in the plan and the command's queue and identifier as
+//! `queue << 16 | identifier`; all ones if no command was affected.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,63 +17,63 @@ use wire::nvme::entry::Sqe;
 use wire::nvme::opcode::io;
 use wire::nvme::status::Status;
 
-/// Longer than anything lasts.
+/// Unlimited duration.
 pub const FOREVER: Span = Span(u64::MAX);
 
 /// A fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its name, by which it is counted and which seeds its dice.
+    /// Name, used for its counter and as the seed of its RNG stream.
     pub name: String,
-    /// What it does.
+    /// Effect.
     pub what: What,
-    /// When.
+    /// Condition.
     pub when: When,
 }
 
-/// What a fault does.
+/// Effect of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The command begins so much later.
+    /// The command begins this much later.
     Delay(Span),
-    /// The command is lost: nothing is done, and nobody hears of it again, an Abort included.
+    /// The command is lost: it is not executed and never completes, even after an Abort.
     Drop,
     /// The command hangs until it is aborted, its queue deleted or the controller reset.
     Hang,
-    /// The completion waits until so many later ones of its queue have been posted.
+    /// The completion is delayed until later completions of its queue have been posted.
     Reorder {
-        /// How many.
+        /// Number of later completions to wait for.
         behind: u32,
-        /// The longest that it waits for them.
+        /// Maximum delay.
         at_most: Span,
     },
-    /// The command ends with this status, and nothing is done.
+    /// The command completes with this status and is not executed.
     Status(Status),
-    /// A bit of the data turns over between host memory and medium.
+    /// One bit of the data flips between host memory and medium.
     CorruptData,
-    /// A bit of the metadata that lie beside the data turns over between host memory and controller.
+    /// One bit of the metadata flips between host memory and controller.
     CorruptMetadata,
-    /// A bit of the blocks turns over on the medium: before a read, after a write.
+    /// One bit of the blocks flips on the medium: before a read, after a write.
     CorruptMedium,
-    /// The medium ends no access for so long; [`FOREVER`]: never again.
+    /// The medium completes no access for this time; [`FOREVER`]: permanently.
     StuckMedium(Span),
-    /// A die of flash falls ill.
+    /// A fault of a flash die.
     Die {
-        /// Which: dies are counted round the channels first.
+        /// Die number; consecutive numbers are on consecutive channels.
         die: u32,
-        /// Of what.
+        /// Kind of die fault.
         of: DieFault,
     },
-    /// The interrupt that tells of the completion is lost.
+    /// The interrupt of the completion is lost.
     LostInterrupt,
-    /// The link goes down, for good.
+    /// The link goes down permanently.
     LinkDown,
-    /// The controller stops, and says so (CSTS.CFS).
+    /// The controller fails and sets CSTS.CFS.
     Fatal,
 }
 
 impl What {
-    /// Its word, in plans and in the event log.
+    /// Keyword in plans and in the event log.
     pub const fn word(&self) -> &'static str {
         match self {
             What::Delay(_) => "delay",
@@ -95,49 +95,49 @@ impl What {
     }
 }
 
-/// When a fault strikes.
+/// Condition of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// So long after the device has started, whatever it does.
+    /// At this time after the start of the device, independent of commands.
     At(Span),
-    /// At commands.
+    /// On commands.
     Commands(Match),
 }
 
-/// Which commands.
+/// Selection of commands; all conditions must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// Those with this opcode; none: any.
+    /// Opcode. `None`: any.
     pub opcode: Option<u8>,
-    /// Those of this queue; none: of any queue but the admin queue, which is 0.
+    /// Queue. `None`: any except the admin queue, which is 0.
     pub queue: Option<u16>,
-    /// Those whose entry names a block of these.
+    /// Range of blocks; the command's entry must give a range that overlaps it. `None`: any.
     pub lbas: Option<RangeInclusive<u64>>,
-    /// Those that begin so long after the device has started, or later.
+    /// Earliest begin of the command, relative to the start of the device.
     pub from: Span,
-    /// And before so long after.
+    /// End of the time window, exclusive, relative to the start of the device.
     pub until: Span,
-    /// Of those.
+    /// Selection among the matching commands.
     pub which: Which,
-    /// At most so many.
+    /// Maximum number of injections.
     pub times: u64,
 }
 
-/// Which of the commands that match, counted from 1.
+/// Selection among the matching commands, which are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// All.
     Each,
-    /// This one.
+    /// Only the match with this number.
     Nth(u64),
-    /// Every so many: the one of this number, of twice this number, and so on.
+    /// Every Nth match: N, 2N, and so on.
     Every(u64),
-    /// One in so many, by the fault's own dice.
+    /// Each match with probability 1/N, drawn from the fault's own RNG.
     OneIn(u64),
 }
 
 impl Which {
-    /// Whether it is the match of this number.
+    /// Returns true if the match with this number is selected.
     fn takes(self, number: u64, rng: &mut Rng) -> bool {
         match self {
             Which::Each => true,
@@ -148,22 +148,22 @@ impl Which {
     }
 }
 
-/// A command, as far as faults look at it.
+/// The attributes of a command that conditions match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Its queue; 0 is the admin queue.
+    /// Queue; 0 is the admin queue.
     pub queue: u16,
-    /// Its identifier.
+    /// Command identifier.
     pub cid: u16,
-    /// Its opcode, as NVMe numbers it.
+    /// Opcode, as in NVMe.
     pub opcode: u8,
-    /// Its first block and how many, if its entry names them.
+    /// First block and number of blocks, if the entry gives them.
     pub lbas: Option<(u64, u32)>,
 }
 
 impl Order {
-    /// A command of an NVMe queue. Of those that name blocks in their entry: read, write, compare, verify
-    /// and write zeroes (NVM command set 1.0, 3.2: SLBA in dwords 10 and 11, NLB in dword 12).
+    /// A command of an NVMe queue. Read, write, compare, verify and write zeroes give blocks in their entry
+    /// (NVM command set 1.0, 3.2: SLBA in dwords 10 and 11, NLB in dword 12).
     pub fn nvme(queue: u16, sqe: &Sqe) -> Order {
         let names = queue != 0
             && [io::READ, io::WRITE, io::COMPARE, io::VERIFY, io::WRITE_ZEROES]
@@ -173,7 +173,7 @@ impl Order {
         Order { queue, cid: sqe.cid.get(), opcode: sqe.opcode, lbas }
     }
 
-    /// Whether it finds the blocks that its entry names as they are on the medium.
+    /// Returns true if the command reads the blocks of its entry from the medium.
     pub fn is_read(&self) -> bool {
         [io::READ, io::COMPARE, io::VERIFY].contains(&self.opcode)
     }
@@ -184,7 +184,7 @@ impl Order {
 }
 
 impl Match {
-    /// Whether a command that begins so long after the start is meant.
+    /// Returns true if a command matches; `after` is its begin relative to the start.
     fn means(&self, order: &Order, after: Span) -> bool {
         let queue = match self.queue {
             Some(queue) => queue == order.queue,
@@ -203,46 +203,45 @@ impl Match {
     }
 }
 
-/// How a struck command goes on.
+/// Disposition of a command after injection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disposition {
-    /// As ever.
+    /// Executes normally.
     #[default]
     Works,
-    /// With this status, and nothing done.
+    /// Completes with this status, without execution.
     Fails(Status),
-    /// Not at all, until it is cut.
+    /// Hangs until cancelled.
     Hangs,
-    /// Not at all.
+    /// Never completes.
     IsLost,
 }
 
-/// What strikes one command.
+/// Faults injected into one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// It begins so much later.
+    /// Delay before it begins.
     pub delay: Span,
-    /// Then this.
+    /// Disposition after the delay.
     pub disposition: Disposition,
-    /// A draw for the bit that turns over on the data's way.
+    /// Random value that selects the bit to flip in the data in transfer.
     pub data: Option<u64>,
-    /// A draw for the bit that turns over on the metadata's way.
+    /// Random value that selects the bit to flip in the metadata in transfer.
     pub metadata: Option<u64>,
-    /// A draw for the bit that turns over on the medium.
+    /// Random value that selects the bit to flip on the medium.
     pub medium: Option<u64>,
-    /// Its completion waits for so many later ones, no longer than so long.
+    /// Number of later completions to wait for, and the maximum wait.
     pub reorder: Option<(u32, Span)>,
-    /// Its interrupt is lost.
+    /// The interrupt is lost.
     pub silent: bool,
 }
 
-/// The faults of a plan, and how often they have struck. The device, its medium and whoever runs it hold
-/// the same ones.
+/// The faults of a plan and their counters, shared by the device, its medium and the run.
 #[derive(Default)]
 pub struct Faults {
     faults: Vec<Played>,
     since: Time,
-    /// What is wrong with the medium.
+    /// Faults of the medium.
     pub harm: Rc<Harm>,
     spoiled: RefCell<BTreeMap<u16, u64>>,
     silent: RefCell<BTreeSet<(u16, u16)>>,
@@ -250,14 +249,14 @@ pub struct Faults {
     any_posted: Signal,
     down: Cell<bool>,
     went_down: Signal,
-    /// Who is told of dies that fall ill.
+    /// Called for each injected die fault.
     dies: RefCell<Option<FailDie>>,
-    /// Faults that are to stop the controller.
+    /// Numbers of faults that must stop the controller.
     fatal: RefCell<Vec<u64>>,
     is_fatal: Signal,
 }
 
-/// Tells a die that it falls ill.
+/// Injects a fault into a die.
 type FailDie = Box<dyn Fn(u32, DieFault)>;
 
 struct Played {
@@ -273,7 +272,7 @@ impl Faults {
         Rc::default()
     }
 
-    /// These faults, from now on.
+    /// Starts these faults; their times count from now.
     pub fn start(rt: &Rt, faults: &[Fault], seed: u64) -> Rc<Faults> {
         let played = |fault: &Fault| Played {
             rng: RefCell::new(Rng::for_part(seed, &format!("fault {}", fault.name))),
@@ -298,12 +297,12 @@ impl Faults {
         played
     }
 
-    /// How often each has struck, by its name, in the plan's order.
+    /// Number of injections per fault name, in the plan's order.
     pub fn counts(&self) -> Vec<(String, u64)> {
         self.faults.iter().map(|one| (one.fault.name.clone(), one.injected.get())).collect()
     }
 
-    /// From now on `tell` is told of dies that fall ill.
+    /// Sets the receiver of die faults.
     pub fn on_die_fault(&self, tell: impl Fn(u32, DieFault) + 'static) {
         *self.dies.borrow_mut() = Some(Box::new(tell));
     }
@@ -352,13 +351,13 @@ impl Faults {
         }
     }
 
-    /// Whether there are any: without, a front end asks nothing else.
+    /// Returns true if there are faults. Otherwise this check is the only cost.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.faults.is_empty()
     }
 
-    /// A command begins: what strikes it.
+    /// A command begins: returns the faults injected into it.
     pub(crate) fn begin(&self, rt: &Rt, order: &Order) -> Effect {
         let (mut effect, after) = (Effect::default(), rt.now().since(self.since));
         if self.down.get() {
@@ -379,38 +378,38 @@ impl Faults {
         effect
     }
 
-    /// A bit of the data of the command in this slot will turn over on their way, by this draw.
+    /// Requests a bit flip in the data of the command in this slot; `draw` selects the bit.
     pub(crate) fn spoil(&self, slot: u16, draw: u64) {
         self.spoiled.borrow_mut().insert(slot, draw);
     }
 
-    /// What was said of the data of the command in this slot. Asked once.
+    /// Takes the bit flip requested for the command in this slot.
     pub(crate) fn spoiled(&self, slot: u16) -> Option<u64> {
         self.spoiled.borrow_mut().remove(&slot)
     }
 
-    /// A bit of this block of the medium turns over.
+    /// Flips a bit of this block on the medium.
     pub(crate) fn harm(&self, block: u64, flip: Flip) {
         self.harm.turn(block, flip);
     }
 
-    /// The interrupt of the command's completion is lost.
+    /// Suppresses the interrupt of this command's completion.
     pub(crate) fn silence(&self, order: &Order) {
         self.silent.borrow_mut().insert((order.queue, order.cid));
     }
 
-    /// Whether the interrupt for this completion is lost. Asked once.
+    /// Takes the request to suppress the interrupt of this completion.
     pub(crate) fn is_silent(&self, queue: u16, cid: u16) -> bool {
         self.silent.borrow_mut().remove(&(queue, cid))
     }
 
-    /// A completion has been posted in this queue.
+    /// A completion was posted in this queue.
     pub(crate) fn posted(&self, rt: &Rt, queue: u16) {
         *self.posted.borrow_mut().entry(queue).or_default() += 1;
         self.any_posted.notify(rt);
     }
 
-    /// Waits until so many completions have been posted in this queue, no longer than so long.
+    /// Waits until `count` more completions have been posted in this queue, or for `at_most`.
     pub(crate) async fn others(&self, rt: &Rt, queue: u16, count: u32, at_most: Span) {
         let so_far = || self.posted.borrow().get(&queue).copied().unwrap_or(0);
         let enough = so_far() + u64::from(count);
@@ -422,12 +421,12 @@ impl Faults {
         runtime::race(come, rt.sleep(at_most)).await;
     }
 
-    /// Whether the link is down: nothing leaves the device any more.
+    /// Returns true if the link is down: nothing leaves the device any more.
     pub fn is_down(&self) -> bool {
         self.down.get()
     }
 
-    /// Waits until the controller is to stop; gives the fault's number.
+    /// Waits until the controller must stop. Returns the fault's number.
     pub(crate) async fn fatal(&self, rt: &Rt) -> u64 {
         loop {
             let next = self.fatal.borrow_mut().pop();
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_meant_by_all_that_is_said_of_it() {
+    fn fault_matches_queue_opcode_lba_and_time() {
         let now = Span::us(5);
         assert!(any().means(&read(0, 1), now));
         assert!(!any().means(&order(0, 6, None), now), "no admin command, unless it is asked for");
@@ -487,7 +486,7 @@ mod tests {
         );
     }
 
-    /// The numbers, from 1, of the matches that are struck.
+    /// Numbers, from 1, of the matches selected for injection.
     fn injected(which: Which, times: u64, seed: u64) -> Vec<u64> {
         let rt = Rt::simulated(None, Log::Off);
         let when = When::Commands(Match { which, times, ..any() });
@@ -500,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_counted() {
+    fn fault_selects_each_nth_every_and_random_matches() {
         assert_eq!(injected(Which::Each, 3, 1), [1, 2, 3]);
         assert_eq!(injected(Which::Nth(7), u64::MAX, 1), [7]);
         assert_eq!(injected(Which::Every(300), u64::MAX, 1), [300, 600, 900]);
@@ -513,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_draws_from_rng_of_its_own() {
+    fn fault_rng_stream_is_independent_of_other_faults() {
         let rt = Rt::simulated(None, Log::Off);
         let when = || When::Commands(Match { which: Which::OneIn(4), ..any() });
         let fault = |name: &str, what| Fault { name: name.into(), what, when: when() };

@@ -1,9 +1,11 @@
-//! The SSD: one front end per host interface, over a medium and a bus port.
+//! The SSD: one controller per host interface, over a medium and a bus port.
 //!
-//! A front end knows [`bus::DevicePort`] and [`media::Media`] and nothing of the host. [`nvme`] is the
-//! first, [`dcx`] stands beside it, [`block`] alone; [`pages`] has no medium but bare chips. [`faults`]
-//! says what goes wrong on purpose. [`flash`] is what a translation layer runs on, [`drive`] the medium that
-//! comes of both, [`bridge`] several of them as one, and [`collections`] what a host may lead of it.
+//! The controllers use [`bus::DevicePort`] and [`media::Media`] and have no dependency on the host side.
+//! - [`nvme`]: the NVMe controller; [`dcx`] runs alongside it, [`block`] on its own.
+//! - [`pages`]: raw flash pages without a medium, for flash software on the host.
+//! - [`faults`]: fault injection.
+//! - [`flash`]: the chips under a flash translation layer; [`drive`]: both together as a medium; [`bridge`]:
+//!   several media as one; [`collections`]: host-directed GC.
 
 #![warn(missing_docs)]
 

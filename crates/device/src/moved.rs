@@ -1,9 +1,9 @@
-//! Blocks on their way between a medium and the bus.
+//! Block data in transfer between a medium and the bus.
 
 use bus::{Carry, Payload, Unreadable};
 use media::{Extent, Flip, Head, Media, flipped};
 
-/// Blocks of a medium, as something that the bus can copy from; one bit of them perhaps turned over.
+/// Blocks of a medium as a DMA payload, with an optional injected bit flip.
 pub(crate) struct Blocks<'a, M> {
     pub media: &'a M,
     pub at: Extent,
@@ -22,7 +22,7 @@ impl<M: Media> Payload for Blocks<'_, M> {
     }
 }
 
-/// Which bytes of data for a medium are worth moving.
+/// The bytes worth transferring: all, or the stamps if the medium keeps only these.
 pub(crate) fn carry(head: Option<Head>) -> Carry {
     match head {
         None => Carry::All,

@@ -1,10 +1,10 @@
-//! Room that is kept from command to command.
+//! Scratch buffers that are reused from command to command.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// A list that a slot keeps, lent out for the time of some awaits: its room is given back whether the
-/// journey comes to its end or is cut.
+/// A slot's scratch list, on loan across awaits. It is returned on drop, whether the command completes or is
+/// cancelled.
 pub(crate) struct Scratch<'a, T> {
     home: &'a RefCell<Vec<T>>,
     list: Vec<T>,
@@ -17,7 +17,7 @@ impl<'a, T> From<&'a RefCell<Vec<T>>> for Scratch<'a, T> {
 }
 
 impl<'a> Scratch<'a, u8> {
-    /// A buffer, with room for so many bytes at least.
+    /// Takes the buffer and grows it to at least `bytes` bytes.
     pub fn with_room(home: &'a RefCell<Vec<u8>>, bytes: u32) -> Scratch<'a, u8> {
         let mut buffer = Scratch::from(home);
         let room = buffer.len().max(bytes as usize);

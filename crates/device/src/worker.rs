@@ -1,4 +1,4 @@
-//! The tasks that carry commands out, one for each slot.
+//! Tasks that execute commands, one per slot.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -7,30 +7,30 @@ use std::task::Poll;
 
 use runtime::{Rt, TaskId};
 
-/// The task of a slot, which lives as long as its front end.
+/// The task of a slot; it lives as long as its controller.
 #[derive(Default)]
 pub(crate) struct Worker(Cell<Option<TaskId>>);
 
 impl Worker {
-    /// It has been started.
+    /// Sets the task of the slot.
     pub fn bind(&self, task: TaskId) {
         self.0.set(Some(task));
     }
 
-    /// The slot has been given a command, which begins now.
+    /// Runs the task: its slot has a new command.
     #[inline]
     pub fn begin(&self, rt: &Rt) {
         self.0.get().into_iter().for_each(|task| rt.hand_over_to(task));
     }
 
-    /// Something has changed that it waits for.
+    /// Wakes the task: a condition that it waits for may have changed.
     pub fn wake(&self, rt: &Rt) {
         self.0.get().into_iter().for_each(|task| rt.wake(task));
     }
 }
 
-/// Runs a journey until it ends, or until there is a reason to cut it. It lies with the caller: a future of
-/// some hundred bytes is not moved for every command.
+/// Polls a command's future until it ends or `cut` returns a reason to cancel it. The future stays pinned
+/// with the caller: it has some hundred bytes, and is not moved per command.
 #[inline]
 pub(crate) async fn or_cut<T, C>(
     cut: impl Fn() -> Option<C>,

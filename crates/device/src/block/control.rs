@@ -1,4 +1,4 @@
-//! Registers: what the device is, enabling and disabling the ring, and a host that breaks the protocol.
+//! Registers: capabilities, enabling and disabling the ring, and protocol violations by the host.
 
 use std::rc::Rc;
 
@@ -13,24 +13,25 @@ use wire::block::registers::{
 
 use super::Front;
 
-/// The ring, as the registers said when it was enabled.
+/// Register values of the ring at the time that it was enabled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub ring: BusAddr,
     pub entries: u32,
-    /// The count of the first descriptor that the host will announce.
+    /// Count of the first descriptor that the host will announce.
     pub first: u32,
     pub vector: u16,
     pub signals: bool,
 }
 
 impl Open {
-    /// The place in the ring of the descriptor of this count.
+    /// Ring index of the descriptor with this count.
     pub fn place(&self, count: u32) -> u32 {
         count & (self.entries - 1)
     }
 
-    /// Where so many descriptors lie: in one piece, or two where the ring ends between them.
+    /// Segments of `descriptors` consecutive descriptors, and the number of segments: two if the ring wraps,
+    /// else one.
     pub fn pieces(&self, count: u32, descriptors: u32) -> ([Segment; 2], usize) {
         let place = self.place(count);
         let before = descriptors.min(self.entries - place);
@@ -44,7 +45,7 @@ impl Open {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Sets the registers that the host can only read.
+    /// Sets the host's read-only registers.
     pub(super) fn publish_read_only(&self) {
         let options = &self.options;
         let limits = Limits::new()
@@ -70,7 +71,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// The life of the registers: reacts to what the host writes into CONTROL.
+    /// Task of the registers: processes writes to CONTROL.
     pub(super) async fn control(self: Rc<Self>) {
         loop {
             let noticed = || {
@@ -88,7 +89,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 
     fn enable(&self, control: Control) {
-        // Blocks are counted anew, so an old one must not be taken for the first.
+        // Block numbers restart, so an old value must not be taken for the first announcement.
         self.port.store(BLOCK, 0);
         match self.read_registers(control) {
             Some(open) => {
@@ -118,8 +119,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         })
     }
 
-    /// When the host sees that the device is not ready, nothing of the ring reaches host memory any more:
-    /// what was posted before lands before the answer.
+    /// Once the host reads "not ready", no write of this ring reaches host memory: earlier posted writes
+    /// arrive before the read completion.
     async fn disable(&self) {
         self.stop();
         for slot in &self.slots {
@@ -143,7 +144,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.turned.notify(&self.rt);
     }
 
-    /// The host has broken the protocol: the device stops, and says over what.
+    /// Stops the device after a protocol violation and reports it in STATUS.
     pub(super) fn fault(&self, violation: Violation, count: u32) {
         self.count(|counts| counts.violations += 1);
         self.rt.log("device", "violation", violation as u64, u64::from(count));

@@ -1,4 +1,4 @@
-//! The embedded processor: takes announced blocks, goes through their descriptors, and looks ahead.
+//! The embedded processor: takes announced blocks, parses their descriptors, and prefetches descriptors.
 
 use std::rc::Rc;
 
@@ -12,10 +12,11 @@ use zerocopy::FromBytes;
 use super::control::Open;
 use super::{Flight, Front};
 
-/// What a host has done wrong, and to the descriptor of which count.
+/// A protocol violation, and the count of the descriptor in question.
 pub(super) type Wrong = (Violation, u32);
 
 impl<P: DevicePort, M: Media> Front<P, M> {
+    /// Task of the embedded processor: serves the ring each time it is enabled.
     pub(super) async fn exchange(self: Rc<Self>) {
         loop {
             let seen = self.switched.version();
@@ -24,16 +25,16 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 switched.await;
                 continue;
             };
-            // Disabled in the midst of anything: what was under way is dropped where it waits.
+            // If disabled at any await, the work in progress is dropped there.
             if let Either::Second((violation, count)) = race(switched, self.serve(open)).await {
                 self.fault(violation, count);
             }
         }
     }
 
-    /// Takes block after block, until the host does something wrong.
+    /// Processes announced blocks until the host violates the protocol.
     async fn serve(&self, open: Open) -> Wrong {
-        // The register says nothing before the first announcement: enabling has cleared it.
+        // Enabling has cleared the register, so it is zero until the first announcement.
         let (mut told, mut next, mut ahead) = (Block::new(), open.first, 0_u32);
         let most = usize::from(self.options.block_max).max(usize::from(self.options.ahead));
         let mut room = vec![0; most * BYTES];
@@ -89,8 +90,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// Brings descriptors that the host has announced into local memory, and gives them to slots, one
-    /// after the other as the processor gets through them.
+    /// Fetches announced descriptors into local memory and gives them to slots, one by one as the processor
+    /// parses them.
     async fn take(
         &self,
         open: Open,
@@ -126,7 +127,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// The processor's part of a command, then its slot's.
+    /// Spends the processor's time for a command and gives it to its slot.
     async fn begin(&self, open: Open, count: u32, descriptor: Descriptor, ahead: bool) {
         let place = open.place(count);
         self.rt.attach_trace(0, place as u16);
@@ -136,11 +137,12 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.slot(count).give(&self.rt, descriptor, place, ahead);
     }
 
-    /// Takes the first commands of the next block, if the host has stored them, while the block in flight
-    /// is worked on: a descriptor is the device's from when its last word says so. Gives how many.
+    /// Prefetches the first commands of the next block while the block in flight is executed. A descriptor
+    /// belongs to the device as soon as its last word marks it as a command. Returns the number of commands
+    /// taken.
     async fn look_ahead(&self, open: Open, from: u32, already: u32, room: &mut [u8]) -> u32 {
         let flight = self.flight.get().map_or(0, |flight| flight.size);
-        // Never so far that it meets the block in flight from behind.
+        // Limit: must not reach the block in flight from behind.
         let free = open.entries.saturating_sub(flight + already);
         let to_end = open.entries - open.place(from);
         let wanted = u32::from(self.options.ahead).saturating_sub(already).min(free).min(to_end);
@@ -169,8 +171,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             Control::Command { count, .. } => count == from.wrapping_add(number) as u16,
             _ => false,
         };
-        // One look, as the engine is needed for what the block in flight moves. What cannot be reached now
-        // cannot be reached when it is announced.
+        // A single poll, because the block in flight needs the engine. An unreachable address is reported
+        // when the block is announced.
         self.port.fetch(pieces[0].at, bytes, BYTES, Looks::Once, is_new).await.unwrap_or(0)
     }
 

@@ -1,4 +1,4 @@
-//! What commands do: read, write, flush.
+//! Execution of commands: read, write, flush.
 
 use bus::{DevicePort, DmaError, Posting, Segment};
 use media::{Extent, Media, MediaError};
@@ -24,7 +24,7 @@ fn of_media(error: MediaError) -> Status {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// One command, from parsed to ended.
+    /// Executes one parsed command and returns its status.
     pub(super) async fn execute(&self, number: usize, descriptor: Descriptor) -> Status {
         let done = match descriptor.parse() {
             Ok(command) => match command.operation {
@@ -38,19 +38,18 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         done.err().unwrap_or(Status::DONE)
     }
 
-    /// The medium, an engine, the link: whoever returns the descriptor comes after that.
+    /// Medium, engine, link. The descriptor is returned after that.
     async fn read(&self, number: usize, command: Command) -> Result<(), Status> {
         let (to, at) = self.validate(command)?;
         self.port.prefetch(Segment { bytes: command.bytes, ..to });
         let ready = self.media.read(at).await.map_err(of_media)?;
         let _engine = self.engine_for_data(number).await;
-        // What is behind the blocks in the page is padding: it takes its time on the link, and nothing is
-        // written there.
+        // The rest of the page is padding: it takes link time, but nothing is written there.
         let blocks = Blocks { media: &*self.media, at, flip: None };
         self.port.write(&[to], &blocks, Posting::STRICT, ready).await.map_err(of_dma)
     }
 
-    /// An engine, the link there and back, the medium.
+    /// Engine, link round trip, medium.
     async fn write(&self, number: usize, command: Command, fua: bool) -> Result<(), Status> {
         let (from, at) = self.validate(command)?;
         let mut room = self.lend(number);
@@ -69,7 +68,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// The page in host memory and the blocks, if there are such blocks.
+    /// Validates the range; returns the page in host memory and the blocks.
     fn validate(&self, command: Command) -> Result<(Segment, Extent), Status> {
         let block_bytes = u64::from(self.media.block_bytes());
         let (offset, bytes) = (command.offset, u64::from(command.bytes));

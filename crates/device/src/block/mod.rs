@@ -1,14 +1,14 @@
-//! Descriptor blocks: the device takes a block of commands, works on all of them, and returns it.
+//! Descriptor blocks: the device takes a block of commands, executes all of them, and returns the block.
 //!
 //! ```text
-//!   exchange   the embedded processor: takes blocks, goes through their descriptors, looks ahead
+//!   exchange   the embedded processor: takes blocks, parses descriptors, prefetches
 //!   slots      one command each: medium, DMA engine, data
-//!   returns    gives descriptors back, in the groups of the plan, over a DMA engine
+//!   returns    returns descriptors, in the plan's groups, over a DMA engine
 //! ```
 //!
 //! Eleni Bougioukou et al., "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device
-//! Driver for PCIe-based SSDs" (RSP 2014). `Front::read` tells the story of one read. What one waits for,
-//! the processor and the DMA engines, is a resource: no time is computed from another.
+//! Driver for PCIe-based SSDs" (RSP 2014). `Front::read` is the read path. The processor and the DMA engines
+//! are modelled as resources: queueing results from contention, and no time is computed from another.
 
 mod control;
 mod exchange;
@@ -27,60 +27,59 @@ use wire::block::registers::Block;
 use control::Open;
 use slot::Slot;
 
-/// What the plan decides about the front end.
+/// Configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The most descriptors of a ring, as a power of two.
+    /// Maximum ring size, log2 of descriptors.
     pub entries_log2: u8,
-    /// The most descriptors of a block.
+    /// Maximum descriptors per block.
     pub block_max: u8,
-    /// Descriptors that are returned together: 1, each by itself; [`block_max`](Options::block_max), the
-    /// whole block.
+    /// Descriptors returned together: 1 for each by itself; [`block_max`](Options::block_max) for the whole
+    /// block.
     pub group: u8,
-    /// Descriptors go over a DMA engine of their own.
+    /// True if descriptors have a DMA engine of their own.
     pub second_engine: bool,
-    /// Descriptors of the next block that are taken before it is announced; none: 0.
+    /// Descriptors of the next block to prefetch before it is announced; 0: none.
     pub ahead: u8,
-    /// What the device says of its medium: channels.
+    /// Reported to the host: number of channels of the medium.
     pub channels: u8,
-    /// And what it is made of, as in [`wire::block::registers::Medium`].
+    /// Reported to the host: technology of the medium, as in [`wire::block::registers::Medium`].
     pub technology: u8,
-    /// And the time to a page's first byte, ns.
+    /// Reported to the host: time to the first byte of a page, ns.
     pub read_ns: u32,
-    /// And the time that a page's write takes, ns.
+    /// Reported to the host: time to write a page, ns.
     pub write_ns: u32,
 }
 
-/// The costs that the front end spends: the last is a DMA engine's own time, the others the embedded
-/// processor's.
+/// Costs of the controller: the last is DMA engine time, the others are time of the embedded processor.
 pub const COSTS: &[&str] = &["parse", "post completion", "take block", "return", "dma start"];
 
-/// The stages that the front end marks, beside its costs.
+/// Stages that the controller records, in addition to its costs.
 pub const STAGES: &[&str] =
     &["doorbell", "fetch", "engine wait", "data transfer", "block rest", "give back"];
 
-/// The front end. Made by [`Front::start`]; lives in its tasks.
+/// The controller. Created by [`Front::start`]; its tasks own it.
 pub struct Front<P, M> {
     rt: Rt,
     port: P,
     media: Rc<M>,
     options: Options,
-    /// What CONTROL said when it was last looked at.
+    /// Value of CONTROL when last read.
     control: Cell<u32>,
     open: Cell<Option<Open>>,
-    /// `open` has changed.
+    /// Notified when `open` changes.
     switched: Signal,
     /// The block in flight.
     flight: Cell<Option<Flight>>,
-    /// A command has ended, a block is in flight, or none is any more, or descriptors have an engine.
+    /// Notified when a command ends, a block starts or ends, or descriptors have obtained an engine.
     turned: Signal,
     slots: Vec<Slot>,
-    /// A slot or a return has come to rest.
+    /// Notified when a slot or a return has become idle.
     quiet: Signal,
     returning: Cell<bool>,
-    /// Who is about to move descriptors.
+    /// Number of pending descriptor transfers.
     wanted: Cell<u32>,
-    /// Of the commands that nobody has announced, one at a time asks for the engine.
+    /// Serializes the engine requests of prefetched commands.
     ahead_turn: Pool<Turn>,
     data_engine: Pool<Engine>,
     descriptor_engine: Option<Pool<Engine>>,
@@ -89,21 +88,21 @@ pub struct Front<P, M> {
     counters: Cell<Counts>,
 }
 
-/// Whose turn it is to ask for an engine.
+/// Permission of a prefetched command to request the engine.
 struct Turn;
 
-/// A DMA engine: who has it moves something.
+/// A DMA engine; the holder may transfer.
 struct Engine;
 
-/// A block that the host has announced.
+/// An announced block.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
-    /// The count of its first descriptor.
+    /// Count of its first descriptor.
     first: u32,
     size: u32,
-    /// How many of them the slots have got so far.
+    /// Number of descriptors given to slots.
     given: u32,
-    /// How many have been returned.
+    /// Number of its descriptors returned so far.
     returned: u32,
     told: Block,
 }
@@ -126,26 +125,26 @@ struct Costs {
     dma: Cost,
 }
 
-/// What a front end has done so far.
+/// Counters of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Blocks that were announced.
+    /// Blocks announced.
     pub blocks: u64,
-    /// Commands that were taken.
+    /// Commands taken.
     pub commands: u64,
-    /// Those of them that were taken before they were announced.
+    /// Commands prefetched before their block was announced.
     pub ahead: u64,
-    /// Writes that brought descriptors back.
+    /// Writes that returned descriptors.
     pub returns: u64,
-    /// Hosts that broke the protocol.
+    /// Protocol violations by the host.
     pub violations: u64,
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Starts a front end on this port, over this medium. The host enables it.
+    /// Starts a controller on this port, over this medium. The host enables it.
     ///
     /// # Panics
-    /// If the options make no sense: the plan's check comes first.
+    /// If the options are inconsistent; the plan is validated earlier.
     pub fn start(port: P, media: Rc<M>, options: Options) -> Rc<Front<P, M>> {
         let ring = 1u32 << options.entries_log2;
         assert!(options.block_max > 0 && options.group > 0 && options.group <= options.block_max);
@@ -198,7 +197,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         front
     }
 
-    /// What it has done so far.
+    /// Current counters.
     pub fn counts(&self) -> Counts {
         self.counters.get()
     }
@@ -214,7 +213,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.descriptor_engine.as_ref().unwrap_or(&self.data_engine)
     }
 
-    /// Waits for an engine, and starts it.
+    /// Waits for an engine and spends its start time.
     async fn engine<'a>(&'a self, of: &'a Pool<Engine>) -> Held<'a, Engine> {
         let engine = match of.try_take() {
             Some(engine) => engine,
@@ -226,9 +225,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         held
     }
 
-    /// Waits for the engine that moves data. A command that nobody has announced does not stand in the way
-    /// of the block in flight: with one engine for both, it waits while descriptors are to be moved, and no
-    /// more than one such command stands in line before them.
+    /// Waits for the engine that moves data. A prefetched command must not delay the block in flight: with a
+    /// single engine, it waits while descriptor transfers are pending, and at most one such command is queued
+    /// for the engine ahead of them.
     async fn engine_for_data(&self, number: usize) -> Held<'_, Engine> {
         let yields = || self.slots[number].ahead.get() && self.descriptor_engine.is_none();
         if !yields() {
@@ -245,7 +244,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Descriptors are to be moved, until this is dropped. Only who looks ahead has anybody to tell.
+    /// Announces a descriptor transfer until dropped. `None` without prefetch, which is the only user.
     fn want_engine(&self) -> Option<Wanted<'_>> {
         (self.options.ahead > 0).then(|| {
             self.wanted.set(self.wanted.get() + 1);
@@ -253,7 +252,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         })
     }
 
-    /// The time since their last mark belongs to this stage, for the descriptors of these counts.
+    /// Records this stage in the request traces of the descriptors with these counts.
     fn mark_all(&self, open: Open, counts: impl Iterator<Item = u32>, stage: Stage) {
         for count in counts {
             self.rt.attach_trace(0, open.place(count) as u16);
@@ -263,7 +262,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 }
 
-/// An engine or a turn, given back when dropped.
+/// An engine or a permission; returned when dropped.
 struct Held<'a, T> {
     rt: &'a Rt,
     of: &'a Pool<T>,
@@ -278,7 +277,6 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// Somebody is about to move descriptors.
 struct Wanted<'a> {
     rt: &'a Rt,
     wanted: &'a Cell<u32>,

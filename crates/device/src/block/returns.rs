@@ -1,4 +1,4 @@
-//! Giving descriptors back: the whole block, or the groups of it that the plan has.
+//! Returning descriptors: the whole block, or the plan's groups of it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::exchange::Wrong;
 use super::slot::Stage;
 use super::{Flight, Front};
 
-/// A flag that is up until it is dropped.
+/// A flag that is cleared when dropped.
 struct Raised<'a>(&'a Cell<bool>);
 
 impl Drop for Raised<'_> {
@@ -25,7 +25,7 @@ impl Drop for Raised<'_> {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Returns what has ended, ring after ring.
+    /// Task that returns completed descriptors each time the ring is enabled.
     pub(super) async fn give_back(self: Rc<Self>) {
         let mut room = Vec::with_capacity(usize::from(self.options.block_max) * BYTES);
         loop {
@@ -42,7 +42,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Group after group, as they have ended, until the host does something wrong.
+    /// Returns groups as they complete, until the host violates the protocol.
     async fn return_all(&self, open: Open, room: &mut Vec<u8>) -> Wrong {
         loop {
             let seen = self.turned.version();
@@ -56,8 +56,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// A group of the block in flight whose commands have all ended. Groups are counted from the block's
-    /// first descriptor; one that has been returned has idle slots.
+    /// A group of the block in flight whose commands have all ended. Groups are aligned to the block's first
+    /// descriptor. The slots of a returned group are idle, so it is not found again.
     fn ended_group(&self) -> Option<(Flight, u32, u32)> {
         let flight = self.flight.get()?;
         let group = u32::from(self.options.group);
@@ -87,7 +87,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let wanted = self.want_engine();
         self.port.spend(self.costs.back).await;
         if self.port.load(BLOCK) != flight.told.into_bits() {
-            // The next one was announced while this one is the device's.
+            // The host announced the next block before this one was returned.
             return Err((Violation::Turn, first));
         }
         room.clear();
@@ -102,7 +102,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         let raised = Raised(&self.returning);
         let place = u64::from(open.place(first));
         self.rt.log("device", "returns", place, u64::from(descriptors));
-        // Once they have landed, the host may use the places, and their journeys, for others.
+        // After the descriptors arrive, the host may reuse their ring entries and request traces.
         self.mark_all(open, counts.clone(), self.stages.back);
         let left = self.port.write(&pieces[..number], &room[..], how, runtime::Time::ZERO).await;
         drop((raised, engine));

@@ -1,4 +1,4 @@
-//! Local memory: a slot for each command that was taken, whose task lives as long as the front end.
+//! Local memory: one slot per command taken, with a task that lives as long as the controller.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -18,26 +18,25 @@ use crate::worker::{Worker, or_cut};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
-    /// Its command is worked on.
+    /// The command is in execution.
     Working,
-    /// Its command has ended, and the descriptor says how.
+    /// The command has ended; the descriptor holds its status.
     Ended,
 }
 
-/// A place for one command.
 pub(super) struct Slot {
     pub worker: Worker,
     pub stage: Cell<Stage>,
-    /// The command, copied out of host memory once.
+    /// The command, copied from host memory exactly once.
     pub descriptor: Cell<Descriptor>,
     given: Cell<bool>,
-    /// The host has not announced it yet.
+    /// Prefetched: the host has not announced it yet.
     pub ahead: Cell<bool>,
-    /// The place of its descriptor in the ring.
+    /// Ring index of the descriptor.
     place: Cell<u32>,
-    /// The ring is being disabled: nothing of the command reaches the host any more.
+    /// The ring is being disabled: the command must not write to host memory any more.
     cut: Cell<bool>,
-    /// Room that is kept from command to command.
+    /// Scratch buffer, reused from command to command.
     data: RefCell<Vec<u8>>,
 }
 
@@ -57,7 +56,7 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// Hands a command to the slot's task.
+    /// Gives a command to the slot's task.
     pub fn give(&self, rt: &Rt, descriptor: Descriptor, place: u32, ahead: bool) {
         assert!(self.is_idle(), "a block has no more commands than there are slots");
         self.descriptor.set(descriptor);
@@ -73,7 +72,7 @@ impl Slot {
         self.stage.get() == Stage::Idle
     }
 
-    /// Cuts the journey of its command where it waits; what has ended is forgotten.
+    /// Cancels the command at its current await; discards one that has ended.
     pub fn cut(&self, rt: &Rt) {
         match self.stage.get() {
             Stage::Idle => {}
@@ -94,12 +93,12 @@ impl Slot {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// The slot of the descriptor of this count.
+    /// The slot of the descriptor with this count.
     pub(super) fn slot(&self, count: u32) -> &Slot {
         &self.slots[count as usize % self.slots.len()]
     }
 
-    /// The life of a slot: one command after another.
+    /// Task of a slot: executes one command after another.
     pub(super) async fn work(self: Rc<Self>, number: usize) {
         let slot = &self.slots[number];
         loop {
@@ -124,7 +123,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// A slot's buffer: a page.
+    /// The slot's scratch buffer: one page.
     pub(super) fn lend(&self, number: usize) -> Scratch<'_, u8> {
         let mut room = Scratch::from(&self.slots[number].data);
         room.resize(PAGE_BYTES as usize, 0);

@@ -1,4 +1,4 @@
-//! Registers: what the front end offers, enabling and disabling queues.
+//! Registers: capabilities, enabling and disabling queues.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use super::Front;
 use super::queue::Queue;
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Sets the registers that the host can only read.
+    /// Sets the host's read-only registers.
     pub(super) fn publish_read_only(&self) {
         let limits = Limits::new()
             .with_queues(self.options.queues.min(255) as u8)
@@ -23,7 +23,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.store(block + GRAIN, self.media.grain().unwrap_or(0));
     }
 
-    /// The life of the register block: reacts to what the host writes.
+    /// Task of the register block: processes register writes.
     pub(super) async fn control(self: Rc<Self>) {
         loop {
             let number = self.port.on_registers(|| self.notice()).await;
@@ -40,7 +40,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// A queue whose CONTROL has another value, or whose doorbell was rung.
+    /// Returns a queue whose CONTROL has changed, or whose doorbell was written.
     fn notice(&self) -> Option<u16> {
         let noticed = |queue: &&Queue| {
             let doorbell = self.port.load(queue.group.doorbell);
@@ -53,12 +53,12 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     fn enable(&self, queue: &Queue, control: Control) {
         match self.read_registers(queue, control) {
             Some(open) => {
-                // Commands are numbered anew, so an old number must not hide the next ring.
+                // Command numbers restart, so an old number must not hide the next doorbell write.
                 self.port.store(queue.group.doorbell, 0);
                 queue.doorbell.set(0);
                 queue.open(&self.rt, open, &self.options);
                 self.tell_tag(queue);
-                // The notice may lie where no memory is: then the queue has failed already.
+                // The notice address may be outside host memory; then the queue has already faulted.
                 if queue.open.get().is_some() {
                     self.port.store(queue.group.status, Status::new().with_ready(true).into_bits());
                 }
@@ -73,8 +73,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         );
     }
 
-    /// When the host sees that the queue is not ready, nothing of it reaches host memory any more: what
-    /// was posted before lands before the answer.
+    /// Once the host reads "not ready", no write of this queue reaches host memory: earlier posted writes
+    /// arrive before the read completion.
     async fn disable(&self, queue: &Queue) {
         queue.switch(&self.rt, None);
         for slot in &self.slots {
@@ -91,7 +91,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.store(queue.group.status, Status::new().into_bits());
     }
 
-    /// A queue's registers make no sense, or name memory that is not there: it stops, and says so.
+    /// Closes a queue with invalid registers or bad addresses, and sets the fault bit in its STATUS.
     pub(super) fn fault(&self, queue: &Queue) {
         queue.switch(&self.rt, None);
         self.rt.log("device", "queue fault", u64::from(queue.number), 0);
@@ -99,7 +99,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.store(queue.group.status, status.into_bits());
     }
 
-    /// Tells every host of each new tag.
+    /// Task that announces each new tag to all queues.
     pub(super) async fn tell_tags(self: Rc<Self>) {
         let mut seen = self.media.changed().version();
         loop {

@@ -1,5 +1,5 @@
-//! Where faults meet commands: [`crate::faults`] says what strikes, here it happens. A fence is never
-//! struck. Identifiers are the host's places, and a queue's number counts from 1, as NVMe's do.
+//! Injection of the faults that [`crate::faults`] decides. Fences are not affected. The command identifier is
+//! the host's slot, and queue numbers count from 1, as for NVMe.
 
 use std::future::pending;
 
@@ -16,7 +16,7 @@ use super::io::UnderWay;
 use super::queue::Queue;
 use crate::faults::{Disposition, Effect, Order};
 
-/// The code that says most nearly what a status does: there are fewer of them.
+/// The code nearest to an NVMe status; there are fewer codes.
 fn code_of(status: Status, reads: bool) -> Code {
     match status.kind() {
         Status::LBA_OUT_OF_RANGE => Code::OUT_OF_RANGE,
@@ -39,7 +39,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Some((Order { queue: queue.number + 1, cid: request.slot, opcode, lbas }, access))
     }
 
-    /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
+    /// Injects faults at the beginning of a command. Returns its result if it is not executed.
     pub(super) async fn injected(
         &self,
         queue: &Queue,
@@ -48,14 +48,14 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     ) -> Option<Result<Option<Code>, Code>> {
         let (order, access) = self.order(queue, request)?;
         let slot = &self.slots[usize::from(number)];
-        // What struck a command that was cut is not for the next in its slot.
+        // Discard a fault of the previous command in this slot, which may have been cancelled.
         self.faults.spoiled(SLOTS_FROM + number);
         slot.after.take();
         let effect = self.faults.begin(&self.rt, &order);
         if effect == Effect::default() {
             return None;
         }
-        // While it is held up the pace counts it, and no longer.
+        // While delayed, the read is counted by the pace; the guard ends with the delay.
         let held = order.is_read().then(|| UnderWay::new(&self.rt, queue));
         if effect.delay > Span::ZERO {
             self.rt.sleep(effect.delay).await;
@@ -84,7 +84,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         None
     }
 
-    /// The command has been carried out: whatever strikes it before its report leaves.
+    /// Injects faults after execution, before the report is posted.
     pub(super) async fn before_report(
         &self,
         queue: &Queue,
@@ -115,7 +115,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.faults.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
     }
 
-    /// The bit of these data that turns over on their way: of their first `bytes` bytes.
+    /// The injected bit flip of this transfer, within its first `bytes` bytes.
     pub(super) fn spoiled(&self, number: u16, at: Extent, bytes: u32) -> Option<Flip> {
         let draw = self.faults.spoiled(SLOTS_FROM + number)?;
         let block_bytes = self.media.block_bytes();
@@ -124,5 +124,5 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 }
 
-/// The slots of this front end have other numbers than those of the NVMe controller beside it.
+/// Offset that separates this controller's slot numbers from those of the NVMe controller on the same device.
 const SLOTS_FROM: u16 = 1 << 15;

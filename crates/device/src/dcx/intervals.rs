@@ -1,27 +1,26 @@
-//! Intervals of words that stand at the end of no granule of a device: where its next tag comes from.
+//! Intervals of 32-bit values in which no granule of the device ends: the source of the next tag.
 //!
 //! "Additional computing resources can be provided in the device to monitor writes to keep track of
 //! intervals of values not present in the currently stored data so that the selection of a new tag can
 //! always complete in constant time" (Vučinić et al., "DC Express", FAST 2014, section 3.1).
 //!
-//! The values of a word are cut into 2^k intervals of one length, each with a count of the granules
-//! that end in it. With more intervals than granules one is always empty, whatever the contents; with
-//! fewer, one is empty unless the contents are spread on purpose. A tree of bits finds it in at most
-//! five steps.
+//! The values are divided into 2^k equal intervals, each with a count of the granules that end in it. With
+//! more intervals than granules one is always empty, whatever the contents; with fewer, one is empty unless
+//! the contents were spread deliberately. A bit tree finds it in at most five steps.
 
-/// The most intervals, as a power of two: 64 MiB of counts.
+/// Maximum number of intervals, log2: 64 MiB of counts.
 const COUNT_LOG2_MAX: u32 = 24;
 
-/// The counts of all intervals.
+/// Granule counts of all intervals.
 pub struct Intervals {
     log2: u32,
     counts: Vec<u32>,
-    /// Bits of what is empty, 64 to a word; above each level another that says which words have any.
+    /// One bit per empty interval, 64 to a word. Each higher level has one bit per non-zero word below.
     levels: Vec<Vec<u64>>,
 }
 
 impl Intervals {
-    /// Intervals for a device of `granules` granules, all of which end with the word zero.
+    /// Creates the intervals of a device of `granules` granules, all of which end with the word zero.
     pub fn new(granules: u64) -> Intervals {
         let wanted = (granules + 2).next_power_of_two().ilog2();
         Intervals::with_log2(granules, wanted.clamp(6, COUNT_LOG2_MAX))
@@ -71,17 +70,17 @@ impl Intervals {
         }
     }
 
-    /// A granule ends with this word now. A count that has reached the largest number stays there: its
-    /// interval is never taken for empty again.
+    /// Counts a granule that now ends with this word. A count that reaches `u32::MAX` stays there, so that
+    /// its interval is never considered empty again.
     pub fn add(&mut self, word: u32) {
         let interval = self.of(word);
         self.set(interval, self.counts[interval].saturating_add(1));
     }
 
-    /// A granule no longer ends with this word.
+    /// Removes a granule that no longer ends with this word.
     ///
     /// # Panics
-    /// If none did.
+    /// If the interval's count is zero.
     pub fn remove(&mut self, word: u32) {
         let interval = self.of(word);
         let count = self.counts[interval];
@@ -91,19 +90,20 @@ impl Intervals {
         }
     }
 
-    /// Whether some granule ends in the interval of this word.
+    /// Returns true if a granule ends in the interval of this word.
     pub fn is_taken(&self, word: u32) -> bool {
         self.counts[self.of(word)] > 0
     }
 
-    /// A word in an empty interval, if there is one: the first at or after that of `near`, and round.
+    /// Returns a word in an empty interval: the first at or after that of `near`, with wrap-around. `None` if
+    /// no interval is empty.
     pub fn absent(&self, near: u32) -> Option<u32> {
         let from = self.of(near);
         let found = self.first_empty(from).or_else(|| self.first_empty(0))?;
         Some((found as u32) << (32 - self.log2) | near & (u32::MAX >> self.log2))
     }
 
-    /// The first empty interval from this one on: up the tree until a level has one, and down again.
+    /// First empty interval at or after `from`: up the tree to a level with a set bit, then down.
     fn first_empty(&self, from: usize) -> Option<usize> {
         let mut bit = from;
         for (height, level) in self.levels.iter().enumerate() {
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn there_are_more_intervals_than_granules() {
+    fn absent_word_exists_with_fewer_granules_than_intervals() {
         let mut intervals = Intervals::new(1000);
         for granule in 0..1000u32 {
             intervals.remove(0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn full_is_full() {
+    fn absent_is_none_when_all_intervals_taken() {
         let mut intervals = Intervals::with_log2(1, 6);
         (1..64).for_each(|interval| intervals.add(interval << 26));
         assert_eq!(intervals.absent(7), None);
@@ -148,9 +148,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map that counts words, and a search through all intervals.
+        /// Compares with a map that counts words, and a linear search.
         #[test]
-        fn as_a_map_would(words in prop::collection::vec((any::<u32>(), any::<bool>()), 1..400),
+        fn intervals_match_map_model(words in prop::collection::vec((any::<u32>(), any::<bool>()), 1..400),
                           near in any::<u32>(), log2 in 6u32..13) {
             let mut intervals = Intervals::with_log2(0, log2);
             let mut model = BTreeMap::<u32, u32>::new();

@@ -1,4 +1,4 @@
-//! What commands do: read, write, fence.
+//! Execution of commands: read, write, fence.
 
 use bus::{DevicePort, DmaError, Flags, Payload, Posting, Segment, Unreadable};
 use media::{Extent, Media, MediaError};
@@ -46,7 +46,7 @@ impl<M: Media> Payload for Head<'_, M> {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// One command, from fetched to ended.
+    /// Executes one command, from fetch to report.
     pub(super) async fn execute(&self, number: u16, job: Job) {
         self.port.spend(self.costs.parse).await;
         let queue = &self.queues[usize::from(job.queue)];
@@ -80,7 +80,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
         let is_read = matches!(request, Ok(Request { command: Command::Read { .. }, .. }));
         if !is_read {
-            // What comes next comes after the report.
+            // After the report is posted: the pace times the next fetch from here.
             queue.drop_command(&self.rt, false);
         }
         if self.faults.is_on() && self.faults.is_silent(queue.number + 1, entry.slot()) {
@@ -90,7 +90,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// The medium, the link, and nothing more: when the tags in the buffer have vanished, the host knows.
+    /// Medium and link only: the host detects completion by the overwritten tags in its buffer.
     async fn read(
         &self,
         queue: &Queue,
@@ -103,15 +103,15 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.port.prefetch(to);
         let _reader = match tag_version {
             0 => None,
-            // A tag that has been replaced may come with data that were written since.
+            // A replaced tag may be the end of data written since, so the host could not tell them apart.
             version => Some(self.media.begin_read(version).ok_or(Code::STALE_TAG)?),
         };
         let ready = self.media.read_head(at, to.bytes).await.map_err(of_media)?;
         self.send(number, to, at, ready, &mut under_way).await.map_err(of_dma)
     }
 
-    /// Sends blocks. One command's data are on their way at a time, and where the pace says so the next
-    /// fetch leaves among them.
+    /// Sends blocks. Data of one command are sent at a time; if the pace says so, the next fetch is inserted
+    /// between their packets.
     async fn send(
         &self,
         number: u16,
@@ -144,7 +144,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
             None => self.port.write(&[to], &blocks, how, ready).await?,
             Some(before) => {
                 let before = whole_packets(to, before, open.packet_bytes);
-                // Both parts are of one moment: a write in between would tear a block.
+                // Both parts must be one snapshot: a write in between would tear a block.
                 let mut room = self.lend(number, to.bytes);
                 let copy = &mut room[..to.bytes as usize];
                 copy.fill(0);
@@ -172,8 +172,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// The poller sends its fetch now; what follows on the link follows it. Only a poller that waits
-    /// for the moment does: another may have no slot, and get none before these data have left.
+    /// Lets the poller send its fetch now, ahead of the remaining data. Applies only to a poller that is
+    /// waiting for this: another may have no slot, and would get none before these data have left.
     async fn let_fetch_leave(&self, queue: &Queue) {
         if !queue.poised.get() {
             return;
@@ -184,7 +184,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         queue.left.changed(&self.rt, seen).await;
     }
 
-    /// The link, the medium: a write. It ends with a report.
+    /// Fetches the data and writes them to the medium. A write ends with a report.
     async fn write(&self, number: u16, access: Access, fua: bool) -> Result<(), Code> {
         let (from, at) = self.validate(access)?;
         if !from.bytes.is_multiple_of(self.media.block_bytes()) {
@@ -206,8 +206,8 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         Ok(())
     }
 
-    /// Waits until no command of the queue with a smaller number is under way. The report is strictly
-    /// ordered, so that it lands behind whatever they have posted.
+    /// Waits until no earlier command of the queue is in flight. The report is strictly ordered, so it
+    /// arrives after everything that those commands posted.
     async fn pass(&self, queue: &Queue, fence: u32) {
         loop {
             let seen = self.quiet.version();
@@ -223,7 +223,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// The place in host memory and the blocks, if there are such blocks and one command may move them.
+    /// Validates LBA range, size and transfer limit; returns the host memory segment and the blocks.
     fn validate(&self, access: Access) -> Result<(Segment, Extent), Code> {
         let (capacity, block_bytes) = (self.media.blocks(), self.media.block_bytes());
         let blocks = access.bytes.div_ceil(block_bytes);
@@ -242,7 +242,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 }
 
-/// The bytes of the whole packets that begin in the first `bytes` bytes of a transfer.
+/// The length of the whole packets within the first `bytes` bytes of a transfer.
 fn whole_packets(to: Segment, bytes: u32, packet_bytes: Option<u32>) -> u32 {
     let packet = packet_bytes.unwrap_or(128);
     let ends = Pieces::new(to.at.0, u64::from(to.bytes), packet)
@@ -250,7 +250,7 @@ fn whole_packets(to: Segment, bytes: u32, packet_bytes: Option<u32>) -> u32 {
     ends.take_while(|end| *end <= bytes).last().unwrap_or(0)
 }
 
-/// A read that the pace counts, until it ends.
+/// A read counted by the pace until it ends.
 pub(super) struct UnderWay<'a> {
     rt: &'a Rt,
     queue: &'a Queue,
@@ -263,7 +263,7 @@ impl<'a> UnderWay<'a> {
         UnderWay { rt, queue, begun: false, ended: false }
     }
 
-    /// It is under way still: somebody else counts it.
+    /// Ends counting here: the read is still in flight, and another guard counts it.
     pub fn go_on(mut self) {
         self.ended = true;
     }
@@ -277,7 +277,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// The turn to send, given back when dropped.
+/// Permission to send; returned when dropped.
 struct Turn<'a, P: DevicePort, M: Media> {
     front: &'a Front<P, M>,
     sender: Option<super::Sender>,

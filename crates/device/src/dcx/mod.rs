@@ -1,15 +1,15 @@
-//! DC Express: the device fetches commands unasked, and says nothing when their data have arrived.
+//! DC Express: the device polls for commands, and completes reads without a completion entry.
 //!
 //! ```text
-//!   poller   one for each queue: fetches the ring, over and over, and hands commands to slots
-//!   slots    one command each: medium, data, and a report where no vanishing tag can tell
-//!   pace     when the next fetch leaves
-//!   tagged   which tag no data end with
+//!   poller   one per queue: fetches the ring continuously and hands commands to slots
+//!   slots    one command each: medium, data, and a report unless overwritten tags signal completion
+//!   pace     time of the next fetch
+//!   tagged   a tag value that no data ends with
 //! ```
 //!
-//! Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over
-//! PCI Express" (FAST 2014). [`Front::read`](Front) tells the story of one read. It stands beside an
-//! NVMe controller on the same port and medium, in a register block of its own.
+//! Dejan Vučinić et al., "DC Express: Shortest Latency Protocol for Reading Phase Change Memory over PCI
+//! Express" (FAST 2014). [`Front::read`](Front) is the read path. The controller runs alongside an NVMe
+//! controller, on the same port and medium, with its own register block.
 
 mod control;
 mod faulty;
@@ -38,45 +38,45 @@ use queue::Queue;
 use slot::Slot;
 pub use tagged::{Choice, Reader, Tagged};
 
-/// What the plan decides about the front end.
+/// Configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Offset of its register block in the device's window, bytes.
+    /// Offset of the register block in the device's register window, bytes.
     pub block: u32,
-    /// Queues that it offers.
+    /// Number of queues.
     pub queues: u16,
-    /// The most entries of a ring, as a power of two.
+    /// Maximum ring size, log2 of entries.
     pub entries_log2: u8,
-    /// Commands that it works on at once.
+    /// Maximum commands in flight.
     pub slots: u16,
-    /// The most entries it takes with one fetch.
+    /// Maximum entries per fetch.
     pub fetch_max: u32,
-    /// Fetches are timed, so that commands arrive when they can be served.
+    /// True if fetches are timed so that they reach host memory just after the next command is stored.
     pub anticipate: bool,
-    /// Fetches in a row that bring nothing after which a queue that may sleep does.
+    /// Consecutive empty fetches after which a queue goes to sleep, if the host permits.
     pub sleep_after: u32,
-    /// The most bytes of one command; a power of two.
+    /// Maximum transfer size of a command, bytes; a power of two.
     pub transfer_bytes_max: u32,
-    /// Whether data writes carry the relaxed-ordering attribute, to hosts that tag each packet.
+    /// True if data writes carry the relaxed-ordering attribute, for hosts with a tag per packet.
     pub relaxed_ordering: bool,
-    /// Added to a queue's number, from 0, it gives that of its journeys.
+    /// Added to the queue number (from 0) to give the queue number of its request traces.
     pub traces_from: u16,
 }
 
 impl Options {
-    /// The length of the register block, bytes.
+    /// Length of the register block, bytes.
     pub fn block_bytes(&self) -> u32 {
         block_bytes(u32::from(self.queues))
     }
 }
 
-/// The costs that the front end spends on the device's processor.
+/// Costs that the controller spends on the device's processor.
 pub const COSTS: &[&str] = &["parse", "post completion"];
 
-/// The stages that the front end marks, beside its costs.
+/// Stages that the controller records, in addition to its costs.
 pub const STAGES: &[&str] = &["pickup", "dispatch", "tag wait", "link wait", "data transfer"];
 
-/// The front end. Made by [`Front::start`]; lives in its tasks.
+/// The controller. Created by [`Front::start`]; its tasks own it.
 pub struct Front<P, M> {
     rt: Rt,
     port: P,
@@ -86,22 +86,22 @@ pub struct Front<P, M> {
     queues: Vec<Queue>,
     slots: Vec<Slot>,
     idle: Pool<u16>,
-    /// Whoever has it sends data: one command's at a time, so that a fetch can leave among them.
+    /// Permission to send data, one command at a time, so that a fetch can be inserted between packets.
     sender: Pool<Sender>,
-    /// A slot has become idle, or a fetch has come back.
+    /// Notified when a slot becomes idle, or a fetch has returned.
     quiet: Signal,
     stages: Stages,
     costs: Costs,
     counters: Counters,
 }
 
-/// The right to send data; there is one.
+/// Permission to send data; a single token.
 struct Sender;
 
 struct Stages {
     pickup: Stage,
     dispatch: Stage,
-    /// None where there are no faults.
+    /// `None` if fault injection is off.
     fault: Option<Stage>,
     turn: Stage,
     transfer: Stage,
@@ -112,7 +112,6 @@ struct Costs {
     post: Cost,
 }
 
-/// What the front end has done so far.
 #[derive(Default)]
 struct Counters {
     fetches: Cell<u64>,
@@ -121,30 +120,30 @@ struct Counters {
     sleeps: Cell<u64>,
 }
 
-/// What a front end has done so far.
+/// Counters of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Fetches that have come back.
+    /// Fetches that returned.
     pub fetches: u64,
-    /// Those of them that brought nothing.
+    /// Fetches that returned no command.
     pub empty: u64,
-    /// Commands that were fetched.
+    /// Commands fetched.
     pub commands: u64,
-    /// Times that a queue went to sleep.
+    /// Number of times a queue went to sleep.
     pub sleeps: u64,
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// Starts a front end on this port, over this medium. Its queues are disabled; the host enables
+    /// Starts a controller on this port, over this medium. Its queues are disabled until the host enables
     /// them.
     ///
     /// # Panics
-    /// If the options make no sense: the plan's check comes first.
+    /// If the options are inconsistent; the plan is validated earlier.
     pub fn start(port: P, media: Rc<Tagged<M>>, options: Options) -> Rc<Front<P, M>> {
         Front::start_with(port, media, options, Faults::none())
     }
 
-    /// As [`start`](Front::start), with faults.
+    /// As [`start`](Front::start), with fault injection.
     ///
     /// # Panics
     /// As [`start`](Front::start).
@@ -191,7 +190,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         front
     }
 
-    /// What it has done so far.
+    /// Current counters.
     pub fn counts(&self) -> Counts {
         Counts {
             fetches: self.counters.fetches.get(),

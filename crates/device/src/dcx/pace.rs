@@ -1,70 +1,68 @@
-//! When to fetch: anticipation, as a pure function of what the device has seen.
+//! Fetch timing: anticipation, as a pure function of the device's observations.
 //!
-//! A fetch reads host memory some time after its request has left, so a command that is stored just
-//! after that moment waits for a whole further fetch. "Since we can probe the actual round-trip latency
-//! for one DMA request, we can send anticipatory queue read requests prior to sending all data packets
-//! for a previous request so that the next commands, if available, arrive at the device just in time"
-//! (Vučinić et al., "DC Express", FAST 2014, section 2).
+//! A fetch reads host memory some time after its request has left, so a command stored just after that moment
+//! waits for a whole further fetch. "Since we can probe the actual round-trip latency for one DMA request, we
+//! can send anticipatory queue read requests prior to sending all data packets for a previous request so that
+//! the next commands, if available, arrive at the device just in time" (Vučinić et al., "DC Express", FAST
+//! 2014, section 2).
 //!
-//! What is learned:
-//! * the round trip of a fetch;
-//! * how long the data of a command take to leave, by its length;
-//! * where one command comes at a time (depth 1): the *lead*, from the end of the last data to the
-//!   sending of the fetch that just finds the next command. A fetch that finds it moves the lead a
-//!   little earlier, one that does not moves it later by more: it settles where one fetch in some
-//!   thirty comes too early;
-//! * where several come: the fetch leaves so that its commands arrive when the data in progress have
-//!   left.
+//! Learned values:
+//! - the round trip of a fetch;
+//! - the time for a command's data to leave, by length;
+//! - at depth 1, the *lead*: the time from the end of the last data to the fetch that just finds the next
+//!   command. A fetch that finds it moves the lead slightly earlier; one that does not moves it later by
+//!   more. The lead settles where about one fetch in thirty is too early;
+//! - at higher depth, the fetch leaves so that its commands arrive when the data in progress have left.
 
 use runtime::{Span, Time};
 
-/// A fetch that takes less is not worth timing: the next look is as good.
+/// Below this round trip, timing is not worthwhile: the next fetch is as good.
 const DIRECT_BELOW: Span = Span::ns(200);
-/// Fetches that brought a command while no other was under way, in a row, that make depth 1.
+/// Consecutive finds, with no other command in flight, after which depth 1 is assumed.
 const ALONE_MIN: u32 = 8;
-/// The lead moves by these parts of a round trip: earlier after a find, later after a miss.
+/// Steps of the lead as divisors of the round trip: earlier after a find, later after a miss.
 const EARLIER: i64 = 512;
 const LATER: i64 = 16;
-/// The lead goes no further beyond the data's end than so many round trips.
+/// Maximum lead after the end of the data, in round trips.
 const LEAD_MAX: i64 = 8;
 
-/// When the next fetch is to leave.
+/// Time of the next fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// At once.
+    /// Immediately.
     Now,
-    /// At this moment.
+    /// At this time.
     At(Time),
-    /// When a transfer says so: see [`Pace::begin_data`].
+    /// When the data transfer allows it: see [`Pace::begin_data`].
     WithData,
 }
 
-/// What has been learned, and what is under way.
+/// Learned values and state of the commands in flight.
 #[derive(Clone, Debug)]
 pub struct Pace {
     anticipate: bool,
-    /// Entries that the next fetch asks for.
+    /// Entries of the next fetch.
     width: u32,
     round_trip: Option<Span>,
-    /// From the end of data to the fetch that follows them, ps; negative: before their end.
+    /// Time from the end of data to the next fetch, ps. Negative: the fetch leaves before their end.
     lead: i64,
-    /// Of the last data: bytes, and ps from their beginning to their end.
+    /// Last transfer: bytes, and duration in ps.
     pace: Option<(u32, u64)>,
-    /// From a command's arrival to the beginning of its data, the least that was seen.
+    /// Minimum time from a command's arrival to the beginning of its data.
     service: Option<Span>,
-    /// Finds in a row that came alone.
+    /// Consecutive finds of a single command.
     alone: u32,
-    /// Commands that have arrived and whose data have not left.
+    /// Commands that arrived and whose data have not all left.
     under_way: u32,
-    /// Commands of those whose data have not begun.
+    /// Commands among these whose data have not begun.
     waiting: u32,
     arrived: Time,
     data: Option<Data>,
-    /// When the last data ended.
+    /// End of the last data.
     ended: Time,
-    /// When the fetch left that is to find the command after the last data.
+    /// Time of the fetch that is meant to find the command after the last data.
     aimed: Option<Time>,
-    /// That command has been found.
+    /// The lead has been adjusted for that command.
     learned: bool,
 }
 
@@ -75,7 +73,7 @@ struct Data {
 }
 
 impl Pace {
-    /// Nothing learned yet. Without anticipation, each fetch follows the one before at once.
+    /// Initial state, nothing learned. Without anticipation, each fetch follows the previous one immediately.
     pub fn new(anticipate: bool) -> Pace {
         Pace {
             anticipate,
@@ -95,7 +93,7 @@ impl Pace {
         }
     }
 
-    /// Whether there is anything to time.
+    /// Returns true if fetches are timed.
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.anticipate && self.round_trip.is_none_or(|span| span >= DIRECT_BELOW)
@@ -105,23 +103,23 @@ impl Pace {
         self.alone >= ALONE_MIN
     }
 
-    /// The moment that the lead names after the last data.
+    /// Target time of the next fetch: end of the last data plus lead.
     fn aim(&self) -> Time {
         Time(self.ended.0.saturating_add_signed(self.lead))
     }
 
-    /// How many entries the next fetch asks for: one, and twice as many after each that came back full.
-    /// More than there are commands would keep those that there are waiting, behind the rest.
+    /// Entries of the next fetch: starts at one and doubles after each full fetch. More entries than commands
+    /// would delay these commands, because they wait for the rest.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// A fetch for so many entries has brought so many.
+    /// Adapts the width after a fetch of `asked` entries that returned `found`.
     pub fn filled(&mut self, asked: u32, found: u32) {
         self.width = if found == asked { 2 * asked } else { found.max(1) };
     }
 
-    /// When the next fetch leaves, no fetch being under way.
+    /// Time of the next fetch, when no fetch is in flight.
     pub fn next(&self, now: Time) -> Next {
         let Some(round_trip) = self.round_trip.filter(|_| self.is_timed()) else {
             return Next::Now;
@@ -133,7 +131,7 @@ impl Pace {
             return Next::Now;
         }
         if self.waiting > 0 {
-            // One command at a time: the next comes after this one's data.
+            // Depth 1: the next command comes after this one's data.
             return Next::WithData;
         }
         let aim = self.aim();
@@ -149,7 +147,7 @@ impl Pace {
         }
     }
 
-    /// The fetch that left at `asked` has come back with so many commands.
+    /// The fetch that left at `asked` has returned `commands` commands.
     pub fn fetched(&mut self, asked: Time, now: Time, commands: u32) {
         let trip = now.since(asked);
         self.round_trip = Some(self.round_trip.map_or(trip, |least| least.min(trip)));
@@ -168,7 +166,7 @@ impl Pace {
         self.arrived = now;
     }
 
-    /// The lead's lesson, from the fetch that has found the command after the last data.
+    /// Adjusts the lead, given the time of the fetch that found the command after the last data.
     fn learn(&mut self, asked: Time) {
         let Some(round_trip) = self.round_trip.filter(|_| !self.learned) else { return };
         self.learned = true;
@@ -182,8 +180,8 @@ impl Pace {
         self.lead = self.lead.clamp(-step, LEAD_MAX * step);
     }
 
-    /// The data of a command begin to leave, `bytes` of them. Gives how many leave before the next
-    /// fetch does, if it is to leave among them; `idle`: no fetch is under way.
+    /// The data of a command (`bytes` bytes) begin to leave. If the next fetch must leave among them, returns
+    /// the number of bytes ahead of it. `idle`: no fetch is in flight.
     pub fn begin_data(&mut self, now: Time, bytes: u32, idle: bool) -> Option<u32> {
         self.waiting = self.waiting.saturating_sub(1);
         if !self.is_timed() {
@@ -209,7 +207,7 @@ impl Pace {
         Some(share as u32)
     }
 
-    /// All of those data have left.
+    /// All data of the command have left.
     pub fn end_data(&mut self, now: Time) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Some(data) = self.data.take() {
@@ -218,7 +216,7 @@ impl Pace {
         self.ended = now;
     }
 
-    /// A command ended now without data, or, where they had `begun`, before all of them had left.
+    /// A command ended without data, or (`begun`) before all its data had left.
     pub fn drop_command(&mut self, now: Time, begun: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         if begun {
@@ -235,8 +233,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A host that stores its next command `turn` after the last data have left, and a link whose
-    /// fetches see host memory `sight` after they left: how late each command is found.
+    /// Simulates a host that stores its next command `turn` ps after the last data, and a link whose fetches
+    /// read host memory `sight` ps after they leave. Returns the delay until each command is found, ps.
     fn waits(turn: i64, sight: i64, trip: i64, data: i64, rounds: u32) -> Vec<i64> {
         let mut pace = Pace::new(true);
         let (mut now, mut stored) = (0i64, 0i64);
@@ -256,7 +254,7 @@ mod tests {
                 continue;
             }
             waits.push(asked + sight - stored);
-            // The command is found; its data leave, perhaps with the next fetch among them.
+            // The command is found; its data leave, possibly with the next fetch among them.
             let mut found = true;
             while found {
                 let split = pace.begin_data(time(now), 512, true);
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_host_is_anticipated() {
+    fn lead_converges_for_steady_host() {
         for turn in [250_000, 400_000, 900_000] {
             let waits = waits(turn, 412_000, 604_000, 304_000, 2000);
             let late = &waits[1000..];
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anticipation_one_fetch_follows_the_other() {
+    fn fetches_are_back_to_back_without_anticipation() {
         let mut pace = Pace::new(false);
         pace.asked(Time(0));
         pace.fetched(Time(0), Time(600_000), 1);
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_takes_no_time_is_not_timed() {
+    fn short_round_trip_is_not_timed() {
         let mut pace = Pace::new(true);
         pace.fetched(Time(0), Time(20_000), 1);
         assert!(!pace.is_timed());

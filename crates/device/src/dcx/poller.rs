@@ -1,4 +1,4 @@
-//! From the ring to the slots: fetching unasked, waiting for the right moment, and sleeping.
+//! Fetching commands from the ring without a doorbell: timing, dispatch to slots, and sleep.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,8 +15,7 @@ use super::slot::Job;
 use super::{Front, count};
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// The life of a queue's poller: a fetch is always under way, unless it is not yet time for one or
-    /// the queue sleeps.
+    /// Task of a queue's poller: a fetch is always in flight, unless the pace delays it or the queue sleeps.
     pub(super) async fn poll(self: Rc<Self>, number: u16) {
         let queue = &self.queues[usize::from(number)];
         let mut room = vec![0; command::BYTES * self.options.fetch_max as usize];
@@ -32,7 +31,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
                 continue;
             };
             if slots.is_empty() {
-                // A fetch brings no more than there are slots for.
+                // A fetch takes no more entries than there are slots.
                 let wanted = self.options.fetch_max.min(self.share());
                 if self.idle.available() == 0 {
                     let turned = queue.turned.changed(&self.rt, queue.turned.version());
@@ -64,12 +63,12 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// The slots that one queue's poller may hold while it looks for commands.
+    /// Number of slots that one queue's poller may hold while it polls.
     fn share(&self) -> u32 {
         (u32::from(self.options.slots) / u32::from(self.options.queues)).max(1)
     }
 
-    /// Waits until the next fetch is to leave; false if something has changed first.
+    /// Waits until the next fetch must leave. Returns false if the queue's state changed first.
     async fn is_time(&self, queue: &Queue) -> bool {
         if queue.due.replace(false) {
             return true;
@@ -92,7 +91,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Fetches what is there, and hands it to slots: gives how many commands.
+    /// Fetches new entries and hands them to slots. Returns the number of commands.
     async fn fetch(
         &self,
         queue: &Queue,
@@ -122,7 +121,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         drop(fetching);
         count(&self.counters.fetches);
         let Either::Second(found) = found else {
-            // Disabled meanwhile, or faulty: what was asked for is nobody's.
+            // Disabled or faulted meanwhile: discard the result.
             self.quiet.notify(&self.rt);
             return Ok(0);
         };
@@ -159,9 +158,9 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         self.slots[usize::from(slot)].give(&self.rt, Job { queue: queue.number, entry });
     }
 
-    /// Nothing has come for long: says that it sleeps, looks once more, and waits for the doorbell. The
-    /// host stores its command before it looks whether the device sleeps; each has a fence in between,
-    /// so either this last look finds the command or the host finds the device asleep.
+    /// Puts the queue to sleep after a long idle time: sets the notice, fetches once more, and waits for the
+    /// doorbell. The host stores its command before it reads the notice, and both sides have a fence in
+    /// between, so either this last fetch finds the command or the host finds the device asleep.
     async fn sleep(&self, queue: &Queue, open: Open, bytes: &mut [u8], slots: &mut Vec<u16>) {
         let seen = queue.turned.version();
         self.tell_asleep(queue, true);
@@ -173,7 +172,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         if found == 0 && queue.open.get().is_some() {
             count(&self.counters.sleeps);
             self.rt.log("device", "asleep", u64::from(queue.number), 1);
-            // The slots are for others meanwhile.
+            // Release the slots to other queues meanwhile.
             slots.drain(..).for_each(|slot| self.idle.give(&self.rt, slot));
             queue.turned.changed(&self.rt, seen).await;
             self.rt.log("device", "asleep", u64::from(queue.number), 0);
@@ -182,7 +181,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
     }
 }
 
-/// A flag that is up until it is dropped.
+/// A flag that is set until dropped.
 struct Raised<'a>(&'a Cell<bool>);
 
 impl<'a> Raised<'a> {

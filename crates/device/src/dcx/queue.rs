@@ -1,4 +1,4 @@
-//! A queue: where its rings lie, how far they have come, and when to look next.
+//! Queues: ring addresses, positions, and when to fetch next.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,14 +15,15 @@ use zerocopy::IntoBytes;
 use super::pace::Pace;
 use super::{Front, Options};
 
-/// A queue, as its registers said when it was enabled.
+/// Register values of a queue at the time that it was enabled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub commands: BusAddr,
     pub reports: BusAddr,
     pub notice: BusAddr,
     pub entries: u32,
-    /// The packet size at whose ends the host has its tags; none: one tag, at the end of all.
+    /// Packet size with a host tag at the end of each packet, bytes. `None`: one tag at the end of the
+    /// transfer.
     pub packet_bytes: Option<u32>,
     pub vector: u16,
     pub may_sleep: bool,
@@ -33,24 +34,24 @@ pub(super) struct Queue {
     pub number: u16,
     pub group: Group,
     pub open: Cell<Option<Open>>,
-    /// `open` has changed.
+    /// Notified when `open` changes.
     pub switched: Signal,
-    /// `open`, or when to fetch, has changed.
+    /// Notified when `open` or the time of the next fetch changes.
     pub turned: Signal,
-    /// The number of the next command.
+    /// Number of the next command to fetch.
     pub next: Cell<u32>,
-    /// The number of the last report.
+    /// Number of the last report.
     pub reported: Cell<u32>,
-    /// A fetch is under way.
+    /// A fetch is in flight.
     pub fetching: Cell<bool>,
-    /// The poller has slots, and waits for the moment to fetch.
+    /// The poller holds slots and waits for the time to fetch.
     pub poised: Cell<bool>,
     pub pace: RefCell<Pace>,
-    /// A fetch is to leave now, while the data that are being sent wait for it.
+    /// The fetch must leave now; the data transfer in progress waits for it.
     pub due: Cell<bool>,
-    /// The fetch that was due has left.
+    /// Notified when the fetch that was due has left.
     pub left: Signal,
-    /// What CONTROL said when it was last looked at.
+    /// CONTROL as last read.
     pub seen: Cell<Control>,
     pub doorbell: Cell<u32>,
 }
@@ -75,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Opens it, as its registers say.
+    /// Opens the queue with these register values.
     pub fn open(&self, rt: &Rt, open: Open, options: &Options) {
         self.next.set(1);
         self.reported.set(0);
@@ -84,7 +85,7 @@ impl Queue {
         self.switch(rt, Some(open));
     }
 
-    /// Opens or closes it, and tells everybody who works on it.
+    /// Opens or closes the queue and notifies all tasks that use it.
     pub fn switch(&self, rt: &Rt, open: Option<Open>) {
         self.open.set(open);
         self.switched.notify(rt);
@@ -92,7 +93,7 @@ impl Queue {
         self.left.notify(rt);
     }
 
-    /// A command ends without data, or before all of them have left: the poller need not wait for them.
+    /// A command ended without data, or before all its data left: the poller must not wait for them.
     pub fn drop_command(&self, rt: &Rt, begun: bool) {
         let mut pace = self.pace.borrow_mut();
         if pace.is_timed() {
@@ -103,13 +104,13 @@ impl Queue {
 }
 
 impl Open {
-    /// The place of the entry of this number in the command ring.
+    /// Address of the command ring entry with this number.
     pub fn command_at(&self, number: u32) -> BusAddr {
         let place = number.wrapping_sub(1) & (self.entries - 1);
         BusAddr(self.commands.0 + u64::from(place) * command::BYTES as u64)
     }
 
-    /// How many entries lie from that place to the end of the ring.
+    /// Number of entries from that entry to the end of the ring.
     pub fn entries_from(&self, number: u32) -> u32 {
         self.entries - (number.wrapping_sub(1) & (self.entries - 1))
     }
@@ -121,7 +122,7 @@ impl Open {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// What a queue's registers say, if it makes sense.
+    /// Reads and validates the registers of a queue. `None` if they are invalid.
     pub(super) fn read_registers(&self, queue: &Queue, control: Control) -> Option<Open> {
         let group = &queue.group;
         let address = |register: u32| {
@@ -150,7 +151,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         })
     }
 
-    /// Reports how a command ended.
+    /// Posts the report of a command.
     pub(super) fn report(&self, queue: &Queue, command: u32, slot: u16, code: Code) {
         let Some(open) = queue.open.get() else { return };
         if self.faults.is_on() {
@@ -168,7 +169,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Tells a queue's host of the newest tag.
+    /// Writes the newest tag to a queue's notice in host memory.
     pub(super) fn tell_tag(&self, queue: &Queue) {
         let Some(open) = queue.open.get() else { return };
         let newest = self.media.newest();
@@ -179,7 +180,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// Tells a queue's host whether its poller sleeps.
+    /// Writes the poller's sleep state to a queue's notice in host memory.
     pub(super) fn tell_asleep(&self, queue: &Queue, asleep: bool) {
         let Some(open) = queue.open.get() else { return };
         let at = BusAddr(open.notice.0 + notice::ASLEEP as u64);

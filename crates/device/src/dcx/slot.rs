@@ -1,4 +1,4 @@
-//! Commands in flight: a slot each, whose task lives as long as the front end.
+//! Commands in flight: one slot each, with a task that lives as long as the controller.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -16,30 +16,30 @@ use crate::faults::Effect;
 use crate::scratch_guard::Scratch;
 use crate::worker::{Worker, or_cut};
 
-/// A command, copied out of host memory once.
+/// A command, copied from host memory exactly once.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     pub queue: u16,
     pub entry: Entry,
 }
 
-/// A place for one command in flight.
+/// Slot for one command in flight.
 #[derive(Default)]
 pub(super) struct Slot {
     pub worker: Worker,
     job: Cell<Option<Job>>,
-    /// The queue and number of the command that it holds, until it is idle again.
+    /// Queue and number of the current command. `None` if idle.
     pub busy: Cell<Option<(u16, u32)>>,
-    /// Its queue is being disabled: nothing of the command reaches the host any more.
+    /// The queue is being disabled: the command must not write to host memory any more.
     cut: Cell<bool>,
-    /// Room that is kept from command to command.
+    /// Scratch buffer, reused from command to command.
     data: RefCell<Vec<u8>>,
-    /// What strikes the command when it has been carried out. Not looked at where there are no faults.
+    /// Fault to inject after execution. Unused if fault injection is off.
     pub after: Cell<Effect>,
 }
 
 impl Slot {
-    /// Hands a command to the slot's task.
+    /// Gives a command to the slot's task.
     pub fn give(&self, rt: &Rt, job: Job) {
         self.busy.set(Some((job.queue, job.entry.number())));
         self.cut.set(false);
@@ -47,12 +47,12 @@ impl Slot {
         self.worker.begin(rt);
     }
 
-    /// Whether it holds a command of this queue.
+    /// Returns true if the slot holds a command of this queue.
     pub fn is_of(&self, queue: u16) -> bool {
         self.busy.get().is_some_and(|(of, _)| of == queue)
     }
 
-    /// Cuts the journey of a command of this queue where it waits.
+    /// Cancels a command of this queue at its current await.
     pub fn cut(&self, rt: &Rt, queue: u16) {
         if self.is_of(queue) {
             self.cut.set(true);
@@ -66,7 +66,7 @@ impl Slot {
 }
 
 impl<P: DevicePort, M: Media> Front<P, M> {
-    /// The life of a slot: one command after another.
+    /// Task of a slot: executes one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];
         loop {
@@ -83,7 +83,7 @@ impl<P: DevicePort, M: Media> Front<P, M> {
         }
     }
 
-    /// A slot's buffer, with room for so many bytes at least.
+    /// The slot's scratch buffer, with at least `bytes` bytes.
     pub(super) fn lend(&self, number: u16, bytes: u32) -> Scratch<'_, u8> {
         Scratch::with_room(&self.slots[usize::from(number)].data, bytes)
     }

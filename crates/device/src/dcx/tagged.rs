@@ -1,11 +1,11 @@
-//! A medium that knows how none of its granules ends: the device's own choice of tags.
+//! A medium with tags: 32-bit values with which none of its granules ends, chosen by the device.
 //!
-//! The promise: while a version of the tag has readers, no granule of the medium ends with that tag.
-//! It holds since
-//! 1. a tag is chosen in an interval in which no granule ends, and none of a write that is under way;
-//! 2. a write that would bring a tag waits until that version is no longer the newest, so that nobody
-//!    new reads with it, and has no readers left;
-//! 3. writes of the same blocks follow one another, so that what one replaces is what it has read.
+//! Invariant: while a version of the tag has readers, no granule of the medium ends with that tag. It holds
+//! because
+//! 1. a tag is chosen from an interval in which no granule ends, including those of writes in flight;
+//! 2. a write that contains a tag in use waits until that version is no longer the newest, so that it gains
+//!    no readers, and has none left;
+//! 3. overlapping writes are serialized, so that a write replaces exactly the contents that it read.
 //!
 //! `tests/it/dcx/model.rs` explores every order of these steps.
 
@@ -17,7 +17,7 @@ use runtime::{Rt, Signal, Stage};
 
 use super::intervals::Intervals;
 
-/// The newest tag, and its version; version zero: there is none.
+/// The newest tag and its version. Version zero: no tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The tag, 32 bits.
@@ -35,36 +35,37 @@ struct InUse {
 
 struct State {
     intervals: Intervals,
-    /// Oldest first; the last is the newest.
+    /// In order of age; the last is the newest.
     tags: Vec<InUse>,
     versions: u32,
+    /// Extents of the writes in flight.
     writing: Vec<Extent>,
 }
 
-/// A medium, and the tags that its contents leave free.
+/// A medium, and the tags that do not occur in its contents.
 pub struct Tagged<M> {
     rt: Rt,
     media: Rc<M>,
-    /// Bytes of a granule; none: nothing is promised.
+    /// Granule size, bytes. `None`: no tags.
     grain: Option<u32>,
     state: RefCell<State>,
-    /// A reader has gone, or a write has ended.
+    /// Notified when a reader or a write has ended.
     eased: Signal,
-    /// The newest tag is another.
+    /// Notified when the newest tag changes.
     changed: Signal,
     waits: Cell<u64>,
     wait: Stage,
-    /// Lists that are kept from write to write.
+    /// Scratch lists, reused from write to write.
     spare: RefCell<Vec<Vec<u32>>>,
 }
 
 impl<M: Media> Tagged<M> {
-    /// Promises nothing: all tags are the host's.
+    /// A medium without device tags: the host chooses its own.
     pub fn without_tags(rt: &Rt, media: Rc<M>) -> Tagged<M> {
         Tagged::with(rt, media, None, Intervals::new(0))
     }
 
-    /// Reads all that the medium holds, and chooses the first tag. `grain` divides the block.
+    /// Reads the whole medium and chooses the first tag. `grain`, in bytes, must divide the block size.
     ///
     /// # Errors
     /// The medium could not be read.
@@ -74,11 +75,11 @@ impl<M: Media> Tagged<M> {
         let granules = media.blocks() * u64::from(block_bytes / grain);
         let tagged = Tagged::with(rt, media, Some(grain), Intervals::new(granules));
         let at_once = (1 << 20) / block_bytes;
-        // Of a medium of stamps every granule's end is zero, which is what they are counted as.
+        // A medium that keeps only stamps reads as zero at every granule's end; zero is the initial count.
         let blocks = if tagged.media.head().is_none() { tagged.media.blocks() } else { 0 };
         let mut block = 0;
         while block < blocks {
-            // Zeros are what granules are counted as: of terabytes that were never written, none is read.
+            // Zero is the initial count, so terabytes that were never written need not be read.
             let blank = tagged.media.blank_from(block);
             if blank > 0 {
                 block += blank;
@@ -113,7 +114,7 @@ impl<M: Media> Tagged<M> {
         }
     }
 
-    /// The granule of the promise, bytes; none: nothing is promised.
+    /// Granule size, bytes. `None`: no tags.
     pub fn grain(&self) -> Option<u32> {
         self.grain
     }
@@ -123,17 +124,17 @@ impl<M: Media> Tagged<M> {
         self.state.borrow().tags.last().map(|tag| tag.choice).unwrap_or_default()
     }
 
-    /// Changes with each new tag.
+    /// Notified with each new tag.
     pub fn changed(&self) -> &Signal {
         &self.changed
     }
 
-    /// How often a write had to wait for readers.
+    /// Number of writes that had to wait for readers.
     pub fn waits(&self) -> u64 {
         self.waits.get()
     }
 
-    /// Somebody reads with this version; none, if it is not the newest.
+    /// Registers a reader of this version. `None` if it is not the newest.
     pub fn begin_read(&self, version: u32) -> Option<Reader<'_, M>> {
         let mut state = self.state.borrow_mut();
         let newest = state.tags.last_mut().filter(|tag| tag.choice.version == version)?;
@@ -141,7 +142,7 @@ impl<M: Media> Tagged<M> {
         Some(Reader { tagged: self, version })
     }
 
-    /// A new newest tag, or none if every interval is taken.
+    /// Chooses a new newest tag, or none if every interval is taken.
     fn choose(&self) {
         let mut state = self.state.borrow_mut();
         let near = state.versions.wrapping_mul(0x9e37_79b9) ^ 0x5a5a_5a5a;
@@ -156,7 +157,7 @@ impl<M: Media> Tagged<M> {
         self.changed.notify(&self.rt);
     }
 
-    /// The last words of the granules of these blocks, as the medium holds them.
+    /// Passes the last word of each granule of these blocks, as the medium holds them.
     fn ends(&self, at: Extent, tell: &mut dyn FnMut(u32)) -> Result<(), MediaError> {
         let Some(grain) = self.grain else { return Ok(()) };
         let bytes = at.blocks * self.media.block_bytes();
@@ -182,14 +183,14 @@ impl<M: Media> Tagged<M> {
         Ok(())
     }
 
-    /// The last words of the granules of these data.
+    /// The last word of each granule of these data.
     fn ends_of<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = u32> + use<'a, M> {
         let grain = self.grain.map_or(usize::MAX, |grain| grain as usize);
         let last = |granule: &[u8]| u32::from_le_bytes(*granule.last_chunk().expect("a word"));
         data.chunks_exact(grain).map(last)
     }
 
-    /// Waits until nobody writes any of these blocks, and is then the one who does.
+    /// Waits until no overlapping write is in flight, then registers this one.
     async fn claim(&self, at: Extent) -> Writing<'_, M> {
         let overlaps = |other: &Extent| {
             other.block < at.block + u64::from(at.blocks)
@@ -205,8 +206,8 @@ impl<M: Media> Tagged<M> {
         }
     }
 
-    /// Waits until no tag in use stands in these data. Their words are counted already, so that no
-    /// new tag does either.
+    /// Waits until no tag in use occurs in these data. Their words are already counted, so a new tag cannot
+    /// occur in them either.
     async fn clear_of_tags(&self, data: &[u8]) {
         let mut waited = false;
         loop {
@@ -244,17 +245,17 @@ impl<M: Media> Tagged<M> {
         let counted = Counted { tagged: self, data, keep: Cell::new(false) };
         self.clear_of_tags(data).await;
         self.rt.record(self.wait);
-        // Their old ends are read where they lie, at the medium's own pace.
+        // The old granule ends are read from the medium, with its normal read time.
         let ready = self.media.read(at).await?;
         self.rt.sleep_until(ready).await;
         let mut old = self.spare.borrow_mut().pop().unwrap_or_default();
         self.ends(at, &mut |word| old.push(word))?;
-        // From here on a failure may leave old or new: both stay counted.
+        // From here on a failure may leave old or new data, so both stay counted.
         counted.keep.set(true);
         self.media.write(at, data).await?;
         let mut state = self.state.borrow_mut();
         old.drain(..).for_each(|word| state.intervals.remove(word));
-        // Where no interval was empty one may be now.
+        // If no interval was empty before, one may be now.
         let may_choose = state.intervals.absent(0).is_some();
         drop(state);
         if may_choose && self.newest().version == 0 {
@@ -266,7 +267,7 @@ impl<M: Media> Tagged<M> {
     }
 }
 
-/// A read with a version of the tag, until it is dropped.
+/// A read with a version of the tag, until dropped.
 pub struct Reader<'a, M: Media> {
     tagged: &'a Tagged<M>,
     version: u32,
@@ -287,7 +288,7 @@ impl<M: Media> Drop for Reader<'_, M> {
     }
 }
 
-/// These blocks are being written, until it is dropped.
+/// A write in flight to these blocks, until dropped.
 struct Writing<'a, M: Media> {
     tagged: &'a Tagged<M>,
     at: Extent,
@@ -303,8 +304,8 @@ impl<M: Media> Drop for Writing<'_, M> {
     }
 }
 
-/// The words of data that are to be written, counted; taken back if the write is given up before the
-/// medium has it.
+/// The counted words of data to be written. They are removed again if the write is cancelled before it
+/// reaches the medium.
 struct Counted<'a, M: Media> {
     tagged: &'a Tagged<M>,
     data: &'a [u8],
@@ -328,7 +329,7 @@ impl<M: Media> Layer for Tagged<M> {
         &self.media
     }
 
-    /// Namespaces, protection and sanitizing are shut out: its own queues know nothing of them.
+    /// Namespaces, protection and sanitize are unavailable: the DC Express queues do not support them.
     fn labels(&self) -> Option<&dyn Labels> {
         None
     }
@@ -342,14 +343,14 @@ impl<M: Media> Layer for Tagged<M> {
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        // A medium of stamps keeps no granule's end: all of them read as zero, for ever.
+        // A medium that keeps only stamps stores no granule end: all read as zero.
         match self.grain {
             Some(_) if self.media.head().is_none() => self.write_tagged(at, data).await,
             _ => self.media.write(at, data).await,
         }
     }
 
-    /// Where ends are counted, those of zeros are written in their place.
+    /// If granule ends are counted, deallocation writes zeros.
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         if self.grain.is_none() || self.media.head().is_some() {
             return self.media.deallocate(at).await;

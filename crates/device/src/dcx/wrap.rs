@@ -1,4 +1,4 @@
-//! Numbers that come round: a queue that has had nearly 2^32 commands goes on behind the last number.
+//! Command and report numbers wrap: a queue continues after nearly 2^32 commands.
 
 use std::rc::Rc;
 
@@ -84,9 +84,9 @@ fn front<P: DevicePort>(port: P) -> Rc<Front<P, Banked>> {
     Front::start(port, tagged, options())
 }
 
-/// Fences of every number around the last one, in both rings, and each report where it belongs.
+/// Fences with numbers around the wrap, in both rings; each report must be at its place.
 #[test]
-fn numbers_come_round() {
+fn dcx_command_and_report_numbers_wrap() {
     let rt = Rt::simulated(None, Log::Off);
     let bus = SimBus::new(&rt, spec());
     let front = front(bus.device());
@@ -103,7 +103,7 @@ fn numbers_come_round() {
         host.write32(group.shape, shape.into_bits());
         host.write32(group.control, Control::new().with_enable(true).into_bits());
         rt.sleep(Span::us(10)).await;
-        // As after so many commands, and one report less.
+        // State after nearly 2^32 commands; the report number is one behind.
         let first = u32::MAX - 20;
         front.queues[0].next.set(first);
         front.queues[0].reported.set(first.wrapping_sub(2));

@@ -1,20 +1,20 @@
-//! The write buffer: slots of a unit each, of which as much is kept as of the flash.
+//! The write buffer: slots of one mapping unit each; contents are kept to the same extent as those of the
+//! flash.
 
 use ftl::{META, Tag};
 use media::contents::{Keep, STAMP_BYTES};
 use media::nand::{Nand, PageAt};
 
-/// Slots, and what they hold.
 #[derive(Clone)]
 pub(super) struct Buffer {
     keep: Keep,
     unit_bytes: usize,
     block_bytes: usize,
-    /// Bytes kept of a slot.
+    /// Bytes kept per slot.
     kept_bytes: usize,
     bytes: Vec<u8>,
     slots: Vec<Slot>,
-    /// Room for units kept whole among stamps.
+    /// Free buffers for units that are kept whole although only stamps are kept.
     pool: Vec<Vec<u8>>,
 }
 
@@ -48,7 +48,7 @@ impl Buffer {
         self.slots.get(slot as usize)?.tag
     }
 
-    /// What is kept of a slot, as [`media::nand::Data::Kept`] takes it.
+    /// The kept bytes of a slot, in the form of [`media::nand::Data::Kept`].
     pub(super) fn kept(&self, slot: u32) -> &[u8] {
         &self.bytes[slot as usize * self.kept_bytes..][..self.kept_bytes]
     }
@@ -62,7 +62,7 @@ impl Buffer {
         self.slots[slot as usize].whole.as_deref()
     }
 
-    /// The slot is to hold this now; it is zeros if it held nothing.
+    /// Sets the slot's tag; zero-fills the slot if it was empty.
     fn tag_slot(&mut self, slot: u32, tag: Tag) {
         let is_new = self.slots[slot as usize].tag.is_none();
         if is_new {

@@ -1,12 +1,12 @@
-//! A die's time: one operation of its array after the other, and reads that cut in.
+//! Timing of a die: array operations in FIFO order, and reads that suspend them.
 //!
-//! A turn is reserved at once, as at a [`runtime::Line`]; but what holds a die may be prolonged, and what
-//! stands behind it is then moved on. So whoever waits for the end of a turn looks again when it comes.
+//! A turn is reserved at once, as at a [`runtime::Line`], but may be prolonged later, which delays the turns
+//! behind it. A task that waits for the end of a turn must therefore check again when it wakes.
 
 use media::nand::{Suspend, TORN_OF};
 use runtime::{Span, Time};
 
-/// What a die is asked to do.
+/// Operation of a die's array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Read,
@@ -14,48 +14,48 @@ pub(super) enum Work {
     Erase(ftl::Blocks),
 }
 
-/// The number of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// Some time of the array.
+/// A reserved interval of the array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     ticket: Ticket,
     pub(super) work: Work,
-    /// Reads that come before this moment go first: its data are still on their way.
+    /// Data arrive at this time; reads requested earlier go first.
     ready: Time,
     pub(super) begin: Time,
     pub(super) end: Time,
     span: Span,
-    /// It cuts in on another, and so stands behind nobody.
+    /// A read that suspended another turn: not part of the FIFO order.
     inside: bool,
     stops: u32,
-    /// What was done of it before it was last stopped, and since when it is under way again.
+    /// Execution time before the last suspension, and (next field) the time of the last resume.
     ran: Span,
     since: Time,
-    /// Reads that cut in on it are over then.
+    /// End of the reads that suspended this turn.
     paused_until: Time,
+    /// The turn is a GC operation.
     collects: bool,
-    /// The die's [`Die::collected`] when it was asked for.
+    /// Value of [`Die::collected`] at the time of the request.
     collected: Span,
 }
 
-/// The turns at a die, those that do not cut in being in order.
+/// Turns of a die; those outside suspensions are in order.
 #[derive(Default)]
 pub(super) struct Die {
     turns: Vec<Turn>,
     tickets: u64,
-    /// For how long the collector has had it, up to `counted`.
+    /// Array time used by GC, up to the time `counted`.
     collected: Span,
     counted: Time,
 }
 
-/// Turns among which nobody looks for those that are over.
+/// Below this number of turns, ended ones are not purged.
 const FEW: usize = 32;
 
 impl Turn {
-    /// The part of its wait in which the collector had the die, which has had it for `collected` by now.
+    /// Part of the turn's wait in which GC occupied the die, given the total GC time (`collected`) now.
     pub(super) fn waited_for_collector(&self, collected: Span) -> Span {
         collected.saturating_sub(self.collected)
     }
@@ -64,7 +64,7 @@ impl Turn {
         self.work == Work::Read
     }
 
-    /// How much of it is done at a moment, in parts of [`TORN_OF`].
+    /// Completed fraction at time `now`, in units of 1/[`TORN_OF`].
     pub(super) fn done_at(&self, now: Time) -> u32 {
         let ran = self.ran + now.since(self.since);
         let parts = u128::from(ran.0) * u128::from(TORN_OF) / u128::from(self.span.0.max(1));
@@ -73,7 +73,7 @@ impl Turn {
 }
 
 impl Die {
-    /// A read of `span` that is asked for at `now`.
+    /// Reserves a read of duration `span`, requested at `now`.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -91,16 +91,16 @@ impl Die {
         {
             return self.cut_in(at, now, span, suspend, collects);
         }
-        // Behind all that have begun or could.
+        // Behind all turns that have begun or could begin.
         let behind = |turn: &Turn| turn.is_read() || turn.ready <= now;
         let place = self.turns.iter().rposition(|turn| !turn.inside && behind(turn));
         let mut place = place.map_or(0, |at| at + 1);
-        // Those that cut in stay with the one that they cut in on.
+        // Suspending reads stay next to the turn that they suspended.
         place += self.turns[place..].iter().take_while(|turn| turn.inside).count();
         self.reserve(place, now, now, span, (Work::Read, collects))
     }
 
-    /// A program or an erase of `span`, not before `ready`, when its data are there.
+    /// Reserves a program or erase of duration `span`, not before its data arrive at `ready`.
     pub(super) fn operate(
         &mut self,
         now: Time,
@@ -150,7 +150,7 @@ impl Die {
         Ticket(self.tickets)
     }
 
-    /// A read stops the turn at `at`, or joins those that have.
+    /// Suspends the turn at index `at` for a read, or queues behind the reads that already have.
     fn cut_in(
         &mut self,
         at: usize,
@@ -180,7 +180,7 @@ impl Die {
         ticket
     }
 
-    /// Moves on what stands behind a turn and overlaps it.
+    /// Delays the turns behind `place` that would overlap it.
     fn move_on(&mut self, place: usize) {
         let mut free = self.turns[place].end;
         for turn in self.turns[place + 1..].iter_mut().filter(|turn| !turn.inside) {
@@ -194,7 +194,7 @@ impl Die {
         }
     }
 
-    /// The read keeps the array until `end`: its page is still on the wires.
+    /// Extends a read to `end`, while its page is transferred from the array's register.
     pub(super) fn hold(&mut self, ticket: Ticket, end: Time) {
         let Some(at) = self.place(ticket) else { return };
         let turn = self.turns[at];
@@ -207,7 +207,7 @@ impl Die {
             self.turns[at].span = end.since(turn.begin);
             return self.move_on(at);
         }
-        // Those that cut in after it, and then the turn that it cut in on.
+        // Delay the later reads of the same suspension, then the suspended turn.
         let host = (0..at).rev().find(|place| !self.turns[*place].inside).expect("it cut in");
         for other in host + 1..self.turns.len() {
             let other = &mut self.turns[other];
@@ -230,17 +230,17 @@ impl Die {
         self.turns.iter().position(|turn| turn.ticket == ticket)
     }
 
-    /// When all turns reserved so far are over.
+    /// End of all turns reserved so far.
     pub(super) fn free_at(&self) -> Time {
         self.turns.iter().map(|turn| turn.end).max().unwrap_or_default()
     }
 
-    /// A turn that is not yet over and forgotten.
+    /// The turn, unless it has ended and been removed.
     pub(super) fn turn(&self, ticket: Ticket) -> Option<Turn> {
         self.place(ticket).map(|place| self.turns[place])
     }
 
-    /// Whoever waited for the turn has seen its end.
+    /// Removes a turn whose end has been observed.
     pub(super) fn finish(&mut self, now: Time, ticket: Ticket) {
         self.count(now);
         if let Some(place) = self.place(ticket) {
@@ -248,13 +248,13 @@ impl Die {
         }
     }
 
-    /// For how long the collector's operations have had the array, up to now. The time in which a read stops
-    /// one, and in which that goes on, is the stopped one's.
+    /// Array time used by GC operations, up to `now`. The time to suspend and to resume a turn counts for the
+    /// suspended turn.
     pub(super) fn collected(&self, now: Time) -> Span {
         self.collected + self.collected_between(self.counted, now)
     }
 
-    /// What has been cannot change any more: it is counted before anything else does.
+    /// Accumulates past time, before any change: the past is final.
     fn count(&mut self, now: Time) {
         self.collected = self.collected(now);
         self.counted = self.counted.max(now);
@@ -279,8 +279,8 @@ impl Die {
         sum.saturating_sub(scratch_guard)
     }
 
-    /// Reads and programs that are over need nobody to see it. Most take themselves off; what is left by
-    /// those that were dropped is cleared away at times.
+    /// Purges reads and programs that have ended. Most are removed by `finish`; the rest belong to futures
+    /// that were dropped.
     fn forget(&mut self, now: Time) {
         self.count(now);
         if self.turns.len() < FEW {
@@ -289,7 +289,7 @@ impl Die {
         self.turns.retain(|turn| now <= turn.end || matches!(turn.work, Work::Erase(_)));
     }
 
-    /// Programs and erases that nobody has seen the end of, the last reserved first.
+    /// Programs and erases whose end has not been observed, the last reserved first.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &Turn> {
         self.turns.iter().rev().filter(|turn| !turn.is_read())
     }
@@ -310,7 +310,7 @@ mod tests {
         Read(u64),
         Program(u64, u64),
         Erase(u64),
-        /// The latest read keeps the array for so much longer.
+        /// The latest read holds the array longer by this time.
         Hold(u64),
     }
 
@@ -323,7 +323,7 @@ mod tests {
         ]
     }
 
-    /// One array does one thing at a time, and all of it.
+    /// Checks that turns do not overlap and that each gets its full duration.
     fn check(die: &Die) {
         let mut free = Time::ZERO;
         for turn in die.turns.iter().filter(|turn| !turn.inside) {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_the_collector_is_told_from_one_for_the_host() {
+    fn die_wait_separates_gc_from_host_time() {
         let at = |us| Time::ZERO + Span::us(us);
         let suspend =
             Suspend { program: Span::us(10), erase: Span::us(20), resume: Span::us(5), most: 1 };
@@ -359,18 +359,18 @@ mod tests {
         };
         let mut die = Die::default();
         die.operate(at(0), at(0), Span::us(100), (ERASE, true));
-        // It stops the erase within 20 us, and has the array from 50 to 90.
+        // It suspends the erase within 20 us, and has the array from 50 to 90.
         let first = die.read(at(30), Span::us(40), Some(&suspend), false);
         assert_eq!(waited(&die, first, at(50)), Span::us(20));
-        // This one stands behind it for 30 us, which is the host's own.
+        // Waits behind it for 30 us, which counts for the host.
         let second = die.read(at(60), Span::us(40), Some(&suspend), false);
         assert_eq!(die.turn(second).unwrap().begin, at(90));
         assert_eq!(waited(&die, first, at(90)), Span::us(20));
         assert_eq!(waited(&die, second, at(130)), Span::ZERO);
         die.finish(at(90), first);
         die.finish(at(130), second);
-        // The erase has 70 us left and 5 to go on: to 205. The host's program comes behind it, and then
-        // a read of the collector's that none may stop any more.
+        // The erase has 70 us left and 5 to resume: to 205. The host's program is next, then a GC read
+        // without suspension.
         let third = die.operate(at(140), at(140), Span::us(200), (PROGRAM, false));
         assert_eq!(die.turn(third).unwrap().begin, at(205));
         assert_eq!(waited(&die, third, at(205)), Span::us(65));
@@ -383,7 +383,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
         #[test]
-        fn an_array_does_one_thing_at_a_time_and_all_of_it(
+        fn die_turns_never_overlap_and_run_fully(
             ops in proptest::collection::vec((0..120_u64, op()), 1..60),
             most in 0..3_u32,
         ) {
@@ -403,7 +403,7 @@ mod tests {
                     Op::Hold(longer) => {
                         let turn = latest.and_then(|ticket| die.turn(ticket));
                         if let (Some(turn), Some(ticket)) = (turn, latest.take()) {
-                            // Its sense is over: then whoever waits for it says so.
+                            // The hold is requested when the sense has ended.
                             now = now.max(turn.end);
                             let end = die.turn(ticket).expect("nobody has taken it").end;
                             die.hold(ticket, end + us(longer));

@@ -1,4 +1,4 @@
-//! Dies that are not well: faults on purpose.
+//! Injected die faults.
 
 use std::cell::Cell;
 
@@ -7,22 +7,23 @@ use runtime::{Span, Time};
 use super::Chips;
 use super::die::Work;
 
-/// What a die may suffer from. [`crate::faults::FOREVER`]: never again is it well.
+/// A die fault. [`crate::faults::FOREVER`] as the duration makes it permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DieFault {
-    /// It does nothing for so long, once it has done what it was asked before.
+    /// After the operations already requested, the die does nothing for this time.
     Stuck(Span),
-    /// What its array does takes so much longer.
+    /// Array operations take longer.
     Slow {
-        /// Of the time of the model, in percent; at least 100.
+        /// Duration in percent of the model's; at least 100.
         percent: u32,
-        /// For so long.
+        /// Duration of the fault.
         span: Span,
     },
-    /// Nothing of it can be read for so long, however often one tries.
+    /// All reads fail for this time, including retries.
     Unreadable(Span),
 }
 
+/// Fault state of a die.
 #[derive(Default)]
 pub(super) struct Health {
     slow: Cell<(u32, Time)>,
@@ -30,10 +31,10 @@ pub(super) struct Health {
 }
 
 impl Chips {
-    /// A fault: the die falls ill, now. Without times only what can't be read makes a difference.
+    /// Starts a fault of a die. Without a timing model, only [`DieFault::Unreadable`] has an effect.
     ///
     /// # Panics
-    /// If there is no such die.
+    /// If the die does not exist.
     pub fn fail_die(&self, die: u32, of: DieFault) {
         let now = self.rt.now();
         let until = |span: Span| Time(now.0.saturating_add(span.0));
@@ -41,7 +42,7 @@ impl Chips {
         match of {
             DieFault::Stuck(span) if self.options.timing.is_some() => {
                 let mut die = self.dies[die as usize].borrow_mut();
-                // So far off that whatever stands behind it still has a time.
+                // Half of the remaining time range, so that later turns still have a valid time.
                 let span = span.min(Span((Time::NEVER.0 - die.free_at().max(now).0) / 2));
                 die.operate(now, now, span, (Work::Read, false));
             }
@@ -51,7 +52,7 @@ impl Chips {
         }
     }
 
-    /// What a time of a die's array is in its state of health.
+    /// The duration of an array operation, given the die's fault state.
     pub(super) fn stretched(&self, die: u32, span: Span) -> Span {
         let (percent, until) = self.health[die as usize].slow.get();
         if self.rt.now() >= until {
@@ -60,7 +61,7 @@ impl Chips {
         Span((u128::from(span.0) * u128::from(percent) / 100) as u64)
     }
 
-    /// Whether nothing of a die can be read.
+    /// Returns true if reads of the die fail.
     pub(super) fn is_unreadable(&self, die: u32) -> bool {
         let until = self.health[die as usize].unreadable.get();
         until > Time::ZERO && self.rt.now() < until

@@ -1,16 +1,16 @@
-//! The journal beside the flash, as chips see it: what goes there, and what becomes of a host's writes while
-//! it can't be written.
+//! The flash journal as used by the chips: journal entries, and the handling of host writes while the journal
+//! cannot be written.
 
 use ftl::{Page, Unkept};
 use media::nand::Error;
 
 use super::{Chips, page_at, planes_of};
 
-/// After a failed sync, a new state is tried at the first of so many writes.
+/// After a failed sync, writing a complete new state is attempted once per this number of writes.
 const REFUSED_TO_RETRY: u32 = 64;
 
 impl Chips {
-    /// For a journal beside the flash: the programs of these blocks have ended.
+    /// Reports to the flash journal, if there is one, that the programs of these blocks have ended.
     pub(super) fn programs_ended(&self, blocks: ftl::Blocks) {
         let mut nand = self.nand.borrow_mut();
         if nand.has_journal() {
@@ -21,16 +21,15 @@ impl Chips {
         }
     }
 
-    /// From now on a program or an erase that has ended survives the machine's power, for software that knows
-    /// no flush: the host's own.
+    /// Makes every completed program and erase durable, for flash software without a flush: that of the host.
     pub fn make_operations_durable(&self) {
         self.durable.set(true);
     }
 
-    /// What was noted in a journal beside the flash outlives this process. If it can't be written it stays
-    /// noted, in order: no flush returns before it is there, and no more is taken from the host. That is
-    /// no failure of the chips, whose blocks would be retired for it. False: software that knows no flush has
-    /// to be told at once.
+    /// Writes the journal entries to the file, so that they outlive this process. If that fails, the entries
+    /// are kept in order: no flush returns before they are written, and no more host writes are accepted.
+    /// This is not a failure of the chips, or their blocks would be retired. Returns false if the caller must
+    /// be informed at once, because its flash software has no flush.
     pub(super) fn commit(&self) -> bool {
         let durable = self.durable.get();
         let done = {
@@ -40,7 +39,7 @@ impl Chips {
         self.took(done).is_ok() || !durable
     }
 
-    /// Whether the journal beside the flash can be written, and why not.
+    /// Updates the state of the journal after an attempt to write it; returns the reason of a failure.
     pub(super) fn took(&self, done: Result<(), Error>) -> Result<(), Unkept> {
         let stuck = self.nand.borrow().is_stuck();
         let refused = stuck.then(|| self.refused.get().unwrap_or(0));
@@ -52,8 +51,8 @@ impl Chips {
         })
     }
 
-    /// Tries again to write the journal. After a sync that failed only a whole new state helps: then at one
-    /// write in [`REFUSED_TO_RETRY`].
+    /// Attempts to write the journal. After a failed sync, only a complete new state helps, which is
+    /// expensive: one attempt per [`REFUSED_TO_RETRY`] writes.
     pub(super) fn retry(&self, refused: u32) -> Result<(), Unkept> {
         self.refused.set(Some(refused.wrapping_add(1)));
         let dear = self.nand.borrow().is_distrusted();

@@ -1,4 +1,4 @@
-//! Blocks that are filled without having been written: what their spare bytes say follows from a few numbers.
+//! Preconditioned blocks: filled without writes, with spare bytes computed from a few numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use media::nand::{Laid, Nand};
 use super::write::spare_bytes;
 use super::{HEADER_BYTES, page_at, planes_of};
 
-/// What one block holds.
+/// Contents of one block.
 struct Block {
     erases: u32,
     group: u32,
-    /// Units of a page.
+    /// Units per page.
     units: u32,
     steps: Steps,
-    /// By row: its number, and what the first of its units that hold something holds.
+    /// Per superpage: sequence number, and the logical unit of its first mapped unit.
     rows: Vec<(u64, u32)>,
-    /// Which units hold something, in the order of pages.
+    /// Bitmap of the mapped units, in page order.
     chosen: Vec<u64>,
 }
 
-/// Blocks of which some rows are still to come, by their numbers.
+/// Blocks that are not yet complete, by block number.
 #[derive(Default)]
 pub(super) struct Filling(BTreeMap<u32, Block>);
 
@@ -62,7 +62,7 @@ impl Laid for Block {
 }
 
 impl Filling {
-    /// Takes a row. A block that is full goes to flash.
+    /// Adds a superpage. A complete block is stored in the flash.
     pub(super) fn lay(
         &mut self,
         nand: &mut Nand,

@@ -1,4 +1,4 @@
-//! Flash chips as a device has them: [`media::nand`] with its time, and a write buffer beside it.
+//! Flash chips of a device: [`media::nand`] with timing and a write buffer.
 //!
 //! ```text
 //!                       ┌ die ── planes: one operation at a time, or one on several of them
@@ -8,8 +8,8 @@
 //!   reads: die, then wires, then decoder      programs: wires, then die      erases: die
 //! ```
 //!
-//! [`Chips`] is what [`ftl::Pages`] asks for. It keeps no rule of the translation layer and breaks none of
-//! flash: what a chip would refuse is the caller's mistake, and panics.
+//! [`Chips`] implements [`ftl::Pages`]. It enforces the rules of flash and none of the translation layer: an
+//! operation that a chip would reject is a bug in the caller, and panics.
 
 mod buffer;
 mod die;
@@ -29,25 +29,25 @@ use buffer::Buffer;
 use die::{Die, Work};
 pub use die_fault::DieFault;
 
-/// The stages that chips mark: waiting for a die that does other work of the host's, or the collector's; its
-/// array's work; waiting for a channel and what goes over it.
+/// Stages recorded by chips: waiting for a die that is busy with host operations, or with GC; the array
+/// operation; waiting for a channel; the transfer.
 pub const STAGES: &[&str] = &["die wait", "collector at die", "die", "channel wait", "channel"];
 
-/// Spare bytes of a page that its header takes; four for each unit follow.
+/// Spare bytes of a page used for its header; four per unit follow.
 pub const HEADER_BYTES: u32 = 12;
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
-/// How chips keep time, and what their buffer survives.
+/// Timing of the chips, and power-loss properties.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The times of the model; none: as fast as the data go.
+    /// Timing model. `None`: operations take no time.
     pub timing: Option<Timing>,
-    /// What the write buffer holds survives a power cut.
+    /// True if the contents of the write buffer survive a power cut.
     pub protected_buffer: bool,
-    /// Capacitors carry the chips to the end of what they have begun when the power is lost: nothing is
-    /// torn. Without, chips of which an operation writes less than a word line may lose pages that were
-    /// long programmed: see [`media::nand::Geometry::reach`].
+    /// True if capacitors power the chips until operations in progress complete, so that nothing is torn.
+    /// Otherwise, chips with operations smaller than a word line may lose pages programmed long before: see
+    /// [`media::nand::Geometry::reach`].
     pub held_up: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Chips {
     shape: Shape,
     nand: RefCell<Nand>,
     buffer: RefCell<Buffer>,
-    /// Seconds of the flash's life when these chips were switched on.
+    /// Age of the flash at power-on, seconds.
     age_s: u32,
     channels: Vec<Line>,
     dies: Vec<RefCell<Die>>,
@@ -68,15 +68,14 @@ pub struct Chips {
     room: Room,
     filling: RefCell<laid::Filling>,
     trouble: RefCell<Option<Error>>,
-    /// Writes refused since the journal beside the flash could not be written; none: it can be.
+    /// Writes rejected since the flash journal became unwritable. `None`: it is writable.
     refused: Cell<Option<u32>>,
-    /// A program or an erase that has ended survives the machine's power: whoever asks for them knows no
-    /// flush.
+    /// A completed program or erase survives a power cut: the flash software has no flush.
     durable: Cell<bool>,
     counts: Cell<Counts>,
 }
 
-/// Lists that calls lend from each other.
+/// Scratch lists, reused from call to call.
 #[derive(Default)]
 struct Room {
     reads: RefCell<Vec<read::Reading>>,
@@ -84,25 +83,25 @@ struct Room {
     page: RefCell<Vec<u8>>,
 }
 
-/// What chips have done since they were switched on.
+/// Counters of chips since power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Pages sensed, further tries included.
+    /// Pages sensed, including retries.
     pub senses: u64,
-    /// Further tries.
+    /// Read retries.
     pub retries: u64,
-    /// Parts of reads that could not be corrected.
+    /// Uncorrectable parts of reads.
     pub uncorrectable: u64,
     /// Pages programmed.
     pub programs: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Pages whose program failed, and blocks whose erase did.
+    /// Failed page programs and block erases.
     pub failures: u64,
 }
 
 impl Counts {
-    /// Of two sets of chips together.
+    /// Sum of two sets of counters.
     pub fn and(self, other: Counts) -> Counts {
         Counts {
             senses: self.senses + other.senses,
@@ -115,14 +114,14 @@ impl Counts {
     }
 }
 
-/// What is left when the power is gone: the flash, and the buffer if it is protected.
+/// State after power-off: the flash, and the buffer if it is protected.
 pub struct ChipState {
     nand: Nand,
     buffer: Option<Buffer>,
 }
 
 impl ChipState {
-    /// The flash, to be changed by other means than its operations.
+    /// The flash, for changes other than by its operations.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
@@ -132,12 +131,12 @@ impl ChipState {
         &self.nand
     }
 
-    /// Another of the same, for as little memory as what they do not share takes.
+    /// Copy-on-write copy: it uses memory only for differences.
     pub fn fork(&self) -> ChipState {
         ChipState { nand: self.nand.fork(), buffer: self.buffer.clone() }
     }
 
-    /// The flash alone: what a buffer held beside it is lost.
+    /// The flash alone; discards the buffer.
     pub fn into_nand(self) -> Nand {
         self.nand
     }
@@ -150,11 +149,11 @@ impl From<Nand> for ChipState {
 }
 
 impl Chips {
-    /// Switches chips on, all of them idle: new ones, or those of before a power cut.
+    /// Powers on chips, all idle: new ones, or in the state after a power cut.
     ///
     /// # Errors
-    /// [`Error::BadSpec`]: a time makes no sense; units or planes are more than 32; the free spare bytes
-    /// of a page do not hold [`HEADER_BYTES`] and four for each unit.
+    /// [`Error::BadSpec`]: a time is invalid; there are more than 32 units or planes; or the free spare bytes
+    /// of a page are fewer than [`HEADER_BYTES`] plus four per unit.
     pub fn new(rt: &Rt, remains: impl Into<ChipState>, options: Options) -> Result<Chips, Error> {
         let ChipState { nand, buffer } = remains.into();
         let shape = shape_of(&nand, options.held_up)?;
@@ -184,36 +183,37 @@ impl Chips {
         })
     }
 
-    /// Looks at the flash as it is now. What is under way has been programmed already, and not yet erased.
+    /// Inspects the current flash. Programs in progress have already taken effect, erases in progress have
+    /// not.
     pub fn with_nand<T>(&self, look: impl FnOnce(&Nand) -> T) -> T {
         look(&self.nand.borrow())
     }
 
-    /// Changes the flash by other means than its operations: faults, age, wear.
+    /// Changes the flash other than by its operations: faults, age, wear.
     pub fn change_nand<T>(&self, change: impl FnOnce(&mut Nand) -> T) -> T {
         change(&mut self.nand.borrow_mut())
     }
 
-    /// What has been done so far.
+    /// Current counters.
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }
 
-    /// The time for which a channel has been taken so far.
+    /// Total busy time of a channel.
     ///
     /// # Panics
-    /// If there is no such channel.
+    /// If the channel does not exist.
     pub fn channel_busy(&self, channel: u32) -> Span {
         self.channels[channel as usize].busy()
     }
 
-    /// The first error of the file behind the flash, which reads then report as unreadable.
+    /// First I/O error of the file behind the flash. Affected reads are reported as unreadable.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().as_ref().map(ToString::to_string)
     }
 
-    /// The power is gone, now: what had begun is torn, if nothing holds it up, and what had not begun has
-    /// never been. The same seed and the same moment leave the same.
+    /// Power cut, now: operations in progress are torn unless capacitors complete them, and queued operations
+    /// have no effect. The result is determined by seed and time.
     pub fn cut(self) -> ChipState {
         let now = self.rt.now();
         self.come_of_age();
@@ -237,7 +237,7 @@ impl Chips {
         ChipState { nand, buffer }
     }
 
-    /// The flash lives on while the clock goes.
+    /// Updates the age of the flash.
     fn come_of_age(&self) {
         let seconds = (self.rt.now().0 / PS_PER_S) as u32;
         self.nand.borrow_mut().age_to(self.age_s.saturating_add(seconds));
@@ -249,7 +249,7 @@ impl Chips {
         self.counts.set(counts);
     }
 
-    /// Keeps the first error that is not the chips' own.
+    /// Keeps the first error that is not a chip's.
     fn note(&self, error: Error) {
         self.trouble.borrow_mut().get_or_insert(error);
     }
@@ -262,7 +262,7 @@ impl Chips {
         &self.channels[die as usize % self.channels.len()]
     }
 
-    /// Waits for the end of a turn, which may move on meanwhile. It is a task's that nobody follows.
+    /// Waits for the end of a turn, which may be delayed meanwhile. Its task has no request trace.
     async fn turn_of(&self, die: u32, ticket: die::Ticket) {
         loop {
             let turn = self.dies[die as usize].borrow().turn(ticket);
@@ -275,19 +275,18 @@ impl Chips {
     }
 }
 
-/// The planes that one operation reaches; 0: all.
+/// Planes per operation; 0: all.
 fn planes_at_once(timing: &Timing) -> u32 {
     u32::from(!timing.multi_plane)
 }
 
-/// The time of an erase on so many planes of a die.
+/// Duration of an erase on `planes` planes of a die.
 fn erase_time(timing: &Timing, planes: u32) -> Span {
     let times = if timing.multi_plane { 1 } else { u64::from(planes) };
     timing.command + timing.erase * times
 }
 
-/// A mount's work on the blocks of one number: dies work at the same time, those of a channel share its
-/// wires.
+/// Duration of a mount per block number: dies work in parallel, those of a channel share its wires.
 fn mount_times(timing: &Timing, nand: &Nand, channels: u32) -> ftl::MountTimes {
     let geometry = nand.geometry();
     let (planes, sharing) = (geometry.planes, geometry.all_dies().div_ceil(channels));
@@ -305,7 +304,7 @@ fn mount_times(timing: &Timing, nand: &Nand, channels: u32) -> ftl::MountTimes {
     ftl::MountTimes { read, reread: read * tries, fill }
 }
 
-/// The time of `bytes` bytes on the wires.
+/// Transfer time of `bytes` bytes on the wires.
 fn on_wires(timing: &Timing, bytes: u64) -> Span {
     match bytes.checked_mul(PS_PER_S) {
         Some(ps) => Span(ps.div_ceil(timing.bytes_per_s)),
@@ -325,8 +324,7 @@ fn page_at(shape: Shape, page: Page) -> PageAt {
     }
 }
 
-/// How flash software sees chips of this layout. Held up: capacitors carry them to the end of what they have
-/// begun.
+/// The layout of these chips for flash software. `held_up`: capacitors complete the operations in progress.
 pub fn shape(geometry: &Geometry, held_up: bool) -> Shape {
     Shape {
         dies: geometry.all_dies(),
@@ -340,7 +338,7 @@ pub fn shape(geometry: &Geometry, held_up: bool) -> Shape {
     }
 }
 
-/// Spare bytes of a page that the flash software takes, for so many units in it.
+/// Spare bytes of a page that the flash software uses, with `units` units per page.
 pub fn spare_bytes(units: u32) -> u32 {
     HEADER_BYTES + 4 * units
 }
@@ -359,12 +357,12 @@ fn shape_of(nand: &Nand, held_up: bool) -> Result<Shape, Error> {
     Ok(shape)
 }
 
-/// The planes of a mask.
+/// The planes in a mask.
 fn planes_of(planes: u32) -> impl DoubleEndedIterator<Item = u32> + Clone {
     (0..32).filter(move |plane| planes >> plane & 1 != 0)
 }
 
-/// The pages of a row in a plane.
+/// The pages of a superpage in one plane.
 fn pages_of(shape: Shape, row: Row, plane: u32) -> impl DoubleEndedIterator<Item = PageAt> + Clone {
     let (die, block) = (row.blocks.die, row.blocks.block);
     (row.page..row.page + shape.group)
@@ -379,12 +377,13 @@ fn undo(nand: &mut Nand, shape: Shape, row: Row) {
 
 fn undo_plane(nand: &mut Nand, shape: Shape, row: Row, plane: u32) {
     for at in pages_of(shape, row, plane).rev() {
-        // A page that could not be programmed, its block being lost with its file, is not there.
+        // Not programmed if its block was lost with its file.
         let _ = nand.undo_program(at);
     }
 }
 
-/// What `done` parts of a whole operation are of the one on its `place`-th plane of `count`.
+/// Completed fraction of the operation on the `place`-th plane of `count`, given `done` of the whole
+/// operation.
 fn share(done: u32, place: usize, count: u32, at_once: u32) -> u32 {
     if at_once == 0 {
         return done;
@@ -400,7 +399,7 @@ fn tear(nand: &mut Nand, shape: Shape, row: Row, done: u32, at_once: u32) {
             TORN_OF => {}
             0 if at_once == 1 => undo_plane(nand, shape, row, plane),
             done => pages_of(shape, row, plane).for_each(|at| {
-                // As above.
+                // As in `undo_plane`.
                 let _ = nand.tear_program(at, done);
             }),
         }
@@ -414,9 +413,9 @@ fn tear_erase(nand: &mut Nand, shape: Shape, blocks: ftl::Blocks, done: u32, at_
         let PageAt { block, .. } = page_at(shape, Page { die, plane, block, page: 0 });
         match share(done, place, count, at_once) {
             0 if at_once == 1 => {}
-            // Whether it failed nobody has been told.
+            // A failure is not reported to anyone.
             TORN_OF => drop(nand.erase(block)),
-            // A bad block that holds nothing is not touched.
+            // Has no effect on an empty bad block.
             done => drop(nand.tear_erase(block, done)),
         }
     }
@@ -576,7 +575,7 @@ impl Pages for Chips {
     }
 }
 
-/// Whether a page that was read could be, with as many further tries as there are.
+/// Returns true if a page is readable with the maximum number of retries.
 fn is_readable(nand: &Nand, at: PageAt, units: u128) -> bool {
     matches!(nand.validate(at, units, nand.spec().errors.retries), Sense::Good { .. })
 }

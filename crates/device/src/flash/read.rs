@@ -1,4 +1,4 @@
-//! Reads: the array, the wires, the decoder, and again with other thresholds if need be.
+//! Reads: array, wires, decoder, and retries with other thresholds.
 
 use ftl::{PageRead, Part};
 use media::nand::{Sense, Timing};
@@ -7,34 +7,36 @@ use runtime::{Span, Time};
 use super::die::{Ticket, Turn};
 use super::{Chips, on_wires};
 
-/// One work of a die's array for a read: a page, or pages of one number in several planes.
+/// One array operation of a read: a page, or pages of equal number in several planes.
 #[derive(Clone, Copy, Debug)]
 struct Sensing {
-    /// The first of its parts, and the last. They are those of the same die, block and page.
+    /// First and last of its parts, which have the same die, block and page.
     first: usize,
     last: usize,
+    /// Retry number; 0: first try.
     step: u32,
     now: Now,
-    /// When that is over, or earlier: turns only ever move on.
+    /// End of the current phase, or earlier, because turns may be delayed.
     due: Time,
 }
 
-/// A read that is under way: its works, and of each part the next that is sensed with it.
+/// State of a read: its array operations, and for each part the next part sensed with it.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     works: Vec<Sensing>,
     nexts: Vec<usize>,
+    /// The read is a GC operation.
     collects: bool,
 }
 
-/// No part comes after this one.
+/// End of a list of parts.
 const NONE: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug)]
 enum Now {
-    /// The array works on it.
+    /// Waiting for, or in, the array.
     Array(Ticket),
-    /// It is on the wires or being decoded.
+    /// On the wires or in the decoder.
     Wires,
 }
 
@@ -75,7 +77,7 @@ impl Chips {
         };
     }
 
-    /// Reads as the chips do: every die begins at once, and whatever is next due is waited for.
+    /// Reads with timing: all dies begin in parallel, and the earliest event is awaited.
     pub(super) async fn read_in_time(&self, timing: &Timing, parts: &mut [Part], collects: bool) {
         let mut reading = self.room.reads.borrow_mut().pop().unwrap_or_default();
         reading.collects = collects;
@@ -93,7 +95,7 @@ impl Chips {
                 && let Some(turn) = self.turn(parts[work.first].page.die, ticket)
                 && turn.end > self.rt.now()
             {
-                // It has moved on, and another may be due before it.
+                // The turn was delayed; another may be earlier now.
                 reading.works[place].due = turn.end;
                 continue;
             }
@@ -113,7 +115,7 @@ impl Chips {
         self.dies[die as usize].borrow().turn(ticket)
     }
 
-    /// Asks the die for the array, for all parts of this work that are still unreadable.
+    /// Reserves the array for all parts of this operation that are still unreadable.
     fn begin(&self, timing: &Timing, parts: &[Part], reading: &Reading, work: Sensing) -> Sensing {
         let longest = reading
             .of(work)
@@ -133,7 +135,7 @@ impl Chips {
         timing.read[usize::from(self.nand.borrow().cells(part.page.page).kind)]
     }
 
-    /// The array has sensed: what was found, and the wires.
+    /// The array operation has ended: evaluates the result and reserves the wires.
     fn sensed(
         &self,
         timing: &Timing,
@@ -167,7 +169,7 @@ impl Chips {
         Sensing { now: Now::Wires, due: wires.end + timing.decode, ..work }
     }
 
-    /// It has been decoded: a further try, or none.
+    /// Decoding has ended: starts a retry if needed.
     fn decoded(
         &self,
         timing: &Timing,
@@ -184,8 +186,8 @@ impl Chips {
         Some(self.begin(timing, parts, reading, Sensing { step: work.step + 1, ..work }))
     }
 
-    /// What goes over the wires for some units: they and their share of the spare bytes, or the free spare
-    /// bytes alone.
+    /// Bytes transferred for the units in the mask, including their share of the spare bytes. Without units,
+    /// the free spare bytes only.
     fn wire_bytes(&self, units: u32) -> u64 {
         let nand = self.nand.borrow();
         let geometry = nand.geometry();
@@ -198,7 +200,7 @@ impl Chips {
 }
 
 impl Reading {
-    /// Which parts are sensed together: those of the same page number in several planes.
+    /// Groups the parts that are sensed together: equal page number in several planes.
     fn gather(&mut self, timing: &Timing, parts: &mut [Part]) {
         self.works.clear();
         self.nexts.clear();
@@ -216,20 +218,20 @@ impl Reading {
                 self.nexts[work.last] = at;
                 work.last = at;
             } else {
-                // Its turn comes when all that are sensed with it are known.
+                // The array is reserved later, when all parts of the operation are known.
                 let (now, due) = (Now::Wires, Time::ZERO);
                 self.works.push(Sensing { first: at, last: at, step: 0, now, due });
             }
         }
     }
 
-    /// The work that is next due.
+    /// The operation with the earliest due time.
     fn next_due(&self) -> Option<usize> {
         let due = self.works.iter().enumerate().min_by_key(|(_, work)| work.due);
         due.map(|(place, _)| place)
     }
 
-    /// The parts of a work.
+    /// The parts of an operation.
     fn of(&self, work: Sensing) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(work.first), |at| {
             Some(self.nexts[*at]).filter(|next| *next != NONE)

@@ -8,7 +8,7 @@ use super::die::Work;
 use super::{Chips, HEADER_BYTES, erase_time, on_wires, page_at, pages_of, planes_of};
 
 impl Chips {
-    /// Programs a row without time; in which planes it failed.
+    /// Programs a superpage without timing. Returns the mask of planes that failed.
     pub(super) fn write_row(&self, row: Row, header: Header, units: &[Unit]) -> u32 {
         assert_eq!(units.len() as u32, self.shape.row_units(row.blocks.planes), "units of a row");
         let mut failed = 0;
@@ -24,6 +24,7 @@ impl Chips {
         failed
     }
 
+    /// Programs a page. Returns true if it failed.
     fn write_page(&self, at: PageAt, header: Header, units: &[Unit]) -> bool {
         let (mut nand, buffer) = (self.nand.borrow_mut(), self.buffer.borrow());
         let kept = nand.kept_bytes() as usize;
@@ -60,6 +61,7 @@ impl Chips {
         self.validate(done)
     }
 
+    /// Updates the counters. Returns true if the program failed.
     fn validate(&self, done: Result<(), Error>) -> bool {
         self.count(|counts| counts.programs += 1);
         match done {
@@ -76,7 +78,7 @@ impl Chips {
         }
     }
 
-    /// Programs a row of zeros without time.
+    /// Programs a superpage of zeros without timing.
     pub(super) fn lay_row(&self, row: Row, header: Header, logicals: &[u32]) {
         assert_eq!(
             logicals.len() as u32,
@@ -95,7 +97,7 @@ impl Chips {
         }
     }
 
-    /// The data go over the wires, and then the array has its turn.
+    /// Timing of a program: the data transfer, then the array operation.
     pub(super) async fn program_time(&self, timing: &Timing, row: Row, collects: bool) {
         let (now, die) = (self.rt.now(), row.blocks.die);
         let planes = u64::from(row.blocks.planes.count_ones());
@@ -109,7 +111,7 @@ impl Chips {
         };
         let times = if timing.multi_plane { 1 } else { planes };
         let wires = self.channel_of(die).reserve(now, timing.command + on_wires(timing, bytes));
-        // Without a register for what comes next, the array stands still while it is filled.
+        // Without a cache register, the array is idle while its page register is filled.
         let ticket = {
             let mut turns = self.dies[die as usize].borrow_mut();
             let free = if timing.cache { now } else { turns.free_at().max(now) };
@@ -133,7 +135,7 @@ impl Chips {
             let at = page_at(self.shape, page);
             let erased = self.nand.borrow_mut().erase(at.block);
             if let Err(Error::Bad { .. }) = erased {
-                // It holds nothing.
+                // A bad block holds nothing.
                 erase.failed |= 1 << plane;
                 continue;
             }
@@ -153,7 +155,7 @@ impl Chips {
         }
     }
 
-    /// For a journal beside the flash: these erases are about to begin.
+    /// Reports to the flash journal, if there is one, that these erases are about to begin.
     fn erases_begin(&self, blocks: &[ftl::Erase]) {
         let mut nand = self.nand.borrow_mut();
         if !nand.has_journal() {
@@ -168,7 +170,7 @@ impl Chips {
         self.commit();
     }
 
-    /// Every die begins as soon as it can; the blocks are erased at the end of each turn.
+    /// Erases with timing: dies work in parallel, and each block is erased at the end of its turn.
     pub(super) async fn erase_in_time(&self, timing: &Timing, blocks: &mut [ftl::Erase]) {
         let mut turns = self.room.erases.borrow_mut().pop().unwrap_or_default();
         turns.clear();
@@ -195,7 +197,7 @@ impl Chips {
     }
 }
 
-/// The spare bytes of a page of at most 32 units.
+/// Spare bytes of a page of at most 32 units.
 pub(super) fn spare_bytes(header: Header, logicals: impl Iterator<Item = u32>) -> [u8; 140] {
     let mut spare = [0; 140];
     spare[..8].copy_from_slice(&header.sequence.to_le_bytes());

@@ -20,12 +20,10 @@ use super::queue::{Cq, Sq};
 use super::slot::{Cut, Outcome, Slot};
 use super::{Controller, EVENT_REQUESTS_MAX, KELVIN, VECTORS};
 
-/// Bytes of the entries of either kind of queue.
 const SQE_BYTES: u32 = size_of::<Sqe>() as u32;
 const CQE_BYTES: u32 = size_of::<Cqe>() as u32;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// One command of the admin queue, from parsed to done.
     pub(super) async fn admin(&self, number: u16, sqe: &Sqe) -> Outcome {
         if !self.has_admin(sqe.opcode) {
             return Outcome::Done(Status::INVALID_OPCODE.with_dnr(), 0);
@@ -66,7 +64,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         match done {
             Ok(result) => Outcome::Done(Status::SUCCESS, result),
-            // What goes by may be tried again: DNR is clear (NVMe base 2.0, 3.3.3.2.1).
+            // Temporary conditions: the command may be retried, so DNR is clear (NVMe base 2.0, 3.3.3.2.1).
             Err(status @ (Status::FORMAT_IN_PROGRESS | Status::SANITIZE_IN_PROGRESS)) => {
                 Outcome::Done(status, 0)
             }
@@ -77,7 +75,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     async fn create_cq(&self, data: DataPointer, create: CreateCq) -> Result<u32, Status> {
         self.validate_cq(data, create)?;
         let shadow = self.first_of_head(create.qid).await?;
-        // Another command may have made it meanwhile.
+        // Check again: another command may have created it during the await.
         let base = self.validate_cq(data, create)?;
         let vector = create.irq_enabled.then_some(create.vector);
         let mut cq = Cq::new(create.qid, base, create.size, vector);
@@ -86,7 +84,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Where a completion queue is to lie that can be made.
+    /// Validates a new completion queue; returns its base address.
     fn validate_cq(&self, data: DataPointer, create: CreateCq) -> Result<BusAddr, Status> {
         self.check_new_queue(
             self.cqs.borrow().get(usize::from(create.qid.0)).map(Option::is_some),
@@ -102,7 +100,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.validate_sq(data, create)?;
         let shadow = self.first_of_tail(create.qid).await?;
         let base = self.validate_sq(data, create)?;
-        // Without weights there is one class (5.5: QPRIO is ignored).
+        // Without weighted arbitration there is one class (5.5: QPRIO is ignored).
         let by_weight = self.settings.get().ams() == Cc::AMS_WEIGHTED;
         let priority = if by_weight { create.priority } else { Priority::Medium };
         let mut sq = Sq::new(create.qid, base, create.size, create.cqid, priority);
@@ -111,10 +109,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// As [`validate_cq`](Self::judge_cq), of a submission queue.
+    /// As [`validate_cq`](Self::judge_cq), for a submission queue.
     fn validate_sq(&self, data: DataPointer, create: CreateSq) -> Result<BusAddr, Status> {
         match self.cqs.borrow().get(usize::from(create.cqid.0)) {
-            // 5.5: a number that no completion queue can have, and one that none has.
+            // 5.5: an identifier out of range, and one without a completion queue, have different status
+            // codes.
             None => return Err(Status::INVALID_QUEUE_IDENTIFIER),
             Some(None) => return Err(Status::COMPLETION_QUEUE_INVALID),
             Some(Some(_)) => {}
@@ -126,12 +125,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.queue_base(data, create.contiguous, create.size * SQE_BYTES)
     }
 
-    /// A number that the controller has, and that is not in use.
+    /// Checks that the identifier is in range and unused.
     fn check_new_queue(&self, in_use: Option<bool>) -> Result<(), Status> {
         if in_use == Some(false) { Ok(()) } else { Err(Status::INVALID_QUEUE_IDENTIFIER) }
     }
 
-    /// Entries that are not too many, and of the only size there is (CC.IOSQES, CC.IOCQES).
+    /// Checks the number of entries, and that CC.IOSQES or CC.IOCQES has the only supported entry size.
     fn check_size(&self, size: u32, entry_size_is_set: bool) -> Result<(), Status> {
         let fits = entry_size_is_set && size <= self.options.queue_entries_max;
         if fits { Ok(()) } else { Err(Status::INVALID_QUEUE_SIZE) }
@@ -143,7 +142,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         contiguous: bool,
         bytes: u32,
     ) -> Result<BusAddr, Status> {
-        // CAP.CQR: queues lie in one piece.
+        // CAP.CQR: queues must be physically contiguous.
         if !contiguous {
             return Err(Status::INVALID_FIELD);
         }
@@ -164,7 +163,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Commands of the queue that are under way complete first, as aborted.
+    /// Outstanding commands of the queue complete first, as aborted.
     async fn delete_sq(&self, qid: QueueId) -> Result<u32, Status> {
         {
             let mut sqs = self.sqs.borrow_mut();
@@ -193,7 +192,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         request: &Request,
         ask: GetLogPage,
     ) -> Result<u32, Status> {
-        // 5.16.1.3: what is not kept for a namespace by itself is not had of one (LPA).
+        // 5.16.1.3: the page is kept per controller only (LPA), so a namespace is rejected.
         if ask.lid == lid::SMART_HEALTH && ![Nsid::NONE, Nsid::BROADCAST].contains(&request.nsid) {
             return Err(Status::INVALID_FIELD);
         }
@@ -201,7 +200,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if ask.offset > page.len() as u64 {
             return Err(Status::INVALID_FIELD);
         }
-        // What lies past the page's end is undefined (5.16): zeros. No more than one command may move.
+        // Bytes past the page's end are undefined (5.16): zeros. The transfer limit applies.
         let most = u64::from(self.options.transfer_bytes_max);
         if ask.bytes > most {
             return Err(Status::INVALID_FIELD);
@@ -237,7 +236,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// The log of errors. Of blocks that are being sanitized it says nothing.
+    /// The error log; LBAs are cleared during a sanitize.
     fn error_page(&self) -> Vec<u8> {
         let mut page = self.errors.borrow().page();
         if self.hides_blocks() {
@@ -246,6 +245,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         page.as_bytes().to_vec()
     }
 
+    /// Hours since the start of the simulation or process.
     pub(super) fn power_on_hours(&self) -> u64 {
         self.rt.now().0 / 3_600_000_000_000_000
     }
@@ -253,7 +253,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     fn health(&self) -> SmartHealth {
         let mut health = SmartHealth::new_zeroed();
         let (c, block) = (&self.counters, u64::from(self.block_bytes));
-        // Data units are a thousand blocks of 512 bytes, rounded up.
+        // A data unit is 1000 blocks of 512 bytes, rounded up.
         let units = |blocks: u64| u128::from((blocks * block).div_ceil(512_000));
         health.temperature = (KELVIN + 40).into();
         health.available_spare = 100;
@@ -269,7 +269,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         health
     }
 
-    /// Best effort: a command that waits somewhere is cut and completes before the abort does.
+    /// Aborts a command, best effort: if it waits, it is cancelled and completes before the Abort.
     async fn abort(&self, sqid: QueueId, cid: CommandId) -> Result<u32, Status> {
         const NOT_ABORTED: u32 = 1;
         let here = |slot: &Slot| {
@@ -292,7 +292,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Held, not answered, until there is something to tell.
+    /// Keeps the request outstanding until there is an event.
     fn hold_event_request(&self, cid: CommandId) -> Outcome {
         {
             let mut events = self.events.borrow_mut();
@@ -305,7 +305,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Outcome::Held
     }
 
-    /// Completes held requests with what has happened.
+    /// Completes outstanding requests with queued events.
     pub(super) fn tell_events(&self) {
         loop {
             {
@@ -314,7 +314,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     return;
                 }
             }
-            // A full queue tells later.
+            // If the completion queue is full, try later.
             let Room::At(place) = self.place_for(QueueId::ADMIN) else { return };
             let mut events = self.events.borrow_mut();
             let cid = events.held.pop_front().expect("not empty");
@@ -326,7 +326,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Reading a log page lets events that lead to it come again.
+    /// Unmasks the events of a log page that was read.
     fn unsilence(&self, lid: u8) {
         self.events.borrow_mut().silent.retain(|page| *page != lid);
         if lid == lid::RESERVATION {

@@ -1,5 +1,4 @@
-//! Whose commands are fetched next: round robin, and weighted round robin with an urgent class
-//! (NVMe base 2.0, 3.4.4).
+//! Arbitration: round robin, and weighted round robin with an urgent class (NVMe base 2.0, 3.4.4).
 
 use std::cell::Cell;
 
@@ -14,27 +13,27 @@ use super::fetch::ENTRY;
 use super::queue::{Burst, Sq};
 use super::{Controller, QueueKind};
 
-/// How far the classes have come. Plain round robin has one class, [`Priority::Medium`].
+/// Progress of the classes. Plain round robin has one class, [`Priority::Medium`].
 #[derive(Debug, Default)]
 pub(super) struct Arbiter {
-    /// For each class, how far its round robin has come: see [`Sq::turn`].
+    /// Progress of round robin within each class: see [`Sq::turn`].
     turns: [Cell<u64>; CLASSES],
-    /// For each class, how much it has had, in commands divided by its weight.
+    /// Service received by each class, in commands divided by its weight.
     had: [Cell<u64>; CLASSES],
-    /// What the weighted class had that went last, before it went.
+    /// Service of the weighted class served last, before it was served.
     now: Cell<u64>,
-    /// Commands of the urgent class that went while others waited, since one of those went.
+    /// Urgent commands served while others waited, since one of these was served.
     urgent_run: Cell<u32>,
 }
 
 const CLASSES: usize = 4;
 const URGENT: usize = Priority::Urgent as usize;
 
-/// Shares are counted in this part of a command. A weight is at most 256, so that no share is off by more
-/// than 1 in 2^12, and there is room for 2^44 commands.
+/// Resolution of service: this fraction of a command. A weight is at most 256, so a share is accurate to 1 in
+/// 2^12, and the range is 2^44 commands.
 const SHARE: u64 = 1 << 20;
 
-/// A queue that commands can be taken from: when its turn comes, its number, its tail.
+/// A queue with commands that may be fetched: turn, identifier, tail.
 #[derive(Clone, Copy)]
 struct Candidate {
     turn: u64,
@@ -42,12 +41,12 @@ struct Candidate {
     tail: u32,
 }
 
-/// The queues of one class that have commands waiting.
+/// The queues of one class with waiting commands.
 #[derive(Clone, Copy)]
 struct Waiting {
-    /// The turn of the one that is the least ahead, or all ones.
+    /// Smallest turn of these queues, or all ones.
     least: u64,
-    /// The first of those that nothing is being fetched from.
+    /// The one with the smallest turn of those without a fetch in flight.
     first: Option<Candidate>,
 }
 
@@ -65,21 +64,20 @@ impl Waiting {
         self.least != u64::MAX
     }
 
-    /// Start-time fair queueing ("Start-Time Fair Queuing", Goyal, Vin and Cheng): the queue goes first
-    /// that is the least ahead, and none goes a burst further than one that waits. Where all take whole
-    /// bursts that is turn by turn; a queue that got less, as few slots were free, catches up.
+    /// Start-time fair queueing ("Start-Time Fair Queuing", Goyal, Vin and Cheng): serves the queue with the
+    /// smallest turn, and none gets more than a burst ahead of one that waits. With full bursts this is round
+    /// robin; a queue that got less, for lack of slots, catches up.
     fn next(&self, limit: u32) -> Option<Candidate> {
-        // Whoever fetches for the one that is behind looks again when that fetch is over.
+        // The fetcher that serves the queue that is behind arbitrates again after its fetch.
         self.first.filter(|first| first.turn < self.least + u64::from(limit))
     }
 }
 
 impl Arbiter {
-    /// Queues go by class, and among the others of their class turn by turn.
+    /// Chooses a queue: by class, then round robin within the class.
     ///
-    /// The urgent class goes before all others; `urgent_most`: but no more than so many of its commands
-    /// while others wait. The others share by weight what it leaves, each as if it had that alone: start-time
-    /// fair queueing again, between classes.
+    /// The urgent class has priority over all others, but at most for `urgent_most` commands while others
+    /// wait. The others share the remainder by weight: start-time fair queueing again, between classes.
     fn choose(
         &self,
         classes: &[Waiting; CLASSES],
@@ -94,7 +92,7 @@ impl Arbiter {
             return classes[URGENT].next(limit);
         }
         for (had, class) in self.had.iter().zip(classes) {
-            // Who asks for nothing is owed nothing.
+            // An idle class accumulates no credit.
             let floor = if class.any() { 0 } else { self.now.get() };
             had.set(had.get().max(floor));
         }
@@ -108,7 +106,7 @@ impl Arbiter {
             .map(|(_, candidate)| candidate)
     }
 
-    /// A queue of this class takes so many entries, while others wait or not.
+    /// Accounts for `entries` commands of this class.
     fn took(&self, class: usize, entries: u32, weights: [u32; 3], others_wait: bool) {
         if class == URGENT {
             let run = self.urgent_run.get().saturating_add(entries);
@@ -121,7 +119,7 @@ impl Arbiter {
         self.had[class].set(had + share(entries, weights[class - 1]));
     }
 
-    /// Forgets everything: the controller was reset.
+    /// Resets all state: the controller was reset.
     pub fn reset(&self) {
         let all = self.turns.iter().chain(&self.had).chain([&self.now]);
         all.for_each(|cell| cell.set(0));
@@ -129,13 +127,13 @@ impl Arbiter {
     }
 }
 
-/// So many commands at this weight, in parts of [`SHARE`].
+/// Service of `commands` commands at this weight, in units of 1/[`SHARE`].
 fn share(commands: u32, weight: u32) -> u64 {
     u64::from(commands) * SHARE / u64::from(weight)
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// The next burst of a kind of queues, if any has commands waiting and there is a slot for one.
+    /// The next burst of the admin queue or the I/O queues, if commands and a slot are available.
     pub(super) fn arbitrate(&self, kind: QueueKind) -> Option<Burst> {
         let room = self.pool(kind).available() as u32;
         if room == 0 {
@@ -153,7 +151,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         burst
     }
 
-    /// The most commands that one queue gives at a time.
+    /// Maximum burst per queue, in commands.
     fn burst_max(&self) -> u32 {
         let set = self.features.borrow().arbitration.burst();
         set.unwrap_or(u32::MAX).min(self.options.fetch_max)
@@ -178,7 +176,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let most = self.options.urgent_burst_max;
         let candidate = self.arbiter.choose(&classes, weights, most, limit)?;
         let class = self.sqs.borrow()[usize::from(candidate.number)].as_ref()?.priority as usize;
-        // A turn that is due to the others is due to them before the bound is passed.
+        // The burst must not exceed the urgent bound, since the others' turn is due then.
         let left = most
             .filter(|_| class == URGENT)
             .map_or(u32::MAX, |most| most.saturating_sub(self.arbiter.urgent_run.get()).max(1));
@@ -188,8 +186,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Some(burst)
     }
 
-    /// Shows every queue of a kind that has commands waiting. Says too whether a doorbell makes no sense that
-    /// did before.
+    /// Passes every queue with waiting commands to `waits`. Sets `bad_tail` for a newly written invalid
+    /// doorbell.
     #[inline(always)]
     fn look(&self, kind: QueueKind, bad_tail: &mut bool, mut waits: impl FnMut(u16, &Sq, u32)) {
         let mut sqs = self.sqs.borrow_mut();
@@ -208,7 +206,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 }
             }
             if tail == sq.head {
-                // Who asks for nothing is owed nothing. Nearly every look ends here.
+                // An idle queue accumulates no credit. Almost every poll ends here.
                 sq.turn = sq.turn.max(self.arbiter.turns[sq.priority as usize].get());
                 sq.bad_tail = None;
             } else if tail >= sq.size {
@@ -220,12 +218,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Takes a burst from the queue that was chosen, at most so many entries.
+    /// Takes a burst of at most `most` entries from the chosen queue.
     fn take(&self, kind: QueueKind, chosen: Candidate, most: u32) -> Burst {
         let mut sqs = self.sqs.borrow_mut();
         let sq = sqs[usize::from(chosen.number)].as_mut().expect("it was chosen");
         let burst = sq.take(QueueId(chosen.number), chosen.tail, most);
-        // Live, its lines come over from the host's core while slots are found for it.
+        // Live: the entries' cache lines arrive from the host's core while slots are allocated.
         self.port.prefetch(Segment { at: burst.at, bytes: burst.entries * ENTRY as u32 });
         if kind == QueueKind::Io {
             let turn = &self.arbiter.turns[sq.priority as usize];
@@ -241,7 +239,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What each class gets of `commands` that are taken one at a time, where these classes always wait.
+    /// Commands served per class, one at a time, if the classes of `backlogged` always have commands.
     fn shares(
         backlogged: [bool; CLASSES],
         weights: [u32; 3],
@@ -268,16 +266,16 @@ mod tests {
     }
 
     #[test]
-    fn urgent_starves_the_others_unless_that_is_bounded() {
+    fn wrr_urgent_class_starves_others_unless_bounded() {
         assert_eq!(shares([true; 4], [4, 2, 1], None, 700), [700, 0, 0, 0]);
         assert_eq!(shares([true; 4], [4, 2, 1], Some(9), 700), [630, 40, 20, 10]);
         assert_eq!(shares([true, false, false, false], [4, 2, 1], Some(9), 700), [700, 0, 0, 0]);
     }
 
     proptest! {
-        /// At any time no class is more than a command off its share by weight.
+        /// No class is more than two commands off its weighted share.
         #[test]
-        fn classes_share_by_weight(
+        fn wrr_classes_share_by_weight(
             high in 1_u32..=256, medium in 1_u32..=256, low in 1_u32..=256, commands in 1_u32..4000,
         ) {
             let weights = [high, medium, low];

@@ -1,10 +1,10 @@
-//! The host leads the collector of the flash below: the log page of superblocks, the command that names one,
-//! the feature that says who leads, and the event that space is short (`wire::nvme::collect`).
+//! Host-directed GC: the log page of superblocks, the command that collects one, the feature that selects who
+//! directs GC, and the event that space is short (`wire::nvme::collect`).
 //!
-//! A host that means harm can name what it likes: a number that there is not is refused, and a superblock
-//! that is not what it was, open, or being collected is refused by the flash software, which alone copies and
-//! erases. Nothing is read to the host but counts. One that leads and falls silent is not waited for: where
-//! writes would wait the software collects by itself. A reset takes the lead from the host.
+//! A malicious host cannot cause harm: an invalid number is rejected here, and a superblock that has changed,
+//! is open or is being collected is rejected by the translation layer, which alone copies and erases. The
+//! host reads only counts. If the host directs GC and stops responding, the device does not wait: when writes
+//! would block, it runs GC by itself. A reset returns GC to the device.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -25,17 +25,17 @@ use crate::collections::Collections;
 #[derive(Default)]
 pub(super) struct HostControl {
     collections: OnceCell<Rc<dyn Collections>>,
-    /// The host leads, and is told below so many units; 0: it does not.
+    /// Threshold for the event, in mapping units; 0: the device directs GC.
     below: Cell<u32>,
-    /// Who leads, or whether the host may be told anew, has changed.
+    /// Notified when the feature is set, or the event is unmasked.
     changed: Signal,
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// From now on a host may lead this collector, which is that of the controller's medium.
+    /// Enables host-directed GC for the controller's medium.
     ///
     /// # Panics
-    /// If there is one already.
+    /// If called twice.
     pub fn offer_collections(self: &Rc<Self>, collections: Rc<dyn Collections>) {
         assert!(self.led.collections.set(collections).is_ok(), "one collector");
         self.rt.spawn(self.clone().tell_of_space());
@@ -49,7 +49,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.led.collections.get().ok_or(Status::INVALID_FIELD)
     }
 
-    /// The log page: space, and each superblock.
+    /// The log page: space, and one row per superblock.
     pub(super) fn superblocks_page(&self) -> Result<Vec<u8>, Status> {
         let collections = self.led.collections.get().ok_or(Status::INVALID_LOG_PAGE)?;
         let survey = collections.survey().ok_or(Status::INTERNAL_ERROR)?;
@@ -78,7 +78,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(page)
     }
 
-    /// Names a superblock, and waits until it has been gone over.
+    /// Collects a superblock; returns when that is complete.
     pub(super) async fn collect(&self, what: Collect) -> Result<u32, Status> {
         let Collect { superblock, erases, rows } = what;
         let collected = self.collections()?.collect(superblock, erases, rows).await;
@@ -89,7 +89,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// Who leads from now on.
+    /// Set Features: sets who directs GC.
     pub(super) fn set_gc_control(&self, to: HostCollection) -> Result<u32, Status> {
         let lead = match to.below() {
             0 => GcControl::Own,
@@ -106,20 +106,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(HostCollection::new().with_below(self.led.below.get()))
     }
 
-    /// The controller has been switched off: nobody leads its collector but itself.
+    /// After a controller reset, GC returns to the device.
     pub(super) fn revoke_gc_control(&self) {
         if self.led.below.get() > 0 {
-            // It is there, as somebody has led it.
+            // Cannot fail: GC is only host-directed if the interface is present.
             let _ = self.set_gc_control(HostCollection::new());
         }
     }
 
-    /// The host has read the page: it may be told anew.
+    /// The host has read the log page: the event may be reported again.
     pub(super) fn tell_of_space_again(&self) {
         self.led.changed.notify(&self.rt);
     }
 
-    /// Tells the host that space is short, once until it has read the page.
+    /// Reports that space is short, once until the host reads the page.
     async fn tell_of_space(self: Rc<Self>) {
         let Ok(collections) = self.collections() else { return };
         loop {

@@ -1,4 +1,4 @@
-//! Which commands there are: what the log of effects and Identify say, and what is refused as unknown.
+//! Supported commands: the source of the effects log, of Identify, and of the check for unknown opcodes.
 
 use bus::DevicePort;
 use media::Media;
@@ -8,25 +8,25 @@ use wire::nvme::opcode::{admin, io};
 
 use super::Controller;
 
-/// What there has to be for a command to be offered.
+/// Condition for a command to be supported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Nothing,
-    /// A medium that keeps something beside its blocks.
+    /// The medium stores a label.
     Label,
-    /// The same, of which nothing is left that was overwritten, or which erases all of itself at once.
+    /// The medium stores a label, and either keeps no overwritten data or can erase itself as a whole.
     Sanitizes,
-    /// No more doorbells than a page has words.
+    /// The doorbells fit the words of one page.
     FewDoorbells,
-    /// Flash whose collector a host may lead.
+    /// The medium supports host-directed GC.
     Collections,
 }
 
-/// A command of this controller.
 struct Row {
     opcode: u8,
+    /// Effects, as in the effects log.
     effects: u32,
-    /// Its bit of OACS or ONCS, if it is optional.
+    /// Bit of OACS or ONCS if the command is optional, else 0.
     bit: u16,
     needs: Needs,
 }
@@ -41,7 +41,7 @@ const fn row(opcode: u8, effects: u32, bit: u16) -> Row {
     Row { opcode, effects, bit, needs: Needs::Nothing }
 }
 
-/// As [`row`], where the medium keeps a label.
+/// As [`row`], if the medium stores a label.
 const fn with_label(opcode: u8, effects: u32, bit: u16) -> Row {
     Row { opcode, effects, bit, needs: Needs::Label }
 }
@@ -89,7 +89,7 @@ const IO: &[Row] = &[
 ];
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Whether something can be kept that outlasts the controller, beside the blocks.
+    /// Returns true if the medium stores a label, which outlives the controller.
     pub(super) fn keeps_a_label(&self) -> bool {
         self.media.labels().is_some()
     }
@@ -108,18 +108,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         all.iter().filter(|row| self.is_met(row.needs))
     }
 
-    /// Whether this admin command is one of those that there are.
+    /// Returns true if the admin command is supported.
     pub(super) fn has_admin(&self, opcode: u8) -> bool {
         ADMIN.iter().any(|row| row.opcode == opcode && self.is_met(row.needs))
     }
 
-    /// OACS and ONCS, as far as commands are behind their bits.
+    /// OACS and ONCS bits of the supported commands.
     pub(super) fn optional_commands(&self) -> (u16, u16) {
         let bits = |rows| self.offered(rows).fold(0, |bits, row| bits | row.bit);
         (bits(ADMIN), bits(IO))
     }
 
-    /// The log of commands and their effects.
+    /// The Commands Supported and Effects log page.
     pub(super) fn effects(&self) -> CommandEffects {
         let mut effects = CommandEffects::default();
         for row in self.offered(ADMIN) {

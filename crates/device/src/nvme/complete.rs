@@ -1,4 +1,4 @@
-//! The way back: a place in the completion queue, the entry, the interrupt.
+//! Completions: an entry of the completion queue, its write, and the interrupt.
 
 use bus::DevicePort;
 use media::Media;
@@ -9,16 +9,16 @@ use zerocopy::IntoBytes;
 
 use super::Controller;
 
-/// Whether a completion queue has a place.
+/// State of a completion queue.
 pub(super) enum Room {
-    /// It has: this one.
     At(Place),
-    /// It has not: the host is to consume first.
+    /// Full: the host must consume first.
     Full,
+    /// The queue was deleted meanwhile.
     Gone,
 }
 
-/// Where a completion goes: its place, its phase, its queue, and what it says of the submission queue.
+/// A reserved completion queue entry: address, phase tag, vector, and submission queue head to report.
 pub(super) struct Place {
     at: BusAddr,
     phase: bool,
@@ -27,12 +27,12 @@ pub(super) struct Place {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Posts a completion, when its queue has room for it.
+    /// Posts a completion, once its queue has space.
     pub(super) async fn complete(&self, qid: QueueId, cqe: Cqe) {
         self.port.spend(self.costs.post).await;
         let place = match self.place_for(qid) {
             Room::Full => {
-                // A head of no sense has perhaps been found there.
+                // The poll may have found an invalid head doorbell.
                 self.tell_events();
                 let place = self.port.on_registers(|| self.place_unless_full(qid)).await;
                 self.rt.record(self.stages.queue_full);
@@ -57,7 +57,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A place in the completion queue of this submission queue.
+    /// Reserves an entry in the completion queue of this submission queue.
     pub(super) fn place_for(&self, qid: QueueId) -> Room {
         let (room, bad_head) = self.look_for_place(qid);
         if bad_head {
@@ -96,7 +96,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         (room, bad_head)
     }
 
-    /// Posts a completion into its place, and its interrupt behind it.
+    /// Writes a completion into its entry, then its interrupt.
     pub(super) fn post(&self, qid: QueueId, cqe: Cqe, place: Place) {
         let cqe = cqe.with_queue(qid, place.sq_head).with_phase(place.phase);
         if self.faults.is_on() {

@@ -1,4 +1,4 @@
-//! Registers: what the controller can do, enabling, disabling, shutting down.
+//! Registers: capabilities, enable, disable, shutdown.
 
 use std::rc::Rc;
 
@@ -32,8 +32,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             .with_mpsmax(PAGE_LOG2_MAX)
     }
 
-    /// Sets the registers that the host can only read. What it writes there has no effect: it is
-    /// undone, and never read.
+    /// Sets the host's read-only registers. Host writes to them have no effect: they are overwritten, and
+    /// never read.
     pub(super) fn publish_read_only(&self) {
         let cap = self.capabilities().into_bits();
         let csts = self.csts.get().into_bits();
@@ -46,7 +46,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// How long a host is to wait for CSTS.RDY: at least [`READY_TIMEOUT`], and what the medium takes.
+    /// CAP.TO in units of 500 ms: at least [`READY_TIMEOUT`], and at least the medium's start time.
     pub(super) fn ready_timeout(medium: Option<Span>) -> u8 {
         let halves = medium.unwrap_or_default().0.div_ceil(Span::ms(500).0);
         u8::try_from(halves).unwrap_or(u8::MAX).max(READY_TIMEOUT)
@@ -61,14 +61,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.port.store(CSTS, csts.into_bits());
     }
 
-    /// The life of the register block: reacts to what the host writes into CC.
+    /// Task of the registers: processes writes to CC.
     pub(super) async fn control(self: Rc<Self>) {
         let mut seen = Cc::new();
         loop {
             let version = self.control_written.version();
             let cc = self.cc();
-            // What is looked at here is noticed, else a value that the watcher has missed hides the next one
-            // that is like the last that it saw.
+            // Record the value read here as noticed. Otherwise a later value equal to the watcher's last one
+            // would be missed.
             self.cc_noticed.set(cc.into_bits());
             if cc == seen {
                 race(self.control_written.changed(&self.rt, version), self.expire()).await;
@@ -79,8 +79,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 (false, true) => {
                     self.media.ready().await;
                     if self.cc() != cc {
-                        // The host has given up meanwhile, or asks for something else. The medium goes on
-                        // getting ready all the same.
+                        // The host has changed CC meanwhile. The medium continues to start.
                         continue;
                     }
                     self.enable(cc);
@@ -95,7 +94,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// CC.EN has been set: the controller is ready, or the fatal-status bit says why not.
+    /// CC.EN was set: the controller becomes ready, or sets CSTS.CFS.
     fn enable(&self, cc: Cc) {
         let aqa = Aqa::from_bits(self.port.load(AQA));
         let sense = cc.css() == 0
@@ -126,7 +125,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         BusAddr(u64::from(self.port.load(register + 4)) << 32 | low)
     }
 
-    /// A new queue: its doorbell says zero, whatever the host last wrote there.
+    /// Installs a new queue. Its doorbell is reset to zero, whatever the host last wrote to it.
     pub(super) fn install_sq(&self, qid: QueueId, sq: Sq) {
         self.shadows.changed();
         self.port.store(sq_tail_doorbell(qid, 0), 0);
@@ -143,15 +142,15 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.sqs_end.set(last as u16 + 1);
     }
 
-    /// See [`install_sq`](Self::install_sq).
+    /// As [`install_sq`](Self::install_sq).
     pub(super) fn install_cq(&self, qid: QueueId, cq: Cq) {
         self.shadows.changed();
         self.port.store(cq_head_doorbell(qid, 0), 0);
         self.cqs.borrow_mut()[usize::from(qid.0)] = Some(cq);
     }
 
-    /// CC.EN has been cleared. When the host sees CSTS.RDY at zero, nothing writes to its memory any
-    /// more: every journey has been cut, and what was posted before lands before the answer.
+    /// CC.EN was cleared. Once the host reads CSTS.RDY as zero, the controller does not write host memory any
+    /// more: every command has been cancelled, and earlier posted writes arrive before the read completion.
     async fn disable(&self) {
         self.ready.set(false);
         self.shadows.reset();
@@ -181,7 +180,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.set_status(Csts::new());
     }
 
-    /// Waits until no slot holds a command of these queues, and no fetch of their entries is under way.
+    /// Waits until no slot holds a command of these queues, and no fetch of their entries is in flight.
     pub(super) async fn until_idle(&self, of: impl Fn(QueueId) -> bool) {
         loop {
             let version = self.quiet.version();
@@ -198,7 +197,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// CC.SHN has been set: everything written becomes durable.
+    /// CC.SHN was set: makes all written data durable.
     async fn shut_down(&self) {
         self.set_status(self.csts.get().with_shst(Csts::SHST_OCCURRING));
         self.host_is_alive();
@@ -208,14 +207,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.set_status(self.csts.get().with_shst(Csts::SHST_COMPLETE));
     }
 
-    /// Something happened that no completion can carry: the controller stops, and says so (CSTS.CFS).
+    /// An error that no completion can report: the controller stops and sets CSTS.CFS.
     pub(super) fn fail(&self, what: &'static str, at: u64) {
         self.ready.set(false);
         self.rt.log("device", what, at, 0);
         self.set_status(self.csts.get().with_cfs(true));
     }
 
-    /// Cuts the commands of a queue that is being deleted, and waits until they have completed.
+    /// Cancels the commands of a queue that is being deleted, and waits for their completion.
     pub(super) async fn drain_sq(&self, qid: QueueId) {
         for slot in self.slots.iter() {
             if slot.busy.get().is_some_and(|(busy, _)| busy == qid) {

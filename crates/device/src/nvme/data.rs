@@ -1,4 +1,4 @@
-//! From a command's data pointer to segments of host memory, and data either way.
+//! Data pointers: PRPs and SGLs to segments of host memory, and data transfers.
 
 use std::ops::Range;
 
@@ -18,13 +18,13 @@ use super::slot::Slot;
 use crate::moved;
 use crate::scratch_guard::Scratch;
 
-/// Entries of a PRP list that are read with one request.
+/// PRP list entries per read request.
 const LIST_ENTRIES: usize = 512;
 
-/// Descriptors of a scatter gather list that are: as many bytes.
+/// SGL descriptors per read request: the same number of bytes.
 const DESCRIPTORS: usize = 256;
 
-/// The status for a transfer that failed.
+/// Status of a failed transfer.
 pub(super) fn of_dma(error: DmaError) -> Status {
     match error {
         DmaError::Address(_) => Status::DATA_TRANSFER_ERROR,
@@ -32,7 +32,7 @@ pub(super) fn of_dma(error: DmaError) -> Status {
     }
 }
 
-/// The status for a medium that failed.
+/// Status of a failed medium access.
 pub(super) fn of_media(error: MediaError) -> Status {
     match error {
         MediaError::Range => Status::LBA_OUT_OF_RANGE.with_dnr(),
@@ -42,15 +42,15 @@ pub(super) fn of_media(error: MediaError) -> Status {
     }
 }
 
-/// What is yet to be read of where a command's data lie.
+/// The part of a data pointer that is still to be read.
 pub(super) enum Lists {
-    /// A walk that has come to a list, and the run of pages that it was in.
+    /// A PRP walk that needs a list, and the current run of adjacent pages.
     Prp(PrpWalk, Coalesce),
-    /// A scatter gather list, from its first descriptor on.
+    /// An SGL, given its first descriptor.
     Sgl(Descriptor),
 }
 
-/// Some bytes of a payload.
+/// A byte range of a payload.
 struct Part<'a, Q: ?Sized> {
     of: &'a Q,
     from: u32,
@@ -73,8 +73,8 @@ fn of_wire(segment: prp::Segment) -> Segment {
     Segment { at: segment.addr, bytes: segment.bytes as u32 }
 }
 
-/// Of the bytes from `from` up to `end`, of which these ascending ranges are discarded: how many are at
-/// first, and where those end that are wanted behind them.
+/// For the bytes from `from` to `end`, with these ascending discarded ranges: the number of discarded bytes
+/// at the start, and the end of the wanted bytes after them.
 fn wanted(discarded: &[Range<u32>], from: u32, end: u32) -> (u32, u32) {
     let mut begin = from;
     for range in discarded {
@@ -91,7 +91,7 @@ fn discarded_before(discarded: &[Range<u32>], at: u32) -> u32 {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Where a command's data lie in host memory, into the slot's list.
+    /// Resolves a command's data pointer into the slot's segment list.
     pub(super) async fn locate(
         &self,
         number: u16,
@@ -105,7 +105,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// The same, as far as the command itself names the places: of most all. Gives what is left to read.
+    /// As [`locate`](Self::locate), for the part in the command itself, which is usually all. Returns the
+    /// remaining lists.
     #[inline]
     pub(super) fn locate_named(
         &self,
@@ -135,7 +136,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(None)
     }
 
-    /// What lists name, each of which is read once.
+    /// Resolves lists; each is read once.
     pub(super) async fn locate_listed(
         &self,
         number: u16,
@@ -168,7 +169,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// The same for a scatter gather list. What of the data nobody wants is noted beside them.
+    /// As [`locate_listed`](Self::locate_listed), for an SGL. Discarded ranges are recorded separately.
     async fn locate_sgl(
         &self,
         slot: &Slot,
@@ -198,7 +199,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         walk.finish().map_err(Status::with_dnr)?;
         if past {
-            // Memory that would go on behind the last address there is.
+            // The segment would wrap past the end of the address space.
             return Err(Status::DATA_TRANSFER_ERROR);
         }
         slot.segments.borrow_mut().extend(joined.finish().map(of_wire));
@@ -212,8 +213,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Sends blocks to the host where bit buckets take some of their bytes. Those are `bytes` bytes of the
-    /// command's data, from `offset` on.
+    /// Sends `bytes` bytes of the command's data, from `offset` on, to the host, except for those in bit
+    /// buckets.
     pub(super) async fn write_around(
         &self,
         number: u16,
@@ -242,8 +243,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Where so many bytes of a command's data from `offset` on lie, of `all` that it has. All of them lie
-    /// where it lies itself; a part is noted beside that.
+    /// The segments of `bytes` bytes at `offset` of a command's data, which has `all` bytes. The slot's own
+    /// list if that is all of it, otherwise a scratch list.
     #[inline]
     pub(super) fn part<'a>(
         &self,
@@ -259,17 +260,17 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         part
     }
 
-    /// How data go to the host.
+    /// Attributes of data writes to the host.
     pub(super) fn posting(&self) -> Posting {
         Posting { relaxed: self.options.relaxed_ordering, ..Posting::STRICT }
     }
 
-    /// Which bytes of written data are worth moving.
+    /// Bytes of written data worth transferring.
     pub(super) fn carry(&self) -> Carry {
         moved::carry(self.head)
     }
 
-    /// Fills `into` with what the host sends along with a command.
+    /// Fills `into` with a command's data from the host.
     pub(super) async fn receive(
         &self,
         number: u16,
@@ -281,7 +282,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.port.read(&from, into, Carry::All).await.map_err(of_dma)
     }
 
-    /// Answers an admin command with data, as much of them as the host has asked for.
+    /// Sends data to the host in response to an admin command, up to the length that the host requested.
     pub(super) async fn answer(
         &self,
         number: u16,
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_lies_between_what_is_discarded() {
+    fn sgl_bit_buckets_split_transfer_ranges() {
         let discarded = [0..10, 10..20, 30..40, 50..90];
         let stretches = |mut from: u32, end: u32| {
             let mut found = Vec::new();
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_begins_and_ends_inside_segments() {
+    fn transfer_part_splits_first_and_last_segment() {
         let segments = [
             Segment { at: BusAddr(0x1000), bytes: 100 },
             Segment { at: BusAddr(0x3000), bytes: 50 },

@@ -1,4 +1,4 @@
-//! The error log: the last commands that failed (NVMe base 2.0, 5.16.1.2).
+//! The Error Information log: the last failed commands (NVMe base 2.0, 5.16.1.2).
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use super::slot::Job;
 use super::{Controller, ERROR_LOG_ENTRIES, QueueKind};
 
-/// The newest first. Kept across resets, and gone with the device's process.
+/// Most recent first. Survives resets, but not the end of the device's process.
 pub(super) struct ErrorLog {
     entries: VecDeque<ErrorInformation>,
     /// Errors over the controller's life.
@@ -23,7 +23,7 @@ pub(super) struct ErrorLog {
 
 impl Default for ErrorLog {
     fn default() -> ErrorLog {
-        // Its room is made once: a host may let every command fail.
+        // Allocated once: a host may make every command fail.
         ErrorLog { entries: VecDeque::with_capacity(ERROR_LOG_ENTRIES), count: 0 }
     }
 }
@@ -35,7 +35,7 @@ impl ErrorLog {
         self.entries.push_front(ErrorInformation { error_count: self.count.into(), ..entry });
     }
 
-    /// The page: as many entries as there can be, those that are not there all zeros.
+    /// The log page; unused entries are zero.
     pub fn page(&self) -> [ErrorInformation; ERROR_LOG_ENTRIES] {
         let mut page = [ErrorInformation::new_zeroed(); ERROR_LOG_ENTRIES];
         page.iter_mut().zip(&self.entries).for_each(|(place, entry)| *place = *entry);
@@ -44,15 +44,15 @@ impl ErrorLog {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Notes a command that failed. Its completion says that there is more about it.
+    /// Logs a failed command. Returns its status with the More bit set.
     pub(super) fn note_error(&self, job: &Job, status: Status) -> Status {
         let status = status.with_more();
         let entry = ErrorInformation {
             sqid: job.qid.0.into(),
             cid: job.sqe.cid,
-            // The phase tag of the completion may be given, and is not known yet.
+            // The completion's phase tag is optional here, and not known yet.
             status_and_phase: (status.bits() << 1).into(),
-            // Which byte of a command is at fault is not told.
+            // The byte of the invalid parameter is not reported.
             parameter_error_location: 0xffff.into(),
             lba: self.first_block_at_fault(job, status).into(),
             nsid: job.sqe.nsid,
@@ -63,7 +63,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         status
     }
 
-    /// Notes something that no command is at fault for.
+    /// Logs an error that is not specific to a command.
     pub(super) fn note_error_of_none(&self, status: Status) {
         let entry = ErrorInformation {
             sqid: 0xffff.into(),
@@ -76,8 +76,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.rt.log("device", "error", 0xffff, u64::from(status.bits()));
     }
 
-    /// Of a command that names blocks: the first that the namespace does not have, or else the first of
-    /// the command.
+    /// LBA of a logged command: the first one that is out of range, or else the first of the command.
     fn first_block_at_fault(&self, job: &Job, status: Status) -> u64 {
         if QueueKind::of(job.qid) == QueueKind::Admin || !names_blocks(&job.sqe) {
             return 0;

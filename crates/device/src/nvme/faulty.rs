@@ -1,4 +1,4 @@
-//! Where faults meet commands: [`crate::faults`] says what strikes, here it happens.
+//! Injection of the faults that [`crate::faults`] decides.
 
 use std::future::pending;
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use crate::faults::{Disposition, Effect, Order};
 use crate::moved::Blocks;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// A command begins: whatever strikes it first. Gives how it ends, if it is not carried out.
+    /// Injects faults at the beginning of a command. Returns its outcome if it is not executed.
     pub(super) async fn injected(&self, number: u16, job: &Job) -> Option<Outcome> {
         let order = Order::nvme(job.qid.0, &job.sqe);
-        // What struck a command that was cut is not for the next in its slot.
+        // Discard a fault of the previous command in this slot, which may have been cancelled.
         self.faults.spoiled(number);
         self.slots[usize::from(number)].after.take();
         let effect = self.faults.begin(&self.rt, &order);
@@ -32,7 +32,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             Disposition::Works => {}
             Disposition::Fails(status) => return Some(Outcome::Done(status, 0)),
             Disposition::Hangs => pending().await,
-            // Nothing is held, and nothing remembers it: its slot is free.
+            // The slot becomes free, and nothing remembers the command.
             Disposition::IsLost => return Some(Outcome::Held),
         }
         if let Some(draw) = effect.data {
@@ -48,7 +48,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         None
     }
 
-    /// The command has been carried out: whatever strikes it before its completion leaves.
+    /// Injects faults after execution, before the completion is posted.
     pub(super) async fn before_completion(&self, number: u16, job: &Job) {
         self.harm_medium(number, &Order::nvme(job.qid.0, &job.sqe), job);
         let effect = self.slots[usize::from(number)].after.take();
@@ -58,7 +58,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Turns a bit of the command's blocks over on the medium, if that strikes it and is yet to come.
+    /// Flips a bit of the command's blocks on the medium, if that is injected and still due.
     fn harm_medium(&self, number: u16, order: &Order, job: &Job) {
         let slot = &self.slots[usize::from(number)];
         let Effect { medium: Some(draw), .. } = slot.after.get() else { return };
@@ -73,8 +73,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.faults.harm(block, Flip { byte: flip.byte % block_bytes, ..flip });
     }
 
-    /// The bit that turns over among these blocks of a command of `of` blocks on their way, if it is
-    /// one of theirs.
+    /// Takes the bit flip of a command with the blocks `of`, if it is within `piece`.
     fn spoiled(&self, number: u16, of: Extent, piece: Extent) -> Option<Flip> {
         let draw = self.faults.spoiled(number)?;
         let (block_bytes, head) = (self.block_bytes, self.head);
@@ -82,20 +81,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let before = (piece.block - of.block) as u32 * block_bytes;
         let here = flip.byte.checked_sub(before).filter(|byte| *byte < piece.blocks * block_bytes);
         if here.is_none() {
-            // It is for a later piece.
+            // It is in a later piece.
             self.faults.spoil(number, draw);
         }
         here.map(|byte| Flip { byte, ..flip })
     }
 
-    /// Blocks on their way to the host: part of a read of the blocks `of`.
+    /// Payload of blocks sent to the host: `at` is part of a read of the blocks `of`.
     #[inline]
     pub(super) fn sent(&self, number: u16, of: Extent, at: Extent) -> Blocks<'_, M> {
         let flip = if self.faults.is_on() { self.spoiled(number, of, at) } else { None };
         Blocks { media: &*self.media, at, flip }
     }
 
-    /// Data on their way between the controller and the host: part of those of the blocks `of`.
+    /// Injects faults into data in transfer: `at` is part of the blocks `of`.
     pub(super) fn carried(&self, number: u16, of: Extent, at: Extent, data: &mut [u8]) {
         if self.faults.is_on()
             && let Some(flip) = self.spoiled(number, of, at)
@@ -104,7 +103,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Metadata on their way between the controller and the host: those of all of the command's blocks.
+    /// Injects faults into the metadata in transfer, those of all blocks of the command.
     pub(super) fn carried_beside(&self, number: u16, metadata: &mut [u8]) {
         if !self.faults.is_on() {
             return;
@@ -116,7 +115,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         metadata[bit / 8] ^= 1 << (bit % 8);
     }
 
-    /// Stops the controller when a fault says so.
+    /// Task that stops the controller on a fatal fault.
     pub(super) async fn stop_when_fatal(self: Rc<Self>) {
         loop {
             let fault = self.faults.fatal(&self.rt).await;

@@ -14,33 +14,33 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::{KELVIN, VECTORS};
 
-/// What Set Features has set. A reset brings the defaults back.
+/// Current values of features. A reset restores the defaults.
 pub(super) struct Features {
     pub arbitration: Arbitration,
     pub write_cache: bool,
-    /// The temperatures not to exceed and not to fall below, in kelvins.
+    /// Over- and under-temperature thresholds, kelvin.
     thresholds: [u16; 2],
-    /// What the host makes use of: kept, and of no effect.
+    /// Host behavior support: stored without effect.
     behavior: HostBehavior,
-    /// Vectors whose interrupts do not coalesce, bit by bit.
+    /// Bitmap of the vectors without interrupt coalescing.
     uncoalesced: u64,
-    /// Values of the others, in the order of [`PLAIN`].
+    /// Values of the other features, in the order of [`PLAIN`].
     plain: [u32; PLAIN.len()],
 }
 
-/// Features whose value is kept as it was set, and nothing more.
+/// Features whose value is stored without further effect.
 const PLAIN: [u8; 4] =
     [fid::ERROR_RECOVERY, fid::INTERRUPT_COALESCING, fid::WRITE_ATOMICITY, fid::ASYNC_EVENT_CONFIG];
 
-/// Features whose default is not kept here.
+/// Features whose default is not stored here.
 const SAID_ABOVE: [u8; 4] =
     [fid::NUMBER_OF_QUEUES, fid::POWER_MANAGEMENT, fid::KEEP_ALIVE_TIMER, fid::HOST_COLLECTION];
 
-/// TMPSEL of the composite temperature, the only one that is measured, and of all there are.
+/// TMPSEL values: the composite temperature, the only one measured, and all sensors (next constant).
 const COMPOSITE: u8 = 0;
 const ALL_SENSORS: u8 = 15;
 
-/// Attributes of a feature, as Get Features gives them (5.15.1).
+/// Attributes of a feature, as returned by Get Features (5.15.1).
 const PER_NAMESPACE: u32 = 1 << 1;
 pub(super) const CHANGEABLE: u32 = 1 << 2;
 
@@ -59,7 +59,7 @@ impl Features {
         }
     }
 
-    /// Sets a value that needs nothing done.
+    /// Stores a value that needs no action.
     fn set(&mut self, feature: Feature) -> Result<(), Status> {
         match feature {
             Feature::Arbitration(arbitration) => self.arbitration = arbitration,
@@ -83,12 +83,12 @@ impl Features {
         Ok(())
     }
 
-    /// Whether the completions of this vector are told of at once.
+    /// Returns true if interrupts of this vector are not coalesced.
     pub fn is_uncoalesced(&self, vector: u16) -> bool {
         self.uncoalesced & (1 << vector) != 0
     }
 
-    /// The value of a feature other than Number of Queues; dword 11 says which of several.
+    /// The value of a feature other than Number of Queues; `cdw11` selects among several.
     fn get(&self, feature: u8, cdw11: u32) -> Result<u32, Status> {
         match feature {
             fid::ARBITRATION => Ok(self.arbitration.into_bits()),
@@ -118,7 +118,7 @@ fn vector_bit(vector: u16) -> Result<u64, Status> {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Set Features. None can be saved.
+    /// Set Features. No feature is saveable.
     pub(super) async fn set_features(
         &self,
         number: u16,
@@ -175,22 +175,22 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         self.features.borrow_mut().set(feature)?;
         if let Feature::InterruptCoalescing(limits) = feature {
-            // Whoever waits by the limits that were waits no longer.
+            // Release interrupts that wait under the previous limits.
             self.tell_waiting(|_| true);
             self.coalescing.set(limits);
         }
         if let Feature::VolatileWriteCache(cache) = feature
             && !cache.wce()
         {
-            // Writes from here on are durable when they complete; this makes those before so.
+            // Later writes are durable when they complete; this makes the earlier ones durable.
             self.flush().await?;
         }
         Ok(0)
     }
 
-    /// All that there are, whatever was asked for; only before the first is made (5.27.1.5). A host is to
-    /// ask before it makes one, and this controller does not insist: firmware in the field (SeaBIOS, EDK
-    /// II) does not ask, and could not start a system from an SSD that refuses it.
+    /// Number of Queues: grants all queues regardless of the request, but only before the first I/O queue is
+    /// created (5.27.1.5). A host should set it before creating queues, but this controller does not insist:
+    /// existing firmware (SeaBIOS, EDK II) does not, and could not boot from an SSD that rejects it.
     fn grant_queues(&self) -> Result<u32, Status> {
         if self.cqs.borrow().iter().skip(1).any(Option::is_some) {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
@@ -209,7 +209,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             fid::POWER_MANAGEMENT if select == Select::Current => self.power.feature().into_bits(),
             fid::KEEP_ALIVE_TIMER if select == Select::Current => self.keep_alive.timeout_ms(),
             fid::HOST_COLLECTION if select == Select::Current => self.lead()?.into_bits(),
-            // What holds unless it is set is state 0, and that nobody leads.
+            // Defaults: power state 0, and GC directed by the device.
             fid::HOST_COLLECTION => self.lead().map(|_| 0)?,
             fid::POWER_MANAGEMENT | fid::KEEP_ALIVE_TIMER => 0,
             _ => self.features.borrow().get(feature, cdw11)?,
@@ -224,9 +224,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// What the host makes use of. No completion says when to retry a command, and there is no telemetry: of
-    /// those it may say either. Formats that a host has to know of before it sees them there are none (ELBAS
-    /// of CTRATT), and 5.27.1.18 has the controller refuse them.
+    /// Host Behavior Support. Accepts both values for command retry delays, which no completion has, and for
+    /// telemetry, which there is none of. Formats that the host must enable first are not supported (ELBAS of
+    /// CTRATT), so 5.27.1.18 requires rejecting LBAFEE.
     async fn set_behavior(&self, number: u16, request: &Request) -> Result<u32, Status> {
         let mut behavior = HostBehavior::NONE;
         self.receive(number, &request.data, behavior.as_mut_bytes()).await?;
@@ -237,7 +237,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// As the host has said.
+    /// Returns the value that the host set.
     async fn get_behavior(
         &self,
         number: u16,
@@ -254,7 +254,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
     }
 }
 
-/// Every feature can be changed, none be saved.
+/// Every feature is changeable, none is saveable.
 pub(super) fn attributes(feature: u8) -> u32 {
     match feature {
         fid::ERROR_RECOVERY | fid::RESERVATION_NOTIFICATION_MASK | fid::RESERVATION_PERSISTENCE => {
@@ -264,7 +264,7 @@ pub(super) fn attributes(feature: u8) -> u32 {
     }
 }
 
-/// Those that have to do with reservations, which are not kept here.
+/// Returns true for features of reservations, whose values are stored elsewhere.
 fn is_of_reservations(feature: u8) -> bool {
     [fid::HOST_IDENTIFIER, fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE]
         .contains(&feature)

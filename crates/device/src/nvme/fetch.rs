@@ -1,4 +1,4 @@
-//! From doorbells to slots: noticing, arbitration, fetching.
+//! Fetching: polling doorbells, arbitration, reading entries, dispatch to slots.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -20,15 +20,15 @@ use super::{Controller, QueueKind};
 /// Bytes of a submission queue entry.
 pub(super) const ENTRY: usize = size_of::<Sqe>();
 
-/// What a watcher has noticed.
+/// Register change seen by a watcher.
 enum Noticed {
     Control,
     Commands(Burst),
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// The life of a fetcher. One at a time watches the registers; whoever has noticed something leaves
-    /// the watch to the next while it waits for what it fetches.
+    /// Task of a fetcher. One fetcher at a time watches the registers; when it has found work, it passes the
+    /// watch on while it waits for its fetch.
     pub(super) async fn fetch(self: Rc<Self>) {
         let mut entries = vec![0; ENTRY * self.options.fetch_max as usize];
         let mut slots = Vec::with_capacity(self.options.fetch_max as usize);
@@ -55,7 +55,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                         let mut begin =
                             |cx: &mut Context<'_>| bring.as_mut().poll(&mut beside_others(cx));
                         if poll_fn(|cx| Poll::Ready(begin(cx))).await.is_ready() {
-                            // In memory that is shared a fetch does not wait.
+                            // Over shared memory, a fetch completes immediately.
                             held = Some(watch);
                         } else {
                             self.watch.give(&self.rt, watch);
@@ -65,14 +65,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                     for slot in slots.drain(..) {
                         self.give_slot(QueueKind::of(burst.qid), slot);
                     }
-                    // The commands begin before anybody looks for more.
+                    // Let the commands begin before the next poll.
                     self.rt.yield_now().await;
                 }
             }
         }
     }
 
-    /// What the host has written that asks for something to be done.
+    /// Checks for a register change that needs action.
     fn notice(&self) -> Option<Noticed> {
         let cc = self.port.load(CC);
         if cc != self.cc_noticed.get() {
@@ -85,13 +85,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         };
         if burst.is_none() {
             self.publish_read_only();
-            // What found no room in the admin completion queue may find it now.
+            // Events that found the admin completion queue full are retried.
             self.tell_events();
         }
         burst.map(Noticed::Commands)
     }
 
-    /// Fetches a burst and hands each command to a slot.
+    /// Fetches a burst and gives each command to a slot.
     async fn bring(&self, burst: Burst, bytes: &mut [u8], seen: Time, slots: &mut Vec<u16>) {
         let from = Segment { at: burst.at, bytes: bytes.len() as u32 };
         let fetched = self.port.read(&[from], bytes, Carry::All).await;
@@ -100,7 +100,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return;
         }
         if fetched.is_err() {
-            // A queue in memory that the host does not have: nothing can be said about single commands.
+            // The queue is outside host memory: no single command can report that.
             self.fail("fetching a submission queue entry", burst.at.0);
             return;
         }
@@ -131,8 +131,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A fetch is over. False if its queue is being deleted, or the controller disabled: either waits
-    /// for this, so that no fetch outlives its queue, and the entries are nobody's.
+    /// Ends a fetch. Returns false if its queue is being deleted or the controller disabled, and the entries
+    /// must be discarded. Both wait for this, so that no fetch outlives its queue.
     fn fetched(&self, burst: Burst) -> bool {
         let mut sqs = self.sqs.borrow_mut();
         let sq = sqs[usize::from(burst.qid.0)].as_mut().expect("a queue outlives its fetch");
@@ -142,7 +142,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             sq.fetched = onward(sq.fetched, burst.entries, sq.size);
             let others = self.sqs_end.get() > 2;
             if others || self.port.load(sq.tail_doorbell) != sq.head {
-                // Whoever watched meanwhile has passed this queue over, or held others back for it.
+                // The watcher has skipped this queue meanwhile, or held others back for it.
                 self.port.check_again();
             }
         }
@@ -156,7 +156,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A slot is free again. If it is the only one, somebody may wait for it.
+    /// Frees a slot. If it is the only free one, the fetcher may be waiting for it.
     pub(super) fn give_slot(&self, kind: QueueKind, slot: u16) {
         let pool = self.pool(kind);
         pool.give(&self.rt, slot);

@@ -11,10 +11,10 @@ use super::namespace::{Door, Layout, Namespace, Place};
 use super::reservations::Touch;
 use super::self_test::Ended;
 
-/// SES: no erase asked for, and an erase of user data. Erasing by forgetting a key is not offered (FNA).
+/// SES: no erase, and user data erase. Cryptographic erase is not supported (FNA).
 const ERASES: [u8; 2] = [0, 1];
 
-/// While it lives, I/O commands are answered by Format In Progress.
+/// While this exists, I/O commands fail with Format In Progress.
 struct Formatting<'a>(&'a Place);
 
 impl Drop for Formatting<'_> {
@@ -24,9 +24,9 @@ impl Drop for Formatting<'_> {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Afterwards every block reads as zeros, whichever erase was asked for, and the blocks have the
-    /// length of the format, for good. What is in flight in the meantime may come before or after; a
-    /// reset in the middle leaves some blocks erased and others not, and the format as it was.
+    /// Formats namespaces. Afterwards every block reads as zeros, for either erase setting, and the new block
+    /// size is durable. Concurrent commands may execute before or after; a reset in the middle leaves some
+    /// blocks erased and the format unchanged.
     pub(super) async fn format_nvm(&self, nsid: Nsid, format: FormatNvm) -> Result<u32, Status> {
         let all: Vec<Nsid> = match nsid {
             Nsid::BROADCAST => self.active().collect(),

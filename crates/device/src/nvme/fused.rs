@@ -1,9 +1,7 @@
-//! Fused operations: a Compare and the Write behind it, of which either both happen or neither (NVMe base
-//! 2.0, 3.4.2).
+//! Fused operations: a Compare and the following Write, executed both or not at all (NVMe base 2.0, 3.4.2).
 //!
-//! The two are carried out in the slot of the second. What the first compares and the second writes is not
-//! written by others in between: who writes says where, and who is to be alone in some blocks waits for
-//! those that write there and keeps out those that come later.
+//! Both are executed in the slot of the second. Atomicity: every write claims its blocks. A fused command
+//! that needs exclusive access to some blocks waits for earlier claims on these, and blocks later ones.
 
 use std::cell::Cell;
 
@@ -18,22 +16,23 @@ use super::Controller;
 use super::reservations::Touch;
 use super::slot::{Cut, Job, Slot};
 
-/// FUSE of a command that stands alone, of the first of two, and of the second.
+/// FUSE of a normal command; the next two constants are the first and the second of a pair.
 pub(super) const ALONE: u8 = 0;
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
-/// The most blocks of a pair (ACWU + 1).
+/// Maximum blocks of a fused pair (ACWU + 1).
 const BLOCKS_MAX: u32 = 1;
 
-/// What a command is to others.
+/// Role of a command in a fused pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fused {
+    /// Not fused.
     #[default]
     Alone,
-    /// The second of a pair, whose first its slot has.
+    /// Second of a pair; its slot holds the first.
     Second,
-    /// One of a pair whose other half is not there.
+    /// One of a pair without its counterpart.
     Half,
 }
 
@@ -41,13 +40,14 @@ pub(super) enum Fused {
 #[derive(Clone, Copy)]
 pub(super) struct First {
     pub sqe: Sqe,
+    /// Status for its completion, so far.
     status: Status,
 }
 
-/// Where one command alone may write.
+/// Exclusive claims of fused commands.
 #[derive(Default)]
 pub(super) struct Alone {
-    /// How many commands are alone somewhere: nearly always none.
+    /// Number of commands with an exclusive claim: almost always zero.
     commands: Cell<u32>,
 }
 
@@ -57,16 +57,16 @@ fn overlap(one: Extent, other: Extent) -> bool {
 }
 
 impl Slot {
-    /// Whether the first command of the pair in it is this.
+    /// Returns true if this is the first command of the pair in the slot.
     pub fn is_paired_with(&self, cid: CommandId) -> bool {
         self.first.get().is_some_and(|first| first.sqe.id() == cid)
     }
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// A fetched entry that is fused, or stands behind the first of a pair: gives it to a slot, together
-    /// with the firsts before it that have no second, or keeps it among them. Every entry takes a slot at
-    /// most, and the last first, which [`leave_firsts`](Self::leave_firsts) sees to, has left one.
+    /// Handles a fetched entry that is fused, or follows the first of a pair: gives it to a slot together
+    /// with the preceding firsts without a second, or adds it to these. Every entry uses at most one slot,
+    /// and the last first leaves one for [`leave_firsts`](Self::leave_firsts).
     pub(super) fn fuse(&self, qid: QueueId, sqe: Sqe, firsts: &mut Vec<Sqe>, slots: &mut Vec<u16>) {
         if sqe.flags.fuse() == FIRST {
             firsts.push(sqe);
@@ -87,8 +87,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         slot.give(&self.rt, qid, &sqe, fused);
     }
 
-    /// A burst is over, and some firsts have no second. Both halves of a pair are told of by one doorbell: if
-    /// nothing waits behind the last of them its second is missing, else it may come with the next burst.
+    /// End of a burst with firsts that have no second. Both halves of a pair are submitted by one doorbell
+    /// write: if no entry follows the last one, its second is missing, otherwise it may come with the next
+    /// burst.
     pub(super) fn leave_firsts(&self, qid: QueueId, firsts: &mut Vec<Sqe>, slots: &mut Vec<u16>) {
         let mut sqs = self.sqs.borrow_mut();
         let Some(sq) = sqs[usize::from(qid.0)].as_mut() else { return };
@@ -103,7 +104,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         slot.give(&self.rt, qid, &sqe, Fused::Half);
     }
 
-    /// The first that the last burst of this queue ended with.
+    /// The first left over from the previous burst of this queue.
     pub(super) fn first_before(&self, qid: QueueId) -> Option<Sqe> {
         let mut sqs = self.sqs.borrow_mut();
         let first = sqs[usize::from(qid.0)].as_mut().and_then(|sq| sq.first.take());
@@ -113,7 +114,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// Tells of the firsts without a second before a slot's command.
+    /// Completes the firsts without a second that precede a slot's command.
     pub(super) async fn tell_halves(&self, slot: &Slot, qid: QueueId) {
         loop {
             let Some(sqe) = slot.halves.borrow_mut().pop() else { return };
@@ -122,13 +123,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Tells of the first command of the pair whose second is about to complete like this.
+    /// Completes the first command of the pair whose second is about to complete.
     pub(super) async fn tell_first(&self, slot: &Slot, job: &Job, first: First) {
         let first_job = Job { sqe: first.sqe, ..*job };
         self.tell(slot, &first_job, first.status).await;
     }
 
-    /// The first of the pair in a slot is to be aborted: the second goes with it.
+    /// Aborts the first of the pair in a slot; the second fails with it.
     pub(super) fn abort_first(&self, slot: &Slot) {
         if let Some(first) = slot.first.get() {
             slot.first.set(Some(First { status: Status::ABORT_REQUESTED, ..first }));
@@ -142,7 +143,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let _ = slot.or_cut(std::pin::pin!(self.complete(job.qid, cqe))).await;
     }
 
-    /// A command of a pair: how the second ends; how the first does is noted in its slot.
+    /// Executes a fused pair. Returns the status of the second; that of the first is stored in its slot.
     pub(super) async fn fused(&self, number: u16, job: &Job) -> Status {
         let slot = &self.slots[usize::from(number)];
         let Some(first) = slot.first.get() else {
@@ -161,7 +162,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// How the write ends, if the compare went well; else how both end.
+    /// Returns the status of the Write if the Compare succeeded, else both statuses.
     async fn compare_and_write(
         &self,
         number: u16,
@@ -197,7 +198,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(written.err().unwrap_or(Status::SUCCESS))
     }
 
-    /// A command is going to write here: returns when nobody is to be alone in these blocks.
+    /// Claims blocks for a write: waits until no command has exclusive access to them.
     #[inline]
     pub(super) async fn claim(&self, number: u16, at: Extent) {
         if self.members.alone.commands.get() > 0 {
@@ -207,7 +208,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.slots[usize::from(number)].writing.set(Some(at));
     }
 
-    /// Returns when nobody else writes in these blocks, and nobody is going to until the command has ended.
+    /// Claims blocks exclusively: waits until no other command writes to them, and blocks new writes until
+    /// the command ends.
     async fn be_alone(&self, number: u16, at: Extent) {
         self.until_others(number, |slot| !slot.alone.get().is_some_and(|of| overlap(of, at))).await;
         self.slots[usize::from(number)].alone.set(Some(at));
@@ -216,8 +218,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             .await;
     }
 
-    /// Waits until this can be said of all slots but one, those of other controllers too. What can change
-    /// it is that a command ends.
+    /// Waits until `holds` is true for all slots but one, including those of other controllers. The condition
+    /// can change only when a command ends.
     async fn until_others(&self, number: u16, holds: impl Fn(&Slot) -> bool) {
         loop {
             let version = self.quiet.version();
@@ -229,7 +231,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A command has ended: others may write where it did.
+    /// Releases the claims of a command that has ended.
     #[inline]
     pub(super) fn unclaim(&self, slot: &Slot) {
         slot.writing.set(None);

@@ -1,4 +1,4 @@
-//! What the controller and its namespace say of themselves.
+//! Identify data structures of the controller and its namespaces.
 
 use bus::DevicePort;
 use media::Media;
@@ -20,7 +20,7 @@ use super::{
     UNCORRECTABLE_BYTES_MAX, keep_alive,
 };
 
-/// The NVMe qualified name of the subsystem: a UUID of ours, as NVMe base 2.0, 4.5 allows.
+/// NVMe qualified name of the subsystem, based on a UUID (NVMe base 2.0, 4.5).
 const SUBNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:d0078e11-0000-4000-8000-000000000001";
 const SERIAL: &str = "DOORBELL0001";
 const MODEL: &str = "doorbell programmable SSD";
@@ -28,7 +28,7 @@ const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 /// Bits of DLFEAT (NVM command set 1.0, 4.1.5.1).
 const DEALLOCATED_IS_ZERO: u8 = 1;
 const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
-/// The lasting name of the first namespace that was made; the others' count on from it.
+/// EUI-64 of the first namespace created; those of the others follow consecutively.
 const EUI64: u64 = u64::from_be_bytes(*b"doorbell");
 
 fn eui64(ns: Namespace) -> [u8; 8] {
@@ -36,7 +36,7 @@ fn eui64(ns: Namespace) -> [u8; 8] {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// The structure that is asked for.
+    /// Returns the structure selected by CNS.
     pub(super) fn identify(
         &self,
         nsid: Nsid,
@@ -49,11 +49,11 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let mut page = Box::new([0; IDENTIFY_BYTES]);
         match ask.cns {
             cns::CONTROLLER => page.copy_from_slice(self.identify_controller().as_bytes()),
-            // NVMe base 2.0, 5.17.2.1: the broadcast identifier asks for what all have in common.
+            // NVMe base 2.0, 5.17.2.1: the broadcast identifier requests the common capabilities.
             cns::NAMESPACE if nsid == Nsid::BROADCAST => {
                 page.copy_from_slice(self.identify_all_namespaces().as_bytes());
             }
-            // Of one that is not attached, or not there, both are all zeros.
+            // A namespace that is not attached, or not allocated, is reported as zeros.
             cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
                 let there = match ask.cns {
                     cns::NAMESPACE => self.active_at(nsid),
@@ -98,7 +98,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             }
             cns::COMMAND_SET_CONTROLLER => {
                 nvm()?;
-                // WUSL, in units of the smallest pages (NVM command set 1.0, 4.1.5.2).
+                // WUSL, in units of the smallest page size (NVM command set 1.0, 4.1.5.2).
                 page[2] = (UNCORRECTABLE_BYTES_MAX / 4096).ilog2() as u8;
             }
             _ => return Err(Status::INVALID_FIELD),
@@ -115,8 +115,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         common
     }
 
-    /// Of the controllers with these bits those whose numbers are not below `first` (NVMe base 2.0, 5.17.2.12
-    /// and 5.17.2.13).
+    /// Lists the controllers with these bits and numbers of at least `first` (NVMe base 2.0, 5.17.2.12 and
+    /// 5.17.2.13).
     fn list_controllers(&self, page: &mut [u8; IDENTIFY_BYTES], first: u16, bits: u8) {
         for member in self.members.all() {
             if member.id >= first && member.bit() & bits != 0 {
@@ -151,8 +151,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         let (admin, io) = self.optional_commands();
         c.oacs = admin.into();
-        // An extended self-test takes a minute, the least that can be said; there is one at a time, of each
-        // controller.
+        // An extended self-test takes one minute, the minimum that can be reported. One self-test at a time
+        // per controller.
         (c.edstt, c.dsto) = (1.into(), self.members.is_alone().into());
         let bytes = |blocks: u64| u128::from(blocks) * u128::from(self.block_bytes);
         c.tnvmcap = bytes(self.media.blocks()).into();
@@ -162,25 +162,25 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         if self.has_admin(opcode::admin::SANITIZE) {
             c.sanicap = self.sanitizing_capabilities().into();
         }
-        // Entries of 64 and of 16 bytes, neither more nor less.
+        // Entries of 64 and 16 bytes, minimum and maximum.
         c.sqes = 0x66;
         c.cqes = 0x44;
         c.nn = NAMESPACES_MAX.into();
         c.oncs = (io | oncs::FEATURE_SELECT).into();
-        // Compare and Write can be fused, of one block: ACWU is zero.
+        // Compare and Write may be fused, for one block: ACWU is zero.
         c.fuses = fuses::COMPARE_AND_WRITE.into();
-        // Source ranges of a copy as format 0 describes them.
+        // Copy source ranges in format 0.
         c.cdfs = 1.into();
         c.sgls = (sgls::ANY_BYTE | sgls::BIT_BUCKET | sgls::LONGER).into();
         c.vwc = vwc::PRESENT | vwc::BROADCAST_FLUSH;
-        // AWUN and AWUPF of zero: one block is written whole or not at all, and no promise beyond.
+        // AWUN and AWUPF of zero: single blocks are written atomically; larger writes are not.
         c.subnqn[..SUBNQN.len()].copy_from_slice(SUBNQN.as_bytes());
         self.describe_power(&mut c);
         c
     }
 
-    /// MC and DPC: behind each block's data, or in a buffer of their own; protection information of all three
-    /// kinds, which is all of them, so that it is the first and the last.
+    /// MC and DPC: metadata inline or in a separate buffer; all three protection types; metadata of 8 bytes,
+    /// so that the protection information is both first and last.
     fn metadata_capabilities(&self) -> (u8, u8) {
         if self.namespaces.offers_metadata() { (3, 0x1f) } else { (0, 0) }
     }

@@ -1,11 +1,10 @@
-//! Metadata that follow each block's data in host memory (FLBAS, bit 4; NVM command set 1.0, 5.2): put
-//! together as they are sent, and taken apart where they have come. On the medium they lie as those do that
-//! have a buffer of their own.
+//! Inline metadata, which follow each block's data in host memory (FLBAS, bit 4; NVM command set 1.0, 5.2):
+//! interleaved on reads, separated on writes. On the medium they are stored as separate metadata are.
 
 use bus::{Payload, Unreadable};
 use wire::nvme::pi;
 
-/// Blocks of so many bytes, each of which is followed by its metadata.
+/// Blocks of `lba_bytes` bytes, each followed by its metadata.
 pub(super) struct Interleaved<'a> {
     pub data: &'a [u8],
     pub tuples: &'a [u8],
@@ -25,7 +24,7 @@ impl Payload for Interleaved<'_> {
     }
 }
 
-/// Leaves the data in `all`, and puts what followed each block where metadata belong.
+/// Separates inline metadata: leaves the data in `all`, and moves the metadata to `tuples`.
 pub(super) fn take_apart(all: &mut Vec<u8>, tuples: &mut [u8], lba_bytes: usize) {
     let whole = lba_bytes + pi::BYTES;
     for (number, tuple) in tuples.chunks_exact_mut(pi::BYTES).enumerate() {
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_apart_goes_together_again() {
+    fn inline_metadata_interleave_and_separate_roundtrip() {
         let (data, tuples): (Vec<u8>, Vec<u8>) = ((0..96).collect(), (100..124).collect());
         let interleaved = Interleaved { data: &data, tuples: &tuples, lba_bytes: 32 };
         let mut all = vec![0; 120];

@@ -1,4 +1,4 @@
-//! Interrupts, one for each completion or one for several (NVMe base 2.0, 5.27.1.6 and 5.27.1.7).
+//! Interrupts and interrupt coalescing (NVMe base 2.0, 5.27.1.6 and 5.27.1.7).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,23 +12,23 @@ use wire::nvme::status::Status;
 
 use super::{Controller, VECTORS};
 
-/// The unit of TIME.
+/// Unit of the TIME field.
 const UNIT: Span = Span::us(100);
 
-/// Completions of which the host has not been told yet, for each vector.
+/// Limits, and unsignalled completions per vector.
 pub(super) struct Coalescing {
-    /// How many share an interrupt, and how long one waits for others; none: nobody waits.
+    /// Completions per interrupt, and maximum delay. `None`: no coalescing.
     limits: Cell<Option<(u32, Span)>>,
     held: [Cell<Held>; VECTORS as usize],
-    /// Completions have begun to wait, or have ended.
+    /// Notified when a completion begins to wait.
     changed: Signal,
 }
 
-/// What waits for one vector.
+/// Unsignalled completions of one vector.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     completions: u32,
-    /// When the first of them has waited long enough.
+    /// Time at which the first of them must be signalled.
     until: Time,
 }
 
@@ -43,14 +43,14 @@ impl Default for Coalescing {
 }
 
 impl Coalescing {
-    /// What the feature has been set to; a time or a threshold of zero is none.
+    /// Sets the limits of the feature; a time or threshold of zero disables coalescing.
     pub fn set(&self, to: InterruptCoalescing) {
         let (more, time) = (u32::from(to.thr()), u64::from(to.time()));
         let on = more > 0 && time > 0;
         self.limits.set(on.then(|| (more + 1, Span(UNIT.0 * time))));
     }
 
-    /// A completion is there for a vector: whether its host is told now.
+    /// Adds a completion for a vector. Returns true if the interrupt is due now.
     fn adds(&self, vector: u16, (most, time): (u32, Span), now: Time) -> bool {
         let held = &self.held[usize::from(vector)];
         let Held { completions, until } = held.get();
@@ -62,13 +62,13 @@ impl Coalescing {
         false
     }
 
-    /// When the next has waited long enough.
+    /// Time of the next due interrupt.
     fn next(&self) -> Option<Time> {
         let waiting = self.held.iter().map(Cell::get).filter(|held| held.completions > 0);
         waiting.map(|held| held.until).min()
     }
 
-    /// Forgets what waits: the controller was reset.
+    /// Discards all state: the controller was reset.
     pub fn reset(&self) {
         self.limits.set(None);
         self.held.iter().for_each(|held| held.set(Held::default()));
@@ -76,8 +76,8 @@ impl Coalescing {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// A completion has been posted: tells the host, or leaves it to a later one. What failed is told at
-    /// once, and so is all that the admin queue says.
+    /// Signals a posted completion, or leaves it to a later interrupt. Errors and completions of the admin
+    /// queue are signalled immediately.
     #[inline]
     pub(super) fn signal(&self, vector: u16, qid: QueueId, status: Status) {
         if let Some(limits) = self.coalescing.limits.get() {
@@ -86,7 +86,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 self.coalescing.changed.notify(&self.rt);
                 return;
             }
-            // Whatever waits is told of by the same interrupt.
+            // This interrupt also signals the completions that wait.
             self.coalescing.held[usize::from(vector)].set(Held::default());
         }
         self.port.interrupt(vector);
@@ -97,7 +97,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         qid != QueueId::ADMIN && status == Status::SUCCESS && !alone
     }
 
-    /// Tells the host of completions that have waited long enough.
+    /// Task that signals completions whose maximum delay has passed.
     pub(super) async fn tell_late(self: Rc<Self>) {
         loop {
             let version = self.coalescing.changed.version();
@@ -110,7 +110,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Tells the host of the completions that wait, where the time until which they do is one of these.
+    /// Signals the waiting completions of all vectors whose due time satisfies `which`.
     pub(super) fn tell_waiting(&self, which: impl Fn(Time) -> bool) {
         for (vector, held) in (0..).zip(&self.coalescing.held) {
             let Held { completions, until } = held.get();

@@ -1,4 +1,4 @@
-//! The NVM command set: read, write, flush, compare, verify. Commands about ranges are in `ranges`.
+//! The NVM command set: read, write, flush, compare, verify. Range commands are in `ranges`.
 
 use bus::DevicePort;
 use media::{Extent, Media};
@@ -17,9 +17,9 @@ use super::{Controller, PIECE_BYTES};
 use crate::scratch_guard::Scratch;
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// One command of an I/O queue, from parsed to done, with what its completion says besides.
+    /// Executes one I/O command. Returns its status and dword 0 of the completion.
     pub(super) async fn io(&self, number: u16, sqe: &Sqe) -> (Status, u32) {
-        // Looked at where it lies, here and below: what was just written in parts is slow to move whole.
+        // Accessed by reference, here and below: moving a value just written in parts is slow.
         let parsed = io::parse(sqe);
         let request = match &parsed {
             Ok(request) => request,
@@ -30,7 +30,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         let ns = match self.enter(number, request.nsid, || Touch::of(&request.command)) {
             Ok(namespace) => namespace,
-            // 8.21: of I/O commands that one alone is not aborted.
+            // 8.21: Flush is the only I/O command that is not aborted.
             Err(Status::SANITIZE_IN_PROGRESS) if request.command == Command::Flush => {
                 return (Status::SUCCESS, 0);
             }
@@ -81,7 +81,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// The namespace that a command is about, if it may do this to it.
+    /// Returns the command's namespace, if access (`touch`) is permitted.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -97,8 +97,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(namespace)
     }
 
-    /// Where the data go, the medium, the link: a read. The medium says when its last byte comes, and
-    /// the transfer begins with the first.
+    /// A read: data pointer, medium, link. The medium returns the time of its last byte, and the transfer
+    /// begins with the first.
     async fn read(
         &self,
         number: u16,
@@ -111,7 +111,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             self.locate_listed(number, lists, bytes, Flow::ToHost).await?;
         }
         if access.fua {
-            // NVM command set 1.0, 3.2.4: what is read is on the medium itself first.
+            // NVM command set 1.0, 3.2.4: FUA requires the data to be on non-volatile media before they are
+            // read.
             self.flush().await?;
         }
         let slot = &self.slots[usize::from(number)];
@@ -135,7 +136,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Where the data are, the link, the medium: a write.
+    /// A write: data pointer, link, medium.
     pub(super) async fn write(
         &self,
         number: u16,
@@ -163,7 +164,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Brings in a piece of a command's data, of `all` bytes that it has.
+    /// Fetches a piece of a command's data, which has `all` bytes.
     async fn bring_piece<'a>(
         &self,
         slot: &Slot,
@@ -178,7 +179,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(into)
     }
 
-    /// Writes blocks of the medium.
+    /// Writes blocks to the medium.
     pub(super) async fn store(&self, at: Extent, data: &[u8]) -> Result<(), Status> {
         self.mark_dirty()?;
         self.media.write(at, data).await.map_err(|error| self.failed(error))?;
@@ -186,7 +187,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Takes in blocks of the medium as they are now. What it does not lend reads as zeros.
+    /// Copies blocks from the medium. Parts that it does not pass are zeros.
     pub(super) fn load(&self, at: Extent, data: &mut Vec<u8>) -> Result<(), Status> {
         data.clear();
         data.resize((at.blocks * self.block_bytes) as usize, 0);
@@ -196,7 +197,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         scratch_guard.map_err(|error| self.failed(error))
     }
 
-    /// Waits until the medium has sensed these blocks, for commands that send none of them.
+    /// Waits until the medium has sensed these blocks, for commands that do not transfer them.
     pub(super) async fn sensed(&self, at: Extent) -> Result<(), Status> {
         self.must_be_readable(at)?;
         let ready = self.media.read(at).await.map_err(|error| self.failed(error))?;
@@ -206,7 +207,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Behind a write: the medium itself holds it before it completes, if the host wants it so.
+    /// Makes a write durable before it completes, if requested by FUA or if the write cache is disabled.
     pub(super) async fn make_durable(&self, fua: bool) -> Result<(), Status> {
         if fua || !self.features.borrow().write_cache {
             self.flush().await?;
@@ -214,8 +215,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Where the data are, the link, the medium, and a look at both: a compare. Of a medium that keeps
-    /// the heads of blocks, the heads are compared.
+    /// A compare: data pointer, link, medium, comparison. If the medium keeps only the heads of blocks, these
+    /// are compared.
     pub(super) async fn compare(
         &self,
         number: u16,
@@ -245,8 +246,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// What a read does, without the link: a verify (NVM command set 1.0, 3.2.6). Nothing is moved, so
-    /// that no transfer's length bounds it.
+    /// A verify (NVM command set 1.0, 3.2.6): a read without a transfer, so that the transfer limit does not
+    /// apply.
     async fn verify(&self, number: u16, ns: Namespace, access: &Access) -> Result<(), Status> {
         if ns.metadata.is_some() {
             return Box::pin(self.verify_with_pi(number, ns, access)).await;
@@ -263,7 +264,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Whether the medium holds these bytes there. What it does not lend reads as zeros.
+    /// Returns true if the medium holds these bytes. Parts that it does not pass are zeros.
     fn holds(&self, at: Extent, given: &[u8]) -> Result<bool, Status> {
         let whole = self.head.is_none();
         let (mut equal, mut seen) = (true, 0);
@@ -277,8 +278,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(equal && zeros(&given[seen..]))
     }
 
-    /// The length of an access in bytes and its place, if the namespace has its blocks and one command
-    /// may move them.
+    /// Validates LBA range and transfer limit. Returns the length in bytes and the blocks.
     #[inline]
     pub(super) fn validate(&self, ns: Namespace, access: &Access) -> Result<(u32, Extent), Status> {
         let extent = ns.extent(access.lba.0, access.blocks)?;
@@ -289,7 +289,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok((bytes as u32, extent))
     }
 
-    /// Blocks in pieces: the offset in their data, and the blocks.
+    /// Splits blocks into pieces: byte offset, and blocks.
     #[inline]
     pub(super) fn pieces(&self, of: Extent) -> impl Iterator<Item = (u32, Extent)> + use<P, M> {
         let (block_bytes, most) = (self.block_bytes, PIECE_BYTES >> self.block_bytes.ilog2());

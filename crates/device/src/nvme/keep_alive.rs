@@ -1,5 +1,5 @@
-//! Keep Alive (NVMe base 2.0, 3.9, 5.18 and 5.27.1.12): a host that has set the timer and is silent for
-//! longer is taken for gone, and the controller stops.
+//! Keep Alive (NVMe base 2.0, 3.9, 5.18 and 5.27.1.12): if the timer is set and expires, the controller
+//! assumes that the host is gone, and stops.
 
 use std::cell::Cell;
 
@@ -14,10 +14,10 @@ use super::Controller;
 pub(super) const KAS: u16 = 1;
 const GRANULE_MS: u32 = 100 * KAS as u32;
 
-/// How long the host may be silent, and until when.
+/// Keep Alive Timeout, and the time at which it expires.
 #[derive(Default)]
 pub(super) struct KeepAlive {
-    /// None: 0.
+    /// 0: disabled.
     timeout_ms: Cell<u32>,
     expires: Cell<Option<Time>>,
     changed: Signal,
@@ -30,29 +30,30 @@ impl KeepAlive {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Sets the timer, rounded up to what it can keep; 0 stops it.
+    /// Sets the timer, rounded up to its granularity; 0 disables it.
     pub(super) fn set_keep_alive(&self, ms: u32) {
         let rounded = ms.checked_next_multiple_of(GRANULE_MS).unwrap_or(u32::MAX);
         self.keep_alive.timeout_ms.set(rounded);
         self.host_is_alive();
     }
 
-    /// Begins the timer anew, if it is set. None runs once the controller shuts down (3.9).
+    /// Restarts the timer, if it is set. It does not run during shutdown (3.9).
     pub(super) fn host_is_alive(&self) {
         let (timer, csts) = (&self.keep_alive, self.csts.get());
         let ms = Some(timer.timeout_ms.get()).filter(|ms| *ms > 0 && csts.shst() == 0);
         let expires = ms.map(|ms| self.rt.now() + Span::ms(ms.into()));
-        // Without a timer there is nobody to tell.
+        // Unchanged if no timer is set.
         if timer.expires.replace(expires) != expires {
             timer.changed.notify(&self.rt);
         }
     }
 
+    /// Disables the timer: the controller was reset.
     pub(super) fn forget_keep_alive(&self) {
         self.set_keep_alive(0);
     }
 
-    /// Stops the controller when the timer has run out (3.9). Ends never, and may be dropped at any time.
+    /// Stops the controller when the timer expires (3.9). Never returns; cancel-safe.
     pub(super) async fn expire(&self) {
         let timer = &self.keep_alive;
         loop {

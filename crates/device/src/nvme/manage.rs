@@ -14,10 +14,10 @@ use super::reservations::Touch;
 use super::self_test::Ended;
 use super::slot::Cut;
 
-/// Bytes of what either command brings along.
+/// Length of the data of either command, bytes.
 const DATA_BYTES: u32 = 4096;
 
-/// While it lives, commands do not find the namespace; unless it was kept from that, all is then as it was.
+/// Hides a namespace from commands. On drop, sets the state given to `becomes`, or else the previous one.
 struct Hidden<'a> {
     place: &'a Place,
     before: Option<Namespace>,
@@ -29,7 +29,7 @@ impl<'a> Hidden<'a> {
         Hidden { place, before: place.namespace.get() }
     }
 
-    /// From now on this is there.
+    /// Ends hiding, with this new state.
     fn becomes(mut self, namespace: Option<Namespace>) {
         self.before = namespace;
     }
@@ -43,7 +43,7 @@ impl Drop for Hidden<'_> {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// A new namespace, which reads as zeros and is not attached; its number.
+    /// Creates a namespace, which reads as zeros and is not attached. Returns its identifier.
     pub(super) async fn create_namespace(
         &self,
         number: u16,
@@ -61,7 +61,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             return Err(Status::INVALID_FORMAT);
         }
         let layout = self.namespaces.layout_of(wanted.flbas & 0xf, wanted.dps, inline)?;
-        // NMIC: where there is one controller, nothing is shared.
+        // NMIC: with one controller, namespaces are not shared.
         let shared = wanted.nmic == 1 && !self.members.is_alone();
         if lbas == 0 || capacity > lbas || (wanted.nmic != 0 && !shared) {
             return Err(Status::INVALID_FIELD);
@@ -72,7 +72,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         let (nsid, place) = self.namespaces.free()?;
         let namespace = self.namespaces.lay(lbas, layout, !shared)?;
         let hidden = Hidden::hide(place);
-        // From here on its place is taken, and nobody sees it.
+        // From here on its identifier is taken, but the namespace is hidden.
         place.namespace.set(Some(namespace));
         self.deallocate(namespace.start, namespace.blocks).await?;
         self.flush().await?;
@@ -81,7 +81,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(nsid.0)
     }
 
-    /// Deletes one, or all. Commands that are under way in it complete first, as aborted.
+    /// Deletes one namespace, or all. Outstanding commands complete first, as aborted.
     pub(super) async fn delete_namespace(&self, nsid: Nsid) -> Result<u32, Status> {
         let all: Vec<Nsid> = match nsid {
             Nsid::BROADCAST => self.namespaces.allocated().collect(),
@@ -103,7 +103,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Attaches a namespace to controllers, or detaches it from them: their commands that are under way in it
+    /// Attaches a namespace to controllers, or detaches it. Outstanding commands of these controllers in it
     /// complete first, as aborted.
     pub(super) async fn attach_namespace(
         &self,
@@ -134,12 +134,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// That nothing is going on behind a door, and that no other host's reservation keeps this one out.
+    /// Checks that no operation is in progress on the namespace, and that no reservation excludes this host.
     fn must_be_open(&self, place: &Place) -> Result<(), Status> {
         self.pass(place, Touch::Writes)
     }
 
-    /// Keeps the namespaces as they are now, or undoes what was done.
+    /// Stores the namespaces in the label, or calls `undo`.
     fn keep_or(&self, undo: impl FnOnce()) -> Result<(), Status> {
         self.namespaces.keep(&*self.media).map_err(|error| {
             undo();
@@ -147,7 +147,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// What a command brings along.
+    /// Fetches the data of a command.
     async fn brought(
         &self,
         number: u16,
@@ -158,7 +158,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(data)
     }
 
-    /// A list of controllers (NVMe base 2.0, 4.4.1): of those that there are, by rising number.
+    /// Parses a controller list (NVMe base 2.0, 4.4.1): existing controllers in ascending order.
     fn named_controllers(&self, list: &[u8]) -> Result<u8, Status> {
         let mut numbers = list.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
         let count = usize::from(numbers.next().expect("a list has a count"));
@@ -172,8 +172,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(listed.iter().fold(0, |bits, id| bits | 1 << (id - 1)))
     }
 
-    /// Cuts the commands of these controllers that are under way in a namespace, and waits until they have
-    /// completed.
+    /// Cancels the outstanding commands of these controllers in a namespace, and waits for their completion.
     async fn drain_namespace(&self, nsid: Nsid, of: u8) {
         self.end_self_test(Ended::ByRemoval, |of| of == Nsid::BROADCAST || of == nsid);
         let inside = |slot: &super::Slot| slot.io_namespace.get() == Some(nsid);

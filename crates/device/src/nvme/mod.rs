@@ -6,9 +6,9 @@
 //!                 slots        parse, move data, complete: one command each; some for admin only
 //! ```
 //!
-//! Every command in flight occupies a slot of a fixed table, whose task lives as long as the
-//! controller. Aborting a command, deleting its queue or disabling the controller cancels the slot's
-//! journey where it waits: nothing of it reaches the host afterwards.
+//! Every command in flight occupies a slot of a fixed table; the slot's task lives as long as the controller.
+//! Aborting a command, deleting its queue or disabling the controller cancels the command at its current
+//! await: after that it does not access host memory.
 
 mod admin;
 mod arbitrate;
@@ -75,39 +75,39 @@ use slot::Slot;
 pub use subsystem::Subsystem;
 use subsystem::{Member, Members};
 
-/// What the plan decides about a controller.
+/// Configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The vendor's and the subsystem vendor's number, as its PCI function has them; 0 for none.
+    /// PCI vendor and subsystem vendor ID of the function; 0 for none.
     pub pci_vendors: (u16, u16),
-    /// Commands that it works on at once, admin commands apart.
+    /// Maximum I/O commands in flight; admin commands have slots of their own.
     pub slots: u16,
-    /// Fetches of queue entries at once, each for another queue.
+    /// Maximum concurrent fetches of queue entries, each of a different queue.
     pub fetchers: u16,
-    /// The most entries it takes with one fetch.
+    /// Maximum entries per fetch.
     pub fetch_max: u32,
-    /// I/O queue pairs that it offers.
+    /// I/O queue pairs.
     pub io_queues: u16,
-    /// The most entries of a queue.
+    /// Maximum entries of a queue.
     pub queue_entries_max: u32,
-    /// The most bytes of one command; a power of two of at least 4096.
+    /// Maximum transfer size of a command, bytes; a power of two, at least 4096.
     pub transfer_bytes_max: u32,
-    /// Entries taken from one queue before the next has its turn, until the host sets another; none: no
+    /// Default arbitration burst: entries taken from one queue before the next has its turn. `None`: no
     /// limit.
     pub arbitration_burst: Option<u32>,
-    /// Under weighted round robin, commands of the urgent class that may go while others wait, before one of
-    /// those does; none: all of them, as NVMe has it. At least 1.
+    /// Under weighted round robin, the number of urgent commands after which one of another class is served.
+    /// `None`: the urgent class has strict priority, as in NVMe. At least 1.
     pub urgent_burst_max: Option<u32>,
-    /// Controllers that the subsystem is to have: 1 to [`CONTROLLERS_MAX`].
+    /// Controllers of the subsystem: 1 to [`CONTROLLERS_MAX`].
     pub controllers: u16,
-    /// Namespaces that a medium is divided into which says nothing of any: 1 to [`NAMESPACES_MAX`].
+    /// Namespaces to create on a medium without namespaces: 1 to [`NAMESPACES_MAX`].
     pub namespaces: u16,
-    /// What protects the blocks of those, if the medium keeps metadata; none: they have none.
+    /// Protection type of these namespaces, if the medium stores metadata. `None`: unprotected.
     pub protection: Option<Kind>,
-    /// Whether data writes carry the relaxed-ordering attribute.
+    /// True if data writes carry the relaxed-ordering attribute.
     pub relaxed_ordering: bool,
-    /// Power states, at most [`POWER_STATES_MAX`], the first of which is one that commands are processed in;
-    /// none: there is one, of which nothing is known but the most that a slot gives.
+    /// Power states, at most [`POWER_STATES_MAX`]; the first is operational. Empty: a single state that
+    /// reports only the maximum power of the PCI slot.
     pub power_states: Vec<PowerState>,
 }
 
@@ -133,7 +133,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a plan's check has found already.
+    /// Asserts what the plan's validation has already checked.
     fn must_make_sense(&self) {
         assert!(self.slots > 0 && self.fetchers > 0 && self.fetch_max > 0);
         assert!(self.io_queues > 0, "at least one pair of I/O queues");
@@ -146,39 +146,40 @@ impl Options {
         assert!((2..=65_536).contains(&self.queue_entries_max));
     }
 
-    /// The register window that the controller needs, bytes.
+    /// Size of the controller's register window, bytes.
     pub fn register_bytes(&self) -> u32 {
         let doorbells = 8 * (u32::from(self.io_queues) + 1);
         (wire::nvme::registers::DOORBELLS + doorbells).next_multiple_of(4096)
     }
 }
 
-/// The costs that the controller spends on the device's processor.
+/// Costs that the controller spends on the device's processor.
 pub const COSTS: &[&str] = &["parse", "post completion"];
 
-/// The stages that the controller marks, beside its costs.
+/// Stages that the controller records, in addition to its costs.
 pub const STAGES: &[&str] =
     &["doorbell", "fetch", "dispatch", "prp list", "sgl segment", "completion queue full"];
 
-/// The controller. Made by [`Controller::start`]; lives in its tasks.
+/// The controller. Created by [`Controller::start`]; its tasks own it.
 pub struct Controller<P, M> {
     rt: Rt,
     port: P,
     media: Rc<M>,
-    /// Of the medium: bytes of a block, and what of each is kept.
+    /// Block size of the medium in bytes, and the part of each block that is kept (next field).
     block_bytes: u32,
     head: Option<Head>,
     faults: Rc<Faults>,
     namespaces: Rc<Namespaces>,
     members: Rc<Members>,
-    /// What the others see of this one, and its bit in a set of controllers.
+    /// State visible to the other controllers, and this one's bit in a controller mask (next field).
     member: Rc<Member>,
     bit: u8,
     options: Options,
+    /// CAP.TO, in units of 500 ms.
     ready_timeout: u8,
-    /// CSTS. The register shows it; the host may write there what it likes.
+    /// CSTS. The register is a copy: host writes to it are ignored.
     csts: Cell<Csts>,
-    /// CC as it was when the controller was enabled.
+    /// CC at the time that the controller was enabled.
     settings: Cell<Cc>,
     ready: Cell<bool>,
     sqs: RefCell<Vec<Option<Sq>>>,
@@ -187,14 +188,14 @@ pub struct Controller<P, M> {
     slots: Rc<[Slot]>,
     idle: Pool<u16>,
     idle_admin: Pool<u16>,
-    /// Whoever holds it watches the registers.
+    /// Permission to watch the registers.
     watch: Pool<Watch>,
-    /// The value of CC that a watcher has last noticed.
+    /// Last value of CC seen by a watcher.
     cc_noticed: Cell<u32>,
     control_written: Signal,
-    /// All submission queues have smaller numbers.
+    /// All submission queue identifiers are smaller.
     sqs_end: Cell<u16>,
-    /// A slot has become idle, of this controller or another.
+    /// Notified when a slot of any controller of the subsystem becomes idle.
     quiet: Rc<Signal>,
     features: RefCell<Features>,
     events: RefCell<Events>,
@@ -204,35 +205,35 @@ pub struct Controller<P, M> {
     self_tests: SelfTests,
     power: Power,
     keep_alive: KeepAlive,
-    /// Queues that hold the first of a pair whose second is yet to be fetched.
+    /// Number of queues that hold the first command of a fused pair whose second is not yet fetched.
     firsts: Cell<u32>,
     led: HostControl,
     shadows: Shadows,
     stages: Stages,
     costs: Costs,
-    /// All of its tasks, none of which ends by itself.
+    /// All tasks of the controller; none ends by itself.
     tasks: RefCell<Vec<TaskId>>,
 }
 
 #[derive(Default)]
 struct Events {
-    /// Asynchronous Event Requests that are held.
+    /// Outstanding Asynchronous Event Requests, oldest first.
     held: VecDeque<CommandId>,
-    /// What has happened and has not been told.
+    /// Events not yet reported.
     pending: VecDeque<AsyncEvent>,
-    /// Log pages that the host was led to: events that lead there are silent until it has read them.
+    /// Log pages of reported events: further events of such a page are masked until the host reads it.
     silent: Vec<u8>,
 }
 
 impl Events {
-    /// Notes that something has happened, unless the host is to look there already.
+    /// Queues an event, unless it is masked or already queued.
     fn note(&mut self, event: AsyncEvent) {
         if !self.silent.contains(&event.log_page()) && !self.pending.contains(&event) {
             self.pending.push_back(event);
         }
     }
 
-    /// Whether the host was told of such an event and has not read its page, or is about to be told.
+    /// Returns true if the event is masked or queued.
     fn knows_of(&self, event: AsyncEvent) -> bool {
         self.silent.contains(&event.log_page()) || self.pending.contains(&event)
     }
@@ -250,9 +251,9 @@ struct Counters {
 struct Stages {
     doorbell: Stage,
     fetch: Stage,
-    /// None where there are no faults.
+    /// `None` if fault injection is off.
     fault: Option<Stage>,
-    /// None where there is one power state.
+    /// `None` if there is one power state.
     power: Option<Stage>,
     dispatch: Stage,
     prp_list: Stage,
@@ -266,7 +267,7 @@ struct Costs {
     post: Cost,
 }
 
-/// What a controller has of its subsystem.
+/// State that a controller shares with its subsystem.
 struct Shared<M> {
     media: Rc<M>,
     namespaces: Rc<Namespaces>,
@@ -276,16 +277,16 @@ struct Shared<M> {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Starts a controller on this port, over this medium, the only one of its subsystem. It is disabled; the
-    /// host enables it.
+    /// Starts a controller on this port, over this medium, as the only one of its subsystem. It is disabled;
+    /// the host enables it.
     ///
     /// # Panics
-    /// If the options make no sense: the plan's check comes first.
+    /// If the options are inconsistent; the plan is validated earlier.
     pub fn start(port: P, media: Rc<M>, options: Options) -> Rc<Controller<P, M>> {
         Controller::start_with(port, media, options, Faults::none())
     }
 
-    /// As [`start`](Controller::start), with faults.
+    /// As [`start`](Controller::start), with fault injection.
     ///
     /// # Panics
     /// As [`start`](Controller::start).
@@ -386,37 +387,37 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         id
     }
 
-    /// Ends it where it stands, as a function-level reset does: nothing of it reaches its host any more, and
-    /// its place in the subsystem is free. Not to be called by a task of its own.
+    /// Ends all tasks at once, as for a function-level reset: no further access to host memory. The
+    /// controller leaves the subsystem. Must not be called from a task of the controller.
     pub fn stop(&self) {
         self.tasks.take().into_iter().for_each(|task| self.rt.end(task));
         self.slots.iter().for_each(|slot| self.unclaim(slot));
         self.forget_nameless_host();
         self.members.leave(&self.member);
-        // Whoever waited for one of its commands waits no longer, and somebody else looks after a Sanitize.
+        // Wakes tasks that waited for its commands, and a controller that takes over a Sanitize.
         self.quiet.notify(&self.rt);
         self.namespaces.sanitizing.changed.notify(&self.rt);
     }
 
-    /// A namespace that commands to this controller may be about: see [`Namespaces::active_at`].
+    /// A namespace that is attached to this controller: see [`Namespaces::active_at`].
     #[inline]
     fn active_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
         self.namespaces.active_at(nsid, self.bit)
     }
 
-    /// Those that it has attached, by rising number.
+    /// Attached namespaces, in ascending order.
     fn active(&self) -> impl Iterator<Item = Nsid> + '_ {
         self.namespaces.active(self.bit)
     }
 
-    /// Something happened that the host may want to know: tells it, if it has asked.
+    /// Queues an event and reports it if a request is outstanding.
     fn event(&self, event: AsyncEvent) {
         self.events.borrow_mut().note(event);
         self.tell_events();
     }
 }
 
-/// The watch over the registers; there is one.
+/// Permission to watch the registers; a single token.
 struct Watch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! The namespaces: where each lies on the medium, which formats its blocks can have, and what outlasts the
-//! controller of that.
+//! Namespaces: location on the medium, formats, and what of them is persistent.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,18 +14,18 @@ use super::reservations::{self, Reservations};
 use super::sanitize::{self, Sanitizing};
 use super::uncorrectable::{self, Marks};
 
-/// A block of this many bytes, as a power of two, is offered beside the medium's own.
+/// Block size offered in addition to the medium's own, log2 of bytes.
 const LARGE_LOG2: u8 = 12;
 
-/// How the medium keeps the one namespace of old: a mark, a version, the length of a block as a power of two.
+/// Label of version 1, with a single namespace: signature, version, block size as log2.
 const MARK_1: [u8; 5] = *b"DBNS\x01";
 
-/// How it keeps several: a mark, a version, how many were ever made, how many there are, and each; then which
-/// blocks are marked as uncorrectable, how the last Sanitize stands, and reservations that are to last.
+/// Label of version 2: signature, version, number of namespaces ever created, number of namespaces, and a
+/// record of each; then uncorrectable blocks, sanitize state, and persistent reservations.
 const MARK_2: [u8; 5] = *b"DBNS\x02";
 
-/// Of each: number, block's length as a power of two, which controllers have it attached, metadata and
-/// whether one controller alone may have it; its serial number, first block and length.
+/// Record of a namespace: identifier, block size as log2, bitmap of attached controllers, metadata and
+/// private flag; serial number, first block, length.
 const KEPT_BYTES: usize = 24;
 
 const _: () = {
@@ -39,54 +38,54 @@ const _: () = {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Namespace {
-    /// Its first block of the medium, and how many it has.
+    /// First block on the medium, and number of medium blocks (next field).
     pub start: u64,
     pub blocks: u64,
-    /// Blocks of the medium in one of its own, as a power of two.
+    /// Medium blocks per logical block, log2.
     pub shift: u8,
-    /// Which controllers have it attached, bit by bit.
+    /// Bitmap of attached controllers.
     pub attached: u8,
-    /// Whether one controller alone may have it.
+    /// True if at most one controller may attach it.
     pub private: bool,
-    /// Which of those that were ever made it is.
+    /// Serial number: namespaces ever created before it.
     pub serial: u32,
-    /// What lies beside each block.
+    /// Metadata of each block.
     pub metadata: Option<Metadata>,
 }
 
-/// Metadata of a namespace's blocks: eight bytes each.
+/// Metadata of a namespace: eight bytes per block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metadata {
-    /// They are protection information of this kind.
+    /// Protection type. `None`: metadata without protection information.
     pub kind: Option<Kind>,
-    /// PIL, which means nothing where they are all that there is.
+    /// PIL; no effect, because the metadata consist of protection information only.
     pub first: bool,
-    /// In host memory they follow each block's data, and have no buffer of their own.
+    /// True if the metadata follow each block's data in host memory; false for a separate buffer.
     pub inline: bool,
 }
 
-/// How blocks are laid out.
+/// Format of the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Blocks of the medium in one of the namespace's, as a power of two.
+    /// Medium blocks per logical block, log2.
     pub shift: u8,
     pub metadata: Option<Metadata>,
 }
 
 impl Metadata {
-    /// DPS.
+    /// The DPS field of Identify Namespace.
     pub fn dps(self) -> u8 {
         self.kind.map_or(0, |kind| kind as u8) | u8::from(self.first) << 3
     }
 }
 
-/// How a label has it: zero for none, else bit 7, and DPS below.
+/// Metadata byte of a label: zero for none, else bit 7, with DPS in the low bits.
 const HAS_METADATA: u8 = 1 << 7;
 
-/// Beside it, in the same byte: one controller alone may have the namespace.
+/// In the same byte: the namespace is private.
 const IS_PRIVATE: u8 = 1 << 6;
 
-/// And the metadata follow each block's data.
+/// In the same byte: the metadata are inline.
 const IS_INLINE: u8 = 1 << 5;
 
 fn metadata_byte(metadata: Option<Metadata>) -> u8 {
@@ -108,12 +107,12 @@ fn metadata_of_byte(byte: u8) -> Option<Option<Metadata>> {
 }
 
 impl Namespace {
-    /// How many blocks it has.
+    /// Number of logical blocks.
     pub fn lbas(&self) -> u64 {
         self.blocks >> self.shift
     }
 
-    /// Where these blocks lie: blocks of the medium, the first and how many.
+    /// Location of these logical blocks: first block on the medium, and number of medium blocks.
     pub fn place(&self, lba: u64, blocks: u32) -> Result<(u64, u64), Status> {
         let all = self.lbas();
         if lba > all || u64::from(blocks) > all - lba {
@@ -122,32 +121,34 @@ impl Namespace {
         Ok((self.start + (lba << self.shift), u64::from(blocks) << self.shift))
     }
 
-    /// As [`place`](Self::place), of no more blocks than a command can name.
+    /// As [`place`](Self::place), for no more blocks than a command can address.
     pub fn extent(&self, lba: u64, blocks: u32) -> Result<Extent, Status> {
         let (block, blocks) = self.place(lba, blocks)?;
-        // At most 65,536 blocks of at most eight of the medium's.
+        // At most 65,536 blocks, of at most eight medium blocks each.
         Ok(Extent { block, blocks: u32::try_from(blocks).map_err(|_| Status::INVALID_FIELD)? })
     }
 }
 
-/// What commands find at a namespace's number.
+/// Access state of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Door {
-    /// The namespace, if there is one.
+    /// Accessible, if the namespace exists.
     #[default]
     Open,
+    /// Format in progress: I/O fails.
     Formatting,
-    /// It is being made, or deleted.
+    /// Being created, attached, detached or deleted.
     Hidden,
+    /// Sanitize in progress: I/O fails.
     Sanitizing,
-    /// Everything was, and that has failed.
+    /// The last sanitize failed: I/O fails.
     FailedSanitize,
-    /// Some host holds a reservation: who may do what is to be looked up.
+    /// A host holds a reservation: access depends on the host.
     Reserved,
 }
 
 impl Door {
-    /// What whoever comes to it is told; none: it is open, or there is nothing to be seen behind it.
+    /// Status that rejects any command. `None`: accessible, hidden, or reserved.
     pub fn refusal(self) -> Option<Status> {
         match self {
             Door::Open | Door::Hidden | Door::Reserved => None,
@@ -157,13 +158,13 @@ impl Door {
         }
     }
 
-    /// Whether nothing is going on behind it.
+    /// Returns true if no operation is in progress.
     pub fn is_settled(self) -> bool {
         matches!(self, Door::Open | Door::Reserved)
     }
 }
 
-/// What there is at a number.
+/// Namespace slot of one identifier.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub namespace: Cell<Option<Namespace>>,
@@ -172,18 +173,18 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// What is there, whole.
+    /// The namespace, unless hidden.
     pub fn allocated(&self) -> Option<Namespace> {
         self.namespace.get().filter(|_| self.door.get() != Door::Hidden)
     }
 
-    /// What was going on behind the door is over.
+    /// Ends an operation in progress: restores the state.
     pub fn open(&self) {
         let reserved = self.reservations.borrow().is_held();
         self.door.set(if reserved { Door::Reserved } else { Door::Open });
     }
 
-    /// A reservation has come or gone: so it stands, unless something is going on.
+    /// Updates the state after a reservation has changed, unless an operation is in progress.
     pub fn settle(&self) {
         if self.door.get().is_settled() {
             self.open();
@@ -196,30 +197,30 @@ impl Place {
     }
 }
 
-/// All namespaces, by their numbers.
 pub(super) struct Namespaces {
     places: [Place; NAMESPACES_MAX as usize],
-    /// How many were ever made.
+    /// Number of namespaces ever created.
     made: Cell<u32>,
-    /// Blocks that the host has made unreadable.
+    /// Blocks marked by Write Uncorrectable.
     pub marks: Marks,
-    /// What became of all of them.
+    /// State of the sanitize operation.
     pub sanitizing: Sanitizing,
-    /// Blocks of the medium in all; one block of it, and one of the largest format, as powers of two.
+    /// Medium blocks in total; block size of the medium, and of the largest format (next fields), log2 of
+    /// bytes.
     blocks: u64,
     own_log2: u8,
     large_log2: u8,
-    /// Whether the medium keeps metadata.
+    /// True if the medium stores metadata.
     beside: bool,
 }
 
 impl Namespaces {
-    /// As the medium has them; if it says nothing, or nothing of sense, so many of one length in its own
-    /// blocks, protected like this if it can be.
+    /// Reads the namespaces from the medium's label. Without a valid label, creates `otherwise` namespaces of
+    /// equal size in the medium's block size, with `protection` if metadata are supported.
     pub fn of<M: Media>(media: &M, otherwise: u16, protection: Option<Kind>) -> Namespaces {
         let own_log2 = media.block_bytes().ilog2() as u8;
         let labels = media.labels();
-        // Another format must outlast the controller.
+        // A second format is offered only if it can be made persistent.
         let large = own_log2 < LARGE_LOG2 && labels.is_some();
         let all = Namespaces {
             places: Default::default(),
@@ -229,7 +230,7 @@ impl Namespaces {
             blocks: media.blocks(),
             own_log2,
             large_log2: if large { LARGE_LOG2 } else { own_log2 },
-            // Another format must outlast the controller, this one as well.
+            // As above, including for the initial format.
             beside: media.metadata().is_some() && labels.is_some(),
         };
         if all.recall(&labels.map(|labels| labels.label()).unwrap_or_default()).is_none() {
@@ -241,7 +242,7 @@ impl Namespaces {
         all
     }
 
-    /// So many namespaces of one length.
+    /// Creates `into` namespaces of equal size.
     fn divide(&self, into: u64, metadata: Option<Metadata>) {
         let each = if into == 1 { self.blocks } else { (self.blocks / into) & !(self.align() - 1) };
         for (number, place) in (0..into).zip(&self.places) {
@@ -260,30 +261,30 @@ impl Namespaces {
         self.made.set(into as u32);
     }
 
-    /// Namespaces begin at multiples of so many blocks of the medium, so that each can have every format.
+    /// Alignment of namespaces in medium blocks, so that each can have any format.
     fn align(&self) -> u64 {
         1 << (self.large_log2 - self.own_log2)
     }
 
-    /// Blocks of the medium in a block of each format.
+    /// Medium blocks per logical block of each format, log2.
     fn shifts(&self) -> impl Iterator<Item = u8> {
         let large = self.large_log2 - self.own_log2;
         [Some(0), Some(large).filter(|large| *large > 0)].into_iter().flatten()
     }
 
-    /// Whether there are formats with metadata.
+    /// Returns true if there are formats with metadata.
     pub fn offers_metadata(&self) -> bool {
         self.beside
     }
 
-    /// Of each format, in the order in which Identify numbers them: blocks of the medium, as a power of two,
-    /// and whether there are metadata.
+    /// All formats in the order of Identify: medium blocks per logical block as log2, and whether they have
+    /// metadata.
     fn shapes(&self) -> impl Iterator<Item = (u8, bool)> {
         let beside = self.shifts().filter(|_| self.beside).map(|shift| (shift, true));
         self.shifts().map(|shift| (shift, false)).chain(beside)
     }
 
-    /// The formats, in that order.
+    /// All formats, in the order of Identify.
     pub fn formats(&self) -> Vec<LbaFormat> {
         let bytes = |beside| if beside { pi::BYTES as u16 } else { 0 };
         let format = |(shift, beside)| LbaFormat {
@@ -294,15 +295,14 @@ impl Namespaces {
         self.shapes().map(format).collect()
     }
 
-    /// FLBAS of a namespace: the number of its format, and whether metadata follow each block's data.
+    /// FLBAS of a namespace: format index, and the bit for inline metadata.
     pub fn format_of(&self, ns: Namespace) -> u8 {
         let shape = (ns.shift, ns.metadata.is_some());
         let number = self.shapes().position(|one| one == shape).expect("one of them") as u8;
         number | u8::from(ns.metadata.is_some_and(|metadata| metadata.inline)) << 4
     }
 
-    /// The reverse: what a format, settings of protection information as DPS has them, and where metadata are
-    /// to lie make of the medium's blocks.
+    /// The layout for a format index, protection settings as in DPS, and inline metadata.
     pub fn layout_of(&self, format: u8, dps: u8, inline: bool) -> Result<Layout, Status> {
         let shape = self.shapes().nth(usize::from(format)).ok_or(Status::INVALID_FORMAT)?;
         let metadata = Metadata { kind: Kind::of(dps & 7)?, first: dps & 8 != 0, inline };
@@ -315,7 +315,7 @@ impl Namespaces {
         }
     }
 
-    /// What lies behind a number that there is.
+    /// The slot of a valid identifier.
     pub fn place(&self, nsid: Nsid) -> Option<&Place> {
         self.places.get((nsid.0 as usize).wrapping_sub(1))
     }
@@ -324,38 +324,38 @@ impl Namespaces {
         (1..).map(Nsid).zip(&self.places)
     }
 
-    /// Those that this controller has attached, by rising number.
+    /// Namespaces attached to this controller, in ascending order.
     pub fn active(&self, to: u8) -> impl Iterator<Item = Nsid> + '_ {
         let attached = move |(_, place): &(Nsid, &Place)| place.attached(to).is_some();
         self.numbered().filter(attached).map(|(nsid, _)| nsid)
     }
 
-    /// Those that there are.
+    /// Identifiers of all allocated namespaces.
     pub fn allocated(&self) -> impl Iterator<Item = Nsid> + '_ {
         self.numbered().filter(|(_, place)| place.allocated().is_some()).map(|(nsid, _)| nsid)
     }
 
-    /// One that commands to this controller may be about (NVMe base 2.0, 3.2.1: of a number that there can't
-    /// be the status is another than of one where no namespace is attached).
+    /// A namespace attached to this controller (NVMe base 2.0, 3.2.1: an invalid identifier and an inactive
+    /// one have different status codes).
     #[inline]
     pub fn active_at(&self, nsid: Nsid, to: u8) -> Result<(&Place, Namespace), Status> {
         let place = self.place(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         Ok((place, place.attached(to).ok_or(Status::INVALID_FIELD)?))
     }
 
-    /// One that there is, attached or not.
+    /// An allocated namespace, attached or not.
     pub fn allocated_at(&self, nsid: Nsid) -> Result<(&Place, Namespace), Status> {
         let place = self.place(nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         Ok((place, place.allocated().ok_or(Status::INVALID_FIELD)?))
     }
 
-    /// A number that is free.
+    /// A free identifier.
     pub fn free(&self) -> Result<(Nsid, &Place), Status> {
         let free = self.numbered().find(|(_, place)| place.namespace.get().is_none());
         free.ok_or(Status::NAMESPACE_ID_UNAVAILABLE)
     }
 
-    /// A new namespace of so many blocks of its own, where there is room; it is not there yet.
+    /// Allocates space for a new namespace of `lbas` logical blocks. Does not create it.
     pub fn lay(&self, lbas: u64, layout: Layout, private: bool) -> Result<Namespace, Status> {
         let Layout { shift, metadata } = layout;
         let full = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
@@ -381,7 +381,7 @@ impl Namespaces {
         Err(full)
     }
 
-    /// That none of them is being formatted, made or deleted.
+    /// Checks that no namespace is being formatted, created or deleted.
     pub fn must_be_settled(&self) -> Result<(), Status> {
         match self.places.iter().map(|place| place.door.get()).find(|door| !door.is_settled()) {
             None | Some(Door::FailedSanitize) => Ok(()),
@@ -389,7 +389,7 @@ impl Namespaces {
         }
     }
 
-    /// All doors are as sanitizing wants them.
+    /// Sets all access states according to the sanitize state.
     pub fn shut_doors(&self) {
         match self.sanitizing.door() {
             Door::Open => self.places.iter().for_each(Place::open),
@@ -397,13 +397,13 @@ impl Namespaces {
         }
     }
 
-    /// Blocks of the medium that no namespace has.
+    /// Medium blocks without a namespace.
     pub fn unallocated(&self) -> u64 {
         let taken = self.places.iter().filter_map(|place| place.namespace.get());
         self.blocks - taken.map(|namespace| namespace.blocks).sum::<u64>()
     }
 
-    /// Keeps on the medium what there is, but for those that are being made or deleted.
+    /// Stores all namespaces in the medium's label, except those being created or deleted.
     pub fn keep<M: Media>(&self, media: &M) -> Result<(), MediaError> {
         let mut label = MARK_2.to_vec();
         label.extend(self.made.get().to_le_bytes());
@@ -423,7 +423,7 @@ impl Namespaces {
         media.labels().ok_or(MediaError::WriteFault)?.set_label(&label)
     }
 
-    /// The reverse, if the label makes sense. What lies on a medium may come from anywhere.
+    /// Reads a label, if it is valid. Media are untrusted.
     fn recall(&self, label: &[u8]) -> Option<()> {
         if let Some(log2) = label.strip_prefix(&MARK_1).and_then(|rest| rest.first()) {
             let shift = self.shift_of_log2(*log2)?;
@@ -460,7 +460,7 @@ impl Namespaces {
         Some(())
     }
 
-    /// How many namespaces have reservations that are to last, and each with its number.
+    /// Stores the number of namespaces with persistent reservations, and each of them.
     fn store_reservations(&self, label: &mut Vec<u8>) {
         let lasts = |place: &Place| place.reservations.borrow().persists;
         let all =
@@ -497,7 +497,7 @@ impl Namespaces {
     }
 }
 
-/// The reverse of what stores them, each with its place. A label from before there were any has nothing here.
+/// Parses the persistent reservations, with their namespace indices. Older labels have none.
 fn recall_reservations(label: &[u8]) -> Option<Vec<(usize, Reservations)>> {
     let mut all = Vec::new();
     let Some((count, mut rest)) = label.split_first() else { return Some(all) };

@@ -1,9 +1,9 @@
-//! Power states (NVMe base 2.0, 8.15, 5.27.1.2 and 5.27.1.9): which the controller is in, what it takes
-//! to leave it and to enter another, and where it goes by itself when it has nothing to do.
+//! Power states (NVMe base 2.0, 8.15, 5.27.1.2 and 5.27.1.9): current state, transition times, and autonomous
+//! transitions when idle.
 //!
-//! States differ by what they take and by those times. In an operational one the controller is as fast as
-//! in any other, and says so; in the others I/O commands wait until it is left. Admin commands wait for
-//! nothing.
+//! States differ in power and in transition times. All operational states have the same performance, and are
+//! reported so; in the others, I/O commands wait until the controller has left them. Admin commands never
+//! wait.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,40 +21,39 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::features::CHANGEABLE;
 use super::{Controller, slot::Slot};
 
-/// States that there can be (NVMe base 2.0, 5.17.2.1).
+/// Maximum number of power states (NVMe base 2.0, 5.17.2.1).
 pub const POWER_STATES_MAX: usize = 32;
 
 /// A power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerState {
-    /// The most that the device takes in it, in milliwatts.
+    /// Maximum power, mW.
     pub milliwatts: u32,
-    /// I/O commands wait until it is left.
+    /// Non-operational: I/O commands wait until the controller has left it.
     pub idle: bool,
-    /// The time to enter it.
+    /// Entry latency.
     pub enter: Span,
-    /// The time to leave it.
+    /// Exit latency.
     pub leave: Span,
 }
 
-/// The one that a controller has of which nothing else is said.
+/// The power state of a controller without configured states.
 pub(super) const ONLY: PowerState =
     PowerState { milliwatts: 25_000, idle: false, enter: Span::ZERO, leave: Span::ZERO };
 
-/// Which state the controller is in.
 pub(super) struct Power {
     now: Cell<u8>,
-    /// What the host expects to ask of it: kept, and of no effect.
+    /// Workload hint: stored without effect.
     hint: Cell<u8>,
-    /// The operational state that it was in last.
+    /// Last operational state; the one to wake to.
     working: Cell<u8>,
-    /// When it has entered the state it is in.
+    /// Time at which the current state was or will be entered.
     settled: Cell<Time>,
-    /// I/O commands have something to look at, or to wait for, before they begin.
+    /// True if I/O commands must call `is_held_by_power` before they begin.
     pub gate: Cell<bool>,
-    /// When the last one began.
+    /// Begin of the last I/O command.
     begun: Cell<Time>,
-    /// Where it goes by itself, if it does.
+    /// Autonomous transitions, and whether they are enabled (next field).
     table: RefCell<ApstTable>,
     follows: Cell<bool>,
     changed: Signal,
@@ -77,12 +76,12 @@ impl Default for Power {
 }
 
 impl Power {
-    /// The state, as Get Features gives it.
+    /// Value of Power Management for Get Features.
     pub fn feature(&self) -> PowerManagement {
         PowerManagement::new().with_ps(self.now.get()).with_wh(self.hint.get())
     }
 
-    /// The controller was reset: it is awake, and stays so.
+    /// Restores the defaults: the controller was reset, and is operational.
     pub fn reset(&self) {
         self.now.set(0);
         self.hint.set(0);
@@ -102,12 +101,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Whether there are states for it to go to by itself.
+    /// Returns true if there is a non-operational state for autonomous transitions.
     pub(super) fn may_idle(&self) -> bool {
         self.power_states().iter().any(|state| state.idle)
     }
 
-    /// What Identify says of each. Those in which commands are processed do so alike: ranks of zero.
+    /// Fills the power state descriptors. All operational states have equal performance: ranks of zero.
     pub(super) fn describe_power(&self, c: &mut identify::IdentifyController) {
         let states = self.power_states();
         for (place, state) in c.psd.iter_mut().zip(states) {
@@ -124,7 +123,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.power_states()[usize::from(number)]
     }
 
-    /// Begins to leave the state for this one.
+    /// Begins the transition to a state.
     fn begin_state(&self, to: u8) {
         let (power, from) = (&self.power, self.power.now.get());
         let takes = self.power_state(from).leave.0 + self.power_state(to).enter.0;
@@ -139,7 +138,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         power.changed.notify(&self.rt);
     }
 
-    /// An I/O command is about to begin: whether it has to wait.
+    /// An I/O command begins: returns true if it must wait.
     #[cold]
     pub(super) fn is_held_by_power(&self) -> bool {
         let power = &self.power;
@@ -149,7 +148,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         held
     }
 
-    /// Returns when the controller is in a state in which I/O commands are processed.
+    /// Returns when the controller is in an operational state.
     pub(super) async fn awake(&self) {
         loop {
             let power = &self.power;
@@ -167,7 +166,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// The host wants this state; returns when it has been entered.
+    /// Set Features: changes the state. Returns when it has been entered.
     pub(super) async fn set_power(&self, wanted: PowerManagement) -> Result<u32, Status> {
         if usize::from(wanted.ps()) >= self.power_states().len() {
             return Err(Status::INVALID_FIELD);
@@ -183,7 +182,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// The host says where the controller is to go by itself.
+    /// Set Features: autonomous transitions.
     pub(super) async fn set_transitions(
         &self,
         number: u16,
@@ -209,7 +208,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Where it goes by itself, as the host has said.
+    /// Get Features: autonomous transitions.
     pub(super) async fn get_transitions(
         &self,
         number: u16,
@@ -228,7 +227,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(AutonomousPower::new().with_apste(follows).into_bits())
     }
 
-    /// Goes by itself to where the table says, when no I/O command has been there for long enough.
+    /// Task of autonomous transitions, after the configured idle time without I/O commands.
     pub(super) async fn follow_transitions(self: Rc<Self>) {
         let (power, works) = (&self.power, |slot: &Slot| {
             slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN)
@@ -243,7 +242,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
                 continue;
             };
             if self.slots.iter().any(works) || power.begun.get() != begun {
-                // One works, or has worked: what is counted begins anew with its end.
+                // A command is or was in execution: restart the idle time.
                 (since, begun) = (self.rt.now(), power.begun.get());
                 if self.slots.iter().any(works) {
                     self.quiet.changed(&self.rt, quiet).await;

@@ -1,9 +1,9 @@
-//! Namespaces whose blocks have metadata: eight bytes each, which lie in a buffer of their own (MPTR) or
-//! behind each block's data, and are protection information if the format says so (NVM command set 1.0, 5.2).
+//! Namespaces with metadata: eight bytes per block, in a separate buffer (MPTR) or inline, with protection
+//! information if the format has it (NVM command set 1.0, 5.2).
 //!
-//! Data are taken into the slot's buffer here, together with their metadata and at one moment, and checked
-//! there: what is sent is what was checked. The commands of such a namespace are boxed, so that others do not
-//! make room for them.
+//! Data and metadata are copied into the slot's buffers as one snapshot, and checked there: exactly the bytes
+//! that were checked are sent. The futures of these commands are boxed, so that they do not enlarge those of
+//! other commands.
 
 use bus::{Carry, DevicePort, Payload, Segment};
 use media::{BlockMetadata, Extent, Media, MediaError};
@@ -24,24 +24,24 @@ use super::namespace::Namespace;
 use super::slot::Slot;
 use crate::scratch_guard::Scratch;
 
-/// Metadata of a block that was never written, or was taken back: nothing of it is compared.
+/// Metadata of a block that was never written, or deallocated: disables all checks.
 const UNWRITTEN: u8 = 0xff;
 
-/// What a command does with metadata.
+/// Metadata handling of a command.
 #[derive(Clone, Copy)]
 pub(super) struct WithPi {
     kind: Option<Kind>,
     says: Protection,
-    /// Whether they move between the controller and the host.
+    /// True if metadata are transferred between controller and host.
     moves: bool,
-    /// Whether they follow each block's data there.
+    /// True if these metadata are inline.
     inline: bool,
-    /// Bytes of a block of the namespace.
+    /// Logical block size in bytes.
     lba_bytes: usize,
 }
 
 impl WithPi {
-    /// The blocks of this data, with their numbers from `first` on, and the metadata of each.
+    /// Block number (from `first`), data and metadata of each block.
     fn each<'a>(
         &self,
         first: u32,
@@ -54,7 +54,7 @@ impl WithPi {
         })
     }
 
-    /// Compares what the command says is to be compared.
+    /// Checks protection information as the command requests.
     pub fn check(&self, first: u32, data: &[u8], tuples: &[u8]) -> Result<(), Status> {
         let Some(kind) = self.kind else { return Ok(()) };
         for (number, data, tuple) in self.each(first, data, tuples) {
@@ -64,7 +64,7 @@ impl WithPi {
         Ok(())
     }
 
-    /// Makes protection information, where the controller is to make it.
+    /// Generates protection information, if the controller must. Returns false otherwise.
     pub fn make(&self, first: u32, data: &[u8], tuples: &mut [u8]) -> bool {
         let Some(kind) = self.kind.filter(|_| self.says.act) else { return false };
         let blocks = data.chunks_exact(self.lba_bytes).zip(tuples.chunks_exact_mut(pi::BYTES));
@@ -74,12 +74,12 @@ impl WithPi {
         true
     }
 
-    /// Whether they have a buffer of their own.
+    /// Returns true if metadata have a separate buffer.
     fn apart(&self) -> bool {
         self.moves && !self.inline
     }
 
-    /// What a run of the blocks' data is in host memory: its offset, and its length.
+    /// Offset and length in host memory of a range of block data.
     fn in_host(&self, offset: u32, bytes: u32) -> (u32, u32) {
         let beside = |bytes: u32| bytes / self.lba_bytes as u32 * pi::BYTES as u32;
         match self.inline {
@@ -88,7 +88,7 @@ impl WithPi {
         }
     }
 
-    /// Which of the metadata belong to this piece of the command's data.
+    /// Number of the first block, and range of the metadata, of a piece of the command's data.
     fn part(&self, offset: u32, bytes: usize) -> (u32, core::ops::Range<usize>) {
         let first = offset as usize / self.lba_bytes;
         let begin = first * pi::BYTES;
@@ -97,7 +97,7 @@ impl WithPi {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// What is to be done with the metadata of these blocks, if the namespace has any.
+    /// Determines the metadata handling of these blocks. `None` if the namespace has no metadata.
     pub(super) fn with_pi(
         &self,
         ns: Namespace,
@@ -114,12 +114,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(Some(WithPi { kind: metadata.kind, says, moves, inline, lba_bytes }))
     }
 
-    /// The same, of a namespace that was found to have some.
+    /// As [`with_pi`](Self::guarded), for a namespace known to have metadata.
     fn of_access(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
         self.with_pi(ns, access.protection, access.lba)?.ok_or(Status::INVALID_FIELD)
     }
 
-    /// As [`with_pi`](Self::guarded), for commands that neither make protection information nor take it away.
+    /// As [`with_pi`](Self::guarded), for commands that neither insert nor strip protection information.
     fn compared(&self, ns: Namespace, access: &Access) -> Result<WithPi, Status> {
         let with_pi = self.of_access(ns, access)?;
         if with_pi.kind.is_some() && with_pi.says.act {
@@ -128,9 +128,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(with_pi)
     }
 
-    /// Finds where the command's data lie in host memory. Gives its blocks, and where its metadata are, if
-    /// those lie apart. Metadata that follow the data are judged with them (MDTS counts them: NVMe base 2.0,
-    /// 5.17.2.1).
+    /// Resolves the data pointer. Returns the blocks, and the segment of separate metadata. Inline metadata
+    /// count for the transfer limit (MDTS: NVMe base 2.0, 5.17.2.1).
     async fn locate_with_pi(
         &self,
         number: u16,
@@ -148,7 +147,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok((extent, apart))
     }
 
-    /// A slot's buffers for data and for the metadata of all of a command's blocks.
+    /// The slot's buffers for data, and for the metadata of all blocks of the command.
     fn buffers<'a>(slot: &'a Slot, access: &Access) -> (Scratch<'a, u8>, Scratch<'a, u8>) {
         let mut tuples = Scratch::from(&slot.tuples);
         tuples.clear();
@@ -156,8 +155,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         (Scratch::from(&slot.data), tuples)
     }
 
-    /// Takes a piece of what the host brings into the buffer, and its metadata, where they follow the data,
-    /// to their place.
+    /// Fetches a piece of a command's data from the host, and moves inline metadata to `tuples`.
     async fn brought_in(
         &self,
         number: u16,
@@ -181,7 +179,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Sends a piece, as [`brought_in`](Self::brought_in) takes one.
+    /// Sends a piece, the counterpart of [`brought_in`](Self::brought_in).
     async fn sent_out(
         &self,
         number: u16,
@@ -199,7 +197,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.sent_to(number, (offset, bytes), &whole, ready).await
     }
 
-    /// Sends this to a part of the command's data in host memory.
+    /// Sends a payload to a part of the command's data in host memory.
     async fn sent_to(
         &self,
         number: u16,
@@ -216,20 +214,20 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.port.write(&to, blocks, self.posting(), ready).await.map_err(of_dma)
     }
 
-    /// Where the metadata of so many blocks lie in host memory.
+    /// The segment of separate metadata in host memory.
     fn metadata_at(access: &Access) -> Result<Segment, Status> {
         let (at, bytes) = (access.metadata, access.blocks * pi::BYTES as u32);
-        // SGLS, bit 17: whole dwords.
+        // SGLS, bit 17: dword granularity.
         let whole = at.0.is_multiple_of(4) && at.offset(u64::from(bytes) - 1).is_some();
         if whole { Ok(Segment { at, bytes }) } else { Err(Status::INVALID_FIELD.with_dnr()) }
     }
 
-    /// What the medium keeps beside its blocks: a namespace has metadata only where it does.
+    /// The medium's metadata, which exist if a namespace has any.
     fn beside(&self) -> Result<&dyn BlockMetadata, Status> {
         self.media.metadata().ok_or_else(|| self.failed(MediaError::Unreadable))
     }
 
-    /// Blocks of the medium and their metadata, as they are now.
+    /// Copies blocks of the medium and their metadata, as one snapshot.
     pub(super) fn take_in(
         &self,
         ns: Namespace,
@@ -246,8 +244,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Takes a piece of a command's blocks in and compares what the command says, for commands that send
-    /// nothing. Gives the number of its first block within the command.
+    /// Copies a piece of a command's blocks and checks it, for commands without a transfer to the host.
+    /// Returns the number of its first block within the command.
     async fn checked(
         &self,
         ns: Namespace,
@@ -266,7 +264,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(first)
     }
 
-    /// Writes blocks and their metadata; no other command finds one without the other.
+    /// Writes blocks and their metadata, atomically for other commands.
     pub(super) async fn put_out(
         &self,
         ns: Namespace,
@@ -284,7 +282,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// A read: as one without metadata, but for the check before anything is sent.
+    /// A read, with a check before data are sent.
     pub(super) async fn read_with_pi(
         &self,
         number: u16,
@@ -320,7 +318,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// A write: metadata come first, or are made here; they are checked before a piece is written.
+    /// A write: separate metadata are fetched first, or protection information is generated; both are checked
+    /// before a piece is written.
     pub(super) async fn write_with_pi(
         &self,
         number: u16,
@@ -354,8 +353,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// A compare: of the data, then what protects those on the medium; metadata that are none of that are
-    /// compared as well.
+    /// A compare: of the data, and a check of the protection information on the medium. Metadata without
+    /// protection information are compared as well.
     pub(super) async fn compare_with_pi(
         &self,
         number: u16,
@@ -392,7 +391,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// A verify: what is to be compared is, and nothing moves.
+    /// A verify: checks only, without a transfer.
     pub(super) async fn verify_with_pi(
         &self,
         number: u16,
@@ -413,7 +412,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Zeros with their metadata: protection information if the controller is to make it, else zeros too.
+    /// Writes zeros; with generated protection information if the controller must, else with zero metadata.
     pub(super) async fn zeroes_with_pi(
         &self,
         number: u16,
@@ -438,7 +437,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Whether a copy may say this of its destination. What is taken away at the source has to be made there.
+    /// Checks the protection settings of a copy's destination. If stripped at the source, protection
+    /// information must be generated at the destination.
     pub(super) fn with_pi_copy(&self, ns: Namespace, copy: &CopyTo) -> Result<(), Status> {
         let Some(with_pi) = self.with_pi(ns, copy.protection, copy.to)? else { return Ok(()) };
         let source = Protection::of_range(copy.source, 0, 0, 0);
@@ -448,7 +448,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// The same of one source range.
+    /// As [`with_pi_copy`](Self::guarded_copy), for one source range.
     pub(super) fn with_pi_source(
         &self,
         ns: Namespace,
@@ -460,8 +460,9 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.with_pi(ns, says, Lba(range.lba.get()))
     }
 
-    /// A range of a copy, to a block of the medium behind so many blocks that were copied before: checked as
-    /// its source says, and then as the destination does, unless protection information is made anew.
+    /// Copies a range to the medium block `to`, after `done` blocks of the same command. The data are checked
+    /// with the source's settings, and then with the destination's, unless protection information is
+    /// regenerated.
     pub(super) async fn copy_with_pi(
         &self,
         number: u16,

@@ -1,4 +1,4 @@
-//! Submission and completion queues, as the controller keeps them. Pure: no bus, no time.
+//! State of submission and completion queues. Pure: no bus, no time.
 
 use wire::nvme::admin::Priority;
 use wire::nvme::entry::Sqe;
@@ -7,20 +7,20 @@ use wire::{BusAddr, QueueId};
 
 use super::shadow::Shadow;
 
-/// Whether so many bytes from here on have addresses at all.
+/// Returns true if `bytes` bytes from `at` on do not exceed the address space.
 pub(super) fn ends_in_address_space(at: BusAddr, bytes: u32) -> bool {
     at.offset(u64::from(bytes) - 1).is_some()
 }
 
-/// So many entries further on in a ring, at most once round. Without a division, as each takes as long as all
-/// that is done with what it gives.
+/// Advances a ring index by `entries`, at most one lap. Avoids a division, which takes as long as all other
+/// work on the result.
 #[inline]
 pub(super) fn onward(from: u32, entries: u32, size: u32) -> u32 {
     let to = from + entries;
     if to >= size { to - size } else { to }
 }
 
-/// How many entries lie between two places of a ring.
+/// Number of entries from one ring index to another.
 #[inline]
 fn steps(from: u32, to: u32, size: u32) -> u32 {
     if to >= from { to - from } else { to + size - from }
@@ -31,25 +31,25 @@ pub(super) struct Sq {
     pub base: BusAddr,
     pub size: u32,
     pub cqid: QueueId,
-    /// Its class.
+    /// Arbitration class.
     pub priority: Priority,
-    /// The register that tells its tail.
+    /// Register offset of the tail doorbell.
     pub tail_doorbell: u32,
-    /// The next entry to fetch.
+    /// Index of the next entry to fetch.
     pub head: u32,
-    /// Entries before this one have been fetched: what the host is told.
+    /// Entries before this index have been fetched; reported to the host as SQ Head Pointer.
     pub fetched: u32,
-    /// A fetch is under way. One at a time, so that commands begin in order.
+    /// A fetch is in flight. One at a time, so that commands begin in order.
     pub fetching: bool,
-    /// It is being deleted: nothing of it is fetched any more.
+    /// Being deleted: no further fetches.
     pub deleting: bool,
-    /// When its turn comes, in entries: it has taken part in its class's round robin up to here.
+    /// Position in its class's round robin, in entries.
     pub turn: u64,
-    /// A doorbell value of no sense, remembered so that it is reported once.
+    /// Last invalid doorbell value, so that it is reported only once.
     pub bad_tail: Option<u32>,
-    /// The first of a pair of fused commands, whose second comes with the next burst.
+    /// First command of a fused pair whose second comes with the next burst.
     pub first: Option<Box<Sqe>>,
-    /// What the host says of the tail in its own memory.
+    /// Shadow tail doorbell in host memory.
     pub shadow: Shadow,
 }
 
@@ -57,22 +57,21 @@ pub(super) struct Sq {
 pub(super) struct Cq {
     pub base: BusAddr,
     pub size: u32,
-    /// The vector to signal, if it is to be signalled.
+    /// Interrupt vector. `None`: no interrupts.
     pub vector: Option<u16>,
     tail: u32,
     phase: bool,
-    /// The register that tells its head.
+    /// Register offset of the head doorbell.
     pub head_doorbell: u32,
-    /// What the host last said, as far as it made sense.
+    /// Last valid head written by the host.
     head: u32,
     pub bad_head: Option<u32>,
-    /// A completion waits for a place in it.
+    /// A completion waits for space.
     pub is_waited_for: bool,
-    /// What the host says of the head in its own memory.
+    /// Shadow head doorbell in host memory.
     pub shadow: Shadow,
 }
 
-/// What a fetcher is to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Burst {
     pub qid: QueueId,
@@ -99,12 +98,12 @@ impl Sq {
         }
     }
 
-    /// Entries that wait, for a tail that lies inside the queue.
+    /// Number of waiting entries, given a valid tail.
     pub fn waiting(&self, tail: u32) -> u32 {
         steps(self.head, tail, self.size)
     }
 
-    /// Takes the next entries to fetch: at most `most`, and not past the queue's end.
+    /// Takes the next entries to fetch: at most `most`, without wrapping.
     pub fn take(&mut self, qid: QueueId, tail: u32, most: u32) -> Burst {
         let entries = self.waiting(tail).min(most).min(self.size - self.head);
         let at = BusAddr(self.base.0 + u64::from(self.head) * 64);
@@ -131,12 +130,12 @@ impl Cq {
         }
     }
 
-    /// What the host last said that made sense.
+    /// Last valid head written by the host.
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// The host says that it has consumed up to here. False if that makes no sense.
+    /// Sets the head. Returns false if it is invalid.
     pub fn consumed(&mut self, head: u32) -> bool {
         let sense = head < self.size
             && steps(self.head, head, self.size) <= steps(self.head, self.tail, self.size);
@@ -146,7 +145,7 @@ impl Cq {
         sense
     }
 
-    /// The place and the phase of the next entry, unless the queue is full.
+    /// Reserves the next entry: address and phase tag. `None` if the queue is full.
     pub fn reserve(&mut self) -> Option<(BusAddr, bool)> {
         let next = onward(self.tail, 1, self.size);
         if next == self.head {
@@ -167,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_full_queue_gives_no_place_until_the_host_has_consumed() {
+    fn cq_full_until_head_advances() {
         let mut cq = Cq::new(QueueId(1), BusAddr(0x1000), 3, None);
         assert_eq!(cq.reserve(), Some((BusAddr(0x1000), true)));
         assert_eq!(cq.reserve(), Some((BusAddr(0x1010), true)));
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_past_the_tail_or_the_queue_makes_no_sense() {
+    fn cq_rejects_head_past_tail_or_size() {
         let mut cq = Cq::new(QueueId(1), BusAddr(0), 4, None);
         cq.reserve();
         assert!(!cq.consumed(2));
@@ -189,9 +188,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a counter that never wraps.
+        /// Compares with counters that never wrap.
         #[test]
-        fn queues_wrap_as_counters_do(
+        fn sq_wrap_matches_unbounded_counters(
             size in 2_u32..40,
             steps in prop::collection::vec((0_u32..40, 1_u32..8), 1..60),
         ) {
@@ -211,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn a_completion_queue_never_overwrites_what_was_not_consumed(
+        fn cq_never_overwrites_unconsumed_entries(
             size in 2_u32..20,
             steps in prop::collection::vec((0_u32..20, 0_u32..20), 1..60),
         ) {

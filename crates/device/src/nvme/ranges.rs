@@ -1,5 +1,5 @@
-//! Commands about ranges of blocks, which move no data over the link but lists of ranges: write zeroes,
-//! dataset management, copy (NVM command set 1.0, 3.2.8, 3.2.3, 3.2.2).
+//! Commands on block ranges, which transfer at most range lists: write zeroes, dataset management, copy (NVM
+//! command set 1.0, 3.2.8, 3.2.3, 3.2.2).
 
 use bus::DevicePort;
 use media::{Extent, Media};
@@ -14,13 +14,13 @@ use super::protect::WithPi;
 use super::{COPY_RANGES_MAX, Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 use crate::scratch_guard::Scratch;
 
-/// Blocks as one extent, or as many of them as one has.
+/// Blocks as one extent, clamped to its maximum length.
 fn hull(block: u64, blocks: u64) -> Extent {
     Extent { block, blocks: blocks.try_into().unwrap_or(u32::MAX) }
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Zeros, written as any data are, or blocks taken back if the host leaves it open (DEAC).
+    /// Write Zeroes: writes zeros, or deallocates if the host permits it (DEAC).
     pub(super) async fn write_zeroes(
         &self,
         number: u16,
@@ -41,16 +41,16 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             for (_, at) in self.pieces(extent) {
                 let bytes = (at.blocks * self.block_bytes) as usize;
                 self.store(at, &buffer[..bytes]).await?;
-                // A long one lets the others work: a medium may take no time at all.
+                // Let other tasks run during a long command: the medium may take no time at all.
                 self.rt.yield_now().await;
             }
         }
         self.make_durable(access.fua).await?;
-        // NVMe base 2.0, 5.16.1.3: writes of the host's data count, and here are none.
+        // NVMe base 2.0, 5.16.1.3: only writes of host data are counted.
         Ok(())
     }
 
-    /// Hints are judged and taken note of no further; blocks that are not needed are taken back.
+    /// Dataset Management: validates hints but ignores them, and deallocates ranges.
     pub(super) async fn manage(
         &self,
         number: u16,
@@ -64,7 +64,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             ranges.push(Extent { block: range.lba.get(), blocks: range.blocks.get() });
         })
         .await?;
-        // All are judged before the first is touched.
+        // Validate all ranges before the first is deallocated.
         let place = |range: &Extent| ns.place(range.block, range.blocks);
         ranges.iter().try_for_each(|range| place(range).map(drop))?;
         if !dsm.deallocate {
@@ -78,8 +78,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.make_durable(false).await
     }
 
-    /// Range after range, piece after piece. A failure says which range was not copied. Where the
-    /// destination reaches into a source, what is copied is what lies there by then.
+    /// Copy, range by range and piece by piece. An error gives the index of the failed range. If destination
+    /// and source overlap, later pieces read what earlier ones have written.
     pub(super) async fn copy(
         &self,
         number: u16,
@@ -109,8 +109,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.make_durable(copy.fua).await.map_err(|status| (status, last))
     }
 
-    /// Reads the ranges of a copy, and says where on the medium they lie and where they go; nothing is
-    /// copied if any of them, or their sum, makes no sense.
+    /// Fetches and validates the source ranges of a copy, and maps them to the medium. Returns the first
+    /// destination block. Nothing is copied if any range, or their sum, is invalid.
     async fn validate_copy(
         &self,
         number: u16,
@@ -150,7 +150,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(ns.extent(copy.to.0, sum as u32)?.block)
     }
 
-    /// The most blocks of one source range, and of all of them (MSSRL, MCL).
+    /// Maximum blocks of one source range, and of all together (MSSRL, MCL).
     pub(super) fn copy_blocks_max(&self, ns: Namespace) -> (u16, u32) {
         let one = self.options.transfer_bytes_max / (self.block_bytes << ns.shift);
         let one = one.clamp(1, u16::MAX.into()) as u16;
@@ -170,7 +170,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Takes blocks back, in steps between which others work.
+    /// Deallocates blocks in steps, between which other tasks run.
     pub(super) async fn deallocate(&self, lba: u64, blocks: u64) -> Result<(), Status> {
         let most = u64::from(DEALLOCATE_BYTES / self.block_bytes);
         let (mut block, end) = (lba, lba + blocks);
@@ -186,7 +186,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Reads a command's list of ranges, once, and hands them out.
+    /// Fetches a command's range list, once, and passes each range to `take`.
     async fn read_ranges<R: FromBytes + Immutable + KnownLayout + IntoBytes>(
         &self,
         number: u16,

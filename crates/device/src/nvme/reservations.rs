@@ -1,5 +1,5 @@
-//! Who has registered with a namespace, and who keeps others out of it (NVMe base 2.0, 8.19). No command is
-//! known here, and no time: what a host asks changes what is kept, and says who is to be told.
+//! Reservations of a namespace: registrants and holder (NVMe base 2.0, 8.19). Pure state: requests of hosts
+//! change it, and return the notifications to send.
 
 use wire::nvme::io::Command;
 use wire::nvme::reservation::{
@@ -8,47 +8,47 @@ use wire::nvme::reservation::{
 };
 use wire::nvme::status::Status;
 
-/// The most hosts that can be registered with a namespace.
+/// Maximum registrants of a namespace.
 pub(super) const REGISTRANTS_MAX: usize = 16;
 
-/// Bytes of a registrant in a label: how long its identifier is, the identifier, its key.
+/// Registrant record in a label, bytes: format of the identifier, identifier, key.
 const REGISTRANT_BYTES: usize = 25;
-/// Bytes of a namespace's record before its registrants: generation, kind, whose it is, how many there are.
+/// Header of a namespace's record, bytes: generation, type, holder, number of registrants.
 const HEAD_BYTES: usize = 7;
-/// The most bytes of a namespace in a label, beside its number.
+/// Maximum record of a namespace in a label, bytes, without the namespace identifier.
 pub(super) const KEPT_BYTES: usize = HEAD_BYTES + REGISTRANTS_MAX * REGISTRANT_BYTES;
 
-/// In a label: no registrant holds it.
+/// In a label: no registrant holds a reservation.
 const NOBODY: u8 = 0xff;
 
-/// Who a host is (Host Identifier: 5.27.1.26).
+/// Identity of a host (Host Identifier: 5.27.1.26).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Host {
-    /// It has not said: whoever is behind the controller of this number, until its next reset.
+    /// Host Identifier not set: the host of the controller with this number, until its next reset.
     Nameless(u16),
-    /// By eight bytes.
+    /// 64-bit identifier.
     Short(u64),
+    /// 128-bit identifier.
     Long([u8; 16]),
 }
 
-/// A host with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Registrant {
     pub host: Host,
     pub key: u64,
 }
 
-/// A reservation. Of a kind that all registrants hold, `holder` is one of them.
+/// A reservation. If all registrants hold it, `holder` is one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     kind: Kind,
     holder: Host,
 }
 
-/// What a command does to blocks, as far as reservations go.
+/// Access type of a command, for reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// It looks at none.
+    /// No access to blocks.
     Nothing,
     Reads,
     Writes,
@@ -72,20 +72,21 @@ impl Touch {
     }
 }
 
-/// What has happened, and to whom.
+/// Effects of a request on other hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub notices: Vec<(Host, Notice)>,
-    /// Whose commands are to be aborted.
+    /// Hosts with commands to abort.
     pub aborted: Vec<Host>,
 }
 
+/// Reservation state of one namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     registrants: Vec<Registrant>,
     held: Option<Held>,
     pub generation: u32,
-    /// PTPL.
+    /// PTPL: persist through power loss.
     pub persists: bool,
     pub mask: NotificationMask,
 }
@@ -93,7 +94,7 @@ pub(super) struct Reservations {
 const CONFLICT: Status = Status::RESERVATION_CONFLICT;
 
 impl Reservations {
-    /// Whether anybody is kept out of anything.
+    /// Returns true if there is a reservation.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
     }
@@ -117,7 +118,7 @@ impl Reservations {
         })
     }
 
-    /// Whether a host may do this now.
+    /// Returns true if the host has this access.
     pub fn permit(&self, host: Host, touch: Touch) -> bool {
         let Some(Held { kind, .. }) = self.held else { return true };
         let excluded = match touch {
@@ -129,22 +130,22 @@ impl Reservations {
         !excluded || self.is_holder(host) || admitted()
     }
 
-    /// Everybody with a key but this host.
+    /// All registrants except this host.
     fn others(&self, host: Host) -> impl Iterator<Item = Host> + '_ {
         self.registrants.iter().map(|one| one.host).filter(move |other| *other != host)
     }
 
-    /// All others with a key are told.
+    /// Adds a notification for all registrants except this host.
     fn tell_others(&self, host: Host, notice: Notice, told: &mut Told) {
         told.notices.extend(self.others(host).map(|other| (other, notice)));
     }
 
-    /// Where this host stands among the registrants, if this is its key.
+    /// Index of this host among the registrants, if the key matches.
     fn authorize(&self, host: Host, key: u64) -> Result<usize, Status> {
         self.place_of(host).filter(|place| self.registrants[*place].key == key).ok_or(CONFLICT)
     }
 
-    /// 7.3. That the state can persist is known.
+    /// Reservation Register (7.3). The caller has checked that the state can persist if requested.
     pub fn register(
         &mut self,
         host: Host,
@@ -158,7 +159,7 @@ impl Reservations {
             Some(place) => Some(place).filter(|place| self.registrants[*place].key == current),
             None => None,
         };
-        // PRKEY of zero means everybody: it is nobody's key.
+        // A PRKEY of zero means all registrants, so it is not a valid key.
         if how.action != Registering::Unregister && new == 0 {
             return Err(Status::INVALID_FIELD);
         }
@@ -189,7 +190,8 @@ impl Reservations {
         Ok(())
     }
 
-    /// Takes a registration away. A reservation goes with its last holder; those whom it let in are told.
+    /// Removes a registration. A reservation ends with its last holder; the registrants that had access
+    /// through it are notified.
     fn remove(&mut self, place: usize, told: &mut Told) {
         let gone = self.registrants.remove(place).host;
         let Some(held) = self.held else { return };
@@ -206,7 +208,7 @@ impl Reservations {
         }
     }
 
-    /// A host that had no name is another from now on.
+    /// A host without identifier is gone: removes its registration.
     pub fn forget(&mut self, host: Host) -> Option<Told> {
         let mut told = Told::default();
         self.remove(self.place_of(host)?, &mut told);
@@ -214,7 +216,7 @@ impl Reservations {
         Some(told)
     }
 
-    /// 7.2.
+    /// Reservation Acquire (7.2).
     pub fn acquire(&mut self, host: Host, how: Acquire, keys: AcquireKeys) -> Result<Told, Status> {
         self.authorize(host, keys.current.get())?;
         if how.action != Acquiring::Acquire {
@@ -228,7 +230,7 @@ impl Reservations {
         Ok(Told::default())
     }
 
-    /// 8.19.7: registrants with this key are no longer; if they held the reservation, it is this host's.
+    /// Preempt (8.19.7): removes the registrants with this key; takes over the reservation if they held it.
     fn preempt(&mut self, host: Host, how: Acquire, key: u64) -> Result<Told, Status> {
         let mut told = Told::default();
         let before = self.held;
@@ -268,7 +270,7 @@ impl Reservations {
         Ok(told)
     }
 
-    /// 7.4.
+    /// Reservation Release (7.4).
     pub fn release(&mut self, host: Host, how: Release, key: u64) -> Result<Told, Status> {
         self.authorize(host, key)?;
         let mut told = Told::default();
@@ -292,7 +294,7 @@ impl Reservations {
         Ok(told)
     }
 
-    /// As a label has it, if it is to outlast a loss of power.
+    /// Writes the state to a label. Hosts without identifier are omitted.
     pub fn store(&self, label: &mut Vec<u8>) {
         let named = |one: &&Registrant| !matches!(one.host, Host::Nameless(_));
         let kept: Vec<&Registrant> = self.registrants.iter().filter(named).collect();
@@ -316,7 +318,7 @@ impl Reservations {
         }
     }
 
-    /// The reverse, if it makes sense; what follows in the label.
+    /// Reads the state from a label, if valid. Returns the rest of the label.
     pub fn recall(label: &[u8]) -> Option<(Reservations, &[u8])> {
         let (generation, rest) = label.split_first_chunk()?;
         let (&[kind, holder, count], rest) = rest.split_first_chunk()?;
@@ -357,9 +359,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A label may come from anywhere.
+        /// Labels are untrusted.
         #[test]
-        fn no_label_is_too_strange(label in prop::collection::vec(any::<u8>(), 0..500)) {
+        fn recall_survives_any_label(label in prop::collection::vec(any::<u8>(), 0..500)) {
             if let Some((recalled, rest)) = Reservations::recall(&label) {
                 let mut again = Vec::new();
                 recalled.store(&mut again);

@@ -1,5 +1,5 @@
-//! The commands about reservations (NVMe base 2.0, 7.2 to 7.5), the features and the log page that go with
-//! them, and what other commands find where there is a reservation.
+//! Reservation commands (NVMe base 2.0, 7.2 to 7.5), the related features and log page, and the access check
+//! of other commands.
 
 use bus::DevicePort;
 use media::Media;
@@ -22,7 +22,7 @@ use super::slot::Cut;
 use super::{Controller, features};
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Whether a door that is not open lets this host through, for this.
+    /// Checks that this host has this access to a namespace that is not in the normal state.
     #[cold]
     pub(super) fn pass(&self, place: &Place, touch: Touch) -> Result<(), Status> {
         match place.door.get() {
@@ -35,7 +35,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// That this host may write everywhere: what a command has to find that is about all namespaces.
+    /// Checks that this host may write to all namespaces, for commands that affect all.
     pub(super) fn pass_all(&self) -> Result<(), Status> {
         let all: Vec<Nsid> = self.namespaces.allocated().collect();
         let places = all.into_iter().filter_map(|nsid| self.namespaces.place(nsid));
@@ -43,7 +43,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         places.filter(reserved).try_for_each(|place| self.pass(place, Touch::Writes))
     }
 
-    /// A command about a namespace's reservations.
     pub(super) async fn reservation(
         &self,
         number: u16,
@@ -85,7 +84,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// The keys that a command brings along.
+    /// Fetches the keys of a command.
     async fn keys<K: FromBytes + IntoBytes + KnownLayout + Immutable + FromZeros>(
         &self,
         number: u16,
@@ -96,13 +95,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(keys)
     }
 
-    /// Changes what is kept of a namespace's reservations. If that cannot be made to last, all is as before.
+    /// Changes the reservations of a namespace, and stores them if they persist. If that fails, the change is
+    /// undone.
     fn change(
         &self,
         nsid: Nsid,
         change: impl FnOnce(&mut Reservations) -> Result<Told, Status>,
     ) -> Result<Told, Status> {
-        // It may have gone while the keys were under way.
+        // The namespace may have been deleted while the keys were fetched.
         let (place, _) = self.active_at(nsid)?;
         let before = place.reservations.borrow().clone();
         let told = change(&mut place.reservations.borrow_mut())?;
@@ -115,7 +115,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(told)
     }
 
-    /// Who is to be told is, by each controller that it is behind and that has the namespace attached.
+    /// Sends notifications to the controllers of the affected hosts that have the namespace attached.
     fn tell_hosts(&self, nsid: Nsid, told: &Told) {
         let Ok((place, namespace)) = self.namespaces.allocated_at(nsid) else { return };
         let mask = place.reservations.borrow().mask;
@@ -151,8 +151,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.answer(number, request.data, &page).await
     }
 
-    /// How things stand: an entry for each controller that a registrant is behind, and one for each
-    /// registrant that is behind none.
+    /// The Reservation Status structure: one entry per controller of a registrant, and one per registrant
+    /// without a controller.
     fn report_page(&self, state: &Reservations, extended: bool) -> Vec<u8> {
         let (mut entries, mut controllers) = (Vec::new(), 0_u16);
         for one in state.registrants() {
@@ -182,7 +182,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         page
     }
 
-    /// A feature that has to do with reservations is set.
+    /// Sets a feature of reservations.
     pub(super) async fn set_reservation_feature(
         &self,
         number: u16,
@@ -216,7 +216,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Who the host is. It says so once, before it is another after a reset.
+    /// Sets the Host Identifier. It can be set once until the next reset.
     async fn set_host(&self, number: u16, request: &Request, long: bool) -> Result<u32, Status> {
         let host = if long {
             let id: [u8; 16] = self.identifier(number, request).await?;
@@ -260,8 +260,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(id)
     }
 
-    /// A host without a name is another after a reset, and when it has said who it is: what it had
-    /// registered is nobody's.
+    /// A host without identifier is considered gone after a reset, and when it sets its identifier: removes
+    /// its registrations.
     pub(super) fn forget_nameless_host(&self) {
         let host = Host::Nameless(self.member.id);
         let all: Vec<Nsid> = self.namespaces.allocated().collect();
@@ -269,14 +269,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let Ok((place, _)) = self.namespaces.allocated_at(nsid) else { continue };
             let told = place.reservations.borrow_mut().forget(host);
             if let Some(told) = told {
-                // Nothing of it was made to last.
+                // Its state was never persistent.
                 place.settle();
                 self.tell_hosts(nsid, &told);
             }
         }
     }
 
-    /// The reverse of [`set_reservation_feature`](Self::set_reservation_feature).
+    /// Gets a feature of reservations.
     pub(super) async fn get_reservation_feature(
         &self,
         number: u16,
@@ -312,19 +312,19 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// The log page, and whether it had been kept for the host.
+    /// The Reservation Notification log page.
     pub(super) fn notification_page(&self) -> Notification {
         self.member.notification()
     }
 
-    /// It has been read: if there are others, the host is told of them.
+    /// The log page was read: if there are more, reports another event.
     pub(super) fn notification_is_read(&self) {
         if self.member.drop_notification() {
             self.event(wire::nvme::event::AsyncEvent::RESERVATION);
         }
     }
 
-    /// The life of whoever tells the host what others have done.
+    /// Task that reports events of other controllers to the host.
     pub(super) async fn tell_of_others(self: std::rc::Rc<Self>) {
         loop {
             let version = self.member.posted.version();

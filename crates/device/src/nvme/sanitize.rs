@@ -1,10 +1,10 @@
-//! Sanitize (NVMe base 2.0, 5.24 and 8.21): everything that the medium holds is erased or overwritten, behind
-//! the command's completion.
+//! Sanitize (NVMe base 2.0, 5.24 and 8.21): erases or overwrites all contents of the medium, in the
+//! background.
 //!
-//! What is under way, and how the last one ended, lies in the label beside the blocks. So neither a reset
-//! nor a power cut ends it: a controller that finds one under way goes on with the pass that was.
-//! Meanwhile, and after one that has failed, the namespaces' doors are shut, which every I/O command
-//! looks at anyway.
+//! The state and the last result are in the medium's label, so neither a reset nor a power cut ends an
+//! operation: a controller that finds one in progress resumes it with the current pass. During the operation,
+//! and after a failed one, the access state of all namespaces rejects I/O; every I/O command checks it
+//! anyway.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,20 +24,19 @@ use super::self_test::Ended;
 use super::slot::Cut;
 use super::{Controller, DEALLOCATE_BYTES, PIECE_BYTES};
 
-/// Bytes of a record in the label: how the last one stands, what it was, passes that have ended, and whether
-/// nothing was written since.
+/// Record in the label, bytes: status, command, completed passes, and whether the medium is unwritten since.
 pub(super) const KEPT_BYTES: usize = 11;
 
-/// How the last one stands: SSTAT.
+/// Status of the last sanitize operation: SSTAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stands {
-    /// There was none.
+    /// None so far.
     #[default]
     Never = 0,
     Done = 1,
     UnderWay = 2,
     Failed = 3,
-    /// It has failed, and the host has left that behind.
+    /// Failed, and the host has left the failure mode.
     FailedAndLeft = 4,
 }
 
@@ -48,19 +47,19 @@ struct Record {
     passes: u8,
 }
 
-/// The one that is under way, or was the last.
+/// The operation in progress, or the last one.
 #[derive(Default)]
 pub(super) struct Sanitizing {
     record: Cell<Record>,
-    /// Nothing was written since the last that went well.
+    /// True if nothing was written since the last successful operation.
     clean: Cell<bool>,
-    /// How much of it is done, in 65,536ths.
+    /// Progress in units of 1/65,536.
     progress: Cell<u16>,
     pub changed: Signal,
 }
 
 impl Sanitizing {
-    /// As the label has it.
+    /// Writes the state to a label.
     pub fn store(&self, label: &mut Vec<u8>) {
         let Record { stands, what, passes } = self.record.get();
         let (dword10, pattern) = what.into_dwords();
@@ -70,8 +69,7 @@ impl Sanitizing {
         label.extend([passes, self.clean.get().into()]);
     }
 
-    /// The reverse, if it makes sense; what follows in the label. One from before there was Sanitize has
-    /// nothing here.
+    /// Reads the state from a label, if valid. Returns the rest of the label. Older labels have no state.
     pub fn recall<'a>(&self, label: &'a [u8]) -> Option<&'a [u8]> {
         let Some((&[stands, a, b, c, d, e, f, g, h, passes, clean], rest)) =
             label.split_first_chunk::<KEPT_BYTES>()
@@ -96,7 +94,7 @@ impl Sanitizing {
         Some(rest)
     }
 
-    /// What commands find at the namespaces.
+    /// Access state of the namespaces.
     pub fn door(&self) -> Door {
         match self.record.get().stands {
             Stands::UnderWay => Door::Sanitizing,
@@ -105,7 +103,7 @@ impl Sanitizing {
         }
     }
 
-    /// The log page.
+    /// The Sanitize Status log page.
     fn page(&self) -> SanitizeStatus {
         let Record { stands, what, passes } = self.record.get();
         let mut page = SanitizeStatus::new_zeroed();
@@ -122,13 +120,13 @@ impl Sanitizing {
         if stands != Stands::Never {
             page.dword10 = what.into_dwords().0.into();
         }
-        // How long one takes depends on the medium.
+        // Estimated times: unknown, because they depend on the medium.
         page.times.fill(u32::MAX.into());
         page
     }
 }
 
-/// The bit of SANICAP that an action needs; none: it is none that sanitizes.
+/// SANICAP bit required by an action; 0 if it does not sanitize.
 fn bit_of(action: SanitizeAction) -> u32 {
     match action {
         SanitizeAction::ExitFailure => 0,
@@ -138,7 +136,7 @@ fn bit_of(action: SanitizeAction) -> u32 {
     }
 }
 
-/// What the controller still does while one is under way, or after one has failed.
+/// Returns true if an admin command is allowed during an operation, or after a failed one.
 fn is_allowed(command: &Command) -> bool {
     match command {
         Command::GetLogPage(ask) => [
@@ -149,7 +147,7 @@ fn is_allowed(command: &Command) -> bool {
             lid::SANITIZE,
         ]
         .contains(&ask.lid),
-        // It has more to say itself.
+        // It has checks of its own.
         Command::Sanitize(_) => true,
         Command::Abort { .. }
         | Command::AsyncEventRequest
@@ -170,8 +168,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         &self.namespaces.sanitizing
     }
 
-    /// SANICAP. Nothing is encrypted, so that there is no key to forget; what a page of flash holds can't be
-    /// overwritten. Blocks that are not deallocated stay as the last pass has left them.
+    /// SANICAP. There is no encryption, so no crypto erase; flash pages cannot be overwritten. Blocks that
+    /// are not deallocated keep the data of the last pass.
     pub(super) fn sanitizing_capabilities(&self) -> u32 {
         match self.media.purge() {
             Purge::Whole(_) => sanicap::BLOCK_ERASE | sanicap::NOT_MODIFIED_AFTERWARDS,
@@ -182,18 +180,18 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// That an admin command may be done now.
+    /// Checks that an admin command is allowed now.
     pub(super) fn admit(&self, command: &Command) -> Result<(), Status> {
         let refusal = self.sanitizing().door().refusal();
         if is_allowed(command) { Ok(()) } else { refusal.map_or(Ok(()), Err) }
     }
 
-    /// Whether the blocks that errors were about are to be kept secret.
+    /// Returns true if the error log must hide LBAs.
     pub(super) fn hides_blocks(&self) -> bool {
         self.sanitizing().door() != Door::Open
     }
 
-    /// Begins one, or leaves a failure behind.
+    /// Starts an operation, or leaves the failure mode.
     pub(super) async fn sanitize(&self, what: Sanitize) -> Result<u32, Status> {
         let record = self.sanitizing().record.get();
         let exits = what.action == SanitizeAction::ExitFailure;
@@ -202,7 +200,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
         match record.stands {
             Stands::UnderWay => return Err(Status::SANITIZE_IN_PROGRESS),
-            // What was begun without leave to fail is got out of by another like it alone.
+            // A failed restricted operation can only be followed by another restricted one.
             Stands::Failed if !record.what.unrestricted && (exits || what.unrestricted) => {
                 return Err(Status::SANITIZE_FAILED);
             }
@@ -223,7 +221,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// So it stands from now on, for good; if that cannot be kept, as before.
+    /// Sets and stores the state; restores the previous one if that fails.
     fn stand(&self, record: Record) -> Result<(), Status> {
         let before = self.sanitizing().record.replace(record);
         self.namespaces.shut_doors();
@@ -234,7 +232,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// The life of whoever sanitizes: one after another, beginning with what a power cut has left.
+    /// Task that executes sanitize operations, first one interrupted by a power cut.
     pub(super) async fn run_sanitizes(self: Rc<Self>) {
         loop {
             let version = self.sanitizing().changed.version();
@@ -250,7 +248,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             let stands = if done.is_ok() { Stands::Done } else { Stands::Failed };
             let record = self.sanitizing().record.get();
             if self.stand(Record { stands, ..record }).is_err() {
-                // It is as good as failed, and after a power cut it begins again.
+                // Treated as failed; restarts after a power cut.
                 self.sanitizing().clean.set(false);
                 self.sanitizing().record.set(Record { stands: Stands::Failed, ..record });
                 self.namespaces.shut_doors();
@@ -260,7 +258,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Cuts the I/O commands that have passed the doors, and waits until none of them can do any more.
+    /// Cancels the I/O commands that were already admitted, and waits until they have no further effect.
     async fn drain_io(&self) {
         let inside =
             |slot: &super::Slot| slot.busy.get().is_some_and(|(qid, _)| qid != QueueId::ADMIN);
@@ -304,7 +302,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Does this to the whole medium, so many bytes at a time; it is one of so many steps.
+    /// Applies `each` to the whole medium in steps of `bytes` bytes. Progress is that of step `step` of
+    /// `steps`.
     async fn over_all(
         &self,
         bytes: u32,
@@ -326,7 +325,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(())
     }
 
-    /// Something is going to be written: from now on it is no longer so that nothing was.
+    /// Records that the medium will be written to after a successful sanitize.
     #[inline]
     pub(super) fn mark_dirty(&self) -> Result<(), Status> {
         if self.sanitizing().clean.get() { self.mark_dirty_for_good() } else { Ok(()) }

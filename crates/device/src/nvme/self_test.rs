@@ -1,5 +1,4 @@
-//! Device Self-test (NVMe base 2.0, 5.8): pieces of the namespaces are read, one after the other, while the
-//! host's commands go on.
+//! Device Self-test (NVMe base 2.0, 5.8): reads parts of the namespaces, in parallel with host commands.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,11 +15,11 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Controller, PIECE_BYTES};
 
-/// Pieces of each namespace that are read: by a short test, and by an extended one.
+/// Pieces read per namespace by a short test; by an extended one (next constant).
 const SHORT_PIECES: u64 = 16;
 const EXTENDED_PIECES: u64 = 1024;
 
-/// How a test ended: DSTS of its result.
+/// Result of a test (DSTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Well = 0,
@@ -32,36 +31,36 @@ pub(super) enum Ended {
     BySanitize = 9,
 }
 
-/// DSTS of a place in the log that no test has filled.
+/// DSTS of an unused log entry.
 const UNUSED: u8 = 0xf;
-/// The segment that reads the medium.
+/// Number of the segment that reads the medium.
 const MEDIUM: u8 = 1;
-/// Bits of what is valid in a result: namespace, failing block, status.
+/// Valid bits of a result: namespace, failing LBA, status (next constants).
 const NSID_VALID: u8 = 1 << 0;
 const LBA_VALID: u8 = 1 << 1;
 const STATUS_VALID: u8 = 1 << 2 | 1 << 3;
 
-/// The test that runs, and those that have ended.
+/// The test in progress, and the results.
 #[derive(Default)]
 pub(super) struct SelfTests {
     running: Cell<Option<Running>>,
-    /// Newest first. Kept across resets, and gone with the device's process.
+    /// Most recent first. Survives resets, but not the end of the device's process.
     results: RefCell<VecDeque<SelfTestResult>>,
-    /// One was begun, is to end, or has ended.
+    /// Notified when a test begins, is requested to end, or has ended.
     changed: Signal,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
     test: SelfTest,
-    /// Of which namespace; none of the controller alone, broadcast of all.
+    /// Namespace to test; `NONE`: the controller only; `BROADCAST`: all.
     nsid: Nsid,
     percent: u8,
-    /// Why it is to end.
+    /// Reason to end, if requested.
     stop: Option<Ended>,
 }
 
-/// Where a test has met an error.
+/// An error found by a test.
 struct Fault {
     nsid: Nsid,
     lba: u64,
@@ -69,7 +68,7 @@ struct Fault {
 }
 
 impl SelfTests {
-    /// The log page.
+    /// The Device Self-test log page.
     pub fn page(&self) -> SelfTestLog {
         let mut page = SelfTestLog::new_zeroed();
         if let Some(running) = self.running.get() {
@@ -83,7 +82,7 @@ impl SelfTests {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Begins a test, or ends the one that runs.
+    /// Starts a test, or aborts the one in progress.
     pub(super) async fn self_test(&self, nsid: Nsid, test: SelfTest) -> Result<u32, Status> {
         if test == SelfTest::Abort {
             self.end_self_test(Ended::ByCommand, |_| true);
@@ -101,7 +100,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// A test that is of such a namespace is to end.
+    /// Requests the end of a test of a matching namespace.
     pub(super) fn end_self_test(&self, why: Ended, of: impl Fn(Nsid) -> bool) {
         let running = self.self_tests.running.get();
         if let Some(running) = running.filter(|running| of(running.nsid)) {
@@ -111,7 +110,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// A controller-level reset ends short tests; extended ones go on (5.8.1, 5.8.2).
+    /// A controller-level reset ends short tests; extended ones continue (5.8.1, 5.8.2).
     pub(super) fn reset_ends_self_test(&self) {
         let short = |running: &Running| running.test == SelfTest::Short;
         if self.self_tests.running.get().as_ref().is_some_and(short) {
@@ -129,7 +128,6 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// The life of whoever tests: one test after another.
     pub(super) async fn run_self_tests(self: Rc<Self>) {
         loop {
             let version = self.self_tests.changed.version();
@@ -147,7 +145,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Waits until the test is to end.
+    /// Waits until the end of the test is requested.
     async fn stopped(&self) -> Ended {
         loop {
             let version = self.self_tests.changed.version();
@@ -158,7 +156,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Reads pieces that lie evenly in each namespace of the test.
+    /// Reads evenly distributed pieces of each namespace.
     async fn examine(&self, running: Running) -> (Ended, Option<Fault>) {
         let namespaces: Vec<Nsid> = match running.nsid {
             Nsid::NONE => Vec::new(),

@@ -1,15 +1,14 @@
-//! Shadow doorbells (NVMe base 2.0, 5.11): the host says in its own memory what it would tell a doorbell,
-//! and the controller says there behind which values it wants to be told all the same.
+//! Shadow doorbells (NVMe base 2.0, 5.11): the host writes doorbell values to its own memory. There, the
+//! controller writes an event index: the value after which it still needs a register write.
 //!
-//! The register stays what the controller goes by, as what a host tells a doorbell and what it writes into
-//! the shadow are one value. When a submission queue has run dry, or a completion queue is full, the
-//! controller asks to be rung for whatever comes next, and *then* looks at the shadow: of two sides that
-//! each write, fence and look, one at least sees what the other wrote. What it finds goes into the
-//! register.
+//! The controller uses only the register's value; shadow and register hold the same quantity. When a
+//! submission queue is empty, or a completion queue is full, the controller requests a register write for the
+//! next value, and *then* reads the shadow: if each side writes, fences and reads, at least one sees the
+//! other's write. A new shadow value is copied to the register.
 //!
-//! A host may leave the shadow of a queue alone; Linux does so with those of the admin queue. A shadow that
-//! has never changed says nothing, so until it has, each ring of the doorbell is a reason to look at it
-//! first: later it might have gone all the way round the queue and have its old value again.
+//! The host may leave the shadow of a queue unused; Linux does so for the admin queue. A shadow that has
+//! never changed is ignored, so until it changes, each register write causes a read of the shadow first:
+//! later it could have advanced by a full lap and have its old value again.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,30 +24,31 @@ use wire::{BusAddr, QueueId};
 use super::Controller;
 use super::data::of_dma;
 
-/// What is known of the shadow of one doorbell. Pure: no bus, no time.
+/// State of one shadow doorbell. Pure: no bus, no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shadow {
-    /// Its value when it was last looked at.
+    /// Value of the shadow when last read.
     seen: u32,
-    /// It has changed: the host keeps it.
+    /// True if the value has changed: the host uses the shadow.
     kept: bool,
-    /// The doorbell's value at which the host was asked to ring and the shadow had nothing new.
+    /// Doorbell value at which a register write was requested, and the shadow had no new value.
     asked: Option<u32>,
 }
 
 impl Shadow {
-    /// That of a doorbell which says this, with this value at first.
+    /// State for a doorbell with value `known`, and a shadow with value `seen`.
     fn new(known: u32, seen: u32) -> Shadow {
         Shadow { seen, kept: false, asked: Some(known) }
     }
 
-    /// Whether it is to be looked at: the doorbell says this, and that is new or not.
+    /// Returns true if the shadow must be read. `known` is the doorbell's value, `is_new` whether it is
+    /// unprocessed.
     pub fn is_due(&self, known: u32, is_new: bool) -> bool {
         self.asked != Some(known) && !(is_new && self.kept)
     }
 
-    /// It was looked at after the host had been asked to ring for whatever comes behind `known`. Gives what
-    /// the doorbell should say, if that is something else.
+    /// Processes a shadow value read after a register write was requested for changes from `known`. Returns
+    /// the new doorbell value, if different.
     fn found(&mut self, known: u32, value: u32) -> Option<u32> {
         self.kept |= value != self.seen;
         self.seen = value;
@@ -58,16 +58,17 @@ impl Shadow {
     }
 }
 
-/// Where the host keeps them.
+/// Addresses and state of the shadow doorbells.
 pub(super) struct Shadows {
+    /// True after Doorbell Buffer Config.
     on: Cell<bool>,
-    /// The shadows, and what the controller asks for.
+    /// Address of the shadow doorbells, and of the event indices.
     at: Cell<(BusAddr, BusAddr)>,
-    /// Which queues there are, and where the shadows are, has changed so often.
+    /// Generation: changes with every queue created or deleted, and with the configuration.
     life: Cell<u32>,
-    /// One of this queue is being looked at.
+    /// Queue with a shadow read in flight.
     looking: Cell<Option<QueueId>>,
-    /// One is due, as somebody has noticed.
+    /// A shadow must be read.
     due: Cell<bool>,
     noticed: Signal,
 }
@@ -86,30 +87,29 @@ impl Default for Shadows {
 }
 
 impl Shadows {
-    /// Whether there are any.
+    /// Returns true if shadow doorbells are configured.
     #[inline]
     pub fn are_on(&self) -> bool {
         self.on.get()
     }
 
-    /// The controller was reset: nothing is looked at any more.
+    /// Disables shadow doorbells: the controller was reset.
     pub fn reset(&self) {
         self.on.set(false);
         self.changed();
     }
 
-    /// A queue has come or gone: what is being looked at says nothing any more.
+    /// A queue was created or deleted: invalidates a shadow read in flight.
     pub fn changed(&self) {
         self.life.set(self.life.get().wrapping_add(1));
     }
 
-    /// Whether one of such a queue is being looked at.
+    /// Returns true if a shadow read of such a queue is in flight.
     pub fn looks_at(&self, of: impl Fn(QueueId) -> bool) -> bool {
         self.looking.get().is_some_and(of)
     }
 }
 
-/// A doorbell: which, and of which queue.
 #[derive(Clone, Copy)]
 enum Bell {
     Tail(QueueId),
@@ -132,13 +132,13 @@ impl Bell {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// Whether the shadows of all doorbells fit a page, so that they can be offered.
+    /// Returns true if the shadows of all doorbells fit into one page, which is required to support them.
     pub(super) fn doorbells_fit_a_page(&self) -> bool {
         8 * (u32::from(self.options.io_queues) + 1) <= 4096
     }
 
-    /// Doorbell Buffer Config: when it completes, the host keeps shadows. Those of queues that there are
-    /// count from their next change on.
+    /// Doorbell Buffer Config: after its completion, the host updates shadows. Those of existing queues take
+    /// effect from their next change on.
     pub(super) async fn configure_shadows(&self, data: DataPointer) -> Result<u32, Status> {
         let (prp1, prp2) = data.prps()?;
         let page_bytes = self.settings.get().page_bytes();
@@ -161,12 +161,12 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(0)
     }
 
-    /// Of a submission queue that is about to be made: asks to be rung for its first command.
+    /// State for a submission queue to be created: requests a register write for its first command.
     pub(super) async fn first_of_tail(&self, qid: QueueId) -> Result<Shadow, Status> {
         self.first_of(Bell::Tail(qid)).await
     }
 
-    /// As [`first_of_tail`](Self::first_of_tail), of a completion queue.
+    /// As [`first_of_tail`](Self::first_of_tail), for a completion queue.
     pub(super) async fn first_of_head(&self, qid: QueueId) -> Result<Shadow, Status> {
         self.first_of(Bell::Head(qid)).await
     }
@@ -179,7 +179,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         Ok(Shadow::new(0, seen))
     }
 
-    /// Asks the host to ring for whatever comes behind this value, and looks at the shadow then.
+    /// Requests a register write for changes from `known`, then reads the shadow.
     async fn ask_and_look(&self, bell: Bell, known: u32) -> Result<u32, DmaError> {
         let (shadows, asked) = self.shadows.at.get();
         let offset = u64::from(bell.register() - DOORBELLS);
@@ -207,14 +207,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// Somebody has noticed that a shadow is due.
+    /// Wakes the task that reads shadows.
     pub(super) fn notice_shadow(&self) {
         if !self.shadows.due.replace(true) {
             self.shadows.noticed.notify(&self.rt);
         }
     }
 
-    /// The life of whoever looks at shadows: one after the other.
+    /// Task that reads shadows, one at a time.
     pub(super) async fn look_at_shadows(self: Rc<Self>) {
         loop {
             let version = self.shadows.noticed.version();
@@ -226,7 +226,8 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         }
     }
 
-    /// One that is due: of a queue that has run dry or is full, or whose host has rung and may not keep it.
+    /// A shadow to read: of an empty or full queue, or of one with a register write and a possibly unused
+    /// shadow.
     fn next_due(&self) -> Option<Bell> {
         if !self.shadows.are_on() || !self.ready.get() {
             return None;
@@ -253,14 +254,14 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         self.shadows.looking.set(None);
         self.quiet.notify(&self.rt);
         if life != self.shadows.life.get() {
-            // Another queue may have the number now, or nobody.
+            // The identifier may belong to another queue now, or to none.
             return;
         }
         let (Ok(value), Some(mut shadow)) = (value, self.shadow_of(bell)) else {
             self.fail("looking at a shadow doorbell", register.into());
             return;
         };
-        // What was rung meanwhile is at least as new.
+        // A register write in the meantime is at least as recent.
         let other = shadow.found(known, value);
         self.set_shadow(bell, shadow);
         if let Some(value) = other.filter(|_| self.port.load(register) == known) {
@@ -276,9 +277,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// A submission queue of three entries: a host that writes its shadow, looks, and rings if it is to,
-    /// and a controller; each step can be read and written by itself. All values are counted without end,
-    /// and stand in memory and registers as a queue has them.
+    /// Model of a submission queue with three entries: a host that writes its shadow, reads the event index
+    /// and rings if needed, and a controller. Each memory access is one step. Counters do not wrap; memory
+    /// and registers hold them modulo the queue size.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct World {
         submitted: u32,
@@ -318,7 +319,7 @@ mod tests {
             World { seen: shadow.seen, kept: shadow.kept, settled: shadow.asked, ..self }
         }
 
-        /// What the host may do next; `keeps`: it keeps the shadow.
+        /// The host's next step. `keeps`: the host uses the shadow.
         fn host_steps(self, keeps: bool, last: u32) -> Option<World> {
             let tail = self.submitted % SIZE;
             match self.host {
@@ -368,10 +369,10 @@ mod tests {
         }
     }
 
-    /// In every order of steps: no command that was not submitted is taken, and none is left when nobody has
-    /// anything to do.
+    /// For every interleaving: no command is taken before it is submitted, and none is left when both sides
+    /// are idle.
     #[test]
-    fn no_command_is_lost_in_any_order() {
+    fn shadow_doorbell_loses_no_command_in_any_order() {
         const LAST: u32 = 9;
         for keeps in [false, true] {
             let first = World {

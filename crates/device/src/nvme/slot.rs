@@ -1,4 +1,4 @@
-//! The table of commands in flight: a slot, its task, and how its journey is cut short.
+//! The table of commands in flight: slots, their tasks, and cancellation.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,7 +21,7 @@ use super::{Controller, QueueKind};
 use crate::faults::Effect;
 use crate::worker::{Worker, or_cut};
 
-/// A command, copied out of host memory once.
+/// A command, copied from host memory exactly once.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Job {
     pub qid: QueueId,
@@ -29,50 +29,50 @@ pub(super) struct Job {
     pub fused: Fused,
 }
 
-/// Why a journey was cut short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// The host asked: the command completes with this status.
+    /// Requested by the host: the command completes with this status.
     With(Status),
-    /// The controller is disabled: nothing of the command reaches the host any more.
+    /// The controller is being disabled: the command must not access host memory any more.
     Silently,
 }
 
-/// A place for one command in flight.
+/// Slot for one command in flight.
 #[derive(Default)]
 pub(super) struct Slot {
     pub worker: Worker,
     job: Cell<Job>,
-    /// The queue and identifier of the command that occupies it.
+    /// Queue and identifier of the current command. `None` if idle.
     pub busy: Cell<Option<(QueueId, CommandId)>>,
-    /// Its work is over: only its completion is still to be posted.
+    /// Execution is complete; only the completion is still to be posted.
     pub completing: Cell<bool>,
     cut: Cell<Option<Cut>>,
-    /// The namespace that its command is about, while it is an I/O command that found one.
+    /// Namespace of an I/O command, once found.
     pub io_namespace: Cell<Option<Nsid>>,
-    /// Where its command writes, and where it is to be the only one that does.
+    /// Blocks that the command writes; blocks that it claims exclusively (next field).
     pub writing: Cell<Option<Extent>>,
     pub alone: Cell<Option<Extent>>,
-    /// The first of the pair whose second is its command, and firsts before that which have no second.
+    /// First of a fused pair with the current command as second; unpaired firsts that precede it (next
+    /// field).
     pub first: Cell<Option<First>>,
     pub halves: RefCell<Vec<Sqe>>,
-    /// Room that is kept from command to command.
+    /// Scratch buffers, reused from command to command.
     pub segments: RefCell<Vec<Segment>>,
     pub part: RefCell<Vec<Segment>>,
     pub list: RefCell<Vec<U64>>,
     pub descriptors: RefCell<Vec<Descriptor>>,
-    /// Bytes of the command's data that go into bit buckets, ascending: nearly always none.
+    /// Ranges of the command's data in bit buckets, ascending: almost always none.
     pub discarded: RefCell<Vec<Range<u32>>>,
     pub data: RefCell<Vec<u8>>,
-    /// Metadata of its blocks.
+    /// Metadata of the command's blocks.
     pub tuples: RefCell<Vec<u8>>,
     pub ranges: RefCell<Vec<Extent>>,
-    /// What strikes the command when it has been carried out. Not looked at where there are no faults.
+    /// Fault to inject after execution. Unused if fault injection is off.
     pub after: Cell<Effect>,
 }
 
 impl Slot {
-    /// Hands a command to the slot's task.
+    /// Gives a command to the slot's task.
     #[inline]
     pub fn give(&self, rt: &Rt, qid: QueueId, sqe: &Sqe, fused: Fused) {
         self.busy.set(Some((qid, sqe.id())));
@@ -81,7 +81,7 @@ impl Slot {
         self.worker.begin(rt);
     }
 
-    /// Cuts the journey of the command in this slot; the first reason counts, but for a reset.
+    /// Cancels the command in this slot. The first reason takes precedence, except over a reset.
     pub fn cut(&self, rt: &Rt, why: Cut) {
         if self.busy.get().is_some() && (self.cut.get().is_none() || why == Cut::Silently) {
             self.cut.set(Some(why));
@@ -89,7 +89,7 @@ impl Slot {
         }
     }
 
-    /// Returns when it was given a command.
+    /// Returns when the slot has a command.
     #[inline]
     fn given(&self) -> impl Future<Output = ()> + '_ {
         std::future::poll_fn(|_| match self.busy.get() {
@@ -98,7 +98,7 @@ impl Slot {
         })
     }
 
-    /// Runs a journey until it ends or is cut.
+    /// Runs a future until it ends or the command is cancelled.
     #[inline]
     pub fn or_cut<T>(
         &self,
@@ -107,7 +107,7 @@ impl Slot {
         or_cut(|| self.cut.get(), trace)
     }
 
-    /// From here on only a reset cuts the journey: the command completes.
+    /// From here on only a reset cancels the command: it completes.
     fn only_silently(&self) {
         if self.cut.get() != Some(Cut::Silently) {
             self.cut.set(None);
@@ -115,16 +115,15 @@ impl Slot {
     }
 }
 
-/// How a command ends, if it does.
 pub(super) enum Outcome {
-    /// With an entry in its completion queue.
+    /// Completes with this status and dword 0.
     Done(Status, u32),
-    /// It is held, and completes when there is something to say.
+    /// No completion now: the command stays outstanding, or was lost by an injected fault.
     Held,
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// The life of a slot: one command after another.
+    /// Task of a slot: executes one command after another.
     pub(super) async fn work(self: Rc<Self>, number: u16) {
         let slot = &self.slots[usize::from(number)];
         loop {
@@ -177,7 +176,7 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
             if self.faults.is_on() { Box::pin(self.injected(number, job)).await } else { None };
         let outcome = match (injected, QueueKind::of(job.qid)) {
             (Some(outcome), _) => outcome,
-            // Boxed, so that it does not make room for itself in the future of every read.
+            // Boxed, so that it does not enlarge the future of every read.
             (None, QueueKind::Admin) => Box::pin(self.admin(number, &job.sqe)).await,
             (None, QueueKind::Io) if job.fused != Fused::Alone => {
                 Outcome::Done(Box::pin(self.fused(number, job)).await, 0)

@@ -1,7 +1,7 @@
-//! What several controllers have in common: a medium with its namespaces, and who is behind which of them.
+//! NVM subsystem: the medium and namespaces shared by several controllers, and the host of each.
 //!
-//! All of them live in the tasks of one executor. What one has to look at of another's is here: its commands
-//! under way, its host, and what it has to be told.
+//! All controllers run on one executor. State that other controllers access is here: commands in flight,
+//! host, and pending events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,29 +22,27 @@ use super::slot::{Cut, Slot};
 use super::{ADMIN_SLOTS, CONTROLLERS_MAX, Controller, Options};
 use crate::faults::Faults;
 
-/// The most notifications that a controller keeps for its host; then the oldest are lost, which their
-/// numbers show.
+/// Maximum notifications kept per controller; when exceeded, the oldest are lost, which their counts reveal.
 const NOTIFICATIONS_MAX: usize = 64;
 
-/// An NVM subsystem: a medium, and the controllers by which hosts reach it.
+/// An NVM subsystem: a medium and its controllers.
 pub struct Subsystem<M> {
     media: Rc<M>,
     namespaces: Rc<Namespaces>,
     members: Rc<Members>,
 }
 
-/// The controllers of a subsystem.
 pub(super) struct Members {
     all: RefCell<Vec<Rc<Member>>>,
-    /// How many there may be.
+    /// Maximum number of controllers.
     pub most: u16,
-    /// Where one command alone may write.
+    /// Exclusive claims of fused commands.
     pub alone: Alone,
-    /// A slot of one of them has become idle.
+    /// Notified when a slot of any controller becomes idle.
     quiet: Rc<Signal>,
 }
 
-/// What others look at of a controller.
+/// State of a controller that others access.
 pub(super) struct Member {
     /// CNTLID.
     pub id: u16,
@@ -54,31 +52,31 @@ pub(super) struct Member {
     pub posted: Signal,
 }
 
-/// What a controller has to tell its host.
+/// Pending events of a controller.
 #[derive(Default)]
 struct Inbox {
     events: Vec<AsyncEvent>,
     notifications: VecDeque<Notification>,
-    /// How many there were since it was enabled.
+    /// Notifications since the controller was enabled.
     count: u64,
 }
 
 impl Member {
-    /// Its bit in a set of controllers.
+    /// Bit in a controller mask.
     pub fn bit(&self) -> u8 {
         1 << (self.id - 1)
     }
 
-    /// Something happened that its host may want to know.
+    /// Posts an event for the controller's host.
     pub fn tell(&self, rt: &Rt, event: AsyncEvent) {
         self.inbox.borrow_mut().events.push(event);
         self.posted.notify(rt);
     }
 
-    /// Something happened to a reservation of its host's.
+    /// Posts a reservation notification for the controller's host.
     pub fn notify(&self, rt: &Rt, notice: Notice, nsid: Nsid) {
         let mut inbox = self.inbox.borrow_mut();
-        // A number of zero means that there is none.
+        // A count of zero is reserved for an empty log page.
         inbox.count = inbox.count.checked_add(1).unwrap_or(1);
         let mut page = Notification::new_zeroed();
         (page.count, page.kind, page.nsid) = (inbox.count.into(), notice as u8, nsid.0.into());
@@ -94,7 +92,7 @@ impl Member {
         std::mem::take(&mut self.inbox.borrow_mut().events)
     }
 
-    /// The oldest notification that was not read, or zeros.
+    /// The oldest unread notification, or zeros.
     pub fn notification(&self) -> Notification {
         let inbox = self.inbox.borrow();
         let Some(first) = inbox.notifications.front() else { return Notification::new_zeroed() };
@@ -102,14 +100,14 @@ impl Member {
         Notification { more: more.min(255) as u8, ..*first }
     }
 
-    /// It has been read; whether there are others.
+    /// Removes the notification that was read. Returns true if there are more.
     pub fn drop_notification(&self) -> bool {
         let mut inbox = self.inbox.borrow_mut();
         inbox.notifications.pop_front();
         !inbox.notifications.is_empty()
     }
 
-    /// It has been reset: nobody is behind it, and nothing is to be told.
+    /// The controller was reset: clears host identity and events.
     pub fn forget(&self) {
         self.host.set(Host::Nameless(self.id));
         *self.inbox.borrow_mut() = Inbox::default();
@@ -117,22 +115,22 @@ impl Member {
 }
 
 impl Members {
-    /// Those that there are, by rising number.
+    /// All controllers, in ascending order.
     pub fn all(&self) -> Vec<Rc<Member>> {
         self.all.borrow().clone()
     }
 
-    /// Whether the subsystem is one controller's alone.
+    /// Returns true if the subsystem supports a single controller only.
     pub fn is_alone(&self) -> bool {
         self.most == 1
     }
 
-    /// All commands under way, of all controllers: whether this can be said of each.
+    /// Returns true if `holds` is true for every slot of every controller.
     pub fn every_slot(&self, holds: impl Fn(&Slot) -> bool) -> bool {
         self.all.borrow().iter().all(|member| member.slots.iter().all(&holds))
     }
 
-    /// Cuts the commands of which this can be said, and waits until they can do nothing any more.
+    /// Cancels the commands selected by `inside`, and waits until they have no further effect.
     pub async fn drain(&self, rt: &Rt, why: Cut, inside: impl Fn(&Member, &Slot) -> bool) {
         for member in self.all.borrow().iter() {
             let inside = member.slots.iter().filter(|slot| inside(member, slot));
@@ -150,7 +148,7 @@ impl Members {
         }
     }
 
-    /// Who looks after what is the subsystem's, and not a controller's.
+    /// Returns true if this controller executes the subsystem's background tasks.
     pub fn is_first(&self, member: &Rc<Member>) -> bool {
         self.all.borrow().first().is_some_and(|first| Rc::ptr_eq(first, member))
     }
@@ -171,18 +169,18 @@ impl Members {
         member
     }
 
-    /// It is no longer one of them.
+    /// Removes a controller.
     pub fn leave(&self, member: &Rc<Member>) {
         self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, member));
     }
 }
 
 impl<M: Media> Subsystem<M> {
-    /// Over this medium, for as many controllers as the options say. What else they say of namespaces counts;
-    /// the rest is each controller's own.
+    /// Creates a subsystem over this medium. Only the number of controllers and the options of namespaces
+    /// apply; the others are per controller.
     ///
     /// # Panics
-    /// If the options make no sense: the plan's check comes first.
+    /// If the options are inconsistent; the plan is validated earlier.
     pub fn new(media: Rc<M>, options: &Options) -> Subsystem<M> {
         assert!((1..=CONTROLLERS_MAX).contains(&options.controllers), "1 to 8 controllers");
         let namespaces = Namespaces::of(&*media, options.namespaces, options.protection);
@@ -195,11 +193,11 @@ impl<M: Media> Subsystem<M> {
         Subsystem { media, namespaces: Rc::new(namespaces), members: Rc::new(members) }
     }
 
-    /// Starts the controller of this number, from 1 on, on this port, with faults of its own. It is disabled;
-    /// its host enables it. All ports are of one executor.
+    /// Starts a controller, numbered from 1, on this port, with its own faults. It is disabled; its host
+    /// enables it. All ports must use the same executor.
     ///
     /// # Panics
-    /// As [`new`](Self::new), and if there is one of this number, or there can't be.
+    /// As [`new`](Self::new), and if the number is in use or out of range.
     pub fn start_controller<P: DevicePort>(
         &self,
         id: u16,

@@ -1,8 +1,8 @@
-//! Write Uncorrectable (NVM command set 1.0, 3.2.7): blocks that cannot be read until they are written.
+//! Write Uncorrectable (NVM command set 1.0, 3.2.7): blocks that are unreadable until they are written.
 //!
-//! The medium knows nothing of them. They are noted here, and in what it keeps beside its blocks: at once
-//! when a block is marked; when it is written, not before what was written is durable. So a power cut may
-//! bring a mark back, and never what a block held before it was marked.
+//! The marks are kept here and in the medium's label: stored immediately when a block is marked; removed
+//! after a write, once the written data are durable. A power cut may therefore restore a mark, but never the
+//! contents of before it.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,28 +14,28 @@ use wire::nvme::status::Status;
 use super::namespace::Namespace;
 use super::{Controller, UNCORRECTABLE_BYTES_MAX};
 
-/// Blocks of the medium that are noted together: a window begins at each multiple of so many.
+/// Blocks per window; windows are aligned.
 const WINDOW: u64 = 128;
-/// Windows in which blocks can be marked at the same time.
+/// Maximum number of windows with marked blocks.
 pub(super) const WINDOWS_MAX: usize = 144;
-/// Bytes of a window in the label: its number and its marks.
+/// Window record in the label, bytes: number and marks.
 pub(super) const KEPT_BYTES: usize = 24;
 
 const _: () =
     assert!(UNCORRECTABLE_BYTES_MAX as u64 / 512 <= WINDOW, "at most two windows a command");
 
-/// Blocks next to each other, some of which are marked. Bit by bit, block by block.
+/// Adjacent blocks, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     number: u64,
-    /// Those that cannot be read.
+    /// Unreadable blocks.
     marked: u128,
-    /// Those of which the label says so: all that are marked, and those written since it was last kept.
+    /// Marks in the stored label: all that are marked, and those written since it was last stored.
     kept: u128,
 }
 
 impl Window {
-    /// The bits of it that lie in these blocks.
+    /// Mask of the blocks of the range in this window.
     fn bits(number: u64, (start, end): (u64, u64)) -> u128 {
         let (first, past) = (number * WINDOW, (number + 1) * WINDOW);
         let (low, high) = (start.max(first), end.min(past));
@@ -46,25 +46,24 @@ impl Window {
     }
 }
 
-/// The first and the one past the last.
+/// The first block, and the one after the last.
 fn range(at: Extent) -> (u64, u64) {
     (at.block, at.block.saturating_add(at.blocks.into()))
 }
 
-/// All blocks of the medium that are marked, by rising number of their windows.
+/// All marked blocks of the medium, in ascending order of windows.
 #[derive(Default)]
 pub(super) struct Marks {
     windows: RefCell<Vec<Window>>,
-    /// Whether there are any windows: all that a read looks at as a rule.
+    /// True if there are windows; usually the only check of a read.
     any: Cell<bool>,
 }
 
-/// Marks that a flush is about to make unnecessary: of each window the blocks that were written before it
-/// began.
+/// Marks that a flush makes obsolete: per window, the blocks written before it began.
 pub(super) struct Written(Vec<(u64, u128)>);
 
 impl Marks {
-    /// Whether one of these blocks is marked.
+    /// Returns true if one of these blocks is marked.
     #[inline]
     pub fn hold(&self, at: Extent) -> bool {
         self.any.get() && self.hold_any(range(at))
@@ -75,7 +74,7 @@ impl Marks {
         windows.iter().any(|window| window.marked & Window::bits(window.number, range) != 0)
     }
 
-    /// These blocks have been written, or taken back.
+    /// Clears the marks of blocks that were written or deallocated.
     #[inline]
     pub fn clear(&self, at: Extent) {
         if self.any.get() {
@@ -86,12 +85,12 @@ impl Marks {
         }
     }
 
-    /// All blocks have been taken back.
+    /// Clears all marks, after an erase of the medium.
     pub fn clear_all(&self) {
         self.windows.borrow_mut().iter_mut().for_each(|window| window.marked = 0);
     }
 
-    /// Marks these blocks, if there is room to note it.
+    /// Marks these blocks, if the label has space.
     fn mark(&self, at: Extent) -> Result<(), Status> {
         let range = range(at);
         let numbers = range.0 / WINDOW..=(range.1 - 1) / WINDOW;
@@ -116,7 +115,7 @@ impl Marks {
         Ok(())
     }
 
-    /// What a flush that begins now will make durable; nothing if no marked block was written.
+    /// Blocks that a flush beginning now makes durable. `None` if no marked block was written.
     pub fn written(&self) -> Option<Written> {
         if !self.any.get() {
             return None;
@@ -128,8 +127,7 @@ impl Marks {
         (!written.is_empty()).then_some(Written(written))
     }
 
-    /// That flush has ended: the label need not speak of those blocks any more, unless they were marked
-    /// again.
+    /// After that flush: removes these marks from the label, unless set again.
     pub fn settle(&self, written: Written) {
         let mut windows = self.windows.borrow_mut();
         for (number, bits) in written.0 {
@@ -141,7 +139,7 @@ impl Marks {
         self.any.set(!windows.is_empty());
     }
 
-    /// As the label has them: how many windows, and each.
+    /// Writes the marks to a label: number of windows, and each.
     pub fn store(&self, label: &mut Vec<u8>) {
         let windows = self.windows.borrow();
         label.push(windows.len() as u8);
@@ -151,8 +149,8 @@ impl Marks {
         }
     }
 
-    /// The reverse, if it makes sense on a medium of so many blocks; what follows in the label. One from
-    /// before there were marks has nothing here.
+    /// Reads the marks from a label, if they are valid for a medium of `blocks` blocks. Returns the rest of
+    /// the label. Older labels have no marks.
     pub fn recall<'a>(&self, label: &'a [u8], blocks: u64) -> Option<&'a [u8]> {
         let Some((count, rest)) = label.split_first() else { return Some(label) };
         let count = usize::from(*count);
@@ -184,7 +182,7 @@ impl Marks {
 }
 
 impl<P: DevicePort, M: Media> Controller<P, M> {
-    /// From now on these blocks cannot be read, until they are written. It is durable at once.
+    /// Write Uncorrectable: makes blocks unreadable until they are written. Durable immediately.
     pub(super) async fn write_uncorrectable(
         &self,
         number: u16,
@@ -209,13 +207,13 @@ impl<P: DevicePort, M: Media> Controller<P, M> {
         })
     }
 
-    /// That none of these blocks is marked.
+    /// Checks that none of these blocks is marked.
     #[inline]
     pub(super) fn must_be_readable(&self, at: Extent) -> Result<(), Status> {
         if self.namespaces.marks.hold(at) { Err(Status::UNRECOVERED_READ_ERROR) } else { Ok(()) }
     }
 
-    /// Returns when all that was written before survives a power cut.
+    /// Makes all earlier writes durable.
     pub(super) async fn flush(&self) -> Result<(), Status> {
         let written = self.namespaces.marks.written();
         self.media.flush().await.map_err(|error| self.failed(error))?;
@@ -257,9 +255,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against two sets of blocks: those that cannot be read, and those of which the label says so.
+        /// Compares with two sets of blocks: unreadable ones, and those in the label.
         #[test]
-        fn marks_are_a_set_of_blocks(steps in steps()) {
+        fn uncorrectable_marks_match_set_model(steps in steps()) {
             let mut marks = Marks::default();
             let (mut marked, mut kept) = (BTreeSet::new(), BTreeSet::new());
             let mut flush: Option<(Option<Written>, BTreeSet<u64>)> = None;
@@ -299,9 +297,9 @@ mod tests {
             }
         }
 
-        /// A label may come from anywhere.
+        /// Labels are untrusted.
         #[test]
-        fn no_label_is_too_strange(label in prop::collection::vec(any::<u8>(), 0..200), blocks in 1_u64..) {
+        fn recall_survives_any_label(label in prop::collection::vec(any::<u8>(), 0..200), blocks in 1_u64..) {
             let marks = Marks::default();
             if marks.recall(&label, blocks).is_some() {
                 let mut again = Vec::new();
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_windows_and_no_more() {
+    fn write_uncorrectable_fails_beyond_windows_max() {
         let marks = Marks::default();
         for window in 0..WINDOWS_MAX as u64 {
             assert_eq!(marks.mark(Extent { block: window * 256, blocks: 1 }), Ok(()));

@@ -1,4 +1,4 @@
-//! What a command does: a read from top to bottom, erases, and the table of bad blocks.
+//! Execution of commands: reads, erases, and the bad-block table.
 
 use bus::{DevicePort, DmaError, Payload, Posting, Segment, Unreadable};
 use ftl::{Blocks, Erase, Page, PageRead, Pages, Part, Place};
@@ -13,7 +13,7 @@ use crate::scratch_guard::Scratch;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// An answer without its number.
+/// An answer without its command identifier.
 pub(super) struct Ended {
     status: Status,
     retries: u8,
@@ -26,7 +26,7 @@ impl From<Status> for Ended {
     }
 }
 
-/// These planes have failed, or none.
+/// Result for the mask of failed planes; zero means success.
 pub(super) fn failed(planes: u32) -> Ended {
     let status = if planes == 0 { Status::Done } else { Status::Failed };
     Ended { status, retries: 0, detail: planes }
@@ -39,7 +39,7 @@ pub(super) fn of_dma(error: DmaError) -> Ended {
     }
 }
 
-/// A page, as chips name it.
+/// Converts a page address of the command set to one of the chips.
 pub(super) fn page_of(at: PageAt) -> Page {
     Page { die: at.die, plane: at.plane, block: at.block, page: at.page }
 }
@@ -54,7 +54,7 @@ impl<P: DevicePort> Endpoints<P> {
         let (id, ended) = match given.command {
             Err(id) => (id, Status::Refused.into()),
             Ok(command) => {
-                // Boxed but for reads, so that they make no room for themselves in the future of every read.
+                // All but reads are boxed, so that they do not enlarge the future of every read.
                 let ended = match command.operation {
                     operation if !self.is_own(end, operation) => Status::Refused.into(),
                     Operation::Read { page, units, data, spare, collects, stay } => {
@@ -77,7 +77,7 @@ impl<P: DevicePort> Endpoints<P> {
         Answer { id, status: ended.status, retries: ended.retries, detail: ended.detail, lap: 0 }
     }
 
-    /// Whether a command's die is this endpoint's.
+    /// Returns true if the command's die belongs to this endpoint.
     fn is_own(&self, end: &End, operation: Operation) -> bool {
         let die = match operation {
             Operation::Read { page, .. } | Operation::MarkBad(page) => page.die,
@@ -91,7 +91,7 @@ impl<P: DevicePort> Endpoints<P> {
         die % self.options.endpoints == end.number
     }
 
-    /// A read: the chips, then spare bytes and units over the link in one transfer.
+    /// A read: chips, then spare bytes and units over the link in one transfer.
     async fn read(&self, end: &End, slot: &Slot, turn: u64, at: PageAt, up: Up) -> Ended {
         let page = page_of(at);
         let mut parts = [Part { page, units: up.units, seen: PageRead::Unreadable }];
@@ -125,8 +125,8 @@ impl<P: DevicePort> Endpoints<P> {
         }
     }
 
-    /// An erase. What fails is marked bad before anybody is told: the mark outlives a power cut, and what the
-    /// block still holds is not mistaken for data.
+    /// An erase. Failed blocks are marked bad before the answer: the mark survives a power cut, so that their
+    /// remaining contents are not taken for data.
     async fn erase(&self, end: &End, row: RowAt) -> Ended {
         let blocks = blocks_of(row);
         if self.is_busy(end, blocks) || self.planes(blocks).any(|page| self.chips.is_bad(page)) {
@@ -141,7 +141,7 @@ impl<P: DevicePort> Endpoints<P> {
         failed(bad)
     }
 
-    /// Whether an erase is under way in one of these blocks.
+    /// Returns true if an erase is in progress in one of these blocks.
     pub(super) fn is_busy(&self, end: &End, blocks: Blocks) -> bool {
         end.erasing.borrow().iter().any(|other| {
             let same = other.die == blocks.die && other.block == blocks.block;
@@ -169,7 +169,7 @@ impl<P: DevicePort> Endpoints<P> {
         Status::Done.into()
     }
 
-    /// The bits of a die's bad blocks, plane by plane.
+    /// Sends the bitmap of a die's bad blocks, plane by plane.
     async fn list_bad(&self, end: &End, turn: u64, die: u32, data: BusAddr) -> Ended {
         let (planes, blocks) = (self.shape.planes, self.shape.blocks);
         let mut bits = vec![0_u8; (planes * blocks).div_ceil(8).next_multiple_of(4) as usize];
@@ -190,7 +190,7 @@ impl<P: DevicePort> Endpoints<P> {
     }
 }
 
-/// What a read sends up.
+/// Parameters of a read's transfer to the host.
 struct Up {
     units: u32,
     to: BusAddr,
@@ -200,7 +200,7 @@ struct Up {
 }
 
 impl Up {
-    /// Where each unit of the mask goes, neighbours as one.
+    /// Host memory segments of the units in the mask; adjacent units are merged.
     fn places(&self, units: u32, unit_bytes: u32, to: &mut Vec<Segment>) {
         let mut at = 0;
         while at < 32 {
@@ -216,7 +216,7 @@ impl Up {
     }
 }
 
-/// The spare bytes of a page, and behind them its units.
+/// Payload: the spare bytes of a page, followed by its units.
 struct Sent<'a> {
     chips: &'a Chips,
     page: Page,
@@ -255,8 +255,8 @@ impl Payload for Sent<'_> {
 }
 
 impl Sent<'_> {
-    /// The zeros between two runs: the host has other bytes there before. Where only stamps are kept, so many
-    /// as a stamp has at the beginning of each block.
+    /// Sends zeros for the gap between two runs, because the host buffer may hold other bytes. If only stamps
+    /// are kept, zeros cover one stamp at the beginning of each block.
     fn zeros(
         &self,
         gap: std::ops::Range<u32>,

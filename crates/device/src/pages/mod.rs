@@ -1,4 +1,4 @@
-//! Endpoints with bare flash behind them: no map, no collector, no cache. The host has all of that.
+//! Endpoints with raw flash: no mapping, GC or cache. These are in the host.
 //!
 //! ```text
 //!              ┌ endpoint ─ ring ─ slots ─┬ upstream buffer ◄─┐
@@ -8,11 +8,12 @@
 //!
 //! Myoungsoo Jung and Mahmut Kandemir, "Challenges in Getting Flash Drives Closer to CPU": endpoints behind a
 //! switch, each "with independent upstream and downstream buffers, which control the in-bound or out-bound
-//! I/O requests in front of the flash memory". All share the port's link, and so contend for it. A slot is a
-//! place of the upstream buffer, taken from the command to its answer; a downstream row holds what one
-//! program writes. `Endpoints::read`, in `io.rs`, tells the story of a read.
+//! I/O requests in front of the flash memory". All share the port's link and contend for it. A slot is an
+//! entry of the upstream buffer, held from command to answer; a downstream row holds the data of one program.
+//! `Endpoints::read`, in `io.rs`, is the read path.
 //!
-//! A host may be anybody: what flash would refuse is an answer, and what makes no sense harms nobody.
+//! The host is untrusted: an operation that flash would reject gets an error answer, and invalid input has no
+//! effect.
 
 mod io;
 mod program;
@@ -33,30 +34,30 @@ use wire::pages::{
 use crate::flash::Chips;
 use crate::worker::Worker;
 
-/// The stages that endpoints mark, beside their costs and those of chips.
+/// Stages that endpoints record, in addition to their costs and those of chips.
 pub const STAGES: &[&str] = &["doorbell", "fetch", "data transfer"];
 
-/// What the plan decides about endpoints.
+/// Configuration of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many there are.
+    /// Number of endpoints.
     pub endpoints: u32,
-    /// Commands that each works on at once: pages of its upstream buffer.
+    /// Maximum commands in flight per endpoint: pages of its upstream buffer.
     pub slots: u32,
-    /// Rows of each one's downstream buffer: programs under way at once.
+    /// Rows of an endpoint's downstream buffer: maximum programs in flight.
     pub rows: u32,
-    /// Commands that one fetch brings, at most.
+    /// Maximum commands per fetch.
     pub fetch_max: u32,
 }
 
-/// All endpoints of a device. Made by [`Endpoints::start`]; lives in their tasks.
+/// All endpoints of a device. Created by [`Endpoints::start`]; its tasks own it.
 pub struct Endpoints<P> {
     rt: Rt,
     port: P,
     chips: Rc<Chips>,
     options: Options,
     shape: Shape,
-    /// Units of the longest row.
+    /// Mapping units of the longest superpage.
     row_units: u32,
     ends: Vec<End>,
     stages: Stages,
@@ -75,55 +76,54 @@ struct Costs {
 
 struct End {
     number: u32,
-    /// What CONTROL said when it was last looked at.
+    /// Value of CONTROL when last read.
     control: Cell<u32>,
     open: Cell<Option<Open>>,
-    /// Commands that were fetched, and answers that were posted.
+    /// Number of commands fetched, and of answers posted (next field).
     head: Cell<u32>,
     answered: Cell<u32>,
     slots: Vec<Slot>,
     idle: Pool<u32>,
-    /// A slot has come to rest.
+    /// Notified when a slot becomes idle.
     quiet: Signal,
-    /// Rows of the downstream buffer, by number over all endpoints.
+    /// Rows of the downstream buffer, numbered over all endpoints.
     rows: Pool<u32>,
-    /// Blocks whose erase is under way.
+    /// Blocks with an erase in progress.
     erasing: RefCell<Vec<Blocks>>,
 }
 
-/// The rings, as the registers said when they were enabled.
+/// Register values of the rings at the time that they were enabled.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     ring: BusAddr,
     answers: BusAddr,
     entries: u32,
     signals: bool,
-    /// Which time they are open: what belongs to an earlier one never reaches the host.
+    /// Generation, incremented at each enable: results of an earlier generation must not reach the host.
     turn: u64,
 }
 
-/// A place for one command.
 #[derive(Default)]
 struct Slot {
     worker: Worker,
     given: Cell<Option<Given>>,
-    /// Room that is kept from command to command.
+    /// Scratch buffers, reused from command to command.
     bytes: RefCell<Vec<u8>>,
     segments: RefCell<Vec<bus::Segment>>,
     units: RefCell<Vec<ftl::Unit>>,
 }
 
-/// A command, copied out of host memory once.
+/// A command, copied from host memory exactly once.
 #[derive(Clone, Copy)]
 struct Given {
     command: Result<Command, u16>,
     turn: u64,
 }
 
-/// Whether endpoints can have chips of this layout.
+/// Checks that endpoints can address chips of this layout.
 ///
 /// # Errors
-/// What of it they can't, and what they could.
+/// The unsupported property, and what would be supported.
 pub fn check(shape: &Shape, endpoints: u32) -> Result<(), String> {
     let dies = shape.dies;
     if !shape.is_sense() {
@@ -139,10 +139,10 @@ pub fn check(shape: &Shape, endpoints: u32) -> Result<(), String> {
 }
 
 impl<P: DevicePort> Endpoints<P> {
-    /// Starts all endpoints on this port, over these chips. The host enables each.
+    /// Starts all endpoints on this port, over these chips. The host enables each one.
     ///
     /// # Panics
-    /// If [`check`] would refuse the chips, or the options make no sense.
+    /// If [`check`] rejects the chips, or the options are inconsistent.
     pub fn start(port: P, chips: Rc<Chips>, options: Options) -> Rc<Endpoints<P>> {
         assert!(options.endpoints > 0 && options.slots > 0 && options.rows > 0);
         let (rt, shape) = (port.rt().clone(), chips.shape());
@@ -172,7 +172,7 @@ impl<P: DevicePort> Endpoints<P> {
         all
     }
 
-    /// Sets what the host may only read.
+    /// Sets the host's read-only registers.
     fn publish(&self, number: u32) {
         let own = Numbered::new().with_number(number as u8).with_of(self.options.endpoints as u8);
         let limits = Limits::new().with_entries_log2(ENTRIES_LOG2_MAX);
@@ -216,7 +216,7 @@ impl End {
         self.number * STRIDE + offset
     }
 
-    /// Whether a command of this turn may still reach the host.
+    /// Returns true if results of this generation may still reach the host.
     fn is_open(&self, turn: u64) -> bool {
         self.open.get().is_some_and(|open| open.turn == turn)
     }

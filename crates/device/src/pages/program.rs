@@ -1,4 +1,4 @@
-//! A program: its list, its bytes into the downstream buffer, and the chips.
+//! Programs: the item list, data into the downstream buffer, and the chips.
 
 use bus::{Carry, DevicePort, Segment};
 use ftl::{Failed, Header, META, Page, Pages, Place, Row, Tag, Unit};
@@ -10,7 +10,7 @@ use super::io::{Ended, blocks_of, failed, of_dma, page_of};
 use super::{End, Endpoints, Slot};
 use crate::scratch_guard::Scratch;
 
-/// A row of the downstream buffer, given back when dropped, with what its slots hold.
+/// A row of the downstream buffer. On drop, the row and the contents of its slots are released.
 struct Down<'a, P: DevicePort> {
     all: &'a Endpoints<P>,
     end: &'a End,
@@ -49,7 +49,7 @@ impl<P: DevicePort> Endpoints<P> {
             return ended;
         }
         let row = Row { blocks: blocks_of(at), page: at.page };
-        // From here to the chips no time passes: what is allowed now is still allowed there.
+        // No await from here to the chips, so the checks still hold there.
         if !self.may_program(end, row) || !units.iter().all(|unit| self.may_copy(end, unit)) {
             return Status::Refused.into();
         }
@@ -59,7 +59,7 @@ impl<P: DevicePort> Endpoints<P> {
         }
     }
 
-    /// Brings what a row is to hold into the downstream buffer.
+    /// Fetches the data of a superpage into the downstream buffer.
     async fn fill(
         &self,
         slot: &Slot,
@@ -82,7 +82,7 @@ impl<P: DevicePort> Endpoints<P> {
             let from = match source {
                 Source::Nothing => ftl::Source::Nothing,
                 Source::Memory(at) => {
-                    // Its address is kept where the bytes will be asked for, in the order of the slots.
+                    // Keep its address; the data are fetched later, in slot order.
                     let slot = down.first() + down.used;
                     down.used += 1;
                     from.push(Segment { at, bytes: unit_bytes as u32 });
@@ -103,8 +103,8 @@ impl<P: DevicePort> Endpoints<P> {
         Ok(())
     }
 
-    /// Which bytes are worth moving: where only stamps are kept, stamps, unless some of it is the flash
-    /// software's own.
+    /// Bytes worth transferring: if only stamps are kept, these, unless the superpage contains metadata of
+    /// the flash software.
     fn carry(&self, units: &[Unit]) -> Carry {
         let (keep, of) = self.chips.with_nand(|nand| (nand.spec().keep, nand.spec().block_bytes));
         let meta = units.iter().any(|unit| unit.logical & META != 0 && !is_nothing(unit));
@@ -124,7 +124,8 @@ impl<P: DevicePort> Endpoints<P> {
         }
     }
 
-    /// Whether flash would take this row: the next of its blocks, none of them bad or being erased.
+    /// Returns true if flash accepts this superpage: it is the next of its blocks, and none is bad or being
+    /// erased.
     fn may_program(&self, end: &End, row: Row) -> bool {
         let geometry = |page: Page| {
             self.chips.with_nand(|nand| {
@@ -135,7 +136,7 @@ impl<P: DevicePort> Endpoints<P> {
         !self.is_busy(end, row.blocks) && self.planes(row.blocks).all(next)
     }
 
-    /// Whether a copy's source is this endpoint's, and can be read.
+    /// Returns true if the source of a copy belongs to this endpoint and is readable.
     fn may_copy(&self, end: &End, unit: &Unit) -> bool {
         match unit.from {
             ftl::Source::Flash(place) => {

@@ -1,4 +1,4 @@
-//! From registers to slots: enabling, fetching, and a host that breaks the protocol.
+//! From registers to slots: enabling, fetching, and protocol violations by the host.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,17 +14,17 @@ use wire::pages::{
 
 use super::{End, Endpoints, Given, Open};
 
-/// What an endpoint has noticed.
+/// Register change seen by an endpoint.
 enum Noticed {
     Control(Control),
-    /// So many commands wait, and have slots.
+    /// Number of commands waiting for which slots are free.
     Commands(Open, u32),
-    /// A count that no host that keeps the protocol could have written.
+    /// A tail that no conforming host could have written.
     Nonsense,
 }
 
 impl<P: DevicePort> Endpoints<P> {
-    /// The life of an endpoint: it watches its registers, and fetches.
+    /// Task of an endpoint: watches registers and fetches commands.
     pub(super) async fn serve(self: Rc<Self>, number: usize) {
         let end = &self.ends[number];
         let mut bytes = vec![0; COMMAND_BYTES * self.options.fetch_max as usize];
@@ -45,7 +45,7 @@ impl<P: DevicePort> Endpoints<P> {
                 Noticed::Commands(open, count) => {
                     let bytes = &mut bytes[..COMMAND_BYTES * count as usize];
                     self.bring(end, open, bytes).await;
-                    // The commands begin before anybody looks for more.
+                    // Let the commands begin before the next poll.
                     self.rt.yield_now().await;
                 }
                 Noticed::Nonsense => self.broken(end, "count"),
@@ -98,8 +98,8 @@ impl<P: DevicePort> Endpoints<P> {
         self.store_state(end, State::new().with_ready(true));
     }
 
-    /// When the host sees that the endpoint is not ready, nothing of its rings reaches host memory any more.
-    /// What the chips have begun they end.
+    /// Once the host reads "not ready", no write of these rings reaches host memory. Operations already
+    /// started on the chips complete.
     async fn disable(&self, end: &End) {
         end.open.set(None);
         loop {
@@ -113,7 +113,7 @@ impl<P: DevicePort> Endpoints<P> {
         self.store_state(end, State::new());
     }
 
-    /// The host has broken the protocol: nothing of the rings is touched until it has disabled them.
+    /// The host violated the protocol: the rings stay untouched until the host disables them.
     pub(super) fn broken(&self, end: &End, what: &'static str) {
         self.rt.log("pages", what, end.number.into(), end.head.get().into());
         end.open.set(None);
@@ -124,7 +124,7 @@ impl<P: DevicePort> Endpoints<P> {
         self.port.store(end.register(STATUS), state.into_bits());
     }
 
-    /// Fetches commands, and hands each to a slot that is free.
+    /// Fetches commands and gives each to a free slot.
     async fn bring(&self, end: &End, open: Open, bytes: &mut [u8]) {
         let seen = self.rt.now();
         let place = u64::from(end.head.get() % open.entries) * COMMAND_BYTES as u64;
@@ -153,7 +153,7 @@ impl<P: DevicePort> Endpoints<P> {
         }
     }
 
-    /// The life of a slot: one command after another.
+    /// Task of a slot: executes one command after another.
     pub(super) async fn work(self: Rc<Self>, number: usize, own: usize) {
         let end = &self.ends[number];
         let slot = &end.slots[own];
@@ -170,14 +170,14 @@ impl<P: DevicePort> Endpoints<P> {
             end.idle.give(&self.rt, own as u32);
             end.quiet.notify(&self.rt);
             if waited {
-                // If it is the only one that is free, somebody may wait for it.
+                // The endpoint may have been waiting for this slot, the only free one.
                 self.port.check_again();
             }
         }
     }
 
-    /// Posts an answer. The host has no more commands under way than a ring has places, so it has taken the
-    /// answer that was there before; one that has not loses its own.
+    /// Posts an answer. A conforming host has no more commands in flight than the ring has entries, so it has
+    /// consumed the previous answer at this position; otherwise it loses that answer.
     fn answer(&self, end: &End, turn: u64, answer: Answer) {
         let Some(open) = end.open.get().filter(|open| open.turn == turn) else { return };
         let count = end.answered.get();
