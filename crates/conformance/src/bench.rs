@@ -1,4 +1,4 @@
-//! The host of the cases: registers, places in memory, queues, and waits that end.
+//! The host of the cases: registers, memory allocation, queues, and waits with limits.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,16 +22,16 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::reach::Reach;
 use crate::verdict::{Stop, Verdict, hold, needs};
 
-/// How long a completion may take to come.
+/// Timeout for a completion that must arrive.
 pub(crate) const PATIENCE: Span = Span::s(20);
-/// How long a case waits to see that nothing comes.
+/// Wait before concluding that nothing happens.
 const SILENCE: Span = Span::ms(5);
-/// Between two looks at a register.
+/// Interval between reads of a register.
 pub(crate) const LOOK: Span = Span::us(20);
-/// The memory page, unless a case takes another.
+/// Default memory page size, in bytes.
 const PAGE: u64 = 4096;
 
-/// A submission queue, as the host keeps it.
+/// Host state of a submission queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sq {
     pub qid: QueueId,
@@ -40,7 +40,7 @@ pub(crate) struct Sq {
     pub tail: u32,
 }
 
-/// A completion queue, as the host keeps it.
+/// Host state of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cq {
     pub qid: QueueId,
@@ -69,7 +69,7 @@ pub(crate) struct Pair {
     pub cq: Cq,
 }
 
-/// What a host writes into the registers before it enables a controller.
+/// Register values written before a controller is enabled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub cc: Cc,
@@ -88,9 +88,9 @@ pub struct Bench {
     rt: Rt,
     memory: Memory,
     pub(crate) cap: Cap,
-    /// What Identify said at the case's beginning.
+    /// Identify Controller data at the start of the case.
     pub(crate) id: IdentifyController,
-    /// The first active namespace, and what Identify said of it.
+    /// The first active namespace, and its Identify data.
     pub(crate) nsid: Nsid,
     pub(crate) ns: IdentifyNamespace,
     pub(crate) admin: Pair,
@@ -100,7 +100,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A host, before it has done anything.
+    /// A host that has not accessed the controller yet.
     pub(crate) async fn of(reach: &Rc<dyn Reach>) -> Verdict<Bench> {
         let (rt, memory) = (reach.rt().clone(), reach.memory());
         let nowhere = Pair {
@@ -128,7 +128,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Resets the controller, enables it, and asks what it is.
+    /// Resets the controller, enables it, and identifies it.
     pub(crate) async fn fresh(reach: &Rc<dyn Reach>) -> Verdict<Bench> {
         let mut bench = Bench::of(reach).await?;
         bench.disable().await?;
@@ -137,7 +137,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Identify, of the controller and of its first namespace.
+    /// Identifies the controller and its first namespace.
     pub(crate) async fn ask_what_it_is(&mut self) -> Verdict {
         let page = self.identify(Nsid::NONE, cns::CONTROLLER).await?;
         self.id = IdentifyController::read_from_bytes(&page).expect("its length");
@@ -151,9 +151,9 @@ impl Bench {
         Ok(())
     }
 
-    // Places.
+    // Memory.
 
-    /// Zeros in host memory that the case has to itself.
+    /// Allocates zeroed host memory for the case.
     pub(crate) fn place(&self, bytes: u64, align: u64) -> Verdict<BusAddr> {
         let at = self.next_place.get().next_multiple_of(align);
         let end = self.memory.base().0 + self.memory.bytes() as u64;
@@ -163,7 +163,7 @@ impl Bench {
         Ok(BusAddr(at))
     }
 
-    /// Whole memory pages.
+    /// Allocates whole memory pages.
     pub(crate) fn pages(&self, pages: u64) -> Verdict<BusAddr> {
         self.place(pages * self.page_bytes, self.page_bytes)
     }
@@ -178,12 +178,11 @@ impl Bench {
         copy
     }
 
-    /// The first address past host memory.
     pub(crate) fn past_memory(&self) -> BusAddr {
         BusAddr(self.memory.base().0 + self.memory.bytes() as u64)
     }
 
-    /// The data pointer of a buffer in one piece, with a list if it needs one.
+    /// The data pointer of a contiguous buffer; allocates its PRP list if it needs one.
     pub(crate) fn data(&self, at: BusAddr, bytes: u64) -> Verdict<DataPointer> {
         let pages = prp::contiguous(at, self.page_bytes);
         let entries = prp::list_entries(at.page_offset(self.page_bytes), bytes, self.page_bytes);
@@ -217,7 +216,7 @@ impl Bench {
         Csts::from_bits(self.reg(CSTS).await)
     }
 
-    /// Waits for a status, for as long as CAP.TO allows, and a second for this machine's sake.
+    /// Waits until `want(CSTS)` is true, for at most CAP.TO, plus one second for a slow machine.
     pub(crate) async fn until_csts(
         &self,
         what: &str,
@@ -236,13 +235,13 @@ impl Bench {
         }
     }
 
-    /// Clears CC.EN, and waits until the controller says that it is disabled.
+    /// Clears CC.EN, and waits until RDY is 0.
     pub(crate) async fn disable(&self) -> Verdict {
         self.set(CC, 0);
         self.until_csts("disabling", |csts| !csts.rdy()).await.map(drop)
     }
 
-    /// Writes the settings and CC.EN, and waits for nothing.
+    /// Writes the settings and CC.EN, without waiting.
     pub(crate) fn start(&mut self, settings: Settings) -> Verdict {
         let (sq, cq) = settings.admin_entries;
         self.page_bytes = settings.cc.page_bytes();
@@ -275,7 +274,7 @@ impl Bench {
         CommandId(cid)
     }
 
-    /// Stores an entry at the tail; the doorbell is not rung.
+    /// Stores an entry at the tail, without ringing the doorbell.
     pub(crate) fn store(&self, sq: &mut Sq, sqe: &Sqe) {
         self.store_bytes(BusAddr(sq.at.0 + u64::from(sq.tail) * 64), sqe.as_bytes());
         sq.tail = (sq.tail + 1) % sq.entries;
@@ -290,12 +289,12 @@ impl Bench {
         self.ring(sq);
     }
 
-    /// Says that completions before the head have been consumed.
+    /// Rings the head doorbell: completions before the head have been consumed.
     pub(crate) fn ring_head(&self, cq: &Cq) {
         self.set(cq_head_doorbell(cq.qid, self.cap.dstrd()), cq.head);
     }
 
-    /// What comes of a wait, unless it takes longer.
+    /// The result of `wait`, or `None` if it takes longer than `span`.
     pub(crate) async fn within<T>(&self, span: Span, wait: impl Future<Output = T>) -> Option<T> {
         match race(wait, self.rt.sleep(span)).await {
             Either::First(come) => Some(come),
@@ -311,7 +310,7 @@ impl Bench {
         self.rt.sleep(span).await;
     }
 
-    /// The next completion, left in its queue; none if it does not come in time.
+    /// The next completion, left in its queue; `None` after `span`.
     pub(crate) async fn peek(&self, cq: &Cq, span: Span) -> Option<Cqe> {
         let at = BusAddr(cq.at.0 + u64::from(cq.head) * 16);
         let phase = cq.phase;
@@ -320,13 +319,13 @@ impl Bench {
         Some(Cqe::read_from_bytes(&self.bytes(at, 16)).expect("sixteen bytes"))
     }
 
-    /// Takes the entry at the head; the doorbell is not rung.
+    /// Consumes the entry at the head, without ringing the doorbell.
     pub(crate) fn take(&self, cq: &mut Cq) {
         cq.head = (cq.head + 1) % cq.entries;
         cq.phase ^= cq.head == 0;
     }
 
-    /// Waits for the next completion, which must come, takes it and rings the doorbell.
+    /// Waits for the next completion, consumes it and rings the doorbell.
     pub(crate) async fn next(&self, cq: &mut Cq) -> Verdict<Cqe> {
         let Some(cqe) = self.peek(cq, PATIENCE).await else {
             let queue = cq.qid.0;
@@ -337,7 +336,7 @@ impl Bench {
         Ok(cqe)
     }
 
-    /// Nothing more comes into this queue, as far as a short wait can tell.
+    /// Checks that no further completion arrives within [`SILENCE`].
     pub(crate) async fn nothing(&self, cq: &Cq, what: &str) -> Verdict {
         match self.peek(cq, SILENCE).await {
             None => Ok(()),
@@ -345,7 +344,7 @@ impl Bench {
         }
     }
 
-    /// One command, from its entry to its completion, in a queue where it is alone.
+    /// Runs one command in an otherwise empty queue, from its entry to its completion.
     pub(crate) async fn run(&self, pair: &mut Pair, sqe: &Sqe) -> Verdict<Cqe> {
         self.submit(&mut pair.sq, sqe);
         let cqe = self.next(&mut pair.cq).await?;
@@ -356,7 +355,7 @@ impl Bench {
         Ok(cqe)
     }
 
-    /// One command that must succeed; its result.
+    /// Runs a command that must succeed; returns dword 0.
     pub(crate) async fn ok(&self, pair: &mut Pair, sqe: &Sqe) -> Verdict<u32> {
         let cqe = self.run(pair, sqe).await?;
         let (opcode, status) = (sqe.opcode, cqe.status());
@@ -364,7 +363,7 @@ impl Bench {
         Ok(cqe.dw0.get())
     }
 
-    /// One command that must end with one of these.
+    /// Runs a command that must end with one of these statuses.
     pub(crate) async fn ends(&self, pair: &mut Pair, sqe: &Sqe, with: &[Status]) -> Verdict {
         let status = self.run(pair, sqe).await?.status();
         let opcode = sqe.opcode;
@@ -383,7 +382,7 @@ impl Bench {
         cqe
     }
 
-    /// One admin command that must succeed; its result.
+    /// Runs an admin command that must succeed; returns dword 0.
     pub(crate) async fn admin_ok(&mut self, sqe: &Sqe) -> Verdict<u32> {
         let mut pair = self.admin;
         let result = self.ok(&mut pair, sqe).await;
@@ -391,7 +390,7 @@ impl Bench {
         result
     }
 
-    /// One admin command that must end with one of these.
+    /// Runs an admin command that must end with one of these statuses.
     pub(crate) async fn admin_ends(&mut self, sqe: &Sqe, with: &[Status]) -> Verdict {
         let mut pair = self.admin;
         let done = self.ends(&mut pair, sqe, with).await;
@@ -406,7 +405,7 @@ impl Bench {
         Ok(self.bytes(at, 4096))
     }
 
-    /// Identify, while so many commands before it are held: SQHD says that they were fetched.
+    /// Identify, with `held` earlier commands outstanding.
     pub(crate) async fn identify_beside(&mut self, held: u32) -> Verdict {
         let at = self.pages(1)?;
         let sqe = admin::identify(self.cid(), Nsid::NONE, cns::CONTROLLER, self.data(at, 4096)?);
@@ -425,7 +424,7 @@ impl Bench {
         Ok(list.iter().collect())
     }
 
-    /// So many bytes of a log page, and whether its event may come again.
+    /// Returns the first `bytes` bytes of a log page; clears its event, as RAE is not set.
     pub(crate) async fn log(&mut self, lid: u8, bytes: u64) -> Verdict<Vec<u8>> {
         let at = self.place(bytes, self.page_bytes)?;
         let sqe = admin::get_log_page(self.cid(), lid, bytes, self.data(at, bytes)?);
@@ -433,14 +432,14 @@ impl Bench {
         Ok(self.bytes(at, bytes as usize))
     }
 
-    /// Asks for queues, as must be done before the first is made.
+    /// Sets Number of Queues, required before the first queue is created.
     pub(crate) async fn ask_for_queues(&mut self, wanted: u32) -> Verdict<NumberOfQueues> {
         let wanted = NumberOfQueues::of(wanted, wanted).into_bits();
         let sqe = admin::set_feature(self.cid(), fid::NUMBER_OF_QUEUES, wanted);
         Ok(NumberOfQueues::from_bits(self.admin_ok(&sqe).await?))
     }
 
-    /// A completion queue, created; without interrupts.
+    /// Creates a completion queue without interrupts.
     pub(crate) async fn create_cq(&mut self, qid: u16, entries: u32) -> Verdict<Cq> {
         let at = self.place(u64::from(entries) * 16, self.page_bytes)?;
         let sqe = admin::create_cq(self.cid(), at, cq_of(qid, entries));
@@ -455,20 +454,20 @@ impl Bench {
         Ok(Sq::new(QueueId(qid), at, entries))
     }
 
-    /// A pair of queues of this number.
+    /// Creates a pair of queues with this number.
     pub(crate) async fn create_pair(&mut self, qid: u16, entries: u32) -> Verdict<Pair> {
         let cq = self.create_cq(qid, entries).await?;
         Ok(Pair { sq: self.create_sq(qid, entries, qid).await?, cq })
     }
 
-    /// The usual pair of I/O queues.
+    /// Creates the usual pair of I/O queues.
     pub(crate) async fn io(&mut self) -> Verdict<Pair> {
         needs!(self.nsid != Nsid::NONE, "an active namespace");
         self.ask_for_queues(1).await?;
         self.create_pair(1, self.cap.queue_entries_max().min(64)).await
     }
 
-    /// The usual pair, on a namespace whose blocks have neither metadata nor protection.
+    /// Creates the usual pair, on a namespace whose blocks have neither metadata nor PI.
     pub(crate) async fn plain_io(&mut self) -> Verdict<Pair> {
         let ms = self.ns.format().map_or(0, |format| format.ms.get());
         needs!(ms == 0, "a namespace without metadata: its blocks have {ms} bytes");
@@ -477,12 +476,12 @@ impl Bench {
 
     // Blocks.
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) fn block(&self) -> u64 {
         self.ns.format().and_then(|format| format.block_bytes()).unwrap_or(512)
     }
 
-    /// The most blocks that one command may move, and at most so many bytes.
+    /// Maximum number of blocks per command, within `bytes`.
     pub(crate) fn blocks_within(&self, bytes: u64) -> u32 {
         let most = self.id.transfer_bytes_max(4096 << self.cap.mpsmin()).unwrap_or(u64::MAX);
         (most.min(bytes) / self.block()).min(u64::from(io::BLOCKS_MAX)) as u32
@@ -506,7 +505,7 @@ impl Bench {
         Ok(self.bytes(at, bytes as usize))
     }
 
-    /// These blocks hold these bytes.
+    /// Checks that the blocks hold `data`.
     pub(crate) async fn holds(&self, pair: &mut Pair, lba: u64, data: &[u8]) -> Verdict {
         let blocks = (data.len() as u64 / self.block()) as u32;
         let found = self.read(pair, lba, blocks).await?;
@@ -519,29 +518,30 @@ impl Bench {
         }
     }
 
-    /// Waits for an interrupt beyond those seen.
+    /// Waits for an interrupt beyond the first `seen`; returns the count, or `None` after `span`.
     pub(crate) async fn interrupt(&self, vector: u16, seen: u32, span: Span) -> Option<u32> {
         self.within(span, self.reach.interrupt(vector, seen)).await
     }
 }
 
+/// Names of the statuses, joined by "or".
 pub(crate) fn words(statuses: &[Status]) -> String {
     let names: Vec<String> = statuses.iter().map(|status| status.to_string()).collect();
     names.join(" or ")
 }
 
-/// What creates a completion queue of this number, without interrupts.
+/// Create command for a completion queue without interrupts.
 pub(crate) fn cq_of(qid: u16, size: u32) -> CreateCq {
     CreateCq { qid: QueueId(qid), size, vector: 0, irq_enabled: false, contiguous: true }
 }
 
-/// What creates a submission queue of this number.
+/// Create command for a submission queue.
 pub(crate) fn sq_of(qid: u16, size: u32, cqid: u16) -> CreateSq {
     let (qid, cqid) = (QueueId(qid), QueueId(cqid));
     CreateSq { qid, size, cqid, priority: Priority::Medium, contiguous: true }
 }
 
-/// Bytes of chance, the same for the same seed.
+/// Random bytes, the same for the same seed.
 pub(crate) fn noise(seed: u64, bytes: u64) -> Vec<u8> {
     let mut rng = Rng::for_part(seed, "conformance");
     (0..bytes.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(bytes as usize).collect()

@@ -1,38 +1,44 @@
-//! What a case is, and what a table of them.
+//! Cases, and tables of cases.
 
 use crate::bench::Bench;
 use crate::reach::Later;
 use crate::verdict::Verdict;
 
-/// What a case does to the data of a controller that others use.
+/// Effect of a case on the data of a controller in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
+    /// It changes no user data.
     None,
-    /// It writes blocks, or takes them back.
+    /// It writes or deallocates blocks.
     Writes,
-    /// It erases or reshapes namespaces.
+    /// It formats, sanitizes, creates or deletes namespaces.
     Erases,
 }
 
+/// A test case of the suite.
 pub struct Case {
-    /// Its name, which names no other.
+    /// Name, unique among all cases.
     pub name: &'static str,
-    /// What the specification asks, in a line.
+    /// The requirement of the specification, in one line.
     pub about: &'static str,
-    /// What it does to data.
+    /// Effect of the case on data.
     pub harm: Harm,
     pub(crate) run: for<'a> fn(&'a mut Bench) -> Later<'a, Verdict>,
 }
 
-/// The cases of one section.
+/// A section of a specification, with its cases.
 pub struct Section {
+    /// Name of the specification, such as "NVMe base 2.0".
     pub of: &'static str,
+    /// Section number, such as `5.17`.
     pub number: &'static str,
+    /// Title of the section in the specification.
     pub title: &'static str,
+    /// Cases in the order of the table.
     pub cases: &'static [Case],
 }
 
-/// A table of cases: what each does to data, its name, and what the specification asks.
+/// A table of cases: effect on data, name, and requirement of the specification.
 macro_rules! cases {
     ($($harm:ident $name:ident $about:literal;)+) => {
         &[$($crate::case::Case {

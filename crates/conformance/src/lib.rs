@@ -1,15 +1,15 @@
-//! Whether an NVMe controller does what the specification says: cases by its sections, for any controller
-//! that can be reached through a bus.
+//! NVMe conformance suite: cases by sections of the specification, for any controller that a bus can reach.
 //!
-//! The host of these cases has no driver. It writes registers, lays out entries by hand, rings doorbells and
-//! looks at completions, so that what a driver never does is done too. It knows nothing of the controller but
-//! what that says of itself: a case about something optional says what is lacking and is counted apart.
+//! The host of these cases has no driver. It writes registers, forms entries by hand, rings doorbells and
+//! reads completions, so that cases can do what no driver does. It uses nothing about the controller except
+//! what the controller reports: a case about an absent optional feature names that feature and is counted
+//! separately.
 //!
 //! ```text
 //!   suite ──► cases (tables, by section) ──► case, bench (queues, places, waits) ──► reach (any bus)
 //! ```
 //!
-//! Each file imports only what is to its right: `suite` alone knows which cases there are.
+//! Each file imports only files to its right: only `suite` has the list of cases.
 //!
 //! Sections are those of "NVMe base 2.0" and "NVM command set 1.0", and "NVMe over PCIe 1.0" for doorbells.
 

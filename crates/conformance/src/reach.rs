@@ -1,4 +1,4 @@
-//! What a case needs of a bus, behind one small face, so that the cases are compiled once.
+//! The bus operations of a case, behind one object-safe trait, so that the cases are compiled once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,26 +7,27 @@ use bus::{HostPort, Memory};
 use runtime::Rt;
 use wire::BusAddr;
 
+/// Boxed future of a [`Reach`] operation.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A controller, as a host without a driver reaches it. Every [`HostPort`] is one.
+/// Access to a controller by a host without a driver. Every [`HostPort`] implements it.
 pub trait Reach {
     /// The executor of the host's side.
     fn rt(&self) -> &Rt;
 
-    /// Host memory that the controller may reach.
+    /// Host memory that the controller can access.
     fn memory(&self) -> Memory;
 
-    /// Whether the controller is known to be gone.
+    /// True if the controller is known to be gone.
     fn is_gone(&self) -> bool;
 
-    /// Posts a write to the 32-bit register at this offset.
+    /// Posts a write to the 32-bit register at offset `register`.
     fn write32(&self, register: u32, value: u32);
 
-    /// Reads the 32-bit register at this offset.
+    /// Reads the 32-bit register at offset `register`.
     fn read32(&self, register: u32) -> Later<'_, u32>;
 
-    /// Waits until a word of host memory is one of those that are waited for.
+    /// Waits until `come` accepts the word of host memory at `at`.
     fn until_word<'a>(&'a self, at: BusAddr, come: &'a dyn Fn(u32) -> bool) -> Later<'a, ()>;
 
     /// Waits until the count of this vector's interrupts differs from `seen`, and returns it.

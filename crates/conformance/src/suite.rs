@@ -1,4 +1,4 @@
-//! All cases, and how they are run one after the other.
+//! The list of all cases, and their execution.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::cases;
 use crate::reach::Reach;
 use crate::verdict::{Stop, Verdict};
 
-/// All cases, in the order of the specifications' sections.
+/// All sections, in the order of the specifications.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
     let mut all: Vec<&Section> = cases::ALL.iter().flat_map(|part| part.iter()).collect();
     let numbers = |section: &Section| -> Vec<u32> {
@@ -20,33 +20,38 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
     all.into_iter()
 }
 
+/// Result of one case of the suite.
 pub struct CaseRun {
+    /// Section that contains the case.
     pub section: &'static Section,
+    /// The case that was run.
     pub case: &'static Case,
-    /// How it ended; none: it was not run, as the controller was beyond help.
+    /// Its verdict; `None` if it was not run, as the controller no longer responded.
     pub verdict: Option<Verdict>,
 }
 
-/// What a run of the suite gave.
+/// Results of a run of the suite.
 #[derive(Default)]
 pub struct Table {
-    /// How each case went, in order.
+    /// Results of the cases, in order.
     pub runs: Vec<CaseRun>,
 }
 
-/// How many cases of some ended how.
+/// Numbers of cases by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Cases that the controller passed.
     pub passed: usize,
+    /// Cases that the controller failed.
     pub failed: usize,
-    /// About what the controller does not have.
+    /// Cases about features that the controller lacks.
     pub lacking: usize,
-    /// Never.
+    /// Cases not run.
     pub left: usize,
 }
 
 impl Table {
-    /// Runs the cases that `wanted` picks, each on a controller that was just reset.
+    /// Runs the cases that `wanted` selects, each on a controller that was just reset.
     pub async fn run(
         reach: Rc<dyn Reach>,
         wanted: impl Fn(&Case) -> bool,
@@ -57,7 +62,7 @@ impl Table {
         for section in sections() {
             for case in section.cases.iter().filter(|case| wanted(case)) {
                 let verdict = if beyond_help { None } else { Some(one(&reach, case).await) };
-                // A controller that no case can be begun on answers no other either.
+                // If no case can be started on the controller, the remaining ones are not run.
                 beyond_help |= matches!(&verdict, Some((_, true)));
                 let verdict = verdict.map(|(verdict, _)| verdict);
                 let case_run = CaseRun { section, case, verdict };
@@ -65,14 +70,14 @@ impl Table {
                 table.runs.push(case_run);
             }
         }
-        // Whoever comes next finds a controller that is off.
+        // Leave the controller disabled.
         if let Ok(bench) = Bench::of(&reach).await {
             let _ = bench.disable().await;
         }
         table
     }
 
-    /// How all of them ended.
+    /// Numbers of cases by verdict.
     pub fn counts(&self) -> Counts {
         Table::count(self.runs.iter())
     }
@@ -91,7 +96,7 @@ impl Table {
         counts
     }
 
-    /// The table by section, then each case that failed, with what was found.
+    /// The table by section, then each failed case with its failure.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut of = "";
@@ -132,7 +137,7 @@ impl Table {
         text
     }
 
-    /// What the controller says it does not have, a line for each case about it.
+    /// The features that the controller lacks, one line per case.
     pub fn lacking(&self) -> String {
         let mut text = String::new();
         for case_run in &self.runs {
@@ -144,7 +149,7 @@ impl Table {
     }
 }
 
-/// Runs one case, and says whether there was no beginning it.
+/// Runs one case; the flag is true if the controller could not be brought up.
 async fn one(reach: &Rc<dyn Reach>, case: &Case) -> (Verdict, bool) {
     let mut bench = match Bench::fresh(reach).await {
         Ok(bench) => bench,

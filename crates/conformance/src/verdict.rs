@@ -1,30 +1,30 @@
-//! How a case ends.
+//! Verdicts of cases.
 
-/// What comes of a step of a case, or why the case ends here.
+/// Result of a step of a case.
 pub type Verdict<T = ()> = Result<T, Stop>;
 
-/// Why a case ends before its end.
+/// Reason for ending a case early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The controller does otherwise than the specification says: what was done, found and expected.
+    /// The controller violates the specification: the action, the value found and the value expected.
     Failed(String),
-    /// The controller says that it does not have what the case is about: where it says so.
+    /// The controller lacks a feature: the field that reports it.
     Lacks(String),
 }
 
 impl Stop {
-    /// A failure in these words.
+    /// A failure with this text.
     pub fn failed<T>(words: impl Into<String>) -> Verdict<T> {
         Err(Stop::Failed(words.into()))
     }
 
-    /// Something optional is not there.
+    /// A missing optional feature with this text.
     pub fn lacks<T>(words: impl Into<String>) -> Verdict<T> {
         Err(Stop::Lacks(words.into()))
     }
 }
 
-/// Goes on if this holds; else the case has failed, in these words.
+/// Fails the case with this text unless the condition holds.
 macro_rules! hold {
     ($holds:expr, $($words:tt)+) => {
         if !$holds {
@@ -33,7 +33,7 @@ macro_rules! hold {
     };
 }
 
-/// Goes on if the controller has this; else the case is not about it, in these words.
+/// Skips the case with this text unless the controller has the feature.
 macro_rules! needs {
     ($has:expr, $($words:tt)+) => {
         if !$has {

@@ -1,4 +1,4 @@
-//! Where data lie: NVMe base 2.0, 4.1.1 (PRPs).
+//! Data pointers: NVMe base 2.0, 4.1.1 (PRPs).
 
 use wire::BusAddr;
 use wire::Lba;
@@ -38,8 +38,8 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     },
 }];
 
-/// The data pointer of these pages, with its list at these places: from an entry of the first on, then whole
-/// pages.
+/// The data pointer of these pages. Its list is stored at `lists`: from an entry of the first list page on,
+/// then in whole pages.
 fn pointer(b: &Bench, pages: &[BusAddr], lists: &[BusAddr]) -> DataPointer {
     let (prp1, prp2) = match pages {
         [first] => (*first, BusAddr(0)),
@@ -53,7 +53,7 @@ fn pointer(b: &Bench, pages: &[BusAddr], lists: &[BusAddr]) -> DataPointer {
     DataPointer::Prp { prp1, prp2 }
 }
 
-/// Stores the entries of a list, and where it goes on.
+/// Stores the entries of a list, with chain pointers.
 fn lay_list(b: &Bench, mut entries: &[BusAddr], lists: &[BusAddr]) {
     for (number, list) in lists.iter().enumerate() {
         let room = ((b.page_bytes - list.page_offset(b.page_bytes)) / 8) as usize;
@@ -68,13 +68,13 @@ fn lay_list(b: &Bench, mut entries: &[BusAddr], lists: &[BusAddr]) {
     assert!(entries.is_empty(), "the case has brought too few list pages");
 }
 
-/// So many pages of memory, none beside its neighbour.
+/// Allocates `pages` pages that are not adjacent.
 fn scattered(b: &Bench, pages: u64) -> Verdict<Vec<BusAddr>> {
     let at = b.pages(2 * pages)?;
     Ok((0..pages).rev().map(|page| BusAddr(at.0 + (2 * page + 1) * b.page_bytes)).collect())
 }
 
-/// Writes noise through one data pointer, and finds it on the medium; then reads it back through the same.
+/// Writes noise through one data pointer and checks the medium; then reads it back through the same pointer.
 async fn both_ways(
     b: &Bench,
     pair: &mut Pair,
@@ -105,7 +105,7 @@ async fn both_ways(
     Ok(())
 }
 
-/// Whether so many pages can be one command.
+/// Skips the case unless one command can transfer `pages` pages.
 fn room_for(b: &Bench, pages: u64) -> Verdict {
     let bytes = u64::from(b.blocks_within(u64::MAX)) * b.block();
     needs!(bytes >= pages * b.page_bytes, "{pages} pages in a command: it takes {bytes} bytes");
@@ -288,7 +288,7 @@ async fn a_list_page_that_is_read_once(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// A read that must fail in some way that is about its data, and one after it that must not.
+/// A read that must fail because of its data pointer, and one after it that must succeed.
 async fn fails_alone(b: &mut Bench, pair: &mut Pair, sqe: &Sqe) -> Verdict {
     let status = b.run(pair, sqe).await?.status();
     hold!(!status.is_ok(), "success, of data that have no place");

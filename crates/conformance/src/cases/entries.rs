@@ -78,7 +78,7 @@ async fn admin_commands_that_oacs_denies(b: &mut Bench) -> Verdict {
         (oacs::DOORBELL_BUFFER, DOORBELL_BUFFER_CONFIG),
     ] {
         if has & bit == 0 {
-            // Of no namespace, so that nothing is formatted if it is there all the same.
+            // With an invalid namespace, so that nothing is formatted if the command exists after all.
             let sqe = Sqe { opcode, cid: b.cid().0.into(), ..Sqe::default() };
             b.admin_ends(&sqe, NO_SUCH).await?;
         }
@@ -103,7 +103,7 @@ async fn io_commands_that_oncs_denies(b: &mut Bench) -> Verdict {
         (oncs::COPY, COPY),
     ] {
         if has & bit == 0 {
-            // Of blocks past the end, so that nothing is written if it is there all the same.
+            // With blocks past the end, so that nothing is written if the command exists after all.
             let cdw10 = (past as u32).into();
             let cdw11 = ((past >> 32) as u32).into();
             let (cid, nsid) = (b.cid().0.into(), b.nsid.0.into());
@@ -114,8 +114,8 @@ async fn io_commands_that_oncs_denies(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// Admin commands that change a controller whatever namespace they name, and the event request, which is held
-/// and not answered. Cases of their own know them.
+/// Admin commands that change a controller whatever their namespace, and the Asynchronous Event Request,
+/// which stays outstanding. Other cases test them.
 const CHANGING: &[u8] = {
     use opcode::admin::{
         ASYNC_EVENT_REQUEST, DOORBELL_BUFFER_CONFIG, FIRMWARE_COMMIT, FIRMWARE_DOWNLOAD,
@@ -132,7 +132,7 @@ const CHANGING: &[u8] = {
     ]
 };
 
-/// Vendors' own commands, from this opcode on: nobody knows what they do.
+/// First opcode of the vendor's own commands, whose effects are unknown.
 const VENDOR: u8 = 0xc0;
 
 async fn opcodes_that_the_log_does_not_list(b: &mut Bench) -> Verdict {
@@ -147,7 +147,7 @@ async fn opcodes_that_the_log_does_not_list(b: &mut Bench) -> Verdict {
         let listed = |table: &[zerocopy::little_endian::U32; 256]| {
             table[usize::from(opcode)].get() & effect::SUPPORTED != 0
         };
-        // A namespace that is not there, and data that harm nothing: most of what is known is refused.
+        // With an absent namespace and harmless data: most known commands are rejected.
         let sqe = |b: &Bench, listed: bool| Sqe {
             opcode,
             cid: b.cid().0.into(),
@@ -226,7 +226,7 @@ async fn read_of(b: &mut Bench, nsid: Nsid) -> Verdict {
     let sqe = io::read(b.cid(), nsid, Lba(0), 1, false, b.data(at, b.block())?);
     b.ends(&mut pair, &sqe, NO_NAMESPACE).await?;
     match nsid {
-        // Whether that is of all is for VWC to say.
+        // VWC defines whether that flushes all namespaces.
         Nsid::BROADCAST => Ok(()),
         nsid => b.ends(&mut pair, &io::flush(b.cid(), nsid), NO_NAMESPACE).await,
     }

@@ -81,7 +81,7 @@ async fn abort_completes_both(b: &mut Bench) -> Verdict {
         let abort = admin::abort(b.cid(), QueueId(1), read.id());
         let result = b.admin_ok(&abort).await?;
         let aborted = result & 1 == 0;
-        // Whether it was aborted or not, it completes.
+        // Aborted or not, it completes.
         let cqe = b.next(&mut pair.cq).await?;
         hold!(cqe.id() == read.id(), "a completion of {:?}, expected {:?}", cqe.id(), read.id());
         let status = cqe.status().kind();
@@ -92,7 +92,8 @@ async fn abort_completes_both(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// So many Aborts of nothing with one doorbell: how many ended with the limit exceeded.
+/// Submits `aborts` Aborts of an absent command with one doorbell; returns how many ended with the limit
+/// exceeded.
 async fn aborts_at_once(b: &mut Bench, aborts: u32) -> Verdict<u32> {
     let mut pair = b.admin;
     for _ in 0..aborts {
@@ -120,12 +121,12 @@ async fn aborts_up_to_the_limit(b: &mut Bench) -> Verdict {
 async fn aborts_beyond_the_limit(b: &mut Bench) -> Verdict {
     let most = u32::from(b.id.acl) + 1;
     needs!(most <= 15, "an admin queue twice as long as ACL");
-    // How many there are at once is the controller's affair: each of them ends, one way or the other.
+    // The controller decides how many it executes at once: each of them ends in either way.
     aborts_at_once(b, 2 * most).await?;
     b.ask_what_it_is().await
 }
 
-/// Event requests of this number, submitted one after the other: their identifiers.
+/// Submits `number` event requests one by one; returns their identifiers.
 fn requests(b: &mut Bench, number: u32) -> Vec<CommandId> {
     let mut sq = b.admin.sq;
     let cids: Vec<CommandId> = (0..number)
@@ -190,15 +191,15 @@ async fn event_requests_beyond_the_limit(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// A doorbell value past the end of the first I/O queue.
+/// Writes a value past the end of the first I/O queue to its tail doorbell.
 fn bad_doorbell(b: &Bench, value: u32) {
     b.set(sq_tail_doorbell(QueueId(1), b.cap.dstrd()), value);
 }
 
-/// The event that a bad doorbell makes, if this controller tells of it.
+/// The event of a bad doorbell, if this controller reports it.
 async fn told(b: &mut Bench) -> Verdict<AsyncEvent> {
     let Some(cqe) = b.peek(&b.admin.cq, Span::s(1)).await else {
-        // 5.2.1: these events may be left out, as a controller need not look.
+        // 5.2.1: these events are optional, as a controller need not check.
         return Stop::lacks("an event for a doorbell value of no sense");
     };
     let mut cq = b.admin.cq;
@@ -239,7 +240,7 @@ async fn event_is_silent_until_its_log_is_read(b: &mut Bench) -> Verdict {
     b.pause(Span::ms(1)).await;
     bad_doorbell(b, pair.sq.entries + 9);
     b.nothing(&b.admin.cq, "a second event before the log page was read").await?;
-    // The log page's own command is not the event request's.
+    // The first completion must be the log page command's, not the event request's.
     let at = b.pages(1)?;
     let sqe = admin::get_log_page(b.cid(), lid::ERROR, 64, b.data(at, 64)?);
     let mut admin = b.admin;

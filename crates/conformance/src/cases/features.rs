@@ -184,7 +184,7 @@ async fn features_read_back(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// Features that this controller has, and a value of each that is not its default.
+/// Features of this controller, each with a value that is not its default.
 fn changed(b: &Bench) -> Vec<(u8, u32)> {
     let mut values = vec![
         (fid::ARBITRATION, Arbitration::weighted(9, 5, 3).with_burst(Some(4)).into_bits()),
@@ -271,7 +271,7 @@ async fn features_are_reset(b: &mut Bench) -> Verdict {
     let selects = b.id.oncs.get() & oncs::FEATURE_SELECT != 0;
     for (fid, mut before) in before {
         let after = get(b, fid).await?;
-        // A case before this one may have left something, where resets do not what they should.
+        // An earlier case may have left a value behind if resets are broken.
         if selects {
             before = selected(b, fid, Select::Default).await?;
         }
@@ -295,7 +295,7 @@ async fn each_power_state(b: &mut Bench) -> Verdict {
         set(b, fid::POWER_MANAGEMENT, state).await?;
         let found = get(b, fid::POWER_MANAGEMENT).await?;
         hold!(found & 0x1f == state, "power state {found:#x}, set to {state}");
-        // From a state that is not operational, a command brings the controller back to one that is.
+        // A command brings the controller back from a non-operational state to an operational one.
         b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await?;
     }
     Ok(())
@@ -385,7 +385,7 @@ async fn number_of_queues_reads_back(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// A pair whose completion queue raises this vector.
+/// A pair whose completion queue signals this vector.
 async fn interrupting(b: &mut Bench, qid: u16, vector: u16) -> Verdict<Pair> {
     let at = b.place(64 * 16, b.page_bytes)?;
     let create = CreateCq { vector, irq_enabled: true, ..cq_of(qid, 64) };
@@ -394,7 +394,7 @@ async fn interrupting(b: &mut Bench, qid: u16, vector: u16) -> Verdict<Pair> {
     Ok(Pair { sq: b.create_sq(qid, 64, qid).await?, cq })
 }
 
-/// The count of a vector's interrupts as it stands.
+/// Current interrupt count of a vector.
 async fn count(b: &Bench, vector: u16) -> u32 {
     let mut seen = 0;
     while let Some(count) = b.interrupt(vector, seen, Span::ms(2)).await {
@@ -426,7 +426,7 @@ async fn interrupts_come(b: &mut Bench) -> Verdict {
 async fn no_interrupt_without_ien(b: &mut Bench) -> Verdict {
     let mut pair = b.io().await?;
     let seen = count(b, 0).await;
-    // The admin queue has vector 0, and nobody uses it meanwhile.
+    // The admin queue has vector 0, and is idle meanwhile.
     b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await?;
     let come = b.interrupt(0, seen, Span::ms(5)).await;
     hold!(come.is_none(), "an interrupt of a queue that has none");
@@ -486,7 +486,7 @@ async fn a_vector_without_coalescing(b: &mut Bench) -> Verdict {
         let mut sqe = admin::get_feature(b.cid(), fid::INTERRUPT_VECTOR_CONFIG);
         sqe.cdw11 = u32::from(vector).into();
         let result = InterruptVectorConfig::from_bits(b.admin_ok(&sqe).await?);
-        // Whether the admin queue's vector may coalesce is left open.
+        // Coalescing of the admin queue's vector is left open.
         let well = result.iv() == vector && (result.cd() == alone || vector == 0);
         hold!(well, "vector {vector}: {result:?}");
     }

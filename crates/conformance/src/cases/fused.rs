@@ -56,14 +56,14 @@ fn half(sqe: Sqe, fuse: u8) -> Sqe {
     Sqe { flags: sqe.flags.with_fuse(fuse), ..sqe }
 }
 
-/// A block's worth of these bytes, placed.
+/// Allocates memory with these bytes, of one block.
 fn placed(b: &Bench, bytes: &[u8]) -> Verdict<BusAddr> {
     let at = b.place(b.block(), b.page_bytes)?;
     b.store_bytes(at, bytes);
     Ok(at)
 }
 
-/// A Compare with one block of data and a Write of another, fused.
+/// A fused pair: Compare with one block of data and Write of another.
 fn pair_of(b: &Bench, lba: u64, compared: &[u8], written: &[u8]) -> Verdict<[Sqe; 2]> {
     let (compared, written) = (placed(b, compared)?, placed(b, written)?);
     let compare = io::compare(b.cid(), b.nsid, Lba(lba), 1, b.data(compared, b.block())?);
@@ -71,7 +71,7 @@ fn pair_of(b: &Bench, lba: u64, compared: &[u8], written: &[u8]) -> Verdict<[Sqe
     Ok([half(compare, 1), half(write, 2)])
 }
 
-/// Submits these with one doorbell, and holds each to the statuses that it may end with.
+/// Submits these with one doorbell, and checks each against its permitted statuses.
 async fn end(b: &Bench, pair: &mut Pair, sqes: &[(Sqe, &[Status])]) -> Verdict {
     sqes.iter().for_each(|(sqe, _)| b.store(&mut pair.sq, sqe));
     b.ring(&pair.sq);
@@ -119,7 +119,7 @@ async fn pairs_one_behind_the_other(b: &mut Bench) -> Verdict {
     b.write(&mut pair, 7, &old).await?;
     let [first, second] = pair_of(b, 7, &old, &new)?;
     let [third, fourth] = pair_of(b, 7, &old, &new)?;
-    // Which of them comes first is the controller's to say.
+    // The controller may execute either pair first.
     let compare: &[Status] = &[Status::SUCCESS, Status::COMPARE_FAILURE];
     let write: &[Status] = &[Status::SUCCESS, Status::ABORTED_FAILED_FUSED];
     let all = [(first, compare), (second, write), (third, compare), (fourth, write)];
@@ -171,14 +171,14 @@ async fn marking(b: &mut Bench) -> Verdict<Pair> {
     b.plain_io().await
 }
 
-/// How a read of one block ends.
+/// Reads one block and expects this status.
 async fn read_of(b: &Bench, pair: &mut Pair, lba: u64, with: Status) -> Verdict {
     let at = b.place(b.block(), b.page_bytes)?;
     let sqe = io::read(b.cid(), b.nsid, Lba(lba), 1, false, b.data(at, b.block())?);
     b.ends(pair, &sqe, &[with]).await
 }
 
-/// Blocks 30 to 34 hold noise, and block 32 is marked.
+/// Fills blocks 30 to 34 with noise, and marks block 32 uncorrectable.
 async fn marked(b: &mut Bench, seed: u64) -> Verdict<(Pair, Vec<u8>)> {
     let mut pair = marking(b).await?;
     let data = noise(seed, 5 * b.block());
@@ -187,7 +187,7 @@ async fn marked(b: &mut Bench, seed: u64) -> Verdict<(Pair, Vec<u8>)> {
     Ok((pair, data))
 }
 
-/// Later cases find all blocks readable.
+/// Rewrites the blocks, so that later cases find them readable.
 async fn mended(b: &Bench, pair: &mut Pair, data: &[u8]) -> Verdict {
     b.write(pair, 30, data).await?;
     b.holds(pair, 30, data).await
@@ -224,7 +224,7 @@ async fn uncorrectable_to_all_that_read(b: &mut Bench) -> Verdict {
     mended(b, &mut pair, &data).await
 }
 
-/// What copies so many blocks.
+/// A Copy of `blocks` blocks.
 fn copied(b: &Bench, from: u64, blocks: u32, to: u64) -> Verdict<Sqe> {
     let at = b.place(32, b.page_bytes)?;
     b.store_bytes(at, CopyRange::new(Lba(from), blocks).as_bytes());
@@ -243,7 +243,7 @@ async fn uncorrectable_until_written_in_any_way(b: &mut Bench) -> Verdict {
     if has & oncs::COPY != 0 {
         commands.push(copied(b, 30, 1, 32)?);
     }
-    // Where those that were taken back read as zeros, they can be read.
+    // Deallocated blocks that read as zeros are readable.
     if has & oncs::DATASET_MANAGEMENT != 0 && b.ns.dlfeat & 7 == 1 {
         let at = b.place(16, b.page_bytes)?;
         b.store_bytes(at, DsmRange::new(Lba(32), 1).as_bytes());

@@ -57,7 +57,7 @@ async fn identify_writes_all_of_its_page(b: &mut Bench) -> Verdict {
     let data = b.data(middle, 4096)?;
     b.admin_ok(&admin::identify(b.cid(), Nsid::NONE, cns::CONTROLLER, data)).await?;
     let structure = b.bytes(middle, 4096);
-    // Reserved: zeros, whatever was there.
+    // Reserved: zeros, whatever the buffer held.
     hold!(structure[384..512].iter().all(|byte| *byte == 0), "bytes 384 to 511 were not written");
     let around = [at, wire::BusAddr(middle.0 + 4096)];
     let kept = |at| b.bytes(at, 64).iter().all(|byte| *byte == 0xd7);

@@ -39,10 +39,10 @@ pub(super) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// Unlikely to pass between two commands.
+/// A timeout unlikely to pass between two commands, in milliseconds.
 const LONG_MS: u32 = 3_600_000;
 
-/// A timeout that is worth waiting for, in milliseconds.
+/// A timeout short enough to wait for, in milliseconds.
 const SHORT_MS: u32 = 500;
 
 async fn set(b: &mut Bench, ms: u32) -> Verdict {
@@ -55,7 +55,7 @@ async fn get(b: &mut Bench) -> Verdict<u32> {
     b.admin_ok(&sqe).await
 }
 
-/// The timeout in milliseconds that this many become.
+/// The timeout, rounded up to the controller's granularity (KAS).
 fn rounded(b: &Bench, ms: u32) -> u32 {
     ms.next_multiple_of(100 * u32::from(b.id.kas.get()))
 }
@@ -93,7 +93,7 @@ async fn keep_alive_timer_is_reset(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// Waits until the controller has stopped: not before the host had been silent for so long since then.
+/// Waits until the controller has stopped: not before the host was silent for `ms` since `since`.
 async fn expires(b: &mut Bench, since: Time, ms: u32) -> Verdict {
     let silent = loop {
         let stopped = b.csts().await.cfs();
@@ -149,7 +149,7 @@ fn behavior(b: &Bench, data: DataPointer, set: bool) -> Sqe {
     Request { cid: b.cid(), nsid: Nsid::NONE, data, command }.to_sqe()
 }
 
-/// Whether the controller has the feature: it is optional, and nothing in Identify tells of it.
+/// True if the controller has the feature: it is optional, and Identify does not report it.
 async fn knows_of_behavior(b: &mut Bench) -> Verdict<bool> {
     let to = b.pages(1)?;
     let sqe = behavior(b, b.data(to, 512)?, false);

@@ -71,7 +71,7 @@ pub(super) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// The first of these bytes of a page, by a whole request.
+/// Runs a Get Log Page request; returns its status and the buffer.
 async fn get(b: &mut Bench, nsid: Nsid, ask: GetLogPage) -> Verdict<(Status, Vec<u8>)> {
     let at = b.place(ask.bytes, b.page_bytes)?;
     let (cid, data) = (b.cid(), b.data(at, ask.bytes)?);

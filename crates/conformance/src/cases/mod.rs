@@ -1,4 +1,4 @@
-//! The cases, a file for each part of the specifications.
+//! The cases: one file for each part of the specifications.
 
 mod data;
 mod entries;
@@ -24,6 +24,7 @@ mod shadows;
 
 use crate::case::Section;
 
+/// All sections, file by file.
 pub(crate) const ALL: &[&[Section]] = &[
     registers::SECTIONS,
     queues::SECTIONS,

@@ -53,7 +53,7 @@ fn managing(b: &Bench) -> Verdict {
     Ok(())
 }
 
-/// What creates a namespace of so many blocks of this format.
+/// Command that creates a namespace of `blocks` blocks in format `flbas`.
 fn creation(b: &Bench, blocks: u64, flbas: u8) -> Verdict<Sqe> {
     let mut wanted = IdentifyNamespace::new_zeroed();
     (wanted.nsze, wanted.ncap, wanted.flbas) = (blocks.into(), blocks.into(), flbas);
@@ -62,7 +62,7 @@ fn creation(b: &Bench, blocks: u64, flbas: u8) -> Verdict<Sqe> {
     Ok(admin::create_namespace(b.cid(), b.data(at, 4096)?))
 }
 
-/// What attaches a namespace to these controllers, or detaches it.
+/// Command that attaches a namespace to these controllers, or detaches it.
 fn attachment(b: &Bench, nsid: Nsid, attach: bool, controllers: &[u16]) -> Verdict<Sqe> {
     let at = b.pages(1)?;
     let list = [&[controllers.len() as u16], controllers].concat();

@@ -1,4 +1,4 @@
-//! Reads, writes and their kin: NVM command set 1.0, 3.2, and Flush, NVMe base 2.0, 7.1.
+//! Read, Write and related commands: NVM command set 1.0, 3.2, and Flush, NVMe base 2.0, 7.1.
 
 use wire::nvme::admin;
 use wire::nvme::entry::Sqe;
@@ -119,7 +119,7 @@ async fn comparing(b: &mut Bench) -> Verdict<Pair> {
     b.plain_io().await
 }
 
-/// Compares blocks with these data; the place they lay at, and how it went.
+/// Compares blocks with `data`; returns the status, and the buffer afterwards.
 async fn compared(b: &Bench, pair: &mut Pair, data: &[u8]) -> Verdict<(Status, Vec<u8>)> {
     let bytes = data.len() as u64;
     let at = b.place(bytes, b.page_bytes)?;
@@ -143,7 +143,7 @@ async fn compare_of_one_bit(b: &mut Bench) -> Verdict {
     let mut pair = comparing(b).await?;
     let mut data = noise(22, u64::from(b.blocks_within(96 << 10)) * b.block());
     b.write(&mut pair, 200, &data).await?;
-    // Where controllers may cut a transfer, among others.
+    // Among others, the bytes at which controllers may split a transfer.
     for byte in [0, 7, 4095, 4096, (64 << 10) - 1, 64 << 10, data.len() / 2, data.len() - 1] {
         if byte >= data.len() {
             continue;
@@ -165,7 +165,7 @@ async fn compare_changes_nothing(b: &mut Bench) -> Verdict {
     b.holds(&mut pair, 200, &held).await
 }
 
-/// A command about so many blocks from each of these on, that must end as out of range.
+/// Runs a command at each of these block ranges; each must end as out of range.
 async fn out_of_range(b: &mut Bench, make: u8, places: &[(u64, u32)]) -> Verdict {
     let mut pair = b.plain_io().await?;
     for (lba, blocks) in places {
@@ -179,7 +179,7 @@ async fn out_of_range(b: &mut Bench, make: u8, places: &[(u64, u32)]) -> Verdict
     Ok(())
 }
 
-/// The block behind the last one, the last with that, and eight with it.
+/// Ranges past the end: the block after the last, the last and that one, the last eight and that one.
 fn at_the_end(b: &Bench) -> Verdict<[(u64, u32); 3]> {
     let end = b.ns.nsze.get();
     needs!(end >= 8, "a namespace of eight blocks");
@@ -209,7 +209,7 @@ async fn read_across_the_end(b: &mut Bench) -> Verdict {
 }
 
 async fn read_at_the_end_of_all_numbers(b: &mut Bench) -> Verdict {
-    // The second wraps around to the first block, others do where blocks are counted in bytes.
+    // The second wraps to the first block; others wrap if blocks are counted in bytes.
     let block = b.block();
     let places = [
         (u64::MAX, 1),
@@ -243,7 +243,7 @@ async fn read_with_fua(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// One command for each of 32 places, of blocks each, all with one doorbell.
+/// One command of two blocks at each of 32 places, all with one doorbell.
 async fn at_once(b: &Bench, pair: &mut Pair, opcode: u8, at: wire::BusAddr) -> Verdict {
     let bytes = 2 * b.block();
     for number in 0..32 {
@@ -403,7 +403,7 @@ async fn zeroes_with_deallocate(b: &mut Bench) -> Verdict {
     zeroing(b, true).await
 }
 
-/// VSL and WZSL, of a controller that has that structure: zero is no limit.
+/// VSL and WZSL, if the controller has that structure: zero is no limit.
 async fn limits(b: &mut Bench) -> Verdict<(u8, u8)> {
     let at = b.pages(1)?;
     let data = b.data(at, 4096)?;

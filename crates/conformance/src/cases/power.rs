@@ -32,7 +32,7 @@ fn states(b: &Bench) -> &[PowerState] {
     &b.id.psd[..usize::from(b.id.npss.min(31)) + 1]
 }
 
-/// The most that a state takes, in units of 0.1 mW.
+/// Maximum power of a state, in units of 0.1 mW.
 fn most(state: &PowerState) -> u32 {
     let unit = if state.flags & PowerState::FINE != 0 { 1 } else { 100 };
     u32::from(state.mp.get()) * unit
@@ -51,7 +51,7 @@ async fn entered(b: &mut Bench) -> Verdict<usize> {
 async fn power_states_fall(b: &mut Bench) -> Verdict {
     let states = states(b);
     hold!(states[0].is_operational(), "state 0 is one in which commands are not processed");
-    // A state of which nothing is said takes 0.
+    // A power of 0 means not reported.
     let said: Vec<u32> = states.iter().map(most).filter(|most| *most > 0).collect();
     hold!(said.is_sorted_by(|a, b| a >= b), "the states take {said:?} units of 0.1 mW");
     Ok(())
@@ -84,7 +84,7 @@ async fn idle_state_is_left_for_commands(b: &mut Bench) -> Verdict {
     let data = b.data(at, b.block())?;
     b.ok(&mut pair, &io::read(b.cid(), b.nsid, Lba(0), 1, false, data)).await?;
     let found = entered(b).await?;
-    // It may have gone to sleep again by itself, but nobody has let it.
+    // It may have entered an idle state again only with APST, which is not enabled.
     hold!(states(b)[found].is_operational(), "state {found} after a read");
     Ok(())
 }

@@ -37,11 +37,12 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     },
 }];
 
-/// A namespace with protection information of type 1.
+/// A namespace with PI of type 1.
 struct WithPi {
     pair: Pair,
     data: BusAddr,
     beside: BusAddr,
+    /// The format before the case.
     before: FormatNvm,
 }
 
@@ -56,7 +57,7 @@ fn act(tag: u16) -> Protection {
     Protection { act: true, ..all(tag) }
 }
 
-/// The number of a format whose metadata is protection information, and of which a block is as long as now.
+/// Number of a format with the current block size whose metadata are PI only.
 fn format_with(ns: &IdentifyNamespace) -> Option<u8> {
     let ds = ns.format()?.ds;
     let formats = ns.lbaf.iter().take(usize::from(ns.nlbaf.min(15)) + 1);
@@ -66,7 +67,7 @@ fn format_with(ns: &IdentifyNamespace) -> Option<u8> {
     formats.clone().position(fits).map(|number| number as u8)
 }
 
-/// Formats the namespace, does this, and formats it as it was.
+/// Formats the namespace with PI, runs the case, and restores the format.
 async fn with_pi(
     b: &mut Bench,
     case: impl AsyncFnOnce(&mut Bench, &mut WithPi) -> Verdict,
@@ -99,7 +100,7 @@ async fn run(
     Ok(b.run(&mut g.pair, &request.to_sqe()).await?.status())
 }
 
-/// Writes these data with this metadata.
+/// Writes `data` with metadata `beside`.
 async fn write(
     b: &Bench,
     g: &mut WithPi,
@@ -111,7 +112,7 @@ async fn write(
     run(b, g, ((data.len() as u64 / b.block()) as u32, says), Command::Write).await
 }
 
-/// Reads; the data, and the metadata if they are not taken away.
+/// Reads; returns the status, the data, and the metadata unless they are stripped.
 async fn read(
     b: &Bench,
     g: &mut WithPi,
@@ -135,7 +136,7 @@ fn tuples(b: &Bench, says: Protection, data: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// The same where metadata follow each block's data.
+/// As [`with_pi`], with metadata behind each block's data.
 async fn interleaved(
     b: &mut Bench,
     case: impl AsyncFnOnce(&mut Bench, &mut WithPi) -> Verdict,
@@ -146,20 +147,20 @@ async fn interleaved(
         let format = b.ns.flbas & 0xf;
         let inline = FormatNvm { format, protection: 1, metadata_inline: true, ..g.before };
         b.admin_ok(&admin::format_nvm(b.cid(), b.nsid, inline)).await?;
-        // Nobody is to look where metadata of their own buffer would lie.
+        // The metadata pointer must be ignored.
         g.beside = BusAddr(u64::MAX);
         case(b, g).await
     })
     .await
 }
 
-/// Data with what protects each block behind it.
+/// Data with each block's PI behind it.
 fn with_tuples(b: &Bench, data: &[u8], tuples: &[u8]) -> Vec<u8> {
     let blocks = data.chunks(b.block() as usize).zip(tuples.chunks(pi::BYTES));
     blocks.flat_map(|(block, tuple)| [block, tuple].concat()).collect()
 }
 
-/// A command of so many blocks that moves this many bytes.
+/// Runs a command on `blocks` blocks that transfers `bytes` bytes.
 async fn moved(
     b: &Bench,
     g: &mut WithPi,
@@ -268,7 +269,7 @@ async fn protection_brought_by_the_host(b: &mut Bench) -> Verdict {
     .await
 }
 
-/// Information with a bit turned over in one byte.
+/// PI with one bit flipped in `byte`.
 async fn refused(b: &mut Bench, byte: usize, with: Status) -> Verdict {
     with_pi(b, async |b, g| {
         let data = noise(3, 2 * b.block());

@@ -1,4 +1,4 @@
-//! Queues: NVMe base 2.0, 3.3, and their making and unmaking, 5.4 to 5.7.
+//! Queues: NVMe base 2.0, 3.3, and their creation and deletion, 5.4 to 5.7.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +127,7 @@ async fn largest_io_queues(b: &mut Bench) -> Verdict {
     needs!(b.nsid != Nsid::NONE, "an active namespace");
     b.ask_for_queues(1).await?;
     let mut pair = b.create_pair(1, entries).await?;
-    // A lap but one, with one doorbell; and across the end.
+    // One less than a full turn, with one doorbell; then across the end.
     for commands in [entries - 1, 3] {
         let cids = burst(b, &mut pair, commands);
         collect(b, &mut pair, cids).await?;
@@ -135,7 +135,7 @@ async fn largest_io_queues(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// So many flushes with one doorbell, and their identifiers.
+/// Submits `commands` flushes with one doorbell; returns their identifiers.
 fn burst(b: &Bench, pair: &mut Pair, commands: u32) -> BTreeSet<u16> {
     let cids = (0..commands).map(|_| {
         let sqe = flush(b);
@@ -147,7 +147,7 @@ fn burst(b: &Bench, pair: &mut Pair, commands: u32) -> BTreeSet<u16> {
     cids
 }
 
-/// Takes the completions of these commands, in any order, each once.
+/// Consumes the completions of these commands, in any order, each once.
 async fn collect(b: &Bench, pair: &mut Pair, mut cids: BTreeSet<u16>) -> Verdict {
     while !cids.is_empty() {
         let cqe = b.next(&mut pair.cq).await?;
@@ -173,8 +173,8 @@ async fn bursts_up_to_the_brim(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// Waits until the three places of a completion queue of four are filled, and looks at what is there: nobody
-/// says that it was consumed.
+/// Waits until the three usable entries of a completion queue of four are filled, and checks them, without
+/// ringing the head doorbell.
 async fn look_at_three(b: &mut Bench, pair: &mut Pair, cids: &mut BTreeSet<u16>) -> Verdict {
     for _ in 0..3 {
         let Some(cqe) = b.peek(&pair.cq, Span::s(5)).await else {
@@ -219,7 +219,7 @@ async fn commands_while_completion_queue_is_full(b: &mut Bench) -> Verdict {
 }
 
 async fn submission_head_is_told(b: &mut Bench) -> Verdict {
-    // The bench compares SQHD with the tail after every command that is alone.
+    // The bench compares SQHD with the tail after every single command.
     rounds(b, 3, 10).await
 }
 
@@ -442,13 +442,13 @@ async fn sq_completion_queue_not_there(b: &mut Bench) -> Verdict {
     sq_refused(b, sq_of(1, 8, 1), 0, &[Status::COMPLETION_QUEUE_INVALID]).await
 }
 
-/// Which of them it is depends on how the range of numbers is read, and controllers in the field differ.
+/// The status depends on the reading of the valid range, and controllers in the field differ.
 const NO_QUEUE: &[Status] = &[Status::INVALID_QUEUE_IDENTIFIER, Status::COMPLETION_QUEUE_INVALID];
 
 async fn sq_completion_queue_of_the_admin(b: &mut Bench) -> Verdict {
     b.ask_for_queues(1).await?;
     let at = b.pages(1)?;
-    // No builder makes it: the identifier is in the upper half.
+    // The builders cannot form it: CQID is the upper half of CDW11.
     let mut sqe = admin::create_sq(b.cid(), at, sq_of(1, 8, 1));
     sqe.cdw11 = (sqe.cdw11.get() & 0xffff).into();
     b.admin_ends(&sqe, NO_QUEUE).await
@@ -523,7 +523,7 @@ async fn commands_before_deletion_complete(b: &mut Bench) -> Verdict {
     }
     b.ring(&pair.sq);
     b.admin_ok(&admin::delete_sq(b.cid(), QueueId(1))).await?;
-    // What was fetched has completed, well or as aborted; what was not never will.
+    // Fetched commands have completed, successfully or as aborted; unfetched ones never will.
     let mut cids = BTreeSet::new();
     while let Some(cqe) = b.peek(&pair.cq, Span::us(100)).await {
         hold!(cids.insert(cqe.id().0), "a second completion of {:?}", cqe.id());
@@ -541,7 +541,7 @@ async fn queues_made_again(b: &mut Bench) -> Verdict {
     needs!(b.nsid != Nsid::NONE, "an active namespace");
     b.ask_for_queues(1).await?;
     for round in 0..6 {
-        // Neither a multiple of the size nor the same each time, so that what was left behind shows.
+        // Sizes and counts vary, so that stale entries are noticed.
         let mut pair = b.create_pair(1, 6 + round).await?;
         for _ in 0..=2 * round {
             b.ok(&mut pair, &flush(b)).await?;

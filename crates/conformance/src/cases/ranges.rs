@@ -1,4 +1,4 @@
-//! Commands about ranges, and formats: NVM command set 1.0, 3.2.2 and 3.2.3; NVMe base 2.0, 5.14.
+//! Range commands and formats: NVM command set 1.0, 3.2.2 and 3.2.3; NVMe base 2.0, 5.14.
 
 use wire::nvme::admin::{self, FormatNvm};
 use wire::nvme::identify::{oacs, oncs};
@@ -65,7 +65,7 @@ async fn copying(b: &mut Bench) -> Verdict<Pair> {
     b.plain_io().await
 }
 
-/// A Copy of these ranges, as blocks from and counts.
+/// A Copy of these ranges (first block, count).
 fn copy(b: &Bench, to: u64, ranges: &[(u64, u32)]) -> Verdict<wire::nvme::entry::Sqe> {
     let list: Vec<u8> = ranges
         .iter()
@@ -200,7 +200,7 @@ fn manage(b: &Bench, deallocate: bool, ranges: &[(u64, u32)]) -> Verdict<wire::n
     Ok(io::dataset_management(b.cid(), b.nsid, ranges.len() as u16, deallocate, data))
 }
 
-/// These blocks read as deallocated ones may, if `held` is what they held.
+/// Checks that these blocks read as deallocated ones may, given their earlier data `held`.
 async fn taken_back(b: &Bench, pair: &mut Pair, lba: u64, held: &[u8]) -> Verdict {
     let blocks = (held.len() as u64 / b.block()) as u32;
     let found = b.read(pair, lba, blocks).await?;

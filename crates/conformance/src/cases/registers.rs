@@ -1,4 +1,4 @@
-//! Registers, starting and shutting down: NVMe base 2.0, 3.1.3, 3.5 and 3.6.
+//! Registers, enabling and shutting down: NVMe base 2.0, 3.1.3, 3.5 and 3.6.
 
 use wire::Nsid;
 use wire::nvme::admin;
@@ -85,7 +85,8 @@ async fn cap_and_vs_cannot_be_written(b: &mut Bench) -> Verdict {
     for value in [0, u32::MAX] {
         b.set64(CAP, u64::from(value) << 32 | u64::from(value));
         b.set(VS, value);
-        // Behind a command, the writes have arrived. A controller in software undoes them when it looks.
+        // The command's completion ensures that the writes have arrived. A software controller restores the
+        // registers when it scans them.
         b.identify(Nsid::NONE, cns::CONTROLLER).await?;
         let undone = async {
             while (b.reg64(CAP).await, b.reg(VS).await) != (cap, vs) {
@@ -177,7 +178,7 @@ async fn admin_queue_properties_read_back_while_enabled(b: &mut Bench) -> Verdic
     Ok(())
 }
 
-/// With MSI-X in use it is undefined what these registers do (3.1.3.3).
+/// Skips the case if the masks have no effect: with MSI-X they are undefined (3.1.3.3).
 async fn heeds_masks(b: &Bench) -> Verdict {
     b.set(INTMS, 1);
     let mask = b.reg(INTMS).await;
@@ -245,7 +246,7 @@ async fn nothing_before_ready(b: &mut Bench) -> Verdict {
     let fresh = crate::bench::Cq::new(cq.qid, cq.at, cq.entries);
     b.nothing(&fresh, "a completion of a controller that is disabled").await?;
     hold!(b.bytes(at, 4096).iter().all(|byte| *byte == 0), "data of a controller that is disabled");
-    // What was rung then is forgotten.
+    // Doorbells rung before are forgotten.
     b.enable(Settings::usual()).await?;
     b.nothing(&b.admin.cq, "a completion before any command").await?;
     b.identify(Nsid::NONE, cns::CONTROLLER).await.map(drop)

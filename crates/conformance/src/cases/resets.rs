@@ -53,7 +53,8 @@ async fn cc_is_cleared_by_nothing_but_the_host(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// Reads of some length, as many as fit the queue, into memory of their own: where it begins and ends.
+/// Submits reads of some length into memory of their own, as many as fit the queue; returns the address and
+/// length of that memory.
 async fn load(b: &mut Bench) -> Verdict<(wire::BusAddr, usize)> {
     let mut pair = b.plain_io().await?;
     let blocks = b.blocks_within(32 << 10).min(b.ns.nsze.get().min(1 << 16) as u32);
@@ -107,7 +108,7 @@ async fn reset_with_event_requests(b: &mut Bench) -> Verdict {
 async fn io_queues_are_gone(b: &mut Bench) -> Verdict {
     b.io().await?;
     again(b).await?;
-    // Were they there, their numbers would be in use.
+    // If they still existed, their numbers would be in use.
     b.io().await.map(drop)
 }
 
@@ -126,7 +127,7 @@ async fn doorbells_begin_at_zero(b: &mut Bench) -> Verdict {
     b.ok(&mut pair, &io::flush(b.cid(), b.nsid)).await.map(drop)
 }
 
-/// A controller that looks for words that have changed sees nothing here, unless it forgets them at a reset.
+/// A controller that detects changed doorbell words sees no change here, unless it forgets them at a reset.
 async fn same_tail_after_a_reset(b: &mut Bench) -> Verdict {
     for _ in 0..3 {
         let mut pair = b.io().await?;

@@ -31,9 +31,9 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     },
 }];
 
-/// Between two looks at the log.
+/// Interval between reads of the log.
 const LOOK: Span = Span::ms(1);
-/// Looks at the log, at most.
+/// Maximum number of log reads.
 const LOOKS: u32 = 60_000;
 
 fn offers(b: &Bench, action: u32) -> Verdict {
@@ -50,13 +50,13 @@ async fn log(b: &mut Bench) -> Verdict<SanitizeStatus> {
     Ok(SanitizeStatus::read_from_bytes(&bytes).expect("its length"))
 }
 
-/// Begins a Block Erase that may be left behind should it fail.
+/// Starts an unrestricted Block Erase.
 async fn erase(b: &mut Bench) -> Verdict {
     let sanitize = Sanitize { unrestricted: true, ..Sanitize::default() };
     b.admin_ok(&admin::sanitize(b.cid(), sanitize)).await.map(drop)
 }
 
-/// Waits until it has ended well.
+/// Waits until it has succeeded.
 async fn erased(b: &mut Bench) -> Verdict<SanitizeStatus> {
     for _ in 0..LOOKS {
         let log = log(b).await?;
@@ -162,7 +162,7 @@ async fn commands_while_sanitizing(b: &mut Bench) -> Verdict {
     let under_way = log(b).await?.stands() == SanitizeStatus::UNDER_WAY;
     for status in [read.status(), again.status()] {
         let refused = status.kind() == Status::SANITIZE_IN_PROGRESS;
-        // It may have ended in between, and then the second one has begun.
+        // The first may have ended meanwhile, and then the second one has begun.
         hold!(refused || status.is_ok(), "{status} beside a Sanitize");
     }
     let refused = again.status().kind() == Status::SANITIZE_IN_PROGRESS;

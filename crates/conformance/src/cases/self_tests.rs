@@ -14,7 +14,7 @@ use crate::verdict::{Stop, Verdict, hold, needs};
 
 const BASE: &str = "NVMe base 2.0";
 
-/// How long a short self-test may take: two minutes (5.8.1), and more for a busy machine.
+/// Log reads during a short self-test: two minutes (5.8.1), plus a margin for a busy machine.
 const LOOKS: u32 = 3_000;
 const LOOK: Span = Span::ms(50);
 
@@ -104,7 +104,7 @@ async fn self_test_ends(b: &mut Bench) -> Verdict {
 async fn self_test_one_at_a_time(b: &mut Bench) -> Verdict {
     testing(b)?;
     begin(b, SelfTest::Abort).await?;
-    // Both with one doorbell: the first may have ended all the same.
+    // Both with one doorbell: the first may have ended nevertheless.
     let mut pair = b.admin;
     for _ in 0..2 {
         let sqe = admin::self_test(b.cid(), Nsid::BROADCAST, SelfTest::Extended);

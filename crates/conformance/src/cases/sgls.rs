@@ -1,4 +1,4 @@
-//! Where data lie: NVMe base 2.0, 4.1.2 (scatter gather lists).
+//! Data pointers: NVMe base 2.0, 4.1.2 (scatter gather lists).
 
 use wire::nvme::entry::DataPointer;
 use wire::nvme::identify::sgls;
@@ -37,7 +37,7 @@ pub(super) const SECTIONS: &[Section] = &[Section {
     },
 }];
 
-/// Whether there are lists at all; how many bytes a piece's place and length are multiples of.
+/// Granularity of addresses and lengths, in bytes; skips the case if SGLs are not supported.
 fn unit(b: &Bench) -> Verdict<u32> {
     let field = b.id.sgls.get();
     needs!(field & sgls::SUPPORTED != 0, "scatter gather lists: SGLS is {field:#x}");
@@ -50,7 +50,7 @@ fn buckets(b: &Bench) -> Verdict<u32> {
     unit(b)
 }
 
-/// Stores descriptors; where, and how many.
+/// Stores descriptors; returns their address and number.
 fn store(b: &Bench, list: &[Descriptor]) -> Verdict<(BusAddr, u32)> {
     let at = b.place(list.len() as u64 * 16, 16)?;
     b.store_bytes(at, list.as_bytes());
@@ -61,7 +61,7 @@ fn last(b: &Bench, list: &[Descriptor]) -> Verdict<Descriptor> {
     store(b, list).map(|(at, count)| Descriptor::last_segment(at, count))
 }
 
-/// Memory for a block's bytes in three pieces, the second of them first, with bytes between; and the pieces.
+/// Three separate pieces of memory for one block, the second at the lowest address.
 fn three(b: &Bench) -> Verdict<Vec<(BusAddr, u32)>> {
     let (unit, block) = (unit(b)?, b.block() as u32);
     let at = b.place(2 * b.block() + 64, 64)?.0;
@@ -86,7 +86,7 @@ async fn refused(b: &Bench, pair: &mut Pair, first: Descriptor, with: Status) ->
     b.ends(pair, &sqe, &[with]).await
 }
 
-/// Writes a block through pieces and finds it on the medium; then reads it back through the same.
+/// Writes a block through pieces and checks the medium; then reads it back through the same pieces.
 async fn both_ways(
     b: &Bench,
     pair: &mut Pair,
@@ -233,7 +233,7 @@ async fn segments_of_odd_length(b: &mut Bench) -> Verdict {
     Ok(())
 }
 
-/// A list whose data come behind a segment in such a place.
+/// A list whose data follow a segment descriptor at an invalid position.
 async fn misplaced(b: &mut Bench, in_last: bool, with: Status) -> Verdict {
     unit(b)?;
     let mut pair = b.plain_io().await?;
@@ -258,7 +258,7 @@ async fn a_segment_in_the_middle(b: &mut Bench) -> Verdict {
     misplaced(b, false, Status::INVALID_SGL_DESCRIPTOR_COUNT).await
 }
 
-/// A read that must fail in some way, and one after it that must not.
+/// A read that must fail, and one after it that must succeed.
 async fn fails_alone(b: &Bench, pair: &mut Pair, first: Descriptor) -> Verdict {
     let sqe = io::read(b.cid(), b.nsid, Lba(0), 1, false, DataPointer::Sgl(first));
     let status = b.run(pair, &sqe).await?.status();

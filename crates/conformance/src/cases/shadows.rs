@@ -28,7 +28,7 @@ struct Pages {
     asked: BusAddr,
 }
 
-/// A controller with shadows, and a pair of queues.
+/// Configures shadow doorbells, and creates a pair of queues.
 async fn configured(b: &mut Bench) -> Verdict<(Pages, Pair)> {
     needs!(b.id.oacs.get() & oacs::DOORBELL_BUFFER != 0, "OACS: Doorbell Buffer Config");
     let (told, asked) = (b.pages(1)?, b.pages(1)?);
@@ -47,7 +47,7 @@ impl Pages {
         (at, u32::from_le_bytes(bytes.try_into().expect("four bytes")))
     }
 
-    /// Tells a doorbell's shadow, and the doorbell if that is asked for, or in any case.
+    /// Writes a doorbell's shadow, and the doorbell itself if EventIdx demands it or if `always` is true.
     fn tell(&self, b: &Bench, doorbell: u32, new: u32, always: bool) {
         let (at, old) = self.word(b, self.told, doorbell);
         b.store_bytes(at, &new.to_le_bytes());
@@ -60,7 +60,7 @@ impl Pages {
     }
 }
 
-/// Some commands, so many at a time, through the shadows.
+/// Runs flushes through the shadows, several at a time.
 async fn through(b: &Bench, pages: &Pages, pair: &mut Pair, always: bool) -> Verdict {
     let stride = b.cap.dstrd();
     for at_once in [1, pair.sq.entries - 1, 2] {

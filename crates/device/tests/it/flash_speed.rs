@@ -1,4 +1,4 @@
-//! What chips cost. Small in the suite, where only the work is checked; by request large and timed:
+//! CPU cost of chips. Small in the suite, which checks only the work; large and timed on request:
 //! `cargo test --release -p doorbell-device --test it flash_speed -- --ignored --nocapture`
 
 use std::rc::Rc;
@@ -20,8 +20,8 @@ fn chips(rt: &Rt, blocks: u32, word_lines: u32, timed: bool) -> Rc<Chips> {
     Rc::new(Chips::new(rt, Nand::new(spec).unwrap(), options).unwrap())
 }
 
-/// Every die writes its blocks in turn: half of each row from slots, half copied from the row before, as
-/// a collector would that moves as much as the host writes; a block that is needed again is erased. Units
+/// Every die writes its blocks in turn: half of each row from slots, half copied from the row before, like GC
+/// that moves as much as the host writes; a block is erased before it is reused. Returns the number of units
 /// written.
 fn write(rt: &Rt, chips: &Rc<Chips>, rounds: u32) -> u64 {
     let shape = chips.shape();
@@ -64,14 +64,14 @@ fn write(rt: &Rt, chips: &Rc<Chips>, rounds: u32) -> u64 {
     u64::from(shape.dies * rounds * shape.pages / shape.group * row_units)
 }
 
-/// A unit of the row before.
+/// A unit of the previous row.
 fn place(row: Row, at: u32, group: u32) -> ftl::Place {
     let page =
         Page { die: row.blocks.die, plane: 0, block: row.blocks.block, page: row.page - group };
     ftl::Place { page, unit: at % 4 }
 }
 
-/// Reads single units all over, 64 at a time; how many were good.
+/// Reads single units at random, 64 at a time; returns the number of good reads.
 fn read(rt: &Rt, chips: &Rc<Chips>, count: u32) -> u64 {
     let shape = chips.shape();
     let good = Rc::new(std::cell::Cell::new(0));
@@ -98,7 +98,7 @@ fn read(rt: &Rt, chips: &Rc<Chips>, count: u32) -> u64 {
 }
 
 #[test]
-fn rows_are_written_and_read() {
+fn all_written_units_read_good() {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, 1, 8, true);
     assert_eq!(write(&rt, &chips, 1), 16 * 4 * 24 * 4);
@@ -107,7 +107,7 @@ fn rows_are_written_and_read() {
 
 #[test]
 #[ignore = "a measurement, to be made in release and by itself"]
-fn nanoseconds_a_unit() {
+fn chips_cpu_ns_per_unit() {
     let each = |begun: Instant, count: u64| begun.elapsed().as_nanos() as f64 / count as f64;
     for timed in [false, true] {
         let rt = Rt::simulated(None, Log::Off);
@@ -122,7 +122,7 @@ fn nanoseconds_a_unit() {
     }
 }
 
-/// Seconds that this process has had of a processor.
+/// CPU time of this process, in seconds.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -132,7 +132,7 @@ fn cpu_seconds() -> f64 {
 
 #[test]
 #[ignore = "a measurement, to be made in release and by itself"]
-fn random_writes_of_the_translation_layer_on_chips() {
+fn ftl_random_writes_per_cpu_second() {
     let blocks: Vec<u32> =
         std::env::var("BLOCKS").map_or(vec![16, 64, 256], |b| vec![b.parse().unwrap()]);
     for blocks in blocks {

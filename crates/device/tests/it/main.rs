@@ -1,4 +1,4 @@
-//! The device from outside, in one program: a module for each front end, one for chips, one for endpoints.
+//! Black-box tests of the device: a module for each front end, one for chips, one for endpoints.
 
 mod block;
 mod dcx;

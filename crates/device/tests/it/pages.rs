@@ -1,7 +1,7 @@
-//! Endpoints against a host that writes commands itself: what flash refuses is an answer, what makes no sense
-//! harms nobody, and nothing outside the host's memory is reached.
+//! Page endpoints against a host that forms commands itself: commands that flash rejects fail with a status,
+//! invalid ones do no harm, and nothing outside host memory is accessed.
 //!
-//! `DOORBELL_MESSAGES=N` makes the storm of bad commands that long.
+//! `DOORBELL_MESSAGES=N` sets the number of random commands.
 
 use std::rc::Rc;
 
@@ -65,7 +65,7 @@ struct World {
     chips: Rc<Chips>,
     ring: Buffer,
     answers: Buffer,
-    /// Room for a page and its spare bytes, for a list, and for what it names.
+    /// Space for a page and its spare bytes, for a list, and for the list's data.
     data: Buffer,
     tail: std::cell::Cell<u32>,
 }
@@ -94,7 +94,7 @@ impl World {
         result
     }
 
-    /// Enables the first endpoint on rings of so many entries at this place.
+    /// Enables the first endpoint with `1 << log2` entries at `ring`.
     async fn enable(&self, ring: u64, log2: u32) -> State {
         for (register, at) in [(RING, ring), (ANSWERS, self.answers.at().0)] {
             self.host.write32(register, at as u32);
@@ -135,7 +135,7 @@ impl World {
         tail + 1
     }
 
-    /// The answer of this count, once it is there.
+    /// Waits for the answer numbered `count`.
     async fn answer(&self, count: u32) -> Answer {
         let place = (count % ENTRIES) as usize * 16;
         for _ in 0..100_000 {
@@ -149,7 +149,7 @@ impl World {
         panic!("answer {count} does not come");
     }
 
-    /// One command at a time.
+    /// Runs one command; returns its answer.
     async fn ask(&self, operation: Operation) -> Answer {
         let id = self.tail.get() as u16;
         let tail = self.store(&Command { id, trace: NO_TRACE, operation }.to_bytes());
@@ -163,7 +163,7 @@ impl World {
         BusAddr(self.data.at().0 + offset as u64)
     }
 
-    /// A list for a row whose every unit holds `byte`, numbered from 100.
+    /// A list for a row: every unit is filled with `byte`, numbered from 100.
     fn list(&self, planes: u32, byte: u8) -> BusAddr {
         let count = self.chips.shape().row_units(planes);
         self.data.copy_in(1 << 16, &[byte; UNIT]);
@@ -189,7 +189,7 @@ impl World {
 }
 
 #[test]
-fn a_page_comes_back_with_its_spare_bytes_and_flash_refuses_what_it_would() {
+fn page_read_returns_spare_bytes_and_bad_requests_refused() {
     World::run(async |world| {
         world.ready().await;
         let group = world.chips.shape().group;
@@ -202,7 +202,7 @@ fn a_page_comes_back_with_its_spare_bytes_and_flash_refuses_what_it_would() {
         assert!(unit.iter().all(|byte| *byte == 0xa5));
         let spare = Spare::parse(&spare);
         assert_eq!((spare.sequence, spare.erases, spare.logicals[0]), (9, 2, 100));
-        // Twice the same page, one that is left out, a die of the other endpoint, a block of none.
+        // The same page twice, a skipped page, a die of the other endpoint, an absent block.
         assert_eq!(world.program(1, 0, 1).await.status, Status::Refused);
         assert_eq!(world.program(1, 2 * group, 1).await.status, Status::Refused);
         let other = RowAt { die: 1, block: 1, planes: 1, page: 0 };
@@ -216,7 +216,7 @@ fn a_page_comes_back_with_its_spare_bytes_and_flash_refuses_what_it_would() {
 }
 
 #[test]
-fn a_copy_stays_in_the_endpoint_and_only_of_what_can_be_read() {
+fn copy_within_endpoint_needs_readable_source() {
     World::run(async |world| {
         world.ready().await;
         assert_eq!(world.program(1, 0, 0x77).await.status, Status::Done);
@@ -238,7 +238,7 @@ fn a_copy_stays_in_the_endpoint_and_only_of_what_can_be_read() {
 }
 
 #[test]
-fn a_bad_block_is_told_of_and_refused() {
+fn marked_bad_block_is_listed_and_refused() {
     World::run(async |world| {
         world.ready().await;
         let page = PageAt { die: 0, plane: 0, block: 5, page: 0 };
@@ -255,7 +255,7 @@ fn a_bad_block_is_told_of_and_refused() {
 }
 
 #[test]
-fn addresses_outside_memory_are_answers_or_break_the_rings() {
+fn bad_data_address_fails_command_bad_ring_sets_broken() {
     World::run(async |world| {
         world.ready().await;
         assert_eq!(world.program(1, 0, 1).await.status, Status::Done);
@@ -281,10 +281,10 @@ fn addresses_outside_memory_are_answers_or_break_the_rings() {
     });
 }
 
-/// Bytes of chance, half of them near to sense. Every command is answered, and the chips never see what they
-/// would panic at.
+/// Random bytes, most of them nearly valid. Every command is answered, and the chips never get an argument
+/// that they would panic at.
 #[test]
-fn a_storm_of_bad_commands_is_answered() {
+fn random_commands_are_all_answered() {
     let count = std::env::var("DOORBELL_MESSAGES").map_or(3000, |n| n.parse().expect("a number"));
     World::run(async |world| {
         world.ready().await;
@@ -317,7 +317,7 @@ fn a_storm_of_bad_commands_is_answered() {
             if rng.chance(1, 64) {
                 world.disable().await;
                 world.ready().await;
-                // What is no register of any endpoint.
+                // Beyond the registers of every endpoint.
                 world.host.write32(2 * STRIDE + TAIL, 7);
                 answered = 0;
             }

@@ -1,6 +1,6 @@
-//! Every order of the steps of a protocol, by breadth-first search over its states. A model mirrors the
-//! code, names what it mirrors, and has variants with a part taken out: the search must find what goes
-//! wrong then, or it would find nothing at all.
+//! Breadth-first search over the states of a protocol, in every order of its steps. A model mirrors the code,
+//! names what it mirrors, and has variants with a rule removed: the search must find an error in each, or it
+//! would prove nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,14 +10,14 @@ pub trait Model {
 
     fn start(&self) -> Vec<Self::State>;
 
-    /// What may happen next: a name and the state after it.
+    /// Calls `then` with the name of each possible step and the state after it.
     fn steps(&self, state: &Self::State, then: &mut dyn FnMut(&'static str, Self::State));
 
-    /// What is wrong with a state, if something is. `last`: nothing can happen any more.
+    /// Describes the error of a state, if there is one. `last`: no step is possible.
     fn wrong(&self, state: &Self::State, last: bool) -> Option<String>;
 }
 
-/// How many states there are, or the shortest way from one start to one that is wrong.
+/// Returns the number of states, or the shortest path from a start to an erroneous state.
 pub fn search<M: Model>(model: &M) -> Result<usize, String> {
     let mut seen: BTreeMap<M::State, Option<(usize, &'static str)>> = BTreeMap::new();
     let mut order = Vec::new();

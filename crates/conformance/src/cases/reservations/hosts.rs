@@ -1,4 +1,4 @@
-//! Hosts that come one after the other to one controller, and what each does about reservations.
+//! Hosts that use one controller in turn, and their reservation commands.
 
 use wire::nvme::admin::{self, SetFeatures};
 use wire::nvme::features::fid;
@@ -19,25 +19,25 @@ pub(super) const OK: &[Status] = &[Status::SUCCESS];
 pub(super) const CONFLICT: &[Status] = &[Status::RESERVATION_CONFLICT];
 pub(super) const INVALID: &[Status] = &[Status::INVALID_FIELD];
 
-/// Two hosts, and the key that each registers.
+/// Two hosts with their keys.
 pub(super) const ONE: Host = Host { id: 0x1111, key: 0xa1 };
 pub(super) const TWO: Host = Host { id: 0x2222, key: 0xb2 };
 
 #[derive(Clone, Copy)]
 pub(super) struct Host {
-    /// Its identifier, of eight bytes.
+    /// Host identifier, of eight bytes.
     pub(super) id: u64,
-    /// Its key, whenever it has registered.
+    /// The key that it registers.
     pub(super) key: u64,
 }
 
-/// The host that is at the controller now.
+/// The host that uses the controller now.
 pub(super) struct Here {
     pub(super) pair: Pair,
     pub(super) key: u64,
 }
 
-/// A case about reservations, which finds none and leaves none.
+/// Runs a reservation case, starting and ending without registrations.
 pub(super) async fn alone(b: &mut Bench, case: impl AsyncFnOnce(&mut Bench) -> Verdict) -> Verdict {
     needs!(b.id.oncs.get() & oncs::RESERVATIONS != 0, "ONCS: reservations");
     needs!(b.nsid != Nsid::NONE, "an active namespace");
@@ -49,7 +49,7 @@ pub(super) async fn alone(b: &mut Bench, case: impl AsyncFnOnce(&mut Bench) -> V
     verdict
 }
 
-/// Takes every registration and reservation away.
+/// Removes all registrations and reservations.
 pub(super) async fn nobody(b: &mut Bench) -> Verdict {
     let mut here = as_host(b, Host { id: 0x9999, key: 0x99 }).await?;
     let how = Register { ignore_key: true, ..register(Registering::Replace) };
@@ -57,7 +57,7 @@ pub(super) async fn nobody(b: &mut Bench) -> Verdict {
     here.clear(b, OK).await
 }
 
-/// Resets the controller, and says who is there now.
+/// Resets the controller, and sets the host identifier.
 pub(super) async fn as_host(b: &mut Bench, host: Host) -> Verdict<Here> {
     b.disable().await?;
     b.enable(Settings::usual()).await?;
@@ -65,7 +65,7 @@ pub(super) async fn as_host(b: &mut Bench, host: Host) -> Verdict<Here> {
     Ok(Here { pair: b.plain_io().await?, key: host.key })
 }
 
-/// The same, and it registers.
+/// As [`as_host`], and registers.
 pub(super) async fn registered(b: &mut Bench, host: Host) -> Verdict<Here> {
     let mut here = as_host(b, host).await?;
     here.register(b, register(Registering::Register), 0, host.key, OK).await?;
@@ -82,13 +82,13 @@ pub(super) async fn identify_as(b: &mut Bench, id: u64, with: &[Status]) -> Verd
     b.admin_ends(&sqe, with).await
 }
 
-/// With the key named, and nothing said of persistence.
+/// With IEKEY clear and CPTPL unchanged.
 pub(super) fn register(action: Registering) -> Register {
     Register { action, ignore_key: false, persistence: Persistence::Unchanged }
 }
 
 impl Here {
-    /// One command with these keys; with other bits in its dword 10, if any are given.
+    /// Runs one command with these keys, and with `bits` added to its dword 10.
     pub(super) async fn reserve(
         &mut self,
         b: &Bench,
@@ -153,7 +153,7 @@ impl Here {
         self.reserve(b, (Command::ReservationRelease(how), 0), &key, with).await
     }
 
-    /// The first bytes of a report; those behind it are 0xee, if nobody has written there.
+    /// The first `bytes` bytes of a report, in a page that was filled with 0xee.
     pub(super) async fn report(&mut self, b: &Bench, bytes: u64) -> Verdict<Vec<u8>> {
         let at = b.pages(1)?;
         b.store_bytes(at, &[0xee; 4096]);
@@ -163,6 +163,7 @@ impl Here {
         Ok(b.bytes(at, 4096))
     }
 
+    /// The reservation status and all registrants, by a report.
     pub(super) async fn standing(&mut self, b: &Bench) -> Verdict<Standing> {
         let page = self.report(b, 4096).await?;
         let (status, rest) = ReservationStatus::read_from_prefix(&page).expect("its length");
@@ -171,7 +172,7 @@ impl Here {
         Ok(Standing { status, registrants: all.map(entry).collect() })
     }
 
-    /// Who has registered, and whether they hold a reservation: by host and key.
+    /// Checks the registrants by host and key, and whether each holds a reservation.
     pub(super) async fn are(&mut self, b: &Bench, expected: &[(Host, bool)]) -> Verdict {
         let standing = self.standing(b).await?;
         let mut found: Vec<_> = standing
@@ -189,7 +190,7 @@ impl Here {
         Ok(())
     }
 
-    /// A read and a write, and whether each gets through.
+    /// A read and a write: each must succeed or conflict as given.
     pub(super) async fn may(&mut self, b: &Bench, reads: bool, writes: bool) -> Verdict {
         let at = b.place(b.block(), b.page_bytes)?;
         let data = b.data(at, b.block())?;

@@ -1,5 +1,5 @@
-//! Reservations: NVMe base 2.0, 7.2 to 7.5 and 8.19. The hosts of a case come one after the other: each
-//! resets the controller and says who it is.
+//! Reservations: NVMe base 2.0, 7.2 to 7.5 and 8.19. The hosts of a case use the controller in turn: each
+//! resets it and sets its host identifier.
 
 mod hosts;
 
@@ -25,7 +25,7 @@ use hosts::{
 
 const BASE: &str = "NVMe base 2.0";
 
-/// A table of cases, each of which finds no reservations and leaves none.
+/// A table of cases, each starting and ending without registrations.
 macro_rules! among_hosts {
     ($($name:ident $about:literal;)+) => {
         &[$(Case {
@@ -145,7 +145,7 @@ async fn identified_as_another(b: &mut Bench) -> Verdict {
     identify_as(b, TWO.id, &[Status::COMMAND_SEQUENCE_ERROR]).await
 }
 
-/// What Get Features says of persistence, and what a report says: both are to be this.
+/// Checks persistence (PTPL) by Get Features and by a report.
 async fn persists(b: &mut Bench, here: &mut Here, expected: u32) -> Verdict {
     let (cid, data) = (b.cid(), DataPointer::Prp { prp1: BusAddr(0), prp2: BusAddr(0) });
     let (fid, select) = (fid::RESERVATION_PERSISTENCE, admin::Select::Current);
@@ -483,7 +483,7 @@ async fn generations(b: &mut Bench) -> Verdict {
     counts(&mut here, b, "a preemption", 1).await
 }
 
-/// One host holds a reservation: what may itself, a registrant, and one who has not registered?
+/// One host holds a reservation: checks the rights of the holder, a registrant, and another host.
 async fn kept_out(
     b: &mut Bench,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! What the device does with blocks that make sense.
+//! Descriptor blocks that keep to the protocol.
 
 use device::block::Options;
 use runtime::Span;
@@ -10,7 +10,7 @@ use bus::HostPort;
 use crate::raw::block::{ENTRIES, World, options};
 
 #[test]
-fn the_registers_say_what_it_is() {
+fn registers_report_magic_limits_and_ready() {
     World::run(options(), async |world| {
         assert_eq!(world.host.read32(ID).await, MAGIC);
         let limits = Limits::from_bits(world.host.read32(LIMITS).await);
@@ -21,9 +21,9 @@ fn the_registers_say_what_it_is() {
     });
 }
 
-/// Blocks of all sizes, round and round the ring and past the end of counting.
+/// Blocks of all sizes, over several turns of the ring and past the wrap of the counts.
 #[test]
-fn blocks_go_round_the_ring() {
+fn blocks_of_all_sizes_wrap_ring_and_count() {
     for group in [1, 2, 3, 4] {
         for ahead in [0, 2, 4] {
             World::run(Options { group, ahead, ..options() }, async |world| {
@@ -50,9 +50,9 @@ fn blocks_go_round_the_ring() {
     }
 }
 
-/// A whole block comes back at once; each descriptor by itself, as soon as it has ended.
+/// Descriptors return in groups: the whole block at once, or each one as soon as it has ended.
 #[test]
-fn descriptors_come_back_in_their_groups() {
+fn descriptors_return_per_configured_group() {
     for (group, returns) in [(1, 4), (2, 2), (3, 2), (4, 1)] {
         for second_engine in [false, true] {
             World::run(Options { group, second_engine, ..options() }, async |world| {
@@ -74,9 +74,9 @@ fn descriptors_come_back_in_their_groups() {
     }
 }
 
-/// An error is that of its own descriptor, and a padded transfer moves what counts.
+/// A status belongs to its own descriptor, and a padded transfer changes only the addressed blocks.
 #[test]
-fn errors_and_data_are_those_of_their_descriptors() {
+fn status_and_data_belong_to_own_descriptor() {
     World::run(options(), async |world| {
         world.enable(0).await;
         world.medium.bad.set(Some(40));
@@ -109,9 +109,9 @@ fn errors_and_data_are_those_of_their_descriptors() {
     });
 }
 
-/// What was stored behind a block is started before it is announced, and returned only after that.
+/// Descriptors stored behind a block are executed before they are announced, and returned only afterwards.
 #[test]
-fn commands_are_taken_ahead() {
+fn look_ahead_executes_before_announce_returns_after() {
     World::run(Options { ahead: 3, ..options() }, async |world| {
         world.enable(0).await;
         world.store_reads(0, 5);
@@ -122,16 +122,16 @@ fn commands_are_taken_ahead() {
         let begun = world.rt.now();
         world.announce(2, 3, 2);
         world.back(4).await;
-        // No medium, no data: they have ended long ago.
+        // The commands ended during the sleep: neither medium nor data remain to wait for.
         let quick = world.rt.now().since(begun);
         assert!(quick < Span::us(1), "{quick}");
         assert_eq!(world.front.counts().commands, 5);
     });
 }
 
-/// Disabled in the midst of anything, it says so when nothing more can land.
+/// Disabled at any moment, the device clears READY only when it writes to host memory no more.
 #[test]
-fn after_a_stop_nothing_lands() {
+fn no_dma_write_after_disable() {
     for at in (0..60).map(|n| Span::ns(100 * n)) {
         World::run(Options { group: 1, ahead: 2, ..options() }, async |world| {
             world.enable(0).await;
@@ -148,7 +148,7 @@ fn after_a_stop_nothing_lands() {
             let mut ring = [0; 8 * 32];
             world.ring.copy_out(0, &mut ring);
             assert!(ring.iter().all(|byte| *byte == 0xee), "stopped at {at}");
-            // And it works again.
+            // The device works again after it is enabled.
             world.ring.zero();
             world.enable(3).await;
             world.store_reads(3, 2);

@@ -1,5 +1,5 @@
-//! A host that lies: the device neither panics nor hangs, says over what it has stopped, and works again
-//! when it is enabled anew.
+//! Malicious host: the device neither panics nor hangs, reports the violation that it stopped at, and works
+//! again after it is enabled.
 
 use bus::HostPort;
 use device::block::Options;
@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::raw::block::{ENTRIES, World, options};
 
-/// After whatever was done, a host that keeps to the protocol is served.
+/// A well-formed block is served after the device is enabled again.
 async fn is_served(world: &World) {
     world.disable().await;
     world.ring.zero();
@@ -22,14 +22,14 @@ async fn is_served(world: &World) {
 }
 
 #[test]
-fn each_breach_is_told_by_its_name() {
+fn each_violation_is_reported_by_code() {
     type Breach = fn(&World);
     let breaches: [(Violation, Breach); 9] = [
         (Violation::Size, |world| world.announce(0, 0, 1)),
         (Violation::Size, |world| world.announce(0, 5, 1)),
         (Violation::Offset, |world| world.announce(1, 2, 1)),
         (Violation::Turn, |world| world.announce(0, 2, 2)),
-        // Not stored at all; already answered; of another count.
+        // Not stored; already answered; wrong count.
         (Violation::Owner, |world| world.announce(0, 3, 1)),
         (Violation::Owner, |world| {
             world.store(1, &world.descriptor(1).answered(Status::DONE));
@@ -62,9 +62,9 @@ fn each_breach_is_told_by_its_name() {
     }
 }
 
-/// A block announced while another is in flight is never taken for the next one.
+/// A block announced while another is in flight is not accepted as the next one.
 #[test]
-fn two_blocks_at_once_are_a_breach() {
+fn second_block_in_flight_is_turn_violation() {
     World::run(options(), async |world| {
         world.enable(0).await;
         world.store_reads(0, 4);
@@ -77,7 +77,7 @@ fn two_blocks_at_once_are_a_breach() {
 }
 
 #[test]
-fn a_ring_that_makes_no_sense_is_refused() {
+fn enable_rejects_invalid_ring_registers() {
     for (ring, entries_log2) in
         [(0x11, 3), (u64::MAX - 31, 3), (0x1_0000_0000, 1), (0x1_0000_0000, 9)]
     {
@@ -87,7 +87,7 @@ fn a_ring_that_makes_no_sense_is_refused() {
             is_served(world).await;
         });
     }
-    // Of sense, and in nobody's memory: told when it is needed.
+    // A valid address outside host memory: reported at the first access.
     World::run(options(), async |world| {
         assert_eq!(world.enable_at(0x1000, 3, 0).await.violation(), 0);
         world.announce(0, 2, 1);
@@ -99,9 +99,9 @@ fn a_ring_that_makes_no_sense_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Any registers, any descriptors, at any moment.
+    /// Random registers and descriptors at random moments.
     #[test]
-    fn no_host_harms_it(seed in any::<u64>()) {
+    fn random_host_never_wedges_device(seed in any::<u64>()) {
         let mut rng = Rng::new(seed);
         let group = 1 + rng.below(4) as u8;
         let ahead = rng.below(5) as u8;
@@ -112,7 +112,7 @@ proptest! {
             for _ in 0..60 {
                 match rng.below(8) {
                     0 => {
-                        // Those that a host can write.
+                        // Registers that a host can write.
                         let register = RING + 4 * rng.below(u64::from((BLOCK_BYTES - RING) / 4)) as u32;
                         if register != STATUS {
                             world.host.write32(register, rng.next_u64() as u32);

@@ -1,5 +1,5 @@
-//! The front end of descriptor blocks against its own documentation (`wire::block`), against hosts that do
-//! not keep to it, and, as a model, against every interleaving of a small ring.
+//! The front end of descriptor blocks against its specification (`wire::block`), against malicious hosts,
+//! and, as a model, against every interleaving of a small ring.
 
 mod exchange;
 mod hostile;

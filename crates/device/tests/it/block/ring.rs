@@ -1,18 +1,18 @@
-//! Ownership and wrap-around on a small ring: is a descriptor ever changed by a side that does not own it,
-//! answered twice, out of order or not at all?
+//! Model of ownership and wrap-around on a small ring: is a descriptor ever changed by a side that does not
+//! own it, answered twice, out of order or not at all?
 //!
 //! Mirrors the driver's three parts (`Disk::fill`, `Ring::{store, announce, take_back, empty_oldest}`) and
-//! the front end (`Front::{serve, take, look_ahead, return_group}`). Each step is one store or one look.
-//! What a side stores waits in a buffer of its own, in order, and reaches the other at any later moment
-//! (x86-TSO; posted writes on PCIe). Counts run on past the ring, as they do past 2^32.
+//! the front end (`Front::{serve, take, look_ahead, return_group}`). Each step is one store or one load.
+//! Stores of each side wait in its own buffer, in order, and reach the other at any later moment (x86-TSO;
+//! posted writes on PCIe). Counts run on past the ring, as they do past 2^32.
 
 use crate::search::{Model, search};
 
 const ENTRIES: usize = 2;
-/// Requests in all: three times round the ring.
+/// Total requests: three turns of the ring.
 const REQUESTS: u8 = 6;
 
-/// A descriptor: whose it is, and the count that it carries.
+/// Descriptor: owner, and the count that it carries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Word {
     Empty,
@@ -37,27 +37,27 @@ struct State {
     head: u8,
     next: u8,
     free: u8,
-    /// The host's block in flight, and what of it has come back, as bits from its first.
+    /// The host's block in flight (first, size), and its returned descriptors as bits.
     flight: Option<(u8, u8, u8)>,
-    /// The device: the next count that may be announced, commands taken ahead, the block it has, what of
-    /// it has been taken, and what has been returned, as bits.
+    /// Device state: the next count that may be announced, commands taken ahead, the current block,
+    /// descriptors taken, and descriptors returned, as bits.
     expected: u8,
     ahead: u8,
     has: Option<(u8, u8)>,
     taken: u8,
     returned: u8,
-    /// How often each request was taken by the device.
+    /// Times that the device took each request.
     done: [u8; REQUESTS as usize],
     violated: Option<&'static str>,
 }
 
 #[derive(Clone, Copy)]
 struct Ring {
-    /// Descriptors are returned by themselves, in any order; else the block at once.
+    /// True if descriptors return one by one in any order, false if the whole block returns at once.
     each: bool,
     /// The device takes commands before they are announced.
     looks_ahead: bool,
-    /// The host empties a place before it is filled again, and looks that it is empty.
+    /// The host empties a place before filling it again, and checks that it is empty.
     empties: bool,
     /// The host announces one block at a time.
     one_in_flight: bool,
@@ -69,6 +69,7 @@ struct Ring {
     minds_flight: bool,
 }
 
+/// The rules that driver and device implement.
 const BUILT: Ring = Ring {
     each: false,
     looks_ahead: false,
@@ -79,7 +80,7 @@ const BUILT: Ring = Ring {
     minds_flight: true,
 };
 
-/// The same, with the device looking ahead.
+/// The implemented rules, with the device looking ahead.
 const AHEAD: Ring = Ring { looks_ahead: true, ..BUILT };
 
 fn place(count: u8) -> usize {
@@ -95,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// What the host sees of its own memory: its stores before they have landed, too.
+    /// The host's view of its own memory, including its stores that have not landed.
     fn seen(s: &State, place: usize) -> Word {
         let own = s.from_host.iter().rev().find_map(|store| match store {
             Store::Ring(at, word) if *at == place => Some(*word),
@@ -116,7 +117,7 @@ impl Ring {
             next.free += 1;
             then("host stores a descriptor", next);
         }
-        // The New Descriptors Block Processor: any size that there is.
+        // The New Descriptors Block Processor: any block size.
         if s.flight.is_none() || !self.one_in_flight {
             for size in 1..=(s.free - s.next).min(ENTRIES as u8) {
                 let mut next = s.clone();
@@ -281,7 +282,7 @@ impl Model for Ring {
 }
 
 #[test]
-fn nobody_touches_what_is_not_his_and_every_request_is_answered_once() {
+fn model_ring_ownership_holds_and_answers_each_request_once() {
     let mut states = 0;
     for each in [false, true] {
         for looks_ahead in [false, true] {
@@ -293,7 +294,7 @@ fn nobody_touches_what_is_not_his_and_every_request_is_answered_once() {
 }
 
 #[test]
-fn without_any_of_its_rules_something_goes_wrong() {
+fn model_ring_fails_without_each_rule() {
     for (what, ring) in [
         ("two blocks in flight", Ring { one_in_flight: false, ..BUILT }),
         ("places filled that are not free", Ring { minds_room: false, ..BUILT }),

@@ -1,4 +1,4 @@
-//! NVMe beside DC Express, on one port and one medium.
+//! NVMe and DC Express on one port and one medium.
 
 use runtime::Span;
 use wire::Lba;
@@ -11,9 +11,9 @@ use crate::raw::dcx::pattern;
 use crate::raw::dcx::world::{Setup, World};
 use crate::raw::nvme::{NS, Settings};
 
-/// Each sees what the other has written, and neither's reset is the other's.
+/// Each interface reads the other's writes, and a reset of one does not affect the other.
 #[test]
-fn both_interfaces_serve_the_same_blocks() {
+fn nvme_and_dcx_share_blocks_and_reset_separately() {
     for grain in [None, Some(128)] {
         let setup = Setup { grain, ..Setup::default() };
         setup.run(async |mut w: World| {
@@ -36,7 +36,7 @@ fn both_interfaces_serve_the_same_blocks() {
                 assert_eq!(w.nvme.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
                 assert!(w.raw.bytes(a, 4096) == two, "{round}");
             }
-            // NVMe's reset under reads of the other, and the other way round.
+            // NVMe reset under DC Express reads, and the reverse.
             let to = w.raw.marked(&ring, 4096, 0);
             w.raw.read(&mut ring, 0, 0, 8, &to);
             w.nvme.disable().await;

@@ -1,4 +1,4 @@
-//! Commands of every kind: what they do, how they end, how they are refused.
+//! DC Express commands: effects, completion and rejection.
 
 use media::MediaError;
 use runtime::Span;
@@ -10,14 +10,13 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::raw::dcx::world::{Setup, World, on_a_bench};
 use crate::raw::dcx::{Ring, pattern};
 
-/// Every place off a page at which a buffer may begin: all words of the last and the first packets, and
-/// some between.
+/// Buffer offsets within a page: every word of the first and the last packet, and some between.
 fn offsets() -> impl Iterator<Item = u64> {
     (0..=256).step_by(4).chain((3840..4096).step_by(4)).chain([1020, 2048, 2052])
 }
 
 #[test]
-fn a_read_brings_the_blocks_wherever_its_buffer_lies() {
+fn read_fills_buffer_at_any_page_offset() {
     for packet_bytes in [None, Some(128)] {
         on_a_bench(async |w: World| {
             let mut ring = w.raw.up(0, 64, packet_bytes).await;
@@ -40,9 +39,9 @@ fn a_read_brings_the_blocks_wherever_its_buffer_lies() {
     }
 }
 
-/// Packets land in every order: what a vanished tag speaks for is there.
+/// Packets land in any order: the data of a packet are complete when its tag has been overwritten.
 #[test]
-fn each_packet_is_there_when_its_tag_has_vanished() {
+fn packet_data_complete_when_tag_overwritten() {
     for mps in [128, 256] {
         let mut setup = Setup::disordered();
         setup.mps = mps;
@@ -78,7 +77,7 @@ fn each_packet_is_there_when_its_tag_has_vanished() {
     }
 }
 
-/// The packets of a buffer: their bytes, and the places of their tags.
+/// The packets of a buffer: byte range and address of the tag.
 fn pieces(at: BusAddr, bytes: u32, mps: u32) -> Vec<(std::ops::Range<usize>, BusAddr)> {
     let pieces = wire::pcie::Pieces::new(at.0, bytes.into(), mps);
     let of = |piece: wire::pcie::Piece| {
@@ -90,7 +89,7 @@ fn pieces(at: BusAddr, bytes: u32, mps: u32) -> Vec<(std::ops::Range<usize>, Bus
 }
 
 #[test]
-fn a_write_is_reported_and_read_back() {
+fn write_is_reported_and_read_back() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.up(0, 64, None).await;
         for (slot, blocks) in [1u32, 3, 16, 128].into_iter().enumerate() {
@@ -112,10 +111,10 @@ fn a_write_is_reported_and_read_back() {
     });
 }
 
-/// A fence is reported when every read before it has landed, whatever order their packets came in, and
-/// nothing lands behind it.
+/// A fence is reported after every earlier read has landed, in any packet order, and no data land after the
+/// report.
 #[test]
-fn nothing_of_the_commands_before_a_fence_lands_behind_it() {
+fn fence_report_follows_all_earlier_read_data() {
     for shuffle in [None, Some(1), Some(2), Some(3)] {
         let setup = Setup { shuffle, ..Setup::disordered() };
         setup.run(async |w: World| {
@@ -144,9 +143,9 @@ fn nothing_of_the_commands_before_a_fence_lands_behind_it() {
     }
 }
 
-/// One that cannot be served before the gate opens holds its fence up, and no other queue's.
+/// A read that the closed medium holds up delays its own queue's fence, and no other queue's.
 #[test]
-fn a_fence_waits_for_its_own_queue_only() {
+fn fence_waits_for_own_queue_only() {
     on_a_bench(async |w: World| {
         let (mut one, mut two) = (w.raw.up(0, 64, None).await, w.raw.up(1, 64, None).await);
         w.medium.close();
@@ -175,10 +174,10 @@ fn with_byte(entry: Entry, at: usize, value: u8) -> Entry {
     Entry::read_from_bytes(&bytes).unwrap()
 }
 
-/// Every way to be refused, each after so many reads one at a time that the device anticipates the next;
-/// and the next is served.
+/// Each rejected command follows enough single reads that the device anticipates the next fetch, and the next
+/// read is served.
 #[test]
-fn what_is_refused_is_reported_and_the_queue_goes_on() {
+fn invalid_commands_are_reported_and_queue_continues() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.up(0, 64, Some(128)).await;
         let (base, end) = (w.raw.memory.base().0, w.raw.memory.bytes() as u64);
@@ -222,9 +221,9 @@ async fn anticipated(w: &World, ring: &mut Ring) {
     }
 }
 
-/// Nor does a command that moves no data keep the device waiting for data.
+/// A command that moves no data does not keep the device waiting for data.
 #[test]
-fn a_write_or_a_fence_among_anticipated_reads_does_not_stop_the_queue() {
+fn write_or_fence_among_anticipated_reads_completes() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.up(0, 64, None).await;
         let from = w.raw.place(512, 64);
@@ -240,7 +239,7 @@ fn a_write_or_a_fence_among_anticipated_reads_does_not_stop_the_queue() {
 }
 
 #[test]
-fn what_the_medium_says_is_reported() {
+fn medium_errors_are_reported_by_code() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.up(0, 64, None).await;
         let at = w.raw.place(512, 64);
@@ -260,9 +259,9 @@ fn what_the_medium_says_is_reported() {
     });
 }
 
-/// A version that was never the newest is a tag that the device has replaced.
+/// A version that was never the newest counts as a replaced tag.
 #[test]
-fn a_version_that_is_not_the_newest_is_stale() {
+fn read_with_old_tag_version_is_stale() {
     for grain in [None, Some(128)] {
         let setup = Setup { grain, ..Setup::default() };
         setup.run(async |w: World| {

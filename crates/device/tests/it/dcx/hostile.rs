@@ -1,8 +1,8 @@
-//! A hostile host, in both worlds: whatever it does, the front end neither panics nor hangs, writes
-//! nothing that no enabled queue has named, and serves whoever disables and enables a queue properly.
+//! Malicious host, simulated and live: the front end neither panics nor hangs, writes only memory named by an
+//! enabled queue, and serves a queue that is disabled and enabled properly.
 //!
-//! A failure prints what repeats it. `cargo test -p doorbell-device --test it dcx::hostile -- --ignored` runs
-//! for longer, with the seed of `DOORBELL_SEED` and as many steps as `DOORBELL_OPS` says.
+//! A failure prints its repro arguments. `cargo test -p doorbell-device --test it dcx::hostile -- --ignored`
+//! runs longer, with the seed in `DOORBELL_SEED` and the number of steps in `DOORBELL_OPS`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,10 +16,10 @@ use crate::raw::dcx::script::{Script, drawn};
 use crate::raw::dcx::world::{DCX_FROM, Device, Setup, World, device};
 use crate::raw::dcx::{LIVE_PATIENCE, Raw};
 
-/// Steps between two proper turns of every queue, at most.
+/// Maximum steps between two proper restarts of every queue.
 const LAP: u64 = 100;
 
-/// What a run has seen, so that a test can say that it was not idle.
+/// Counts of a run; they show that it was not idle.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     transfers: u64,
@@ -30,7 +30,7 @@ struct Seen {
     sleeps: u64,
 }
 
-/// Prints what repeats a failed run.
+/// Prints the repro arguments of a failed run.
 struct Repeat(u64, u64);
 
 impl Drop for Repeat {
@@ -70,7 +70,7 @@ fn seen(w: &World) -> Seen {
 }
 
 #[test]
-fn a_hostile_host() {
+fn hostile_host_script() {
     for seed in 1..4 {
         let seen = run(seed, 8_000);
         let busy = seen.transfers > 500 && seen.refused > 5 && seen.codes >= 5;
@@ -79,13 +79,13 @@ fn a_hostile_host() {
 }
 
 #[test]
-fn hostile_hosts_of_many_devices() {
+fn hostile_host_script_on_random_setups() {
     let sleeps: u64 = (100..160).map(|seed| run(seed, 6 * LAP).sleeps).sum();
     assert!(sleeps > 0);
 }
 
 #[test]
-fn a_hostile_host_repeats() {
+fn hostile_host_run_is_deterministic() {
     assert_eq!(run(42, 1500), run(42, 1500));
 }
 
@@ -98,14 +98,14 @@ fn from_environment(key: &str, otherwise: u64) -> u64 {
 
 #[test]
 #[ignore = "as long as DOORBELL_OPS says"]
-fn a_hostile_host_for_long() {
+fn hostile_host_script_long() {
     let (seed, steps) =
         (from_environment("DOORBELL_SEED", 1), from_environment("DOORBELL_OPS", 200_000));
     eprintln!("{:?}", run(seed, steps));
 }
 
-/// Live: one thread is the device, one runs the script, and a third writes over rings and registers
-/// while both run.
+/// Live: one thread is the device, one runs the script, and a third overwrites rings and registers while both
+/// run.
 fn run_live(seed: u64, laps: u64) -> u64 {
     let _repeat = Repeat(seed, laps);
     let setup = Setup { memory_bytes: 2 << 20, ..Setup::default() };
@@ -134,7 +134,7 @@ fn run_live(seed: u64, laps: u64) -> u64 {
         let over = Over(&stop);
         rt.block_on(async {
             for _ in 0..laps {
-                // Odd: the scribbler is to stand still; the next: it does.
+                // 1: the scribbler must pause; 2: it has paused.
                 stand.store(1, Ordering::Release);
                 while stand.load(Ordering::Acquire) != 2 {
                     std::thread::yield_now();
@@ -151,7 +151,7 @@ fn run_live(seed: u64, laps: u64) -> u64 {
     transfers.load(Ordering::Acquire)
 }
 
-/// Stops the other threads, however its own ends.
+/// Stops the other threads when dropped, also on panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -160,7 +160,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Writes over what lies in the rings' part of host memory, and over registers, as fast as it can.
+/// Overwrites the rings' part of host memory and registers, as fast as possible.
 fn scribble(shared: &Shared, setup: &Setup, seed: u64, stop: &AtomicBool, stand: &AtomicU64) {
     let mut rng = Rng::for_part(seed, "scribbler");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -193,9 +193,9 @@ fn scribble(shared: &Shared, setup: &Setup, seed: u64, stop: &AtomicBool, stand:
     }
 }
 
-/// How much happens in a lap is the scheduler's affair, so it goes on until enough has.
+/// The work done in a lap depends on the scheduler, so the test goes on until there were enough transfers.
 #[test]
-fn a_hostile_host_and_a_scribbler_live() {
+fn hostile_host_and_scribbler_live() {
     let mut transfers = 0;
     for seed in 1..200 {
         transfers += run_live(seed, 8);
@@ -208,7 +208,7 @@ fn a_hostile_host_and_a_scribbler_live() {
 
 #[test]
 #[ignore = "as long as DOORBELL_OPS says, in laps"]
-fn a_hostile_host_and_a_scribbler_live_for_long() {
+fn hostile_host_and_scribbler_live_long() {
     let (seed, laps) =
         (from_environment("DOORBELL_SEED", 1), from_environment("DOORBELL_OPS", 1000));
     eprintln!("{} transfers", run_live(seed, laps));

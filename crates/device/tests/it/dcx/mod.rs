@@ -1,8 +1,7 @@
-//! The DC Express front end against its own documentation (`wire::dcx`), and against hosts that do not
-//! keep to it.
+//! The DC Express front end against its specification (`wire::dcx`), and against malicious hosts.
 //!
-//! The host of these tests has no driver: see [`raw`](crate::raw::dcx). An NVMe controller stands beside the front end
-//! on the same port and medium, as it always does.
+//! These tests use no driver: see [`raw`](crate::raw::dcx). An NVMe controller shares the front end's port
+//! and medium, as it always does.
 
 mod beside;
 mod commands;

@@ -1,4 +1,4 @@
-//! The register block: what it says, and what it makes of registers that make no sense.
+//! The register block: its contents, and the handling of invalid values.
 
 use bus::HostPort;
 use wire::BusAddr;
@@ -10,7 +10,7 @@ use crate::raw::dcx::Ring;
 use crate::raw::dcx::world::{Setup, World, on_a_bench};
 
 #[test]
-fn the_block_says_what_the_device_offers() {
+fn registers_report_magic_grain_and_limits() {
     for grain in [None, Some(128), Some(512)] {
         let setup = Setup { grain, ..Setup::default() };
         setup.run(async |w: World| {
@@ -28,7 +28,7 @@ fn the_block_says_what_the_device_offers() {
     }
 }
 
-/// A queue that must fail, and must work when its registers make sense.
+/// Expects the queue to fault, and to work once its registers are valid.
 async fn fails(w: &World, what: &str, ring: &Ring, shape: Option<u32>) {
     let mut bad = *ring;
     w.raw.describe(&bad);
@@ -39,7 +39,7 @@ async fn fails(w: &World, what: &str, ring: &Ring, shape: Option<u32>) {
     w.raw.until_status(&bad, what, |status| status.fault()).await;
     let status = Status::from_bits(w.raw.reg(bad.group.status).await);
     assert_eq!(status, Status::new().with_ready(true).with_fault(true), "{what}");
-    // A command for it is nobody's.
+    // A command for a faulted queue is ignored.
     if w.raw.memory.holds(bad.commands, 64) && bad.commands.0.is_multiple_of(4) {
         w.raw.push(&mut bad, 0, Command::Fence);
     }
@@ -50,7 +50,7 @@ async fn fails(w: &World, what: &str, ring: &Ring, shape: Option<u32>) {
 }
 
 #[test]
-fn registers_that_make_no_sense_fault_the_queue_alone() {
+fn invalid_queue_registers_fault_that_queue_only() {
     on_a_bench(async |w: World| {
         let mut other = w.raw.up(2, 16, None).await;
         let ring = w.raw.ring(1, 16, Some(128));
@@ -79,9 +79,9 @@ fn registers_that_make_no_sense_fault_the_queue_alone() {
     });
 }
 
-/// Where reports cannot go shows with the first.
+/// An unreachable report ring is detected at the first report.
 #[test]
-fn a_report_ring_that_is_not_there_faults_with_the_first_report() {
+fn unreachable_report_ring_faults_at_first_report() {
     on_a_bench(async |w: World| {
         let end = w.raw.memory.base().0 + w.raw.memory.bytes() as u64;
         let mut ring = w.raw.ring(0, 16, None);
@@ -96,16 +96,16 @@ fn a_report_ring_that_is_not_there_faults_with_the_first_report() {
     });
 }
 
-/// Writes that a host has no business to make change nothing that matters.
+/// Writes to read-only registers and spurious doorbells have no effect.
 #[test]
-fn read_only_registers_and_spurious_rings_change_nothing() {
+fn spurious_doorbell_and_control_writes_are_ignored() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.up(0, 16, None).await;
         for value in [1, 7, u32::MAX, 0] {
             w.raw.host.write32(ring.group.doorbell, value);
             assert!(w.raw.read_now(&mut ring, 1, 1, 512).await == w.medium.peek(1, 512));
         }
-        // The same CONTROL with other bits; the queue stays as it was enabled.
+        // Changed CONTROL bits do not affect a queue that is enabled already.
         let control = Control::new().with_enable(true).with_may_sleep(true).with_signals(true);
         w.raw.host.write32(ring.group.control, control.into_bits());
         w.raw.fence(&mut ring).await;
@@ -114,7 +114,7 @@ fn read_only_registers_and_spurious_rings_change_nothing() {
 }
 
 #[test]
-fn a_queue_may_be_enabled_again_and_again() {
+fn queue_survives_repeated_enable_and_disable() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.ring(3, 2, Some(128));
         for round in 0..50u64 {

@@ -1,4 +1,4 @@
-//! Rings: places that come round, garbage in them, more commands than slots.
+//! Rings: wrap-around, garbage entries, more commands than slots.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::raw::dcx::pattern;
 use crate::raw::dcx::world::{Setup, World};
 
 #[test]
-fn both_rings_come_round() {
+fn command_and_report_rings_wrap() {
     for entries in [2, 4, 64, 256] {
         for fetch_max in [1, 3, 64] {
             let mut setup = Setup::default();
             setup.options.fetch_max = fetch_max;
             setup.run(async |w: World| {
                 let mut ring = w.raw.up(0, entries, None).await;
-                // Half a ring at a time, so that fetches meet its end in the middle.
+                // Half a ring at a time, so that the end of the ring falls in the middle of a fetch.
                 for round in 0..6 {
                     let first = ring.next;
                     let slots = (entries / 2 + round % 2).min(entries) as u16;
@@ -37,10 +37,10 @@ fn both_rings_come_round() {
     }
 }
 
-/// Random bytes with every number but the right one are never looked at; with the right one they are
-/// refused, or do what they happen to ask for, and what follows them is served.
+/// Random bytes with a wrong number are ignored; with the right number they are rejected or executed, and the
+/// entries behind them are served.
 #[test]
-fn garbage_in_the_polled_ring() {
+fn garbage_in_polled_ring_is_ignored_or_rejected() {
     let mut rng = Rng::for_part(4, "garbage");
     let setup = Setup { contents: pattern(1, 64 << 10), ..Setup::default() };
     setup.run(async |w: World| {
@@ -51,7 +51,7 @@ fn garbage_in_the_polled_ring() {
             bytes.chunks_exact_mut(8).for_each(|word| {
                 word.copy_from_slice(&rng.next_u64().to_le_bytes());
             });
-            // Mostly of some sense, so that it gets further than the first check.
+            // Mostly plausible, so that it passes the first check.
             if rng.chance(3, 4) {
                 bytes[0] = rng.below(5) as u8;
                 bytes[1] = 0;
@@ -86,9 +86,9 @@ fn garbage_in_the_polled_ring() {
     });
 }
 
-/// As many commands as rings hold, of more queues than slots are left for.
+/// Full rings, of more queues than there are slots to spare.
 #[test]
-fn more_commands_than_slots() {
+fn more_commands_than_slots_all_complete() {
     for (queues, slots) in [(1, 1), (4, 4), (4, 5), (8, 8), (3, 64)] {
         for shuffle in [None, Some(9)] {
             let mut setup = Setup { shuffle, ..Setup::default() };
@@ -118,10 +118,10 @@ fn more_commands_than_slots() {
     }
 }
 
-/// Slots that are all taken by reads that wait for their turn to send do not keep the one that sends
-/// from ending, whatever else the host does to the queue meanwhile.
+/// Reads that hold all slots while they wait to send do not keep the sending read from ending, even if the
+/// host rings the queue meanwhile.
 #[test]
-fn a_fetch_that_cannot_leave_holds_no_data_up() {
+fn blocked_fetch_does_not_hold_up_data() {
     use bus::HostPort;
     for slots in [1, 2, 3] {
         let mut rng = Rng::for_part(u64::from(slots), "rings at odd moments");
@@ -134,7 +134,7 @@ fn a_fetch_that_cannot_leave_holds_no_data_up() {
                 let mut waiting = Vec::new();
                 for slot in 0..1 + rng.below(4) as u16 {
                     let to = w.raw.marked(&ring, 8192, 0);
-                    // Some of them are refused, and move no data.
+                    // Some are rejected, and move no data.
                     let blocks = if rng.chance(1, 4) { 4096 } else { 16 };
                     w.raw.read(&mut ring, slot, 0, blocks, &to);
                     waiting.extend((blocks == 16).then_some(to));

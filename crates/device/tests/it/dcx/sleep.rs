@@ -1,4 +1,4 @@
-//! Sleep: a queue that may stops polling, says so, and misses no command.
+//! Sleep: a queue with MAY_SLEEP stops polling, sets ASLEEP, and misses no command.
 
 use bus::HostPort;
 use runtime::Span;
@@ -23,7 +23,7 @@ async fn until_asleep(w: &World, ring: &Ring) {
     }
 }
 
-/// As a driver does: the command, then a look at whether somebody must be woken.
+/// As a driver does: store the command, then ring if the device sleeps.
 fn ring_if_asleep(w: &World, ring: &Ring, number: u32) -> bool {
     let asleep = asleep(w, ring);
     if asleep {
@@ -33,7 +33,7 @@ fn ring_if_asleep(w: &World, ring: &Ring, number: u32) -> bool {
 }
 
 #[test]
-fn an_idle_queue_asks_for_nothing() {
+fn idle_queue_with_may_sleep_stops_fetching() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.ring(0, 16, None);
         w.raw.enable(&mut ring, MAY_SLEEP).await;
@@ -44,17 +44,17 @@ fn an_idle_queue_asks_for_nothing() {
         w.rt.sleep(Span::ms(5)).await;
         assert_eq!(w.witness.fetches.get(), fetches, "a queue that sleeps polls");
         assert_eq!(w.front.counts().sleeps, 1);
-        // One that may not sleep does not.
+        // A queue without MAY_SLEEP keeps polling.
         let awake = w.raw.up(1, 16, None).await;
         w.rt.sleep(Span::ms(1)).await;
         assert!(!asleep(&w, &awake) && w.witness.fetches.get() > fetches + 500);
     });
 }
 
-/// A command is stored at every moment from the last before the queue falls asleep to the first when it
-/// is, in steps of two nanoseconds: it is found or the host sees that it must ring.
+/// A command is stored at every moment around the start of sleep, in steps of 2 ns: the device finds it, or
+/// the host sees that it must ring.
 #[test]
-fn no_command_is_lost_when_a_queue_falls_asleep() {
+fn no_command_lost_when_queue_falls_asleep() {
     for host_read in [Span::ZERO, Span::ns(250)] {
         let setup = Setup { host_read, ..Setup::default() };
         setup.run(async |w: World| {
@@ -62,7 +62,7 @@ fn no_command_is_lost_when_a_queue_falls_asleep() {
             let (mut last_tail, mut found) = (0, 0);
             for step in 0..2500u64 {
                 w.raw.enable(&mut ring, MAY_SLEEP).await;
-                // The same phase each time: from a first command's arrival on.
+                // The same phase each time: relative to the arrival of a first command.
                 w.raw.fence(&mut ring).await;
                 w.rt.sleep(Span::us(1) + Span::ns(2 * step)).await;
                 let here = w.raw.place(0, 4096);
@@ -84,16 +84,16 @@ fn no_command_is_lost_when_a_queue_falls_asleep() {
     }
 }
 
-/// Commands are numbered anew after a queue was disabled, so the ring that wakes it may be the same as
-/// the last one before.
+/// Command numbers restart after a disable, so the doorbell value that wakes the queue may equal the last one
+/// before.
 #[test]
-fn the_first_ring_after_a_reset_wakes() {
+fn first_doorbell_after_reset_wakes_queue() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.ring(0, 16, None);
         for _ in 0..3 {
             w.raw.enable(&mut ring, MAY_SLEEP).await;
             until_asleep(&w, &ring).await;
-            // Its last look is over.
+            // The last check before sleep is over.
             w.rt.sleep(Span::us(10)).await;
             let to = w.raw.marked(&ring, 512, 0);
             let number = w.raw.read(&mut ring, 0, 0, 1, &to);
@@ -105,9 +105,9 @@ fn the_first_ring_after_a_reset_wakes() {
     });
 }
 
-/// A queue that sleeps gives its slots to the others, and gets some when it wakes.
+/// A sleeping queue gives its slots to other queues, and gets some when it wakes.
 #[test]
-fn a_sleeping_queue_keeps_no_slots() {
+fn sleeping_queue_holds_no_slots() {
     let mut setup = Setup::default();
     (setup.options.queues, setup.options.slots) = (2, 2);
     setup.run(async |w: World| {
@@ -135,7 +135,7 @@ fn a_sleeping_queue_keeps_no_slots() {
 }
 
 #[test]
-fn a_sleeping_queue_may_be_disabled() {
+fn disable_of_sleeping_queue_stops_dma_writes() {
     on_a_bench(async |w: World| {
         let mut ring = w.raw.ring(0, 16, None);
         for _ in 0..5 {

@@ -1,5 +1,5 @@
-//! Queues that are disabled and enabled with work in flight: when STATUS is 0, nothing reaches host
-//! memory any more, and what the medium holds is what was written or what was there.
+//! Queues disabled and enabled with work in flight: once STATUS is 0, nothing reaches host memory, and each
+//! block of the medium holds either its new or its old data.
 
 use bus::HostPort;
 use runtime::Span;
@@ -17,9 +17,9 @@ fn worlds() -> [Setup; 4] {
     [Setup::default(), Setup::disordered(), slow, few]
 }
 
-/// Disabled at every moment of the work, in steps of a few nanoseconds.
+/// Disable at every moment of the work, in steps of 97 ns.
 #[test]
-fn nothing_lands_after_status_is_0() {
+fn no_dma_write_after_status_is_0() {
     for (number, setup) in worlds().into_iter().enumerate() {
         for shuffle in [None, Some(5)] {
             let setup = Setup { shuffle, ..setup.clone() };
@@ -48,7 +48,7 @@ fn nothing_lands_after_status_is_0() {
     }
 }
 
-/// Reads of several lengths, a write of what is there, a fence.
+/// Reads of several lengths, a write of unchanged data, a fence.
 fn work(w: &World, ring: &mut crate::raw::dcx::Ring) -> Vec<crate::raw::dcx::Marked> {
     let mut buffers = Vec::new();
     for slot in 0..10u16 {
@@ -67,9 +67,9 @@ fn work(w: &World, ring: &mut crate::raw::dcx::Ring) -> Vec<crate::raw::dcx::Mar
     buffers
 }
 
-/// A write that is cut leaves each block as it was or as it was to be.
+/// A write that is cut off is wholly done or not done at all.
 #[test]
-fn a_write_that_is_cut_is_done_or_not() {
+fn write_cut_by_disable_is_all_or_nothing() {
     let setup = Setup { grain: Some(128), ..Setup::default() };
     setup.run(async |w: World| {
         let mut ring = w.raw.ring(0, 32, None);
@@ -91,7 +91,7 @@ fn a_write_that_is_cut_is_done_or_not() {
             }
         }
         assert!(done > 20 && not > 20, "{done} done, {not} not");
-        // Nothing that was given up is still in anybody's way.
+        // Abandoned writes block no later write.
         w.raw.enable(&mut ring, Control::new()).await;
         let access = Access { lba: Lba(100), bytes: 512 * 16, at: from };
         w.raw.push(&mut ring, 0, Command::Write { access, fua: false });
@@ -99,9 +99,9 @@ fn a_write_that_is_cut_is_done_or_not() {
     });
 }
 
-/// One queue's end is no other's business.
+/// Stopping one queue does not affect another.
 #[test]
-fn other_queues_go_on_while_one_stops() {
+fn other_queues_unaffected_by_queue_disable() {
     for setup in worlds() {
         setup.run(async |w: World| {
             let (mut one, mut two) =

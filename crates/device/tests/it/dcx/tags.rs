@@ -1,5 +1,5 @@
-//! The device's own tags, by a host that takes each from the notice and never looks at data: whatever
-//! is written meanwhile, every read ends.
+//! Device-chosen tags, with a host that takes each tag from the notice and never inspects data: every read
+//! ends, whatever is written meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,19 +20,19 @@ fn setup(blocks: u64) -> Setup {
     Setup { grain: Some(GRAIN), blocks, contents: vec![0; 512], ..Setup::disordered() }
 }
 
-/// The tag in force, as the host sees it: the version first.
+/// The tag in force, as the host reads it: the version first.
 fn noticed(w: &World, ring: &Ring) -> (u32, u32) {
     let word = |at: usize| w.raw.memory.load_u32(BusAddr(ring.notice.0 + at as u64)).unwrap();
     let version = word(notice::TAG_VERSION);
     (word(notice::TAG), version)
 }
 
-/// One block every granule of which ends with this word.
+/// A block whose granules all end with `word`.
 fn block_of(word: u32) -> Vec<u8> {
     word.to_le_bytes().repeat(128)
 }
 
-/// Reads a block with the device's tag; gives how often that was stale.
+/// Reads a block with the device's tag; returns the number of stale tags met.
 async fn read_tagged(w: &World, ring: &mut Ring, lba: u64, at: BusAddr) -> u32 {
     for stale in 0.. {
         let (tag, version) = noticed(w, ring);
@@ -60,10 +60,10 @@ async fn read_tagged(w: &World, ring: &mut Ring, lba: u64, at: BusAddr) -> u32 {
     unreachable!("the loop ends by itself")
 }
 
-/// A second queue writes the newest tag, older ones and others over and over, the whole of each granule,
-/// while the first reads the same blocks.
+/// A second queue keeps writing the newest tag, older ones and random words into every granule of the blocks
+/// that the first queue reads.
 #[test]
-fn no_read_meets_a_tag_that_is_written_meanwhile() {
+fn no_read_meets_tag_written_concurrently() {
     for shuffle in [None, Some(1), Some(2)] {
         Setup { shuffle, ..setup(8) }.run(async |w: World| {
             let mut reads = w.raw.up(0, 64, Some(128)).await;
@@ -106,6 +106,7 @@ fn no_read_meets_a_tag_that_is_written_meanwhile() {
     }
 }
 
+/// Runs both to their ends.
 async fn both<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
     let (mut output, mut over) = (None, false);
@@ -135,10 +136,10 @@ fn halves(odd: u32) -> Vec<u8> {
         .collect()
 }
 
-/// While a write is under way whose words and those that it replaces leave no interval empty, the device
-/// has no tag; behind it, it has one again.
+/// While a write is under way whose old and new words leave no interval empty, the device has no tag;
+/// afterwards it has one again.
 #[test]
-fn a_device_without_an_empty_interval_chooses_again_when_there_is_one() {
+fn tag_dropped_without_empty_interval_and_chosen_again() {
     let blocks = 8;
     Setup { contents: halves(0), held_up: None, ..setup(blocks) }.run(async |w: World| {
         let mut ring = w.raw.up(0, 64, Some(128)).await;

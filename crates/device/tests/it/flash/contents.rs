@@ -1,4 +1,4 @@
-//! What is written is read: from slots and from flash, as stamps and whole, without time and with it.
+//! Data read equal data written: from slots and from flash, as stamps and in full, timed and untimed.
 
 use ftl::{META, Page, PageRead, Pages, Place, Source, Tag, Unit};
 use media::contents::Keep;
@@ -21,7 +21,7 @@ fn read_unit(chips: &device::flash::Chips, at: Place) -> Option<Vec<u8>> {
     chips.lend(at, put).then_some(bytes)
 }
 
-/// What is remembered of blocks of 512 bytes.
+/// The part of blocks of 512 bytes that `keep` retains.
 fn remembered(keep: Keep, mut bytes: Vec<u8>) -> Vec<u8> {
     if keep == Keep::Stamps {
         bytes.chunks_mut(512).for_each(|block| block[8..].fill(0));
@@ -34,7 +34,7 @@ fn bytes(salt: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_slot_keeps_what_is_staged_and_a_row_takes_it() {
+fn slot_data_survive_staging_program_and_copy() {
     for (keep, timed) in [
         (Keep::Everything, false),
         (Keep::Everything, true),
@@ -116,7 +116,7 @@ fn a_slot_keeps_what_is_staged_and_a_row_takes_it() {
 }
 
 #[test]
-fn a_row_is_laid_without_time_and_reads_as_zeros() {
+fn laid_row_takes_no_time_and_reads_zeros() {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     let logicals: Vec<u32> = (40..52).collect();
@@ -133,7 +133,7 @@ fn a_row_is_laid_without_time_and_reads_as_zeros() {
 }
 
 #[test]
-fn bad_blocks_are_marked_for_good() {
+fn bad_block_mark_survives_power_cut() {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), None);
     let block = page(1, 0, 4, 9);
@@ -146,7 +146,7 @@ fn bad_blocks_are_marked_for_good() {
 }
 
 #[test]
-fn chips_without_room_for_the_spare_bytes_are_refused() {
+fn geometry_without_spare_bytes_is_rejected() {
     let rt = Rt::simulated(None, Log::Off);
     let made = |geometry: Geometry| {
         let options =

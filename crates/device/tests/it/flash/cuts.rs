@@ -1,4 +1,4 @@
-//! The power fails at every moment of every operation.
+//! Power cuts at every moment of every operation.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use runtime::{Log, Rt, Span};
 
 use super::{chips, erase, fill, header, page, part, row, spec, timing};
 
-/// What the pages of a block of die 0 read as after a cut, by plane, and what can be programmed next.
+/// After a cut: read results of the pages of a block of die 0, by plane, and the next programmable page.
 fn after(remains: device::flash::ChipState) -> (Vec<Vec<PageRead>>, Vec<Option<u32>>) {
     let next = [0, 1].map(|plane| remains.nand().next_page(plane * 8)).to_vec();
     let rt = Rt::simulated(None, Log::Off);
@@ -22,7 +22,7 @@ fn after(remains: device::flash::ChipState) -> (Vec<Vec<PageRead>>, Vec<Option<u
     (seen.collect(), next)
 }
 
-/// Two rows are written and then the operation begins, `ns` before the power fails.
+/// Writes two rows, begins the operation, and cuts the power after `ns`.
 fn cut(
     seed: u64,
     timing: Timing,
@@ -47,7 +47,7 @@ fn cut(
 
 const GOOD: PageRead = PageRead::Good { corrected: 0, retries: 0 };
 
-/// Checks the planes after a program of the third row was cut at this moment.
+/// Checks the planes after a program of the third row was cut at `ns`.
 fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<Vec<PageRead>>) {
     let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
     let (seen, next) = after(cut(7, timing.clone(), ns, program));
@@ -71,7 +71,7 @@ fn check_program(timing: &Timing, ns: u64, begin: u64, end: u64) -> (bool, Vec<V
 }
 
 #[test]
-fn a_program_that_is_cut_has_not_begun_or_is_torn_or_is_done() {
+fn program_cut_by_power_loss_is_absent_torn_or_done() {
     for ns in (0..=1_100_000).step_by(20_000).chain([50_920, 50_921, 1_050_919, 1_050_920]) {
         let (whole, _) = check_program(&timing(), ns, 50_920, 1_050_920);
         assert_eq!(whole, ns >= 1_050_919, "at {ns} ns");
@@ -79,7 +79,7 @@ fn a_program_that_is_cut_has_not_begun_or_is_torn_or_is_done() {
 }
 
 #[test]
-fn planes_that_are_programmed_in_turn_are_torn_in_turn() {
+fn power_cut_tears_single_plane_programs_in_turn() {
     let single = Timing { multi_plane: false, ..timing() };
     let program = async |_: &Rt, chips: &Chips| fill(chips, row(0, 0, 0b11, 6)).await;
     // The first plane is done after 1,050.92 us, when the second begins.
@@ -94,7 +94,7 @@ fn planes_that_are_programmed_in_turn_are_torn_in_turn() {
 }
 
 #[test]
-fn an_erase_that_is_cut_leaves_nothing_to_rely_on() {
+fn erase_cut_by_power_loss_leaves_block_unreadable() {
     let begin = async |_: &Rt, chips: &Chips| chips.erase(&mut [erase(0, 0, 0b11)]).await;
     for ns in (0..=3_100_000).step_by(100_000).chain([1, 3_000_999, 3_001_000]) {
         let (seen, next) = after(cut(7, timing(), ns, begin));
@@ -120,7 +120,7 @@ fn an_erase_that_is_cut_leaves_nothing_to_rely_on() {
 }
 
 #[test]
-fn a_program_that_was_stopped_is_torn_by_what_it_had_done() {
+fn power_cut_of_suspended_program_tears_by_progress() {
     let us = Span::us;
     let suspend = Suspend { program: us(10), erase: us(20), resume: us(5), most: 1 };
     let timing = Timing { suspend: Some(suspend), ..timing() };
@@ -133,7 +133,7 @@ fn a_program_that_was_stopped_is_torn_by_what_it_had_done() {
         };
         runtime::race(program, read).await;
     };
-    // Stopped at 1,000 us after 949.08 of them, under way again at 1,066, done at 1,116.92.
+    // Suspended at 1,000 us after 949.08 us, resumed at 1,066 us, done at 1,116.92 us.
     let still = after(cut(7, timing.clone(), 1_000_000, begin));
     for ns in [1_010_000, 1_050_000, 1_066_000] {
         assert_eq!(after(cut(7, timing.clone(), ns, begin)), still, "nothing is done meanwhile");
@@ -145,7 +145,7 @@ fn a_program_that_was_stopped_is_torn_by_what_it_had_done() {
 }
 
 #[test]
-fn what_stands_in_line_has_never_been() {
+fn power_cut_drops_queued_program_and_erase() {
     let begin = async |rt: &Rt, chips: &Chips| {
         let first = async { fill(chips, row(0, 0, 0b11, 6)).await };
         let second = async { fill(chips, row(0, 0, 0b11, 9)).await };
@@ -153,7 +153,7 @@ fn what_stands_in_line_has_never_been() {
         runtime::race(first, runtime::race(second, erase)).await;
         rt.sleep(Span::s(1)).await;
     };
-    // The first is torn, the second, which would have filled the block, is taken back.
+    // The first program is torn; the second, which would have filled the block, is taken back.
     let (seen, next) = after(cut(7, timing(), 700_000, begin));
     assert_eq!(seen[0][6..9], [PageRead::Unreadable; 3]);
     assert_eq!(seen[0][9..], [PageRead::Erased; 3]);
@@ -161,7 +161,7 @@ fn what_stands_in_line_has_never_been() {
 }
 
 #[test]
-fn the_buffer_is_kept_or_lost_as_the_options_say() {
+fn power_cut_keeps_buffer_only_if_protected() {
     for protected_buffer in [true, false] {
         let rt = Rt::simulated(None, Log::Off);
         let options = Options { timing: Some(timing()), protected_buffer, held_up: false };
@@ -180,7 +180,7 @@ fn the_buffer_is_kept_or_lost_as_the_options_say() {
 }
 
 #[test]
-fn capacitors_carry_the_chips_to_the_end_of_what_they_have_begun() {
+fn held_up_chips_finish_begun_operations_at_power_cut() {
     for (us, expected) in [(40, PageRead::Erased), (60, GOOD), (500, GOOD)] {
         let rt = Rt::simulated(None, Log::Off);
         let options = Options { timing: Some(timing()), protected_buffer: false, held_up: true };
@@ -199,7 +199,7 @@ fn capacitors_carry_the_chips_to_the_end_of_what_they_have_begun() {
 }
 
 #[test]
-fn flash_ages_while_the_clock_goes() {
+fn flash_retention_age_follows_clock() {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
     rt.block_on(async {

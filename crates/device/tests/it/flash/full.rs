@@ -1,5 +1,5 @@
-//! The file behind flash can't be written: no flush succeeds, nothing more is taken, no block is retired for
-//! it, and when room returns everything is as it was.
+//! The file behind flash cannot be written: every flush and write fails, no block is retired for it, and the
+//! drive works as before once there is space again.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn bytes(drive: &Drive<Chips>, rt: &Rt, block: u64) -> u8 {
     first
 }
 
-/// What another process finds of these blocks.
+/// First byte of each block, as another process reads it.
 fn found(path: &std::path::Path, blocks: u64) -> Vec<u8> {
     let rt = Rt::simulated(None, Log::Off);
     let (mut nand, _) = Nand::load_from(path).unwrap();
@@ -52,7 +52,7 @@ fn found(path: &std::path::Path, blocks: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_full_disk_fails_flushes_and_writes_and_retires_nothing() {
+fn full_host_disk_fails_flush_and_write_retires_no_block() {
     for code in [ENOSPC, EIO] {
         let folder =
             std::env::temp_dir().join(format!("doorbell-full-{}-{code}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The translation layer on chips that wear, fail and lose their power: what was flushed is there.
+//! The translation layer on chips that wear, fail and lose power: flushed data survive.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use runtime::{Log, Rng, Rt, Span, Time};
 
 use super::{spec, timing};
 
-/// What each block may hold: versions from the one that is promised to the newest that was begun.
+/// Versions that a block may hold: from the guaranteed one to the newest begun.
 #[derive(Clone, Copy, Default)]
 struct Known {
     promised: u64,
@@ -40,7 +40,7 @@ async fn version(ftl: &Ftl<Chips>, block: u64) -> u64 {
     found & 0xffff_ffff
 }
 
-/// One life: everything is checked, then written at random until the power fails.
+/// One power cycle: checks everything, then writes at random until the power fails.
 fn live(
     remains: ChipState,
     chips: &ChipOptions,
@@ -95,7 +95,7 @@ fn live(
         }
     });
     rt.block_on(async {
-        // A mount that is cut short proves nothing of the life before it, but must do no harm.
+        // A mount that is cut off proves nothing about the cycle before, but must do no harm.
         let end = rt.now() + cut;
         while rt.now() < end || (cut > Span::ms(1) && mounted.borrow().is_none()) {
             rt.sleep(Span(cut.0 / 16 + 1)).await;
@@ -106,7 +106,7 @@ fn live(
     Rc::into_inner(chips).expect("the tasks are gone").cut()
 }
 
-/// A drive to be tried.
+/// Configuration of a drive under test.
 struct Drive {
     cache: Cache,
     geometry: Geometry,
@@ -115,7 +115,7 @@ struct Drive {
     held_up: bool,
 }
 
-/// TLC of which an operation writes whole word lines.
+/// TLC, programmed in whole word lines.
 fn drive(cache: Cache) -> Drive {
     let geometry = Geometry { blocks: 24, ..spec().geometry };
     Drive { cache, geometry, errors: spec().errors, timing: timing(), held_up: false }
@@ -160,19 +160,19 @@ fn stopping() -> Timing {
 }
 
 #[test]
-fn what_was_flushed_is_there_after_every_cut() {
+fn flushed_data_survive_power_cuts() {
     campaign(drive(Cache::Volatile), 1, cuts());
     campaign(Drive { timing: stopping(), ..drive(Cache::Volatile) }, 2, cuts());
 }
 
 #[test]
-fn what_was_written_through_or_is_protected_is_there_after_every_cut() {
+fn write_through_and_protected_data_survive_power_cuts() {
     campaign(drive(Cache::Through), 3, cuts());
     campaign(Drive { timing: stopping(), ..drive(Cache::Protected) }, 4, cuts());
 }
 
 #[test]
-fn bad_blocks_and_failing_programs_lose_nothing() {
+fn bad_blocks_and_program_failures_lose_no_data() {
     let errors = Errors {
         factory_bad: 20_000,
         program_fails: [20_000, 0],
@@ -182,10 +182,10 @@ fn bad_blocks_and_failing_programs_lose_nothing() {
     campaign(Drive { errors, ..drive(Cache::Volatile) }, 5, cuts());
 }
 
-/// Planar MLC shares cells between pages that are programmed far apart: capacitors carry it to the end of
-/// what it has begun, or word lines are closed before anybody relies on what they hold.
+/// Planar MLC shares cells between pages that are programmed far apart: either capacitors let the chips
+/// finish, or word lines are closed before their data count as safe.
 #[test]
-fn chips_that_share_cells_among_rows_lose_nothing() {
+fn shared_cell_programming_loses_no_data_at_power_cut() {
     let geometry = Geometry {
         blocks: 24,
         word_lines: 24,

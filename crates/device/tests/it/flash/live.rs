@@ -1,5 +1,4 @@
-//! The same chips on the wall clock, as fast as the data go and at the pace of their model. Nothing is said
-//! of how long it takes.
+//! The same chips on the wall clock, at full speed and at the pace of their model. Durations are not checked.
 
 use std::rc::Rc;
 
@@ -12,7 +11,7 @@ use runtime::{Log, Rt, STD_CLOCK, Span};
 use super::{erase, header, page, part, row, spec};
 
 #[test]
-fn what_is_written_is_read_at_either_pace() {
+fn live_flash_reads_back_data_timed_and_untimed() {
     let us = Span::us;
     let suspend = Suspend { program: us(1), erase: us(1), resume: us(1), most: 2 };
     let quick = Timing {

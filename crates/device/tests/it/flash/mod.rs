@@ -1,5 +1,5 @@
-//! Flash chips in virtual time: schedules worked out by hand, power cut at every moment, and what the
-//! buffer beside them keeps.
+//! Flash chips in virtual time: schedules worked out by hand, power cuts at every moment, and the contents of
+//! the buffer after a cut.
 
 mod contents;
 mod cuts;
@@ -34,7 +34,7 @@ fn chips(rt: &Rt, remains: impl Into<ChipState>, timing: Option<Timing>) -> Rc<C
     )
 }
 
-/// A world, and new chips in it.
+/// A runtime, and new chips in it.
 fn world(timing: Timing) -> (Rt, Rc<Chips>) {
     let rt = Rt::simulated(None, Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing));
@@ -61,25 +61,25 @@ fn header(sequence: u64) -> Header {
     Header { sequence, erases: 3 }
 }
 
-/// Units from nowhere, numbered from `first`.
+/// Units without a source, numbered from `first`.
 fn units(chips: &Chips, planes: u32, first: u32) -> Vec<Unit> {
     let count = chips.shape().row_units(planes);
     (first..first + count).map(|logical| Unit { logical, from: Source::Nothing }).collect()
 }
 
-/// Programs a row of the block, all of it.
+/// Programs a whole row of the block.
 async fn fill(chips: &Chips, row: Row) {
     let units = units(chips, row.blocks.planes, 100);
     chips.program(row, header(1), &units).await.unwrap();
 }
 
-/// Moments, in nanoseconds.
+/// Time in nanoseconds.
 fn ns(at: Time) -> u64 {
     assert_eq!(at.0 % 1000, 0);
     at.0 / 1000
 }
 
-/// Does this at a moment, and says when it was done.
+/// Does `work` at `us`; returns its end in nanoseconds.
 async fn from<F: Future>(rt: &Rt, us: u64, work: impl FnOnce() -> F) -> u64 {
     rt.sleep_until(Time::ZERO + Span::us(us)).await;
     work().await;

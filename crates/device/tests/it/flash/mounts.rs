@@ -1,4 +1,4 @@
-//! What a mount looks at: counted in pages sensed, whatever the time of a machine.
+//! Cost of a mount, in pages sensed, independent of the machine's speed.
 
 use std::rc::Rc;
 
@@ -22,7 +22,8 @@ fn options(shape: &Shape) -> Options {
     Options { block_bytes: 4096, units, ..Options::new(shape) }
 }
 
-/// Mounts, does that, and loses the power. Gives what is left, the shape, and how many pages the mount sensed.
+/// Mounts, runs `work`, cuts the power. Returns the remains, the shape, and the number of pages that the
+/// mount sensed.
 fn life(
     remains: impl Into<ChipState>,
     work: impl AsyncFnOnce(&Rt, &Ftl<Chips>),
@@ -41,7 +42,7 @@ fn life(
     (Rc::into_inner(chips).expect("the tasks are gone").cut(), shape, senses)
 }
 
-/// Writes the whole drive so many times over, and flushes.
+/// Writes the whole drive `times` times, and flushes.
 async fn write(ftl: &Ftl<Chips>, times: u64) {
     let blocks = u64::from(options(&ftl_shape()).units);
     for version in 0..times {
@@ -62,19 +63,18 @@ fn pages_of_row(shape: &Shape) -> u64 {
     u64::from(shape.dies * shape.planes * shape.group)
 }
 
-/// Of a new drive the first row of each superblock says that nothing is there, and the first page of each
-/// block of roots.
+/// On a new drive the mount senses the first row of each superblock, and the first page of each root block.
 #[test]
-fn a_mount_of_a_new_drive_senses_one_row_of_each_superblock() {
+fn mount_of_new_drive_senses_one_row_per_superblock() {
     let (_, shape, senses) = life(nand(), async |_, _| {});
     let rows = u64::from(shape.blocks) * pages_of_row(&shape);
     assert!(senses <= rows + 16, "{senses} pages sensed, {rows} are the first of superblocks");
 }
 
-/// Cut in the middle of everything, a mount senses no page more than is there, but for what it looks at from
+/// After a cut at any moment, a mount senses no more pages than there are, apart from those it senses from
 /// both ends.
 #[test]
-fn a_mount_senses_no_more_than_every_page_and_those_of_open_superblocks_again() {
+fn mount_senses_each_page_once_and_open_superblocks_twice() {
     let (mut remains, mut most, mut least) = (nand().into(), 0, u64::MAX);
     for number in 0..6 {
         let (left, shape, senses) = life(remains, async |rt, ftl| {
@@ -83,7 +83,7 @@ fn a_mount_senses_no_more_than_every_page_and_those_of_open_superblocks_again() 
         });
         remains = left;
         let superblock = u64::from(shape.rows()) * pages_of_row(&shape);
-        // Open ones, and what is left of the map and of trims.
+        // Open superblocks, and the remains of the map and of trims.
         let bound = superblock * (u64::from(shape.blocks) + 4);
         assert!(senses <= bound, "life {number}: {senses} pages sensed, at most {bound} expected");
         (most, least) = (most.max(senses), least.min(senses));

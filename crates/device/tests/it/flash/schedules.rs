@@ -1,4 +1,4 @@
-//! When what is over, against schedules worked out by hand.
+//! End times of operations, against schedules worked out by hand.
 //!
 //! The test profile: a command takes 1 us, lower, middle and upper pages take 50, 60 and 70 us to sense and
 //! 200, 300 and 500 us to program, an erase 3,000 us; a unit and its share of the spare bytes are 4,160
@@ -14,7 +14,7 @@ use runtime::{Log, Rt, Span, Traces};
 
 use super::{chips, erase, fill, from, ns, page, part, row, spec, timing, world};
 
-/// Runs the calls, each from its microsecond on; when each was over, in nanoseconds.
+/// Starts each call at its microsecond; returns the end of each, in nanoseconds.
 fn run(timing: Timing, calls: &[(u64, Call)]) -> Vec<u64> {
     let (rt, chips) = world(timing);
     run_on(&rt, &chips, calls)
@@ -56,7 +56,7 @@ fn program(die: u32, block: u32, planes: u32) -> Call {
 }
 
 #[test]
-fn a_read_is_a_command_a_sense_and_its_bytes_on_the_wires() {
+fn read_time_is_command_sense_transfer_and_decode() {
     assert_eq!(run(timing(), &[(0, read(0, 0, 0))]), [55_160]);
     assert_eq!(run(timing(), &[(0, read(0, 0, 1))]), [65_160], "a middle page");
     assert_eq!(run(timing(), &[(0, read(0, 0, 2))]), [75_160], "an upper page");
@@ -69,12 +69,12 @@ fn a_read_is_a_command_a_sense_and_its_bytes_on_the_wires() {
 }
 
 #[test]
-fn dies_sense_at_once_and_share_the_wires() {
+fn dies_sense_in_parallel_and_share_channel() {
     let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0))];
     assert_eq!(run(timing(), &calls), [55_160, 59_320]);
     let one = Call::Read(vec![part(page(0, 0, 0, 0), 1), part(page(1, 0, 0, 2), 1)]);
     assert_eq!(run(timing(), &[(0, one)]), [75_160], "one call, two dies");
-    // Two channels, and neither die waits.
+    // With two channels, neither die waits.
     let mut two = spec();
     (two.geometry.channels, two.geometry.dies) = (2, 1);
     let rt = Rt::simulated(None, Log::Off);
@@ -83,19 +83,19 @@ fn dies_sense_at_once_and_share_the_wires() {
 }
 
 #[test]
-fn a_die_senses_the_next_page_while_the_last_is_on_the_wires() {
+fn cache_read_senses_next_page_during_transfer() {
     let calls = [(0, read(0, 0, 0)), (0, read(0, 0, 3)), (0, read(0, 0, 6))];
     assert_eq!(run(timing(), &calls), [55_160, 106_160, 157_160]);
-    // With one register the array stands still until it is empty.
+    // With one page register the array stands still until the register is empty.
     let plain = Timing { cache: false, ..timing() };
     assert_eq!(run(plain.clone(), &calls), [55_160, 110_320, 165_480]);
-    // And waits for the wires too: the other die's page is on them.
+    // It also waits for the bus, which carries the other die's page.
     let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0)), (0, read(1, 0, 3))];
     assert_eq!(run(plain, &calls), [55_160, 59_320, 59_320 + 51_000 + 4_160]);
 }
 
 #[test]
-fn planes_sense_at_once_if_the_pages_have_the_same_number() {
+fn multi_plane_read_needs_same_page_number() {
     let parts = |number| vec![part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, number), 1)];
     assert_eq!(run(timing(), &[(0, Call::Read(parts(0)))]), [59_320]);
     assert_eq!(run(timing(), &[(0, Call::Read(parts(3)))]), [106_160]);
@@ -104,8 +104,8 @@ fn planes_sense_at_once_if_the_pages_have_the_same_number() {
 }
 
 #[test]
-fn a_row_is_loaded_and_then_programmed_in_all_planes() {
-    // Three pages a plane: 24.96 us of wires, and a command.
+fn multi_plane_program_loads_then_programs_together() {
+    // Three pages a plane: 24.96 us on the bus, and a command.
     assert_eq!(run(timing(), &[(0, program(0, 0, 0b01))]), [1_025_960]);
     assert_eq!(run(timing(), &[(0, program(0, 0, 0b11))]), [1_050_920]);
     let single = Timing { multi_plane: false, ..timing() };
@@ -115,7 +115,7 @@ fn a_row_is_loaded_and_then_programmed_in_all_planes() {
 }
 
 #[test]
-fn the_next_row_is_loaded_while_the_last_is_programmed() {
+fn cache_program_loads_next_row_during_program() {
     let calls = [(0, program(0, 0, 0b11)), (0, program(0, 1, 0b11))];
     assert_eq!(run(timing(), &calls), [1_050_920, 2_050_920]);
     let plain = Timing { cache: false, ..timing() };
@@ -123,7 +123,7 @@ fn the_next_row_is_loaded_while_the_last_is_programmed() {
 }
 
 #[test]
-fn an_erase_takes_its_planes_at_once() {
+fn multi_plane_erase_takes_one_erase_time() {
     let blocks = |planes| Call::Erase(vec![erase(0, 0, planes)]);
     assert_eq!(run(timing(), &[(0, blocks(0b01))]), [3_001_000]);
     assert_eq!(run(timing(), &[(0, blocks(0b11))]), [3_001_000]);
@@ -134,10 +134,10 @@ fn an_erase_takes_its_planes_at_once() {
 }
 
 #[test]
-fn a_read_waits_for_a_program_unless_its_data_are_still_on_the_way() {
+fn read_waits_for_program_unless_still_loading() {
     let begun = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0))];
     assert_eq!(run(timing(), &begun), [1_050_920, 1_106_080]);
-    // The array would stand still until 50.92: the read has it from 10 to 61.
+    // The array would stand still until 50.92 us: the read has it from 10 to 61 us.
     let early = [(0, program(0, 0, 0b11)), (10, read(0, 0, 0))];
     assert_eq!(run(timing(), &early), [1_061_000, 65_160]);
 }
@@ -149,37 +149,37 @@ fn stoppable(most: u32) -> Timing {
 }
 
 #[test]
-fn a_read_stops_a_program_and_those_that_come_meanwhile_join_it() {
-    // Stopped at 100 after 49.08 us, sensing from 110 to 161, under way again at 166.
+fn read_suspends_program_and_later_reads_join() {
+    // Suspended at 100 us after 49.08 us, sensing from 110 to 161 us, resumed at 166 us.
     let one = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0))];
     assert_eq!(run(stoppable(1), &one), [166_000 + 950_920, 165_160]);
     let joined = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (120, read(0, 0, 3))];
     assert_eq!(run(stoppable(1), &joined), [217_000 + 950_920, 165_160, 216_160]);
-    // Once is all that it is stopped; the next waits for its end.
+    // The program is suspended at most once; the next read waits for its end.
     let end = 166_000 + 950_920;
     let late = [(0, program(0, 0, 0b11)), (100, read(0, 0, 0)), (500, read(0, 0, 3))];
     assert_eq!(run(stoppable(1), &late), [end, 165_160, end + 55_160]);
-    // Twice: at 500 it has done 383.08 us, and is under way again at 566.
+    // Twice: at 500 us it has done 383.08 us, and resumes at 566 us.
     let twice = [566_000 + 616_920, 165_160, 565_160];
     assert_eq!(run(stoppable(2), &late), twice);
 }
 
 #[test]
-fn a_read_stops_an_erase_and_what_stands_behind_moves_on() {
+fn read_suspends_erase_and_delays_queued_program() {
     let erase = Call::Erase(vec![erase(0, 0, 1)]);
     let calls = [(0, erase), (0, program(0, 1, 0b01)), (1000, read(0, 0, 0))];
-    // Stopped at 1,000, sensing from 1,020 to 1,071, under way again at 1,076 for 2,001 us.
+    // Suspended at 1,000 us, sensing from 1,020 to 1,071 us, resumed at 1,076 us for 2,001 us.
     assert_eq!(run(stoppable(4), &calls), [3_077_000, 4_077_000, 1_075_160]);
-    // With one register the erase waits until it is empty.
+    // With one page register the erase waits until it is empty.
     let plain = Timing { cache: false, ..stoppable(4) };
     let (_, end) = (0, 3_077_000 + 4_160);
     let (load, array) = (25_960, 1_000_000);
-    // The program was to be loaded behind the erase as it was first planned, at 3,026.96.
+    // The program was to be loaded behind the erase as first planned, at 3,026.96 us.
     assert_eq!(run(plain, &calls), [end, end.max(3_001_000 + load) + array, 1_075_160]);
 }
 
 #[test]
-fn a_further_try_is_a_read_of_its_own() {
+fn read_retry_costs_another_read() {
     let errors = Errors {
         rated_cycles: 1000,
         fresh: 10_000_000,
@@ -200,7 +200,7 @@ fn a_further_try_is_a_read_of_its_own() {
     let slow = Timing { decode: Span::us(2), ..timing() };
     let chips = super::chips(&rt, nand, Some(slow));
     let seen = rt.block_on(async {
-        // Plane 0 is worn out, plane 1 is not: only the first is tried again.
+        // Plane 0 is worn out, plane 1 is not: only plane 0 is retried.
         let mut parts = [part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, 0), 1)];
         chips.read(&mut parts).await;
         parts.map(|part| part.seen)
@@ -213,7 +213,7 @@ fn a_further_try_is_a_read_of_its_own() {
 }
 
 #[test]
-fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
+fn stuck_die_delays_only_own_operations() {
     let (rt, chips) = world(stoppable(8));
     chips.fail_die(0, DieFault::Stuck(Span::us(400)));
     let calls = [(100, read(0, 0, 0)), (100, read(1, 0, 0)), (100, program(0, 1, 0b01))];
@@ -221,16 +221,16 @@ fn a_die_that_sticks_holds_up_its_own_reads_and_programs_alone() {
 }
 
 #[test]
-fn a_slow_die_takes_longer_for_all_that_its_array_does_and_gets_well() {
+fn slow_die_stretches_array_time_until_fault_ends() {
     let (rt, chips) = world(stoppable(0));
     chips.fail_die(0, DieFault::Slow { percent: 300, span: Span::us(200) });
-    // 51 us of the array and 4.16 us of the wires; three times the one from die 0, while it is ill.
+    // 51 us of the array and 4.16 us of the bus; die 0 takes three times the 51 us while it is slow.
     let calls = [(0, read(0, 0, 0)), (0, read(1, 0, 0)), (250, read(0, 0, 0))];
     assert_eq!(run_on(&rt, &chips, &calls), [157_160, 55_160, 305_160]);
 }
 
 #[test]
-fn a_die_that_can_not_be_read_takes_every_try_and_no_other_die_with_it() {
+fn unreadable_die_fails_own_reads_until_fault_ends() {
     let (rt, chips) = world(timing());
     chips.fail_die(0, DieFault::Unreadable(Span::ms(1)));
     let look = || {
@@ -247,7 +247,7 @@ fn a_die_that_can_not_be_read_takes_every_try_and_no_other_die_with_it() {
 }
 
 #[test]
-fn every_wait_has_its_name() {
+fn stages_cover_whole_flash_read() {
     let names = device::flash::STAGES;
     let rt = Rt::simulated(Some(Traces::new(1, 4, 0, names)), Log::Off);
     let chips = chips(&rt, Nand::new(spec()).unwrap(), Some(timing()));
@@ -271,7 +271,7 @@ fn every_wait_has_its_name() {
 }
 
 #[test]
-fn a_read_is_two_timed_events_and_a_program_is_one() {
+fn timed_events_are_2_per_read_and_1_per_program_or_erase() {
     let (rt, chips) = world(timing());
     rt.block_on(async {
         chips.read(&mut [part(page(0, 0, 0, 0), 1), part(page(0, 1, 0, 0), 1)]).await;

@@ -1,4 +1,4 @@
-//! Abort: NVMe base 2.0, 5.1. Best effort, and always an answer.
+//! Abort: NVMe base 2.0, 5.1. Best effort, and always completed.
 
 use wire::nvme::admin;
 use wire::nvme::io;
@@ -8,7 +8,7 @@ use wire::{CommandId, Lba, QueueId};
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, SILENCE, pattern};
 
-/// Bit 0 of the answer: the command was not aborted.
+/// Bit 0 of dword 0: the command was not aborted.
 const NOT_ABORTED: u32 = 1;
 
 async fn abort(w: &mut World, sqid: u16, victim: CommandId) -> u32 {
@@ -16,9 +16,9 @@ async fn abort(w: &mut World, sqid: u16, victim: CommandId) -> u32 {
     w.raw.admin_ok(&sqe).await
 }
 
-/// A command on the medium completes as aborted, before the abort does, and changes nothing.
+/// A command on the medium completes as aborted before the abort completes, and changes nothing.
 #[test]
-fn a_command_under_way_is_aborted() {
+fn abort_of_command_on_medium_succeeds() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -45,9 +45,9 @@ fn a_command_under_way_is_aborted() {
     });
 }
 
-/// What is not there, not fetched or of the admin queue is not aborted, and the answer says so.
+/// Absent, unfetched, completed and admin commands are not aborted, and the completion reports that.
 #[test]
-fn what_cannot_be_aborted_is_said_not_to_be() {
+fn abort_of_absent_or_admin_command_reports_not_aborted() {
     let options = device::nvme::Options { slots: 2, fetchers: 1, ..Default::default() };
     Setup { options, ..Setup::default() }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
@@ -66,7 +66,7 @@ fn what_cannot_be_aborted_is_said_not_to_be() {
             assert_eq!(w.raw.next(&mut pair.cq).await.status(), Status::SUCCESS);
         }
         assert_eq!(abort(&mut w, 1, sqes[0].id()).await, NOT_ABORTED, "completed");
-        // An Asynchronous Event Request that is held, and the abort itself.
+        // An outstanding Asynchronous Event Request, and the abort itself.
         let held = admin::async_event_request(w.raw.cid());
         w.raw.submit_admin(&held);
         w.rt.sleep(SILENCE).await;
@@ -77,9 +77,9 @@ fn what_cannot_be_aborted_is_said_not_to_be() {
     });
 }
 
-/// A command whose work is done waits for room: it completes as it went, and so does the abort.
+/// A finished command that waits for a free CQ entry keeps its status, and the abort completes.
 #[test]
-fn aborting_what_waits_for_room_in_its_queue() {
+fn abort_of_command_waiting_for_full_cq() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Default::default()).await;
         w.raw.ask_for_queues().await;
@@ -91,7 +91,7 @@ fn aborting_what_waits_for_room_in_its_queue() {
         for sqe in &sqes {
             assert_eq!(abort(&mut w, 1, sqe.id()).await, NOT_ABORTED);
         }
-        // One on the medium, its queue full: it is aborted, and neither waits for the other.
+        // One on the medium, its completion queue full: it is aborted, and neither waits for the other.
         w.medium.close();
         let last = io::flush(w.raw.cid(), NS);
         w.raw.submit(&mut sq, &last);
@@ -107,9 +107,9 @@ fn aborting_what_waits_for_room_in_its_queue() {
     });
 }
 
-/// As many aborts as the admin queue holds, of one command and of many: each is answered.
+/// As many aborts as the admin queue holds, of one command and of many: each is completed.
 #[test]
-fn every_abort_of_a_flood_is_answered() {
+fn abort_flood_is_fully_completed() {
     for shuffle in 0..8 {
         let setup = Setup { shuffle: Some(shuffle), ..Setup::default() };
         setup.run(async |mut w: World| {
@@ -145,9 +145,9 @@ fn every_abort_of_a_flood_is_answered() {
     }
 }
 
-/// Two commands of one identifier are the host's mistake; aborting it still ends.
+/// Two commands with one identifier are a host error; aborting them still ends.
 #[test]
-fn an_abort_of_an_identifier_in_use_twice_ends() {
+fn abort_of_duplicate_cid_ends() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         w.medium.close();

@@ -11,11 +11,11 @@ use wire::nvme::status::Status;
 use crate::raw::nvme::world::{Setup, World};
 use crate::raw::nvme::{NS, Settings, sq_of};
 
+/// Commands submitted to each queue.
 const EACH: u32 = 900;
 
-/// A host with so many queues of each class and weights, and a controller with so few slots that they are
-/// what commands wait for. Gives the numbers of the queues, as their commands were fetched; a queue's class
-/// is its number modulo 4.
+/// Runs queues of each class with these weights on a controller with few slots, so that commands wait for
+/// slots. Returns the queue numbers in the order of fetches; a queue's class is its number modulo 4.
 fn fetched(
     queues: [u16; 4],
     weights: [u32; 3],
@@ -65,7 +65,7 @@ fn fetched(
     })
 }
 
-/// What each class got of the commands that were fetched while all classes of these had some left.
+/// Commands fetched per class, counted while all of `classes` had some left.
 fn shares(order: &[u64], classes: &[u64]) -> BTreeMap<u64, u32> {
     let all = |class: u64| order.iter().filter(|qid| **qid % 4 == class).count();
     let mut got: BTreeMap<u64, u32> = classes.iter().map(|class| (*class, 0)).collect();
@@ -80,9 +80,9 @@ fn shares(order: &[u64], classes: &[u64]) -> BTreeMap<u64, u32> {
     got
 }
 
-/// Shares are those of the weights, within 5 %, with any burst, whatever the number of queues of a class.
+/// Shares follow the weights within 5 %, with any burst and any number of queues in a class.
 #[test]
-fn classes_share_the_slots_by_weight() {
+fn wrr_shares_follow_weights() {
     for (queues, weights, burst, slots) in [
         ([0, 1, 1, 1], [4, 2, 1], 1, 4),
         ([0, 1, 1, 1], [4, 2, 1], 8, 8),
@@ -98,7 +98,7 @@ fn classes_share_the_slots_by_weight() {
                 (f64::from(got[&class]) / f64::from(sum), f64::from(weight) / f64::from(all));
             assert!((share / due - 1.0).abs() <= 0.05, "{queues:?} {weights:?} {burst}: {got:?}");
         }
-        // Within a class, turn by turn.
+        // Within a class, queues take turns.
         for class in 1..4_u64 {
             let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
             for qid in order.iter().filter(|qid| **qid % 4 == class) {
@@ -111,10 +111,9 @@ fn classes_share_the_slots_by_weight() {
     }
 }
 
-/// As the specification has it, the urgent class starves the others; with a bound of this controller's
-/// own it does not.
+/// As specified, the urgent class starves the others; with this controller's own bound it does not.
 #[test]
-fn urgent_commands_come_first_and_starve_nobody_where_that_is_bounded() {
+fn wrr_urgent_class_first_and_bounded_by_urgent_burst() {
     let urgent_before = |order: &[u64]| {
         let last = order.iter().rposition(|qid| qid % 4 == 0).expect("an urgent one");
         order[..last].iter().filter(|qid| **qid % 4 != 0).count()
@@ -133,9 +132,9 @@ fn urgent_commands_come_first_and_starve_nobody_where_that_is_bounded() {
     }
 }
 
-/// Without weights QPRIO means nothing.
+/// Without weighted arbitration QPRIO has no effect.
 #[test]
-fn without_weights_all_queues_are_of_one_class() {
+fn round_robin_ignores_queue_priority() {
     Setup::default().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         w.raw.ask_for_queues().await;

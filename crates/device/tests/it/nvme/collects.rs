@@ -1,4 +1,4 @@
-//! A host that leads the collector of the flash below: `wire::nvme::collect`.
+//! Host-directed GC of the flash: `wire::nvme::collect`.
 
 use ftl::NotCollected;
 use ftl::policy::GcControl;
@@ -32,6 +32,7 @@ async fn collect(w: &mut World, what: Collect) -> (Status, u32) {
     (cqe.status().kind(), cqe.dw0.get())
 }
 
+/// Part of the superblock table: `(offset, bytes)`.
 async fn table(w: &mut World, (offset, bytes): (u64, u64), retain: bool) -> Vec<u8> {
     let at = w.raw.place(bytes, 4096);
     let data = w.raw.data(at, bytes);
@@ -52,7 +53,7 @@ fn ask_for_event(w: &mut World) {
 }
 
 #[test]
-fn a_controller_without_flash_knows_none_of_it() {
+fn collect_is_rejected_without_flash() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         assert_eq!(collect(&mut w, WHICH).await.0, Status::INVALID_OPCODE);
@@ -66,7 +67,7 @@ fn a_controller_without_flash_knows_none_of_it() {
 }
 
 #[test]
-fn the_table_says_what_could_be_collected() {
+fn superblock_log_lists_gc_candidates() {
     with_flash().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let bytes = table(&mut w, (0, 4096), true).await;
@@ -95,7 +96,7 @@ fn the_table_says_what_could_be_collected() {
 }
 
 #[test]
-fn a_superblock_is_named_and_answered_when_it_has_been_gone_over() {
+fn collect_completes_after_superblock_is_collected() {
     with_flash().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let sqe = admin::collect(w.raw.cid(), WHICH);
@@ -118,9 +119,9 @@ fn a_superblock_is_named_and_answered_when_it_has_been_gone_over() {
     });
 }
 
-/// Once, until the page has been read without leave to keep quiet.
+/// The event is sent once, until the log page is read without RAE.
 #[test]
-fn the_host_is_told_that_space_is_short_until_it_reads_the_page() {
+fn space_short_event_is_masked_until_log_is_read() {
     with_flash().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         ask_for_event(&mut w);
@@ -138,7 +139,7 @@ fn the_host_is_told_that_space_is_short_until_it_reads_the_page() {
         let data = w.raw.data(w.raw.place(64, 4096), 64);
         let sqe = admin::get_log_page(w.raw.cid(), lid::SUPERBLOCKS, 64, data);
         w.raw.submit_admin(&sqe);
-        // One of them is the page's.
+        // One of the two completions is the log page's.
         let both = [event(&mut w).await, event(&mut w).await];
         assert!(both.contains(&Some(AsyncEvent::SPACE_SHORT)), "{both:?}");
         w.medium.flash.leave(201);
@@ -151,7 +152,7 @@ fn the_host_is_told_that_space_is_short_until_it_reads_the_page() {
 }
 
 #[test]
-fn the_lead_is_the_hosts_until_it_is_given_back_or_lost_in_a_reset() {
+fn host_directed_gc_ends_when_disabled_or_reset() {
     with_flash().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let flash = w.medium.flash.clone();
@@ -163,7 +164,7 @@ fn the_lead_is_the_hosts_until_it_is_given_back_or_lost_in_a_reset() {
             let get = admin::get_feature(w.raw.cid(), fid::HOST_COLLECTION);
             assert_eq!(w.raw.admin_ok(&get).await, below);
         }
-        // A command that is under way is cut, and nobody hears of it.
+        // A command in progress is cut by the reset, and posts no completion.
         let sqe = admin::collect(w.raw.cid(), WHICH);
         w.raw.submit_admin(&sqe);
         assert!(w.raw.next_admin(SILENCE).await.is_none());

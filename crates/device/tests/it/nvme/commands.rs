@@ -1,4 +1,4 @@
-//! What the medium says of a command, and what it holds that nobody wrote: NVM command set 1.0, 3.1.3.
+//! Medium errors as statuses, and the contents of unwritten blocks: NVM command set 1.0, 3.1.3.
 
 use media::MediaError;
 use wire::nvme::entry::Sqe;
@@ -11,9 +11,9 @@ use crate::raw::nvme::world::{World, on_a_bench};
 
 type Made<'a> = &'a dyn Fn(&World) -> Sqe;
 
-/// It becomes a status, and the next command goes well.
+/// A medium error becomes a status, and the next command succeeds.
 #[test]
-fn media_errors_become_statuses() {
+fn medium_errors_map_to_nvme_status() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -45,9 +45,9 @@ fn media_errors_become_statuses() {
     });
 }
 
-/// A block that was never written compares as zeros: of such a one the medium lends nothing.
+/// A block that was never written compares as zeros: the medium lends no data for it.
 #[test]
-fn what_was_never_written_is_zeros() {
+fn unwritten_blocks_compare_as_zeros() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);

@@ -66,10 +66,10 @@ fn round_robin_is_fair_with_any_burst() {
     }
 }
 
-/// More commands in more queues than there are slots: fetchers that waited while others took the slots
-/// find what there is, not what there was.
+/// More commands in more queues than there are slots: a fetcher that waited while others took the slots uses
+/// the current queue state, not the state before its wait.
 #[test]
-fn a_flood_over_all_queues_with_few_slots() {
+fn flood_of_16_queues_with_few_slots_completes() {
     for (slots, fetchers) in [(1, 1), (1, 4), (5, 4), (20, 4), (37, 3)] {
         let options = device::nvme::Options { slots, fetchers, ..Default::default() };
         let setup = Setup { options, shuffle: Some(u64::from(slots)), ..Setup::default() };
@@ -98,9 +98,9 @@ fn a_flood_over_all_queues_with_few_slots() {
     }
 }
 
-/// NVMe over PCIe 1.0, 3.5: the vector of the queue, once for each completion here; none without IEN.
+/// NVMe over PCIe 1.0, 3.5: the vector of the queue, here once per completion; none without IEN.
 #[test]
-fn each_queue_signals_its_own_vector() {
+fn cq_signals_own_msix_vector_per_completion() {
     on_a_bench(async |mut w: World| {
         ready(&mut w).await;
         let mut pairs = Vec::new();
@@ -131,10 +131,10 @@ fn each_queue_signals_its_own_vector() {
     });
 }
 
-/// 5.27.1.6 and 5.27.1.7: as many completions as THR says share an interrupt, none waits longer than TIME,
-/// what fails is told of at once, and a vector may be left out.
+/// 5.27.1.6 and 5.27.1.7: up to THR completions share an interrupt, none waits longer than TIME, a failed
+/// command is signalled at once, and a vector may be excluded.
 #[test]
-fn interrupts_coalesce_by_number_and_by_time() {
+fn interrupt_coalescing_by_threshold_and_time() {
     on_a_bench(async |mut w: World| {
         ready(&mut w).await;
         let mut pairs = Vec::new();
@@ -168,7 +168,7 @@ fn interrupts_coalesce_by_number_and_by_time() {
         assert_eq!(w.interrupts(1), 3);
         w.rt.sleep(Span::us(500)).await;
         assert_eq!(w.interrupts(1), 3, "nothing is left");
-        // One waits; one that fails tells of both.
+        // One completion waits; a failed command signals both.
         let sqe = io::flush(w.raw.cid(), NS);
         assert_eq!(w.raw.run(first, &sqe).await.status(), Status::SUCCESS);
         assert_eq!(w.interrupts(1), 3);
@@ -176,7 +176,7 @@ fn interrupts_coalesce_by_number_and_by_time() {
         assert_ne!(w.raw.run(first, &sqe).await.status(), Status::SUCCESS);
         w.rt.sleep(Span::us(500)).await;
         assert_eq!(w.interrupts(1), 4);
-        // Off: what waits is told of, and from then on each.
+        // Coalescing off: pending completions are signalled, and from then on each.
         let sqe = admin::set_feature(w.raw.cid(), fid::INTERRUPT_COALESCING, 0);
         w.raw.admin_ok(&sqe).await;
         w.rt.sleep(Span::us(5)).await;
@@ -189,9 +189,9 @@ fn interrupts_coalesce_by_number_and_by_time() {
     });
 }
 
-/// 3.3.3.2: when the phase says that an entry is new, the data it tells of are there.
+/// 3.3.3.2: once the phase shows a new entry, its data have arrived.
 #[test]
-fn data_are_there_when_their_completion_is() {
+fn read_data_arrive_before_completion() {
     for relaxed_ordering in [false, true] {
         let options = device::nvme::Options { relaxed_ordering, ..Default::default() };
         Setup { options, ..Setup::default() }.run(async |mut w: World| {

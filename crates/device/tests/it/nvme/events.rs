@@ -21,7 +21,7 @@ fn request(w: &mut World) -> CommandId {
     sqe.id()
 }
 
-/// The event that comes, if one does.
+/// The next event, or `None` if none comes.
 async fn event(w: &mut World) -> Option<(CommandId, AsyncEvent)> {
     let cqe = w.raw.next_admin(SILENCE).await?;
     assert_eq!(cqe.status(), Status::SUCCESS);
@@ -35,9 +35,9 @@ async fn read_error_log(w: &mut World) {
     w.raw.admin_ok(&sqe).await;
 }
 
-/// A head outside its completion queue is told as well, when the controller needs to know the head.
+/// An invalid CQ head is also reported, once the controller needs the head.
 #[test]
-fn a_head_of_no_sense_is_told_once() {
+fn invalid_cq_head_raises_one_event_until_log_read() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         w.raw.ask_for_queues().await;
@@ -45,7 +45,7 @@ fn a_head_of_no_sense_is_told_once() {
         let mut sq = w.raw.create_sq(1, 64, 1).await;
         for bad in [4, 4, 5, 1 << 16, u32::MAX] {
             let asked = request(&mut w);
-            // Three fill the queue; the fourth needs room, and the head is looked at.
+            // Three fill the queue; the fourth needs a free entry, and the head is read.
             for _ in 0..4 {
                 w.raw.submit(&mut sq, &io::flush(w.raw.cid(), NS));
             }
@@ -70,9 +70,9 @@ fn a_head_of_no_sense_is_told_once() {
     });
 }
 
-/// The admin completion queue is full when something happens: told when there is room.
+/// The admin completion queue is full when an event occurs: it is reported once there is an entry.
 #[test]
-fn an_event_waits_for_room_in_the_admin_queue() {
+fn aer_waits_for_free_admin_cq_entry() {
     on_a_bench(async |mut w: World| {
         let aqa = Settings::default().aqa.with_acqs(1);
         w.raw.enable(Settings { aqa, ..Settings::default() }).await;
@@ -92,9 +92,9 @@ fn an_event_waits_for_room_in_the_admin_queue() {
     });
 }
 
-/// A bad doorbell of one queue does not keep another's commands waiting.
+/// A bad doorbell of one queue does not delay commands of another.
 #[test]
-fn a_bad_doorbell_holds_up_nobody_else() {
+fn invalid_sq_tail_does_not_block_other_queues() {
     let options = device::nvme::Options { slots: 1, fetchers: 1, ..Default::default() };
     let setup = crate::raw::nvme::world::Setup { options, ..Default::default() };
     setup.run(async |mut w: World| {
@@ -103,7 +103,7 @@ fn a_bad_doorbell_holds_up_nobody_else() {
         w.medium.close();
         w.raw.submit(&mut one.sq, &io::flush(w.raw.cid(), NS));
         w.rt.sleep(SILENCE).await;
-        // The only slot is taken: both doorbells wait when it is free again, the bad one's turn first.
+        // The only slot is taken: both doorbells wait when it is free again, the bad one first.
         w.raw.set(sq_tail_doorbell(QueueId(2), 0), 4711);
         w.raw.submit(&mut one.sq, &io::flush(w.raw.cid(), NS));
         w.rt.sleep(SILENCE).await;

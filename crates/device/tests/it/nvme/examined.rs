@@ -1,6 +1,6 @@
-//! The conformance suite on benches: cases by the sections of the specification, which know nothing of this
-//! controller. The witness watches what it touches meanwhile. What it takes to look inside, and to be a host
-//! that no suite can be, is in the other modules.
+//! The conformance suite on benches: cases by sections of the specification, independent of this controller.
+//! The witness watches memory accesses meanwhile. White-box and malicious-host tests are in the other
+//! modules.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use wire::nvme::status::Status;
 
 use crate::raw::nvme::world::{Setup, device};
 
-/// What may end otherwise another time. Whatever else is no success has DNR set.
+/// Statuses that a retry may change. Every other error has DNR set.
 const WORTH_ANOTHER_TRY: &[Status] = &[
     Status::ABORT_REQUESTED,
     Status::ABORTED_SQ_DELETION,
@@ -22,7 +22,7 @@ const WORTH_ANOTHER_TRY: &[Status] = &[
     Status::UNRECOVERED_READ_ERROR,
 ];
 
-/// Runs the whole suite; gives what the controller says that it lacks.
+/// Runs the whole suite; returns the names of cases skipped for a feature that the controller lacks.
 fn examined(setup: &Setup) -> Vec<&'static str> {
     let rt = Rt::simulated(None, Log::Off);
     if let Some(seed) = setup.shuffle {
@@ -35,7 +35,8 @@ fn examined(setup: &Setup) -> Vec<&'static str> {
     let Counts { failed, left, .. } = table.counts();
     assert!(failed == 0 && left == 0, "{}", table.text());
     let completions = witness.completions.borrow();
-    // Memory that is not there: of data it may be there later, of pages for doorbells not.
+    // A data transfer error may or may not be worth a retry: unreachable data memory may appear later,
+    // unreachable doorbell pages may not.
     let told = |(_, status): &&(bool, Status)| status.kind() != Status::DATA_TRANSFER_ERROR;
     for (_, status) in completions.keys().filter(told) {
         let worth = status.is_ok() || WORTH_ANOTHER_TRY.contains(&status.kind());
@@ -46,7 +47,7 @@ fn examined(setup: &Setup) -> Vec<&'static str> {
     table.runs.iter().filter(lacks).map(|case_run| case_run.case.name).collect()
 }
 
-/// What is about controllers without something that this one always has.
+/// Cases for controllers without a feature that this one always has.
 const OF_LESSER_ONES: &[&str] = &[
     "fused_where_there_is_none",
     "sgl_where_there_is_none",
@@ -60,7 +61,7 @@ fn setup() -> Setup {
 }
 
 #[test]
-fn with_all_that_it_can_have() {
+fn conformance_passes_with_all_features() {
     let state = |milliwatts, idle, enter, leave| PowerState { milliwatts, idle, enter, leave };
     let power_states = vec![
         state(8_000, false, Span::ZERO, Span::ZERO),
@@ -73,7 +74,7 @@ fn with_all_that_it_can_have() {
 }
 
 #[test]
-fn with_large_blocks_one_slot_and_nothing_kept_beside_the_blocks() {
+fn conformance_passes_with_4k_blocks_one_slot_and_no_label() {
     let options = Options {
         slots: 1,
         fetchers: 1,
@@ -88,7 +89,7 @@ fn with_large_blocks_one_slot_and_nothing_kept_beside_the_blocks() {
 }
 
 #[test]
-fn in_any_order_over_a_slow_link() {
+fn conformance_passes_with_relaxed_ordering_on_slow_link() {
     let options = Options { relaxed_ordering: true, ..Options::default() };
     let credits = Some(Credits { headers: 4, data: 64, return_after: Span::ns(300) });
     let shuffle = Some(1);

@@ -13,9 +13,9 @@ fn set(w: &World, fid: u8, cdw11: u32) -> Sqe {
     admin::set_feature(w.raw.cid(), fid, cdw11)
 }
 
-/// 5.27.1.5: all that there are, whatever is asked for; not after the first queue.
+/// 5.27.1.5: all queues are granted, whatever the request; not after the first queue exists.
 #[test]
-fn queues_are_granted_before_the_first_is_made_and_not_after() {
+fn set_number_of_queues_fails_once_a_queue_exists() {
     let options = device::nvme::Options { io_queues: 5, ..Default::default() };
     Setup { options, ..Setup::default() }.run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
@@ -23,7 +23,7 @@ fn queues_are_granted_before_the_first_is_made_and_not_after() {
         let get = admin::get_feature(w.raw.cid(), fid::NUMBER_OF_QUEUES);
         assert_eq!(w.raw.admin_ok(&get).await, five.into_bits());
         let at = w.raw.place(4096, 4096);
-        // Firmware does not ask before it makes its queue.
+        // Firmware creates its queue without setting the number of queues.
         let early = admin::create_cq(w.raw.cid(), at, crate::raw::nvme::cq_of(1, 16));
         w.raw.admin_ok(&early).await;
         let sqe = set(&w, fid::NUMBER_OF_QUEUES, five.into_bits());
@@ -43,9 +43,9 @@ fn queues_are_granted_before_the_first_is_made_and_not_after() {
     });
 }
 
-/// 5.27.1.4: without a cache every write that has completed is durable, and so is what came before.
+/// 5.27.1.4: without a cache every completed write is durable, and so are earlier ones.
 #[test]
-fn without_the_cache_writes_are_durable_when_they_complete() {
+fn writes_are_durable_at_completion_without_cache() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);

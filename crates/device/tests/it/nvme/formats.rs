@@ -12,9 +12,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, PATIENCE, pattern};
 
-/// Whichever erase is asked for, of the namespace or of all: nothing is left.
+/// Any erase setting, of one namespace or of all: every block is zeroed.
 #[test]
-fn afterwards_all_blocks_are_zeros() {
+fn format_zeroes_all_blocks_with_any_erase_setting() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         for (nsid, erase) in [(NS, 0), (NS, 1), (Nsid::BROADCAST, 0), (Nsid::BROADCAST, 1)] {
@@ -34,9 +34,9 @@ fn afterwards_all_blocks_are_zeros() {
     });
 }
 
-/// What the namespace cannot be formatted to, and erases that there are not.
+/// Formats that the namespace does not support, and unknown erase settings.
 #[test]
-fn formats_that_there_are_not() {
+fn format_rejects_unsupported_formats() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         w.medium.poke(0, &pattern(1, 4096));
@@ -61,9 +61,9 @@ fn formats_that_there_are_not() {
     });
 }
 
-/// While it lasts, I/O is refused with a status that invites to try again; so is another format.
+/// During a format, I/O and further formats fail with a status that permits a retry.
 #[test]
-fn meanwhile_nothing_else_is_done() {
+fn io_and_format_fail_while_format_in_progress() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -93,9 +93,9 @@ fn meanwhile_nothing_else_is_done() {
     });
 }
 
-/// A reset in the middle leaves a controller that works, and whose I/O is not refused.
+/// A reset during a format leaves a working controller that accepts I/O.
 #[test]
-fn a_reset_ends_it() {
+fn reset_ends_format_and_io_works() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         w.medium.close();
@@ -128,10 +128,10 @@ async fn identified(w: &mut World) -> IdentifyNamespace {
     IdentifyNamespace::read_from_bytes(&w.raw.bytes(at, 4096)).unwrap()
 }
 
-/// Blocks of 4096 bytes over a medium of 512: Identify counts in them, also that of the controller that
-/// comes after, until the namespace is formatted back.
+/// Blocks of 4096 bytes over a medium of 512: Identify counts in them, also on the next controller, until the
+/// namespace is formatted back.
 #[test]
-fn a_format_stays() {
+fn format_survives_reset_and_new_controller() {
     let setup = Setup { blocks: 8_005, ..Setup::default() };
     let label = setup.clone().run(async |mut w: World| {
         w.raw.up().await;
@@ -139,7 +139,7 @@ fn a_format_stays() {
         w.raw.admin_ok(&admin::format_nvm(w.raw.cid(), NS, LARGE)).await;
         assert_eq!(w.medium.peek(0, 4096), [0; 4096]);
         let n = identified(&mut w).await;
-        // The last five blocks of the medium are not a whole one.
+        // The last five blocks of the medium are not a whole large block.
         assert_eq!((n.nsze.get(), n.nlbaf, n.flbas), (1_000, 1, 1));
         assert_eq!((n.lbaf[1].ds, n.mssrl.get()), (12, 256));
         w.raw.disable().await;
@@ -164,7 +164,7 @@ fn a_format_stays() {
 
 /// Every command counts in the namespace's blocks.
 #[test]
-fn commands_count_in_large_blocks() {
+fn commands_count_in_4k_blocks_after_format() {
     let setup = Setup { blocks: 8_005, ..Setup::default() };
     setup.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
@@ -199,9 +199,9 @@ fn commands_count_in_large_blocks() {
     });
 }
 
-/// A medium that keeps nothing but blocks has one format; a label of no sense is none.
+/// A medium that stores only blocks has one format; an invalid label counts as none.
 #[test]
-fn media_without_a_label_of_ours() {
+fn medium_without_valid_label_has_one_format() {
     let setup = Setup { label: None, ..Setup::default() };
     setup.run(async |mut w: World| {
         w.raw.up().await;

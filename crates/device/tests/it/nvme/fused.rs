@@ -17,14 +17,14 @@ fn half(sqe: Sqe, fuse: u8) -> Sqe {
     Sqe { flags: sqe.flags.with_fuse(fuse), ..sqe }
 }
 
-/// A Compare with one buffer and a Write of another, of a block, fused.
+/// A fused pair on one block: Compare with one buffer, Write of another.
 fn pair_of(w: &World, lba: u64, compared: BusAddr, written: BusAddr) -> [Sqe; 2] {
     let compare = io::compare(w.raw.cid(), NS, Lba(lba), 1, w.raw.data(compared, 512));
     let write = io::write(w.raw.cid(), NS, Lba(lba), 1, false, w.raw.data(written, 512));
     [half(compare, 1), half(write, 2)]
 }
 
-/// Submits these with one doorbell, and gives how each ended, in their order.
+/// Submits these with one doorbell; returns the status of each, in their order.
 async fn run(w: &World, pair: &mut Pair, sqes: &[Sqe]) -> Vec<Status> {
     sqes.iter().for_each(|sqe| w.raw.store(&mut pair.sq, sqe));
     w.raw.ring(&pair.sq);
@@ -37,14 +37,14 @@ async fn run(w: &World, pair: &mut Pair, sqes: &[Sqe]) -> Vec<Status> {
     sqes.iter().map(|sqe| status_of(sqe.id())).collect()
 }
 
-/// Both or neither: small controllers and large ones, wherever in the queue the pair lies.
+/// Both or neither: small controllers and large ones, with the pair anywhere in the queue.
 #[test]
-fn it_is_written_if_it_compares() {
+fn fused_write_is_done_only_if_compare_succeeds() {
     for (slots, fetch_max, burst) in [(1, 1, None), (4, 16, Some(1)), (256, 16, None)] {
         let options = Options { slots, fetch_max, arbitration_burst: burst, ..Options::default() };
         Setup { options, ..Setup::default() }.run(async |mut w: World| {
             w.raw.up().await;
-            // An odd number of entries: pairs lie across the end in every second pass.
+            // An odd number of entries: pairs span the queue's end in every second pass.
             let mut pair = w.raw.create_pair(2, 7).await;
             let (old, new) = (w.raw.place(4096, 4096), w.raw.place(4096, 4096));
             for turn in 0..20 {
@@ -67,9 +67,9 @@ fn it_is_written_if_it_compares() {
     }
 }
 
-/// A half that stands alone, or beside what is no half of its own.
+/// A half that is alone, or next to a command that is not its other half.
 #[test]
-fn halves_without_the_other_are_aborted() {
+fn fused_half_without_partner_is_aborted() {
     for (slots, fetch_max) in [(1, 1), (1, 16), (8, 3), (256, 16)] {
         let options = Options { slots, fetch_max, ..Options::default() };
         Setup { options, ..Setup::default() }.run(async |mut w: World| {
@@ -107,9 +107,9 @@ fn halves_without_the_other_are_aborted() {
     }
 }
 
-/// Pairs that there are not: other commands, other blocks, more than one.
+/// Invalid pairs: other commands, other blocks, more than one block.
 #[test]
-fn pairs_of_no_sense_are_refused() {
+fn fused_pair_rejects_mismatched_halves() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(64 << 10, 4096);
@@ -136,9 +136,9 @@ fn pairs_of_no_sense_are_refused() {
     });
 }
 
-/// Of many that count up at once none is lost: each that compared has been written.
+/// Of many concurrent increments none is lost: each successful compare is followed by its write.
 #[test]
-fn no_write_comes_in_between() {
+fn fused_compare_and_write_is_atomic() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         w.medium.span.set(runtime::Span::us(5));
@@ -147,7 +147,7 @@ fn no_write_comes_in_between() {
         let block = |number: u8| vec![number; 512];
         let mut held = 0;
         for round in 0..12 {
-            // Six try to count up from what is there, and six write what is there behind them.
+            // Six commands try to increment the current value, and six plain writes follow them.
             let (mut tried, mut plain) = (Vec::new(), Vec::new());
             for number in 0..6 {
                 w.raw.memory.write(page(2 * number), &block(held)).unwrap();
@@ -183,7 +183,7 @@ fn no_write_comes_in_between() {
 
 /// An abort of either half ends both.
 #[test]
-fn an_abort_ends_both() {
+fn abort_of_fused_half_ends_both() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -208,9 +208,9 @@ fn an_abort_ends_both() {
     });
 }
 
-/// A first whose second was never told of, and queues that are deleted meanwhile.
+/// A first half whose second is never announced, and deletion of its queue.
 #[test]
-fn a_queue_with_a_half_can_be_deleted() {
+fn delete_sq_with_pending_fused_half() {
     let options = Options { fetch_max: 1, ..Options::default() };
     Setup { options, ..Setup::default() }.run(async |mut w: World| {
         w.raw.up().await;
@@ -219,7 +219,7 @@ fn a_queue_with_a_half_can_be_deleted() {
         for _ in 0..3 {
             let [first, _] = pair_of(&w, 5, at, at);
             w.raw.store(&mut pair.sq, &first);
-            // It says that there are two, and takes it back when the first has been fetched.
+            // The tail announces two entries, and is taken back when the first has been fetched.
             w.raw.set(wire::nvme::registers::sq_tail_doorbell(QueueId(2), 0), pair.sq.tail + 1);
             w.rt.sleep(runtime::Span::ns(900)).await;
             let sqe = admin::delete_sq(w.raw.cid(), QueueId(2));

@@ -1,9 +1,9 @@
-//! A hostile host in virtual time: whatever it does, the controller neither panics nor hangs, reaches
-//! nothing that it was not told to, and serves whoever resets it properly.
+//! Malicious host in virtual time: the controller neither panics nor hangs, accesses only memory that the
+//! host named, and serves a host that resets it properly.
 //!
-//! A failure prints what repeats it. `cargo test -p doorbell-device --test it nvme::hostile -- --ignored`
-//! runs for longer, with the seed of `DOORBELL_SEED` and as many steps as `DOORBELL_OPS` says;
-//! `tools/hostile` goes on from seed to seed until so many commands have been answered.
+//! A failure prints its repro arguments. `cargo test -p doorbell-device --test it nvme::hostile -- --ignored`
+//! runs longer, with the seed in `DOORBELL_SEED` and the number of steps in `DOORBELL_OPS`; `tools/hostile`
+//! goes on from seed to seed until a given number of commands have completed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +18,12 @@ use crate::raw::nvme::choice::Choice;
 use crate::raw::nvme::script::{Script, touches_with_pi};
 use crate::raw::nvme::world::{Setup, World};
 
-/// Steps between two proper resets, at most.
+/// Maximum steps between two proper resets.
 const LAP: u64 = 400;
-/// Steps after which the host looks whether there is still somebody to annoy.
+/// Steps between checks that the controller still responds.
 const LOOK: u64 = 16;
 
-/// What a run has seen, so that a test can say that it was not idle.
+/// Counts of a run; they show that it was not idle.
 #[derive(Debug, Default)]
 struct Seen {
     refused: u64,
@@ -63,7 +63,7 @@ fn run(seed: u64, steps: u64) -> Seen {
     })
 }
 
-/// Says how to repeat a failed run, and ends one that hangs.
+/// Prints the repro arguments of a failed run, and aborts one that hangs.
 pub struct Watchdog {
     pub steps: Arc<AtomicU64>,
     seed: u64,
@@ -103,7 +103,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// A run in which little happened would prove little.
+/// A run must be busy to prove anything.
 fn assert_busy(seen: &Seen, steps: u64) {
     let completions: u64 = seen.completions.values().sum();
     assert!(completions > steps / 20, "{seen:?}");
@@ -114,23 +114,23 @@ fn assert_busy(seen: &Seen, steps: u64) {
 }
 
 #[test]
-fn a_hostile_host_1() {
+fn hostile_host_script_seed_1() {
     assert_busy(&run(1, 20_000), 20_000);
 }
 
 #[test]
-fn a_hostile_host_2() {
+fn hostile_host_script_seed_2() {
     assert_busy(&run(2, 20_000), 20_000);
 }
 
 #[test]
-fn a_hostile_host_3() {
+fn hostile_host_script_seed_3() {
     assert_busy(&run(3, 20_000), 20_000);
 }
 
-/// Many controllers, a little of each.
+/// Many controllers, a short run of each.
 #[test]
-fn hostile_hosts_of_many_controllers() {
+fn hostile_host_script_on_random_setups() {
     for seed in 100..130 {
         run(seed, 2 * LAP);
     }
@@ -138,7 +138,7 @@ fn hostile_hosts_of_many_controllers() {
 
 /// The same seed gives the same run.
 #[test]
-fn a_hostile_host_repeats() {
+fn hostile_host_run_is_deterministic() {
     let (one, two) = (run(42, 2_000), run(42, 2_000));
     assert_eq!(format!("{one:?}"), format!("{two:?}"));
 }
@@ -152,17 +152,17 @@ pub fn from_environment(key: &str, otherwise: u64) -> u64 {
 
 #[test]
 #[ignore = "as long as DOORBELL_OPS says"]
-fn a_hostile_host_for_long() {
+fn hostile_host_script_long() {
     let (seed, steps) =
         (from_environment("DOORBELL_SEED", 1), from_environment("DOORBELL_OPS", 200_000));
     eprintln!("{:?}", run(seed, steps));
 }
 
-/// Controller after controller, each another seed's, until so many commands have been answered. It begins
-/// with any seed, so that a run that was stopped goes on where it was.
+/// One controller per seed, until `DOORBELL_COMMANDS` commands have completed. It starts at `DOORBELL_SEED`,
+/// so that a stopped run can be resumed.
 #[test]
 #[ignore = "until DOORBELL_COMMANDS commands have been answered"]
-fn hostile_hosts_until_enough() {
+fn hostile_host_scripts_until_command_count() {
     let first = from_environment("DOORBELL_SEED", 1);
     let wanted = from_environment("DOORBELL_COMMANDS", 100_000);
     let (mut answered, mut refused, mut lives) = (0, 0, 0);

@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, Settings};
 
-/// What the 4096 bytes that are asked for hold, or why there are none.
+/// The 4096 bytes returned, or the error status.
 async fn identify(w: &mut World, nsid: Nsid, ask: Identify) -> Result<Vec<u8>, Status> {
     let at = w.raw.place(4096, 4096);
     w.raw.memory.write(at, &[0xa5; 4096]).unwrap();
@@ -34,7 +34,7 @@ async fn by_cns(w: &mut World, nsid: Nsid, cns: u8) -> Result<Vec<u8>, Status> {
 
 /// 5.17.2.1.
 #[test]
-fn the_controller() {
+fn identify_controller_fields() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let bytes = by_cns(&mut w, Nsid::NONE, cns::CONTROLLER).await.unwrap();
@@ -56,7 +56,7 @@ fn the_controller() {
         let managed =
             oacs::FORMAT | oacs::NAMESPACE_MANAGEMENT | oacs::SELF_TEST | oacs::DOORBELL_BUFFER;
         assert_eq!((c.oacs.get(), c.fuses.get()), (managed, 1));
-        // At any byte, with bit buckets, and longer than the data.
+        // SGLs at any byte, with bit buckets, and longer than the data.
         assert_eq!(c.sgls.get(), 0x5_0001);
         assert_eq!((c.tnvmcap.get(), c.unvmcap.get()), (512 << 20, 0));
         assert_eq!((c.cdfs.get(), c.elpe, c.fna), (1, 63, 0));
@@ -73,7 +73,7 @@ fn the_controller() {
 
 /// NVM command set 1.0, 4.1.5.1.
 #[test]
-fn the_namespace_has_the_mediums_geometry() {
+fn identify_namespace_matches_medium_geometry() {
     for (blocks, block_bytes) in [(1 << 20, 512), (77, 4096)] {
         let setup = Setup { blocks, block_bytes, ..Setup::default() };
         setup.run(async |mut w: World| {
@@ -82,7 +82,7 @@ fn the_namespace_has_the_mediums_geometry() {
             let n = IdentifyNamespace::read_from_bytes(&bytes).unwrap();
             assert_eq!((n.nsze.get(), n.ncap.get(), n.nuse.get()), (blocks, blocks, blocks));
             assert_eq!(u32::from(n.lbaf[0].ds), block_bytes.ilog2());
-            // Blocks of 4096 bytes are offered where the medium's are smaller.
+            // Blocks of 4096 bytes are offered if the medium's are smaller.
             let formats = if block_bytes == 512 { 2 } else { 1 };
             assert_eq!((n.nlbaf, n.flbas, n.dps), (formats - 1, 0, 0), "no protection");
             let lengths: Vec<u8> = n.lbaf.iter().map(|format| format.ds).collect();
@@ -100,7 +100,7 @@ fn the_namespace_has_the_mediums_geometry() {
 
 /// 5.17.2.2, 5.17.2.3, 5.17.2.9: lists hold the numbers above the given one.
 #[test]
-fn lists_and_descriptors() {
+fn identify_namespace_lists_and_descriptors() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         for list in
@@ -123,9 +123,9 @@ fn lists_and_descriptors() {
     });
 }
 
-/// 5.17.1: every CNS is either answered or refused as an invalid field; no namespace, no answer.
+/// 5.17.1: every CNS is either supported or rejected as an invalid field; an invalid namespace is rejected.
 #[test]
-fn every_other_structure_is_refused() {
+fn identify_rejects_unknown_cns() {
     let answered = [
         cns::NAMESPACE,
         cns::CONTROLLER,
@@ -160,7 +160,7 @@ fn every_other_structure_is_refused() {
                 let refused = by_cns(&mut w, Nsid(nsid), number).await.unwrap_err();
                 assert_eq!(refused, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
             }
-            // Where no namespace is, there is one of zeros, or none that has names.
+            // For an inactive namespace the structure is zeros, and there are no descriptors.
             let inactive = by_cns(&mut w, Nsid(2), number).await;
             match number {
                 cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {

@@ -26,7 +26,7 @@ async fn keep_alive(w: &mut World) {
     w.raw.admin_ok(&sqe).await;
 }
 
-/// Not yet stopped after this long, and stopped 2 ms later.
+/// Checks that the controller still runs 1 ms before `ms`, and has stopped 1 ms after.
 async fn expires_after(w: &World, ms: u64) {
     w.raw.rt.sleep(Span::ms(ms - 1)).await;
     assert!(!w.raw.csts().await.cfs(), "{} ms after the host was last heard", ms - 1);
@@ -35,10 +35,10 @@ async fn expires_after(w: &World, ms: u64) {
 }
 
 #[test]
-fn a_host_that_is_silent_for_longer_than_its_timeout_stops_the_controller() {
+fn keep_alive_timeout_sets_cfs() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
-        // 1 ms too long for three units of 100 ms.
+        // 301 ms rounds up to four units of 100 ms.
         set_timer(&mut w, 301).await;
         assert_eq!(timer(&mut w).await, 400);
         set_timer(&mut w, 400).await;
@@ -59,7 +59,7 @@ fn a_host_that_is_silent_for_longer_than_its_timeout_stops_the_controller() {
 }
 
 #[test]
-fn keep_alive_and_a_new_timeout_begin_the_timer_anew() {
+fn keep_alive_and_set_features_restart_timer() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         keep_alive(&mut w).await;
@@ -73,14 +73,14 @@ fn keep_alive_and_a_new_timeout_begin_the_timer_anew() {
         w.raw.rt.sleep(Span::s(1000)).await;
         set_timer(&mut w, 100).await;
         w.raw.rt.sleep(Span::ms(50)).await;
-        // Other commands do not count: TBKAS of CTRATT says so.
+        // Other commands do not restart the timer: TBKAS of CTRATT is clear.
         timer(&mut w).await;
         expires_after(&w, 50).await;
     });
 }
 
 #[test]
-fn no_timer_runs_once_it_is_stopped_or_the_controller_shuts_down() {
+fn keep_alive_timer_stops_at_zero_and_at_shutdown() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         set_timer(&mut w, 100).await;

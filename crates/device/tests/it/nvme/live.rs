@@ -1,5 +1,5 @@
-//! The hostile host in the live world: one thread is the controller, one runs a hostile script, and a
-//! third writes over queues, lists and doorbells while both run.
+//! The malicious host in the live world: one thread is the controller, one runs the script, and a third
+//! overwrites queues, lists and doorbells while both run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -18,10 +18,10 @@ use crate::raw::nvme::{Raw, Settings};
 /// Steps of the script in a round.
 const STEPS: u64 = 200;
 
-/// Rounds after which a run that has not seen enough has failed.
+/// Rounds after which a run without enough work has failed.
 const ROUNDS_MAX: u64 = 100_000;
 
-/// What the controller's thread has seen.
+/// Counts published by the controller's thread.
 #[derive(Default, Debug)]
 struct Counts {
     transfers: AtomicU64,
@@ -30,7 +30,7 @@ struct Counts {
     lives: AtomicU64,
 }
 
-/// Tells the other threads to stop, however its own ends.
+/// Stops the other threads when dropped, also on panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -59,7 +59,7 @@ fn controller(shared: &Shared, setup: &Setup, stop: &AtomicBool, counts: &Counts
     publish();
 }
 
-/// Lets the host thread hold the scribbler up while it behaves.
+/// Lets the host thread pause the scribbler while the host keeps to the protocol.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -78,6 +78,7 @@ impl Gate {
         self.closed.store(false, Ordering::Release);
     }
 
+    /// The scribbler waits here while the gate is closed.
     fn pass(&self, stop: &AtomicBool) {
         while self.closed.load(Ordering::Acquire) && !stop.load(Ordering::Acquire) {
             self.stands.store(true, Ordering::Release);
@@ -87,7 +88,7 @@ impl Gate {
     }
 }
 
-/// Writes over whatever there is, as fast as it can.
+/// Overwrites registers, doorbells and memory, as fast as possible.
 fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &AtomicBool) {
     let mut rng = Rng::for_part(seed, "scribbler");
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
@@ -103,7 +104,7 @@ fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &A
                 raw.set(DOORBELLS + 4 * rng.below(doorbells) as u32, rng.below(40) as u32);
             }
             _ => {
-                // Pages of sense, so that lists and entries turn into others, not only into noise.
+                // Valid page addresses, so that lists and entries turn into others, not only into noise.
                 let page = base + rng.below(bytes / 4096 + 4) * 4096;
                 let word = if rng.chance(1, 2) { rng.next_u64() } else { page };
                 let at = BusAddr(base + 8 * rng.below(bytes / 8));
@@ -113,8 +114,8 @@ fn scribble(shared: &Shared, options: &Options, seed: u64, gate: &Gate, stop: &A
     }
 }
 
-/// Rounds of hostility, each of which ends with a proper reset while the scribbler stands still. Goes on
-/// while it is told to.
+/// Malicious rounds, each ending with a proper reset while the scribbler is paused; goes on while
+/// `goes_on(round)` is true.
 fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn(u64) -> bool) {
     let rt = Rt::live(&STD_CLOCK, None, Log::Off);
     let mut raw = Raw::new(shared.host(&rt));
@@ -123,7 +124,7 @@ fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn
     rt.block_on(async {
         for round in (0..ROUNDS_MAX).take_while(|&round| goes_on(round)) {
             gate.close();
-            // Whom a command has overwritten is checked where it is written.
+            // Overwritten blocks are not checked here: the witness checks each write as it happens.
             script.recover(|| true, true).await;
             gate.open();
             for step in 0..STEPS {
@@ -139,7 +140,7 @@ fn host(shared: &Shared, setup: &Setup, seed: u64, gate: &Gate, goes_on: impl Fn
     });
 }
 
-/// Runs until `enough` of the rounds that have been and of what the controller has seen.
+/// Runs until `enough(rounds, counts)` is true.
 fn run(seed: u64, enough: impl Fn(u64, &Counts) -> bool) -> Counts {
     let options = Options { slots: 32, io_queues: 5, queue_entries_max: 256, ..Options::default() };
     let setup =
@@ -158,9 +159,9 @@ fn run(seed: u64, enough: impl Fn(u64, &Counts) -> bool) -> Counts {
     counts
 }
 
-/// How much happens in a round is the scheduler's affair, so the rounds go on until enough has.
+/// The work done in a round depends on the scheduler, so the rounds go on until there was enough.
 #[test]
-fn a_hostile_host_and_a_scribbler_live() {
+fn hostile_host_and_scribbler_live() {
     let seen = |counter: &AtomicU64| counter.load(Ordering::Acquire);
     let enough = |round: u64, counts: &Counts| {
         round >= 24
@@ -173,10 +174,10 @@ fn a_hostile_host_and_a_scribbler_live() {
     assert!(enough(u64::MAX, &counts), "{counts:?} after {ROUNDS_MAX} rounds");
 }
 
-/// CC written again while the controller does what its last value says: whoever looks first, the watcher or
-/// who carries it out, the newest value counts.
+/// CC written again while the controller executes its last value: whether the watcher or the executing task
+/// reads it first, the newest value counts.
 #[test]
-fn a_host_that_thinks_again_while_it_enables_is_heard() {
+fn cc_rewritten_during_enable_takes_latest_value() {
     let setup = Setup { memory_bytes: 2 << 20, logged: false, ..Setup::default() };
     let window = setup.options.register_bytes();
     let shared = Shared::between_threads(setup.memory_bytes, setup.memory_base, window)
@@ -190,7 +191,7 @@ fn a_host_that_thinks_again_while_it_enables_is_heard() {
         let queues = Some((raw.place(4096, 4096), raw.place(4096, 4096)));
         let settings = || Settings { queues, ..Settings::default() };
         rt.block_on(async {
-            // Where the controller's thread has not come up yet, CAP says no time-out either.
+            // CAP, and with it the timeout, reads as zero until the controller's thread has started.
             while shared.load(CAP) == 0 {
                 rt.sleep(Span::us(100)).await;
             }
@@ -208,7 +209,7 @@ fn a_host_that_thinks_again_while_it_enables_is_heard() {
 
 #[test]
 #[ignore = "as long as DOORBELL_OPS says, in rounds"]
-fn a_hostile_host_and_a_scribbler_live_for_long() {
+fn hostile_host_and_scribbler_live_long() {
     let seed = crate::nvme::hostile::from_environment("DOORBELL_SEED", 1);
     let rounds = crate::nvme::hostile::from_environment("DOORBELL_OPS", 2_000);
     eprintln!("{:?}", run(seed, |round, _| round >= rounds));

@@ -27,9 +27,9 @@ async fn log(w: &mut World, ask: GetLogPage) -> Result<Vec<u8>, Status> {
 }
 
 /// 5.16.1: error information, health, firmware slots, effects of commands, self-tests, reservations,
-/// sanitizing; no other page.
+/// sanitize; no other page.
 #[test]
-fn the_mandatory_pages_and_no_others() {
+fn get_log_page_supports_only_listed_pages() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         for lid in 0..=u8::MAX {
@@ -50,9 +50,9 @@ fn the_mandatory_pages_and_no_others() {
     });
 }
 
-/// 5.16.1.3: what was read and written is counted.
+/// 5.16.1.3: commands, data and errors are counted.
 #[test]
-fn health_counts_commands_data_and_errors() {
+fn smart_log_counts_commands_data_and_errors() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(1 << 20, 4096);
@@ -79,7 +79,7 @@ fn health_counts_commands_data_and_errors() {
 
 /// 5.16: part of a page, more than a page, none of it.
 #[test]
-fn offsets_and_lengths() {
+fn get_log_page_offsets_and_lengths() {
     let setup = Setup { memory_bytes: 16 << 20, ..Setup::default() };
     setup.run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
@@ -101,10 +101,10 @@ fn offsets_and_lengths() {
     });
 }
 
-/// 5.16.1.2: the newest first, as many as Identify says (ELPE), numbered over the controller's life; a
-/// completion says that there is an entry (M).
+/// 5.16.1.2: newest entry first, up to ELPE entries, numbered over the controller's life; a completion sets M
+/// if there is an entry for it.
 #[test]
-fn what_failed_is_in_the_error_log() {
+fn error_log_holds_failed_commands_newest_first() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -133,7 +133,7 @@ fn what_failed_is_in_the_error_log() {
             let entry = ErrorInformation::read_from_bytes(entry).unwrap();
             assert_eq!((entry.error_count.get(), entry.nsid.get()), (71 - index, 9));
         }
-        // A reset does not forget.
+        // A reset keeps the log.
         w.raw.disable().await;
         w.raw.up().await;
         assert_eq!(log(&mut w, page(lid::ERROR, 4096, 0)).await.unwrap(), bytes);

@@ -1,6 +1,6 @@
-//! The NVMe controller against the specification, and against hosts that do not keep to it.
+//! The NVMe controller against the specification, and against malicious hosts.
 //!
-//! The host of these tests has no driver: see [`raw`](crate::raw::nvme). Sections cited as "NVMe base 2.0", "NVMe over
+//! These tests use no driver: see [`raw`](crate::raw::nvme). Sections cited as "NVMe base 2.0", "NVMe over
 //! PCIe 1.0" and "NVM command set 1.0" are those of the NVM Express 2.0 family of specifications.
 
 mod aborts;

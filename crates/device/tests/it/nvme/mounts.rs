@@ -1,4 +1,4 @@
-//! A controller whose medium has to be mounted before it is ready.
+//! Controllers whose medium is mounted before they are ready.
 
 use runtime::Span;
 use wire::nvme::registers::{CC, Cc, Csts};
@@ -6,8 +6,8 @@ use wire::nvme::registers::{CC, Cc, Csts};
 use crate::nvme::sanitize_flash::Kept;
 use crate::raw::nvme::Settings;
 
-/// A host that waits no longer clears CC.EN and sets it again. What it asked for first is not what it gets,
-/// and the mount goes on meanwhile.
+/// A host that stops waiting clears CC.EN and sets it again. The latest settings apply, and the mount goes on
+/// meanwhile.
 #[test]
 fn enabling_again_during_a_mount_takes_the_latest_settings() {
     Kept::new().live(None, async |rt, raw| {

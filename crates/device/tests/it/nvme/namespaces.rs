@@ -38,7 +38,7 @@ async fn both_lists(w: &mut World) -> (Vec<u32>, Vec<u32>) {
     (listed(w, cns::ACTIVE_NAMESPACES).await, listed(w, cns::ALLOCATED_NAMESPACES).await)
 }
 
-/// What creates a namespace of so many blocks, of this format.
+/// Command that creates a namespace of `blocks` blocks in format `flbas`.
 fn creation(w: &World, blocks: u64, flbas: u8) -> Sqe {
     let mut wanted = IdentifyNamespace::new_zeroed();
     (wanted.nsze, wanted.ncap, wanted.flbas) = (blocks.into(), blocks.into(), flbas);
@@ -62,7 +62,7 @@ async fn refused(w: &mut World, sqe: Sqe, status: Status) {
     assert_eq!(w.raw.admin(&sqe).await.status(), status.with_dnr(), "{sqe:?}");
 }
 
-/// A read or a write of a page from the first of these blocks on.
+/// Reads, or writes if `write` is given, 4096 bytes at `lba`; returns them.
 async fn moved(w: &World, pair: &mut Pair, nsid: u32, lba: u64, write: Option<&[u8]>) -> Vec<u8> {
     let at = w.raw.place(4096, 4096);
     w.raw.memory.write(at, write.unwrap_or(&[0x77; 4096])).unwrap();
@@ -76,14 +76,14 @@ fn several(namespaces: u16) -> Setup {
     Setup { options: Options { namespaces, ..Options::default() }, ..Setup::default() }
 }
 
-/// Nobody writes beside what was asked for, by number and block: the witness knows of blocks alone.
+/// The witness checks medium writes by block alone, not by namespace: switch it off.
 fn without_witness(w: &World) {
     w.medium.witness.replace(None);
 }
 
-/// Each has blocks of its own, and none of another's.
+/// Namespaces have disjoint blocks.
 #[test]
-fn a_medium_is_divided() {
+fn namespaces_have_disjoint_blocks() {
     several(3).run(async |mut w: World| {
         without_witness(&w);
         let mut pair = w.raw.up().await;
@@ -118,9 +118,9 @@ fn a_medium_is_divided() {
     });
 }
 
-/// One is formatted, and the others stay as they are; of all, all are.
+/// Formatting one namespace leaves the others as they are; broadcast formats all.
 #[test]
-fn formats_are_of_one_namespace() {
+fn format_affects_one_namespace_broadcast_affects_all() {
     several(2).run(async |mut w: World| {
         without_witness(&w);
         let mut pair = w.raw.up().await;
@@ -137,9 +137,9 @@ fn formats_are_of_one_namespace() {
     });
 }
 
-/// Made, attached, used, detached and deleted; what is there outlasts the controller.
+/// Created, attached, used, detached and deleted; the namespaces survive the controller.
 #[test]
-fn the_life_of_a_namespace() {
+fn namespace_create_attach_detach_delete_survives_restart() {
     let label = on_a_bench(async |mut w: World| {
         without_witness(&w);
         let mut pair = w.raw.up().await;
@@ -151,7 +151,7 @@ fn the_life_of_a_namespace() {
         let small = creation(&w, 5001, 0);
         assert_eq!(w.raw.admin_ok(&small).await, 2);
         assert_eq!(both_lists(&mut w).await, (vec![], vec![1, 2]));
-        // What one before it held is not read.
+        // Contents of the earlier namespace must not be readable.
         let page = identified(&mut w, 0, cns::CONTROLLER).await;
         let controller = IdentifyController::read_from_bytes(&page).unwrap();
         assert_eq!(controller.unvmcap.get(), u128::from(BLOCKS - 8000 - 5001) * 512);
@@ -176,7 +176,7 @@ fn the_life_of_a_namespace() {
         assert_eq!(both_lists(&mut w).await, (vec![2], vec![1, 2]), "another controller");
         let (one, two) = (namespace(&mut w, 1).await, namespace(&mut w, 2).await);
         assert_eq!((one.nsze.get(), one.flbas, two.nsze.get()), (1000, 1, 5001));
-        // A name is never given twice.
+        // An identifier is never used twice.
         let old = one.eui64;
         w.raw.admin_ok(&admin::delete_namespace(w.raw.cid(), NS)).await;
         let sqe = creation(&w, 1000, 1);
@@ -186,7 +186,7 @@ fn the_life_of_a_namespace() {
 }
 
 #[test]
-fn what_cannot_be_made() {
+fn create_and_delete_namespace_reject_invalid_fields() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         let too_large = creation(&w, 8, 0);
@@ -224,7 +224,7 @@ fn what_cannot_be_made() {
 }
 
 #[test]
-fn what_cannot_be_attached() {
+fn attach_namespace_rejects_invalid_requests() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         for (sqe, status) in [
@@ -244,9 +244,9 @@ fn what_cannot_be_attached() {
     });
 }
 
-/// A medium that keeps nothing but blocks has namespaces that nobody can change.
+/// A medium that stores only blocks has fixed namespaces.
 #[test]
-fn where_it_would_not_last_nothing_is_made() {
+fn namespace_management_is_rejected_without_label() {
     let setup = Setup { label: None, ..several(2) };
     setup.run(async |mut w: World| {
         w.raw.up().await;
@@ -261,9 +261,9 @@ fn where_it_would_not_last_nothing_is_made() {
     });
 }
 
-/// Commands that are under way complete as aborted before the deletion does, and do nothing afterwards.
+/// Commands in flight complete as aborted before the deletion does, and do nothing afterwards.
 #[test]
-fn deleting_ends_what_is_under_way_inside() {
+fn delete_namespace_aborts_its_commands_in_flight() {
     several(2).run(async |mut w: World| {
         without_witness(&w);
         let mut pair = w.raw.up().await;
@@ -288,9 +288,9 @@ fn deleting_ends_what_is_under_way_inside() {
     });
 }
 
-/// A reset amid a creation leaves neither the namespace nor its place taken.
+/// A reset during a creation leaves neither the namespace nor its capacity taken.
 #[test]
-fn a_reset_ends_a_creation() {
+fn reset_during_namespace_creation_leaves_nothing() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         w.raw.admin_ok(&admin::delete_namespace(w.raw.cid(), NS)).await;
@@ -312,9 +312,9 @@ fn a_reset_ends_a_creation() {
     });
 }
 
-/// A label from anywhere: what overlaps, ends outside or is there twice is no label of ours.
+/// A stored label with overlapping, out-of-range or duplicate entries counts as none.
 #[test]
-fn labels_of_no_sense_are_none() {
+fn invalid_namespace_labels_are_ignored() {
     let entry = |nsid: u8, start: u64, blocks: u64| {
         let head = [nsid, 9, 1, 0, 0, 0, 0, 0];
         [&head[..], &start.to_le_bytes(), &blocks.to_le_bytes()].concat()

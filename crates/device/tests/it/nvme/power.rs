@@ -18,7 +18,7 @@ const fn state(milliwatts: u32, idle: bool, enter: Span, leave: Span) -> PowerSt
     PowerState { milliwatts, idle, enter, leave }
 }
 
-/// Two in which commands are processed, two in which they are not.
+/// Two operational states, two non-operational ones.
 fn states() -> Setup {
     let power_states = vec![
         state(8_000, false, Span::ZERO, Span::ZERO),
@@ -39,6 +39,7 @@ async fn now(w: &mut World) -> u32 {
     w.raw.admin_ok(&sqe).await
 }
 
+/// Reads a block; returns the latency.
 async fn read(w: &World, pair: &mut Pair, data: DataPointer) -> Span {
     let begin = w.raw.rt.now();
     let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, data);
@@ -57,7 +58,7 @@ async fn follow(w: &mut World, at: BusAddr, table: &ApstTable) -> Status {
 
 /// 5.17.2.1.
 #[test]
-fn the_descriptors() {
+fn identify_power_state_descriptors() {
     states().run(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let at = w.raw.place(4096, 4096);
@@ -81,10 +82,10 @@ fn the_descriptors() {
     });
 }
 
-/// Set Features returns when the state has been entered; the first read behind it wakes the controller,
-/// which is then in the last state that it worked in.
+/// Set Features completes when the state has been entered; the next read wakes the controller, which returns
+/// to its last operational state.
 #[test]
-fn whoever_finds_it_asleep_waits_until_it_is_awake() {
+fn io_wakes_non_operational_power_state() {
     states().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -98,7 +99,7 @@ fn whoever_finds_it_asleep_waits_until_it_is_awake() {
         assert_eq!(read(&w, &mut pair, data).await, usual, "as fast as in any state");
         assert_eq!(set(&mut w, 3).await, Status::SUCCESS);
         assert_eq!(now(&mut w).await, 3, "admin commands do not wake it");
-        // 9 ms to leave it, 20 us to enter the state before.
+        // 9 ms to leave it, 20 us to enter the earlier state.
         let (expected, found) =
             (Span(Span::us(9_020).0 + usual.0), read(&w, &mut pair, data).await);
         assert_eq!(found, expected);
@@ -107,10 +108,10 @@ fn whoever_finds_it_asleep_waits_until_it_is_awake() {
     });
 }
 
-/// Whoever comes while a state is being entered waits for the rest of that too; all that come meanwhile wait
-/// for the same moment.
+/// Commands that arrive during a state's entry also wait for the rest of the entry; all of them wait for the
+/// same moment.
 #[test]
-fn a_state_that_is_being_entered_is_entered_first() {
+fn io_waits_for_power_state_entry_before_exit() {
     states().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -132,10 +133,9 @@ fn a_state_that_is_being_entered_is_entered_first() {
     });
 }
 
-/// From state to state as the table says, each time after as long without work; a command in between
-/// begins the wait anew.
+/// From state to state as the APST table gives, after each idle time; a command restarts the idle time.
 #[test]
-fn it_goes_to_sleep_by_itself() {
+fn apst_enters_power_states_after_idle_time() {
     states().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(8192, 4096);
@@ -156,7 +156,7 @@ fn it_goes_to_sleep_by_itself() {
         assert_eq!(now(&mut w).await, 3);
         assert!(read(&w, &mut pair, data).await > Span::ms(9));
         assert_eq!(now(&mut w).await, 0);
-        // A reset forgets the table.
+        // A reset clears the table.
         w.raw.disable().await;
         w.raw.up().await;
         w.raw.rt.sleep(Span::ms(100)).await;
@@ -164,10 +164,10 @@ fn it_goes_to_sleep_by_itself() {
     });
 }
 
-/// A table reads back; one that names a state in which commands are processed, or none, is refused, and
-/// so is any where there is nowhere to go.
+/// A table reads back. A transition to an operational or unknown state is rejected, and so is any table on a
+/// controller without non-operational states.
 #[test]
-fn tables_that_are_kept_and_tables_that_are_not() {
+fn apst_table_reads_back_and_rejects_invalid_states() {
     states().run(async |mut w: World| {
         w.raw.up().await;
         let at = w.raw.place(8192, 4096);
@@ -196,9 +196,9 @@ fn tables_that_are_kept_and_tables_that_are_not() {
     });
 }
 
-/// An abort, and a reset, while commands wait for it to wake.
+/// An abort, and a reset, while commands wait for the controller to wake.
 #[test]
-fn waiting_can_be_cut_short() {
+fn abort_and_reset_end_wait_for_power_state_exit() {
     states().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);

@@ -22,7 +22,7 @@ const ACT: Protection = Protection { act: true, ..ALL };
 const ALL: Protection =
     Protection { act: false, checks: Checks::ALL, reference: 0, application: 0, mask: 0xffff };
 
-/// The same with the reference tag of this block, and this application tag.
+/// `of` with the reference tag of this block and this application tag.
 fn says(of: Protection, reference: u64, application: u16) -> Protection {
     Protection { reference: reference as u32, application, ..of }
 }
@@ -31,13 +31,13 @@ fn says(of: Protection, reference: u64, application: u16) -> Protection {
 struct WithPi {
     w: World,
     pair: Pair,
-    /// Where data and metadata lie in host memory.
+    /// Addresses of data and metadata in host memory.
     data: BusAddr,
     beside: BusAddr,
     block: usize,
-    /// Whether lists describe the data.
+    /// True if SGLs describe the data.
     lists: bool,
-    /// Whether metadata follow each block's data, unless the controller `makes` them or takes them away.
+    /// True if metadata follow each block's data, unless the controller `makes` (inserts and strips) them.
     inline: bool,
     makes: bool,
 }
@@ -60,12 +60,12 @@ impl WithPi {
         self.w.raw.run(&mut self.pair, &request.to_sqe()).await.status()
     }
 
-    /// Bytes of a block in host memory, where metadata are there too.
+    /// Bytes of a block in host memory, with its metadata if they are inline.
     fn whole(&self) -> usize {
         self.block + if self.inline { 8 } else { 0 }
     }
 
-    /// Puts data and metadata where they belong.
+    /// Stores data and metadata in host memory.
     fn place(&self, data: &[u8], beside: &[u8]) {
         if self.inline && data.len() / self.block * 8 == beside.len() {
             let blocks = data.chunks(self.block).zip(beside.chunks(8));
@@ -78,7 +78,7 @@ impl WithPi {
         }
     }
 
-    /// The reverse, of so many blocks.
+    /// Loads data and metadata of `blocks` blocks from host memory.
     fn placed(&self, blocks: u32, alone: bool) -> (Vec<u8>, Vec<u8>) {
         let blocks = blocks as usize;
         if !self.inline || alone {
@@ -92,7 +92,7 @@ impl WithPi {
     }
 
     fn access(&self, lba: u64, blocks: u32, protection: Protection) -> Access {
-        // Where metadata follow the data, nobody looks where they would lie else.
+        // Inline metadata need no address: an invalid one must be ignored.
         let metadata = if self.inline { BusAddr(u64::MAX) } else { self.beside };
         Access { protection, metadata, ..Access::of(Lba(lba), blocks) }
     }
@@ -121,7 +121,7 @@ impl WithPi {
         self.io(Command::Verify(self.access(lba, blocks, says)), blocks).await
     }
 
-    /// The metadata that these data should have.
+    /// The expected metadata of `data`.
     fn tuples(&self, kind: Kind, says: Protection, data: &[u8]) -> Vec<u8> {
         let blocks = (0..).zip(data.chunks(self.block));
         let of = |(number, block)| says.tuple(kind, number, block).as_bytes().to_vec();
@@ -133,12 +133,12 @@ fn setup() -> Setup {
     Setup { metadata: true, blocks: 1 << 14, ..Setup::default() }
 }
 
-/// Formats the namespace with metadata: protection information of this kind, or none.
+/// Formats the namespace with metadata and with PI of type `kind` (0: none).
 async fn formatted(w: World, large: bool, kind: u8) -> WithPi {
     formatted_as(w, large, kind, false).await
 }
 
-/// The same, with metadata behind each block's data if they are `inline`.
+/// The same, with metadata behind each block's data if `inline` is true.
 async fn formatted_as(mut w: World, large: bool, kind: u8, inline: bool) -> WithPi {
     let pair = w.raw.up().await;
     let format = FormatNvm {
@@ -161,7 +161,7 @@ async fn identified(w: &mut World) -> IdentifyNamespace {
 }
 
 #[test]
-fn identify_says_what_there_is_and_what_is_chosen() {
+fn identify_reports_pi_formats_and_chosen_format() {
     setup().run(async |mut w: World| {
         w.raw.up().await;
         let n = identified(&mut w).await;
@@ -194,7 +194,7 @@ fn identify_says_what_there_is_and_what_is_chosen() {
             let status = w.raw.admin(&sqe).await.status();
             assert_eq!(status, Status::INVALID_FORMAT.with_dnr(), "{format:?}");
         }
-        // What was chosen outlasts the controller.
+        // The chosen format survives the controller.
         let label = w.medium.label();
         let again = Setup { label: Some(label.clone()), ..setup() };
         again.run(async |mut w: World| {
@@ -202,7 +202,7 @@ fn identify_says_what_there_is_and_what_is_chosen() {
             let n = identified(&mut w).await;
             assert_eq!((n.flbas, n.dps), (0x13, 2));
         });
-        // Of a medium that keeps no metadata a label that has some makes no sense.
+        // A label with metadata is invalid on a medium without metadata.
         let other = Setup { label: Some(label), metadata: false, ..setup() };
         other.run(async |mut w: World| {
             w.raw.up().await;
@@ -212,10 +212,10 @@ fn identify_says_what_there_is_and_what_is_chosen() {
     });
 }
 
-/// Made by the controller and taken away by it, or brought by the host and given back: of every kind, of one
-/// block and of several pieces, by PRPs and by lists.
+/// Inserted and stripped by the controller, or written and returned by the host: all PI types, one block and
+/// several pieces, PRPs and SGLs.
 #[test]
-fn what_is_written_is_read_with_its_protection() {
+fn write_and_read_with_pi_of_every_type() {
     let kinds = [(Kind::One, false), (Kind::Two, true), (Kind::Three, false), (Kind::One, true)];
     for ((kind, large), inline) in kinds.into_iter().flat_map(|of| [(of, false), (of, true)]) {
         setup().run(async |w: World| {
@@ -247,9 +247,9 @@ fn what_is_written_is_read_with_its_protection() {
     }
 }
 
-/// What is wrong with the data or with what protects them, on the medium and on their way there.
+/// Corrupt data, metadata or PI, on the medium and in the transfer.
 #[test]
-fn what_differs_is_refused() {
+fn corrupt_pi_fails_write_read_and_verify() {
     differs(false);
     differs(true);
 }
@@ -273,7 +273,7 @@ fn differs(inline: bool) {
         }
         assert_eq!(g.write(lba, &data, &tuples, plain).await, Status::SUCCESS);
         for (byte, status) in refused {
-            // Of a block in the second piece, behind the controller's back.
+            // A block in the second piece, changed behind the controller's back.
             let mut bad: [u8; 8] = tuples[150 * 8..][..8].try_into().unwrap();
             bad[byte] ^= 1;
             g.w.medium.set_metadata(lba + 150, bad).unwrap();
@@ -290,7 +290,7 @@ fn differs(inline: bool) {
             assert_eq!(beside[150 * 8..][..8], bad);
             g.w.medium.set_metadata(lba + 150, tuples[150 * 8..][..8].try_into().unwrap()).unwrap();
         }
-        // Data that have changed, and still have what protected the old ones.
+        // Changed data with the PI of the old data.
         let mut block = data[150 * 512..][..512].to_vec();
         block[77] ^= 0x10;
         g.w.medium.poke(lba + 150, &block);
@@ -300,7 +300,7 @@ fn differs(inline: bool) {
 }
 
 #[test]
-fn what_a_command_may_not_say() {
+fn invalid_pi_fields_and_metadata_pointers_are_rejected() {
     setup().run(async |w: World| {
         let mut g = formatted(w, false, 1).await;
         let invalid = Status::INVALID_PROTECTION_INFORMATION.with_dnr();
@@ -313,7 +313,7 @@ fn what_a_command_may_not_say() {
         let format = FormatNvm { format: 2, protection: 3, ..Default::default() };
         g.w.raw.admin_ok(&admin::format_nvm(g.w.raw.cid(), NS, format)).await;
         assert_eq!(g.write(8, &data, &[0; 8], says(ACT, 8, 0)).await, invalid, "of type 3");
-        // Metadata that have no place.
+        // Invalid metadata addresses.
         let unchecked = Protection { checks: Checks::default(), ..ALL };
         let invalid = Status::INVALID_FIELD.with_dnr();
         let cases = [(2, invalid), (u64::MAX - 3, invalid), (0x7000, Status::DATA_TRANSFER_ERROR)];
@@ -329,9 +329,9 @@ fn what_a_command_may_not_say() {
     });
 }
 
-/// Blocks that were never written, or were taken back, have metadata of all ones, and nothing is compared.
+/// Blocks that were never written, or were deallocated, have metadata of all ones and are not checked.
 #[test]
-fn blocks_that_hold_nothing_are_not_checked() {
+fn deallocated_blocks_are_not_pi_checked() {
     setup().run(async |w: World| {
         let mut g = formatted(w, true, 1).await;
         let ones = vec![0xff; 16];
@@ -349,7 +349,7 @@ fn blocks_that_hold_nothing_are_not_checked() {
             assert_eq!((status, found), (Status::SUCCESS, vec![0; 8192]));
             assert_eq!(beside, if deallocate { ones.clone() } else { vec![0; 16] });
         }
-        // Zeros that are protected.
+        // Zeros with PI.
         let act = says(ACT, 20, 7);
         let access = g.access(20, 2, act);
         let zeroes = Command::WriteZeroes(WriteZeroes { access, deallocate: false });
@@ -361,7 +361,7 @@ fn blocks_that_hold_nothing_are_not_checked() {
 }
 
 #[test]
-fn compares_look_at_the_data_and_at_what_protects_them() {
+fn compare_checks_data_metadata_and_pi() {
     for (kind, inline) in [(0, false), (1, false), (0, true), (1, true)] {
         setup().run(async |w: World| {
             let mut g = formatted_as(w, false, kind, inline).await;
@@ -375,7 +375,7 @@ fn compares_look_at_the_data_and_at_what_protects_them() {
             g.w.raw.memory.write(byte, &[data[135 * 512] ^ 1]).unwrap();
             assert_eq!(g.io(compare, 140).await, failure);
             g.w.raw.memory.write(byte, &[data[135 * 512]]).unwrap();
-            // Metadata that protect nothing are compared as well.
+            // Metadata without PI are compared as well.
             let own = BusAddr(g.beside.0 + 8 * 135);
             let tuple = if inline { BusAddr(byte.0 + 512) } else { own };
             g.w.raw.memory.write(tuple, &[1; 8]).unwrap();
@@ -390,21 +390,21 @@ fn compares_look_at_the_data_and_at_what_protects_them() {
 }
 
 #[test]
-fn metadata_that_protect_nothing_are_kept() {
+fn metadata_without_pi_are_stored_unchanged() {
     for inline in [false, true] {
         setup().run(async |w: World| {
             let mut g = formatted_as(w, true, 0, inline).await;
             let (data, beside) = (pattern(8, 3 * 4096), pattern(9, 24));
-            // Nothing is made, and nothing compared.
+            // The controller inserts nothing and checks nothing.
             assert_eq!(g.write(1, &data, &beside, says(ACT, 77, 1)).await, Status::SUCCESS);
             assert_eq!(g.read(1, 3, says(ACT, 78, 2)).await, (Status::SUCCESS, data, beside));
         });
     }
 }
 
-/// The longest transfer counts metadata that follow the data.
+/// The longest transfer includes inline metadata.
 #[test]
-fn what_follows_the_data_is_part_of_the_transfer() {
+fn inline_metadata_count_towards_mdts() {
     for inline in [false, true] {
         setup().run(async |w: World| {
             let mut g = formatted_as(w, true, 1, inline).await;
@@ -418,7 +418,7 @@ fn what_follows_the_data_is_part_of_the_transfer() {
 }
 
 #[test]
-fn copies_carry_what_protects_or_make_it_anew() {
+fn copy_carries_or_regenerates_pi() {
     setup().run(async |w: World| {
         let mut g = formatted(w, false, 1).await;
         let (data, plain) = (pattern(8, 4 * 512), says(ALL, 30, 5));
@@ -454,7 +454,7 @@ fn copies_carry_what_protects_or_make_it_anew() {
         let (status, found, beside) = g.read(50, 4, says(ALL, 50, 6)).await;
         assert!(status.is_ok() && found == swapped);
         assert_eq!(beside, g.tuples(Kind::One, anew, &swapped));
-        // Carried as it is, it is another block's.
+        // Copied unchanged, the PI carries another block's reference tag.
         let carried = says(ALL, 50, 5);
         let wrong = Status::REFERENCE_TAG_CHECK_ERROR.with_dnr();
         assert_eq!(copy(&mut g, 7, carried).await, (wrong, 0));
@@ -466,15 +466,15 @@ fn copies_carry_what_protects_or_make_it_anew() {
         assert_eq!(copy(&mut g, 0xf, carried).await, (Status::INVALID_FIELD.with_dnr(), 0));
         let invalid = Status::INVALID_PROTECTION_INFORMATION.with_dnr();
         assert_eq!(copy(&mut g, 0xf, says(ACT, 51, 5)).await, (invalid, 0));
-        // The second range is spoilt.
+        // The second range has corrupt PI.
         g.w.medium.set_metadata(31, [0; 8]).unwrap();
         assert_eq!(copy(&mut g, 0xf, anew).await, (Status::GUARD_CHECK_ERROR.with_dnr(), 1));
     });
 }
 
-/// A pair is carried out on protected blocks as on others.
+/// A fused pair works on blocks with PI as on others.
 #[test]
-fn a_fused_pair_is_protected() {
+fn fused_compare_and_write_with_pi() {
     setup().run(async |w: World| {
         let mut g = formatted(w, true, 1).await;
         let (old, new) = (pattern(1, 4096), pattern(2, 4096));
@@ -501,10 +501,9 @@ fn a_fused_pair_is_protected() {
     });
 }
 
-/// Whatever commands say of protection information, wherever metadata are to lie: they end, and what is read
-/// afterwards is as it was written.
+/// Random PI fields and metadata addresses: every command ends, and data written afterwards read back.
 #[test]
-fn nothing_that_is_said_is_too_strange() {
+fn random_pi_fields_end_and_data_stay_readable() {
     for seed in 0..16 {
         setup().run(async |w: World| {
             let mut rng = Rng::for_part(seed, "protection");
@@ -540,9 +539,9 @@ fn nothing_that_is_said_is_too_strange() {
     }
 }
 
-/// Commands of a namespace without metadata ignore what is said of them.
+/// Namespaces without metadata ignore PI fields.
 #[test]
-fn without_metadata_it_counts_for_nothing() {
+fn pi_fields_are_ignored_without_metadata() {
     setup().run(async |mut w: World| {
         let pair = w.raw.up().await;
         let (data, beside) = (w.raw.place(4096, 4096), BusAddr(3));
@@ -558,9 +557,9 @@ fn without_metadata_it_counts_for_nothing() {
     });
 }
 
-/// All metadata are as if never written, and whatever writes a block is something written since.
+/// A sanitize erases all metadata, and any later block write clears Global Data Erased.
 #[test]
-fn after_a_sanitize_nothing_is_protected_until_something_is_written() {
+fn sanitize_erases_metadata_until_next_write() {
     const ERASED: u16 = SanitizeStatus::GLOBAL_DATA_ERASED;
     Setup { sanitizes: true, ..setup() }.run(async |w: World| {
         let mut g = formatted(w, false, Kind::One as u8).await;

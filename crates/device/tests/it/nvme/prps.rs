@@ -13,7 +13,7 @@ use wire::{BusAddr, Lba};
 use crate::raw::nvme::world::{Setup, World};
 use crate::raw::nvme::{NS, Pair, Settings, pattern};
 
-/// A bench for transfers of up to 4 MiB, with so much host memory to scatter them over.
+/// A bench for transfers of up to 4 MiB, with `memory_bytes` of host memory to scatter them over.
 fn setup(block_bytes: u32, memory_bytes: usize) -> Setup {
     let options = device::nvme::Options {
         slots: 4,
@@ -24,7 +24,7 @@ fn setup(block_bytes: u32, memory_bytes: usize) -> Setup {
     Setup { options, block_bytes, blocks: 1 << 16, memory_bytes, ..Setup::default() }
 }
 
-/// Enabled with memory pages of this size, and one pair of queues.
+/// Enables the controller with memory pages of `page_bytes`, and creates one pair of queues.
 async fn up(w: &mut World, page_bytes: u64) -> Pair {
     let cc = Settings::default().cc.with_mps((page_bytes / 4096).ilog2() as u8);
     assert_eq!(cc.page_bytes(), page_bytes);
@@ -33,7 +33,7 @@ async fn up(w: &mut World, page_bytes: u64) -> Pair {
     w.raw.create_pair(1, 16).await
 }
 
-/// A buffer in scattered pages, and what describes it.
+/// A buffer in scattered pages, and its data pointer.
 struct Scattered {
     data: DataPointer,
     /// Its pieces in order: address and length.
@@ -41,7 +41,7 @@ struct Scattered {
 }
 
 impl Scattered {
-    /// Draws free pages, one after the other, in no order.
+    /// Draws free pages one by one, in random order.
     fn new(w: &World, rng: &mut Rng, (offset, bytes): (u64, u64), list_offset: u64) -> Scattered {
         let page = w.raw.page_bytes;
         let end = w.raw.memory.base().0 + w.raw.memory.bytes() as u64;
@@ -79,7 +79,7 @@ impl Scattered {
         self.pieces.iter().flat_map(|(at, bytes)| w.raw.bytes(*at, *bytes)).collect()
     }
 
-    /// Host memory with the buffer and the completion queue's entries struck out.
+    /// Host memory with the buffer and the completion queue's entries zeroed.
     fn everything_else(&self, w: &World, pair: &Pair) -> Vec<u8> {
         let mut memory = w.raw.everything();
         let cq = (pair.cq.at, pair.cq.entries as usize * 16);
@@ -91,7 +91,7 @@ impl Scattered {
     }
 }
 
-/// One transfer each way; nothing else is touched, of the medium or of host memory.
+/// One transfer each way; no other byte of the medium or of host memory may change.
 async fn both_ways(w: &mut World, pair: &mut Pair, what: &Transfer, rng: &mut Rng) {
     let block = w.setup.block_bytes;
     let bytes = what.blocks * block;
@@ -122,7 +122,7 @@ async fn both_ways(w: &mut World, pair: &mut Pair, what: &Transfer, rng: &mut Rn
     assert!(buffer.everything_else(w, pair) == before, "memory beside: {what:?}");
 }
 
-/// What is transferred, and how it lies in memory.
+/// Length of a transfer, and its layout in memory.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     blocks: u32,
@@ -135,7 +135,7 @@ proptest! {
 
     /// Any buffer that PRPs can describe, up to 1 MiB.
     #[test]
-    fn any_buffer_is_found_again(
+    fn prp_transfers_of_random_buffers(
         page_log2 in prop::sample::select(vec![12_u32, 16]),
         block_bytes in prop::sample::select(vec![512_u32, 4096]),
         transfers in prop::collection::vec((any::<u32>(), any::<u16>(), any::<u16>()), 1..5),
@@ -159,9 +159,9 @@ proptest! {
     }
 }
 
-/// Every corner: first offsets, lengths around whole pages, lists that begin in a page's last slots.
+/// Corner cases: first offsets, lengths around whole pages, lists that begin in the last slots of a page.
 #[test]
-fn buffers_at_every_boundary() {
+fn prp_transfers_at_page_and_list_boundaries() {
     for (page, block_bytes) in [(4096_u64, 512_u32), (4096, 4096), (65_536, 512), (65_536, 4096)] {
         setup(block_bytes, 1 << 20).run(async |mut w: World| {
             let mut pair = up(&mut w, page).await;
@@ -191,9 +191,9 @@ fn buffers_at_every_boundary() {
     }
 }
 
-/// 513 pages: 512 entries fill a list page to its last slot, and there is no chain. One more: a chain.
+/// 513 pages: 512 entries fill a list page to its last slot without a chain. One more needs a chain.
 #[test]
-fn a_list_that_fills_its_page_and_one_that_does_not_fit() {
+fn prp_list_fills_page_exactly_or_chains() {
     setup(4096, 10 << 20).run(async |mut w: World| {
         let mut pair = up(&mut w, 4096).await;
         let mut rng = Rng::new(3);
@@ -212,7 +212,7 @@ fn a_list_that_fills_its_page_and_one_that_does_not_fit() {
     });
 }
 
-/// A data pointer, a list to lie at the second place, and the status that is due.
+/// A data pointer, the list to store at PRP2, and the expected status.
 struct Bad {
     why: &'static str,
     prp1: u64,
@@ -222,7 +222,7 @@ struct Bad {
     wanted: Status,
 }
 
-/// The pages that [`bad_pointers`] builds on.
+/// Addresses that [`bad_pointers`] uses.
 #[derive(Clone, Copy)]
 struct Places {
     page: u64,
@@ -264,9 +264,9 @@ fn bad_pointers(at: Places) -> Vec<Bad> {
     ]
 }
 
-/// What does not describe memory is its command's error, and touches nothing.
+/// A pointer outside memory fails its own command and changes nothing.
 #[test]
-fn bad_pointers_are_an_error_of_their_command_alone() {
+fn invalid_prps_fail_own_command_only() {
     setup(512, 1 << 20).run(async |mut w: World| {
         let mut pair = up(&mut w, 4096).await;
         let base = w.raw.memory.base().0;
@@ -302,20 +302,20 @@ fn bad_pointers_are_an_error_of_their_command_alone() {
     });
 }
 
-/// Lists that point at themselves, at each other and at one page many times: they end with the length.
+/// Lists that point to themselves, to each other or repeatedly to one page end with the transfer length.
 #[test]
-fn lists_in_circles_end() {
+fn circular_prp_lists_end_with_transfer_length() {
     setup(4096, 1 << 20).run(async |mut w: World| {
         let mut pair = up(&mut w, 4096).await;
         let (page, list) = (w.raw.place(4096, 4096), w.raw.place(4096, 4096));
         let itself: Vec<u8> = (0..512).flat_map(|_| list.0.to_le_bytes()).collect();
         w.raw.memory.write(list, &itself).unwrap();
         let data = DataPointer::Prp { prp1: page, prp2: list };
-        // A write reads the list as its own data, again and again.
+        // A write whose data are the list itself, repeatedly.
         let sqe = io::write(w.raw.cid(), NS, Lba(0), 1024, false, data);
         assert_eq!(w.raw.run(&mut pair, &sqe).await.status(), Status::SUCCESS);
         assert_eq!(w.medium.peek(1, 4096), itself);
-        // From the last slot of its page each list is but a chain, until one begins at a page's start.
+        // From the last slot of its page each list is only a chain, until one begins at a page's start.
         w.raw.memory.write(list, &itself).unwrap();
         let data = DataPointer::Prp { prp1: page, prp2: BusAddr(list.0 + 4088) };
         let sqe = io::write(w.raw.cid(), NS, Lba(0), 1024, false, data);
@@ -325,7 +325,7 @@ fn lists_in_circles_end() {
 
 /// CC.MPS up to CAP.MPSMAX: pages of 4 KiB to 64 KiB, each enabled in turn.
 #[test]
-fn every_memory_page_size_that_is_offered() {
+fn prp_transfers_with_every_memory_page_size() {
     setup(512, 4 << 20).run(async |mut w: World| {
         for mps in 0..=4_u8 {
             w.raw.forget_places();

@@ -27,9 +27,9 @@ fn small() -> Setup {
     Setup { options, ..Setup::default() }
 }
 
-/// 5.5: a number that no completion queue can have is another mistake than one that none has.
+/// 5.5: an out-of-range CQID and an absent CQ have different statuses.
 #[test]
-fn completion_queues_that_cannot_be_completed_to() {
+fn sq_create_rejects_unknown_cqid() {
     small().run(async |mut w: World| {
         ready(&mut w).await;
         let at = w.raw.place(4096, 4096);
@@ -40,16 +40,16 @@ fn completion_queues_that_cannot_be_completed_to() {
         ];
         for (cqid, wanted) in wanted {
             let mut sqe = admin::create_sq(w.raw.cid(), at, sq_of(1, 16, 1));
-            // No builder makes it: the number is in the upper half.
+            // The builders cannot form it: CQID is the upper half of CDW11.
             sqe.cdw11 = (sqe.cdw11.get() & 0xffff | cqid << 16).into();
             refused(&mut w, &sqe, wanted, "a completion queue").await;
         }
     });
 }
 
-/// 5.4, 5.5: an address that wraps round is none. The queue is refused, or never touched.
+/// 5.4, 5.5: an address range that wraps is invalid. The queue is rejected, or never accessed.
 #[test]
-fn queues_past_the_end_of_the_address_space() {
+fn queue_create_rejects_address_range_wrap() {
     small().run(async |mut w: World| {
         ready(&mut w).await;
         let last = BusAddr(0u64.wrapping_sub(4096));
@@ -62,7 +62,7 @@ fn queues_past_the_end_of_the_address_space() {
     });
 }
 
-/// One read, submitted and not waited for.
+/// Submits one read without waiting; returns its CID.
 fn submit_read(w: &World, sq: &mut Sq, at: BusAddr) -> u16 {
     let sqe = io::read(w.raw.cid(), NS, Lba(0), 1, false, w.raw.data(at, 512));
     w.raw.submit(sq, &sqe);
@@ -71,7 +71,7 @@ fn submit_read(w: &World, sq: &mut Sq, at: BusAddr) -> u16 {
 
 /// 5.7: commands in flight complete as Aborted due to SQ Deletion, each once, and then the deletion.
 #[test]
-fn deleting_a_queue_completes_what_is_in_flight_first() {
+fn sq_delete_completes_commands_in_flight_first() {
     on_a_bench(async |mut w: World| {
         let Pair { mut sq, mut cq } = w.raw.up().await;
         let mut other = w.raw.create_sq(2, 64, 1).await;
@@ -82,7 +82,7 @@ fn deleting_a_queue_completes_what_is_in_flight_first() {
         w.rt.sleep(SILENCE).await;
         assert_eq!(w.medium.waiting.get(), 21, "all of them are on the medium");
         w.raw.admin_ok(&admin::delete_sq(w.raw.cid(), QueueId(1))).await;
-        // The deletion has completed: so have all the others, and their entries are there.
+        // The deletion has completed: so have all the others, and their entries are present.
         for left in (0..20).rev() {
             let cqe =
                 w.raw.next_within(&mut cq, runtime::Span::us(1)).await.expect("already there");
@@ -100,9 +100,9 @@ fn deleting_a_queue_completes_what_is_in_flight_first() {
     });
 }
 
-/// The same with a full completion queue: the deletion waits for the host to make room.
+/// The same with a full completion queue: the deletion waits for free entries.
 #[test]
-fn deleting_a_queue_waits_for_room_in_its_completion_queue() {
+fn sq_delete_waits_for_free_cq_entries() {
     on_a_bench(async |mut w: World| {
         ready(&mut w).await;
         let mut cq = w.raw.create_cq(1, 4).await;
@@ -124,11 +124,11 @@ fn deleting_a_queue_waits_for_room_in_its_completion_queue() {
     });
 }
 
-/// A queue that is deleted while its entries are being fetched, and made again at the same place: no
-/// command of the old one runs in the new one, and none of the new one is lost.
+/// A queue is deleted while its entries are being fetched, and created again at the same address: no command
+/// of the old one runs in the new one, and none of the new one is lost.
 #[test]
-fn a_queue_made_again_has_nothing_of_the_old_one() {
-    // A fetch that takes longer than deleting and making a queue does.
+fn sq_recreate_during_fetch_runs_no_stale_entry() {
+    // Some fetches take longer than deleting and creating a queue.
     for host_read in [0, 250, 3_000, 50_000] {
         let setup = Setup { host_read: runtime::Span::ns(host_read), ..Setup::default() };
         setup.run(async |mut w: World| {
@@ -162,9 +162,9 @@ fn a_queue_made_again_has_nothing_of_the_old_one() {
     }
 }
 
-/// The largest queue that there is: 65536 entries, once round and a little.
+/// The largest queue: 65536 entries, wrapped once.
 #[test]
-fn the_largest_queues_wrap() {
+fn queues_of_65536_entries_wrap() {
     let options = device::nvme::Options { queue_entries_max: 65_536, ..Default::default() };
     let setup = Setup { options, memory_bytes: 16 << 20, ..Setup::default() };
     setup.run(async |mut w: World| {

@@ -17,7 +17,7 @@ async fn status(w: &World, pair: &mut Pair, sqe: &Sqe) -> Status {
     w.raw.run(pair, sqe).await.status()
 }
 
-/// Puts a list of ranges into host memory.
+/// Stores a list of ranges in host memory.
 fn list<R: IntoBytes + Immutable>(w: &World, ranges: &[R]) -> (DataPointer, BusAddr) {
     let bytes = ranges.as_bytes();
     let at = w.raw.place(8192, 4096);
@@ -25,9 +25,9 @@ fn list<R: IntoBytes + Immutable>(w: &World, ranges: &[R]) -> (DataPointer, BusA
     (w.raw.data(at, bytes.len() as u64), at)
 }
 
-/// With DEAC blocks are taken back, without they are written; FUA makes either durable.
+/// With DEAC blocks are deallocated, without they are written; FUA makes either durable.
 #[test]
-fn zeros_are_written_or_taken_back() {
+fn write_zeroes_writes_or_deallocates_by_deac() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         for (deallocate, fua, flushes) in [(false, false, 0), (true, false, 0), (false, true, 1)] {
@@ -39,9 +39,9 @@ fn zeros_are_written_or_taken_back() {
     });
 }
 
-/// One range of no sense, and none is touched.
+/// One invalid range, and none is deallocated.
 #[test]
-fn ranges_are_validated_before_the_first_is_touched() {
+fn dsm_validates_all_ranges_before_deallocating() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         for (lba, blocks) in [(1 << 20, 1), ((1 << 20) - 1, 2), (u64::MAX, 1), (0, u32::MAX)] {
@@ -65,16 +65,16 @@ fn ranges_are_validated_before_the_first_is_touched() {
     });
 }
 
-/// 3.2.2: dword 0 of the completion names the first range that was not copied.
+/// 3.2.2: dword 0 of the completion holds the number of the first range that was not copied.
 #[test]
-fn a_copy_that_fails_says_where() {
+fn copy_failure_reports_range_number_in_dw0() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         w.medium.poke(0, &pattern(6, 16 * 512));
         let sources = [0, 2, 4].map(|lba| CopyRange::new(Lba(lba), 2));
         let (data, _) = list(&w, &sources);
         for failing in 0..3_u32 {
-            // Each range is one read and one write; the failing one's read is to fail.
+            // Each range is one read and one write; the read of range `failing` fails.
             w.medium.fails_after.set(Some((2 * failing, media::MediaError::Unreadable)));
             let sqe = io::copy(w.raw.cid(), NS, Lba(1000), 3, data);
             let cqe = w.raw.run(&mut pair, &sqe).await;
@@ -84,9 +84,9 @@ fn a_copy_that_fails_says_where() {
     });
 }
 
-/// A list that lies where there is no memory, or not where PRPs may lie.
+/// A list outside host memory, or at an address invalid for PRPs.
 #[test]
-fn lists_that_are_not_there() {
+fn dsm_and_copy_reject_unreachable_range_list() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let nowhere = DataPointer::Prp { prp1: BusAddr(0x7000), prp2: BusAddr(0) };

@@ -12,7 +12,7 @@ use crate::raw::nvme::{SILENCE, Settings, pattern};
 
 /// 3.1.3.1 and 3.1.3.2.
 #[test]
-fn capabilities_say_what_the_controller_is() {
+fn cap_reports_controller_limits() {
     on_a_bench(async |w: World| {
         let cap = w.raw.cap().await;
         assert_eq!(cap.queue_entries_max(), w.setup.options.queue_entries_max);
@@ -26,9 +26,9 @@ fn capabilities_say_what_the_controller_is() {
     });
 }
 
-/// 3.1.3.3, 3.1.3.4: of writes that come one behind the other each counts, and a reset clears the mask.
+/// 3.1.3.3, 3.1.3.4: each of several back-to-back writes counts, and a reset clears the mask.
 #[test]
-fn interrupt_masks_are_set_and_cleared_bit_by_bit() {
+fn intms_and_intmc_set_and_clear_mask_bits() {
     on_a_bench(async |mut w: World| {
         for (register, value) in [(INTMS, 1), (INTMS, 1 << 31), (INTMS, 6), (INTMC, 2), (INTMC, 0)]
         {
@@ -43,14 +43,14 @@ fn interrupt_masks_are_set_and_cleared_bit_by_bit() {
 
 /// 3.1.3.8 to 3.1.3.10.
 #[test]
-fn admin_queue_registers_read_back_and_count_when_enabling() {
+fn admin_queue_registers_are_sampled_at_enable() {
     on_a_bench(async |mut w: World| {
         let aqa = Aqa::new().with_asqs(6).with_acqs(9);
         w.raw.enable(Settings { aqa, ..Settings::default() }).await;
         let (asq, acq) = (w.raw.admin.sq.at.0, w.raw.admin.cq.at.0);
         assert_eq!(w.raw.reg(AQA).await, aqa.into_bits());
         assert_eq!((w.raw.reg64(ASQ).await, w.raw.reg64(ACQ).await), (asq, acq));
-        // While it is enabled they may be written and mean nothing.
+        // While the controller is enabled they may be written, without effect.
         w.raw.set(AQA, 0);
         w.raw.set64(ASQ, 0xdead_0000);
         w.raw.set64(ACQ, 0xbeef_0000);
@@ -62,9 +62,9 @@ fn admin_queue_registers_read_back_and_count_when_enabling() {
     });
 }
 
-/// 3.1.3.5, 3.1.3.8: what the controller does not support, or what cannot be, is fatal; a reset heals.
+/// 3.1.3.5, 3.1.3.8: unsupported or invalid settings are fatal, until the next reset.
 #[test]
-fn enabling_with_settings_of_no_sense_is_fatal_until_the_next_reset() {
+fn enable_with_invalid_settings_sets_cfs_until_reset() {
     on_a_bench(async |mut w: World| {
         let good = Settings::default();
         let (sq, cq) = (w.raw.place(1 << 16, 1 << 16), w.raw.place(1 << 16, 1 << 16));
@@ -104,9 +104,9 @@ fn enabling_with_settings_of_no_sense_is_fatal_until_the_next_reset() {
     });
 }
 
-/// 3.1.3.5: I/O queues need entry sizes, and the only ones are 64 and 16 bytes (5.4, 5.5).
+/// 3.1.3.5: I/O queues need entry sizes, and the only valid ones are 64 and 16 bytes (5.4, 5.5).
 #[test]
-fn without_entry_sizes_there_are_no_queues() {
+fn queue_create_fails_without_valid_entry_sizes() {
     on_a_bench(async |mut w: World| {
         for (iosqes, iocqes) in [(0, 0), (6, 5), (7, 4), (6, 0)] {
             let cc = Cc::new().with_iosqes(iosqes).with_iocqes(iocqes);
@@ -128,9 +128,9 @@ fn without_entry_sizes_there_are_no_queues() {
     });
 }
 
-/// 3.6.1, 3.6.2: either notice makes durable what was written, and says so; a reset begins anew.
+/// 3.6.1, 3.6.2: either SHN value makes written data durable and then sets SHST; a reset clears it.
 #[test]
-fn shutdown_makes_data_durable_and_says_so() {
+fn shutdown_flushes_medium_and_sets_shst() {
     for shn in [Cc::SHN_NORMAL, Cc::SHN_ABRUPT] {
         on_a_bench(async |mut w: World| {
             let mut io = w.raw.up().await;
@@ -169,7 +169,7 @@ fn shutdown_makes_data_durable_and_says_so() {
 
 /// 3.6.1: a host may shut down a controller that it never enabled.
 #[test]
-fn a_disabled_controller_shuts_down_too() {
+fn shutdown_of_disabled_controller_completes() {
     on_a_bench(async |mut w: World| {
         w.raw.set(CC, Cc::new().with_shn(Cc::SHN_NORMAL).into_bits());
         let done = |csts: Csts| csts.shst() == Csts::SHST_COMPLETE;
@@ -180,9 +180,9 @@ fn a_disabled_controller_shuts_down_too() {
     });
 }
 
-/// NVMe over PCIe 1.0, 3.1.2: before there is a queue its doorbell says nothing.
+/// NVMe over PCIe 1.0, 3.1.2: the doorbell of an absent queue has no effect.
 #[test]
-fn doorbells_of_a_disabled_controller_say_nothing() {
+fn doorbells_of_disabled_controller_are_ignored() {
     on_a_bench(async |mut w: World| {
         for register in (0x1000..0x1088).step_by(4) {
             w.raw.set(register, 3);

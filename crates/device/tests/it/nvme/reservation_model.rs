@@ -1,5 +1,5 @@
-//! Reservations against a model: hosts that do whatever comes to their minds, and a book in which somebody
-//! else keeps what the specification makes of it (NVMe base 2.0, 8.19).
+//! Reservations against a model: hosts send random commands, and an independent reference model of the
+//! specification predicts their results (NVMe base 2.0, 8.19).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::raw::nvme::world::Setup;
 
 const HOSTS: usize = 3;
 
-/// The book: keys by host; the kind of a reservation, and whose it is where it is one host's.
+/// The reference model: keys by host; the type of the reservation, and its holder if it has a single one.
 #[derive(Default)]
 struct Book {
     keys: BTreeMap<usize, u64>,
@@ -37,7 +37,7 @@ enum Step {
     Write,
 }
 
-/// How a command is to end.
+/// Expected result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Well,
@@ -60,7 +60,7 @@ impl Book {
         !shuts_out || self.held_by(host) || (kind >= 3 && self.keys.contains_key(&host))
     }
 
-    /// Takes keys away; a reservation that nobody holds any more is none.
+    /// Removes keys; a reservation without a holder ends. Returns the number of removed keys.
     fn strike(&mut self, gone: impl Fn(usize, u64) -> bool) -> usize {
         let before = self.keys.len();
         self.keys.retain(|host, key| !gone(*host, *key));
@@ -153,7 +153,7 @@ impl Book {
 }
 
 fn draw(rng: &mut Rng) -> Step {
-    // Few keys, so that they meet.
+    // Few keys, so that they collide.
     let key = |rng: &mut Rng| rng.below(4);
     let kind = |rng: &mut Rng| rng.below(6) as u8 + 1;
     match rng.below(10) {
@@ -174,7 +174,7 @@ fn draw(rng: &mut Rng) -> Step {
     }
 }
 
-/// What a step is as a command, and the keys that lie in its data.
+/// The command of a step, and the keys in its data.
 fn command(step: Step) -> (io::Command, [u64; 2]) {
     match step {
         Step::Register { how, ignore, old, new } => {
@@ -199,10 +199,10 @@ fn command(step: Step) -> (io::Command, [u64; 2]) {
     }
 }
 
-/// Every status, and after every step every host's report, are what the book says. `DOORBELL_STEPS` says
-/// how many steps there are with each seed.
+/// Every status, and after every step the reservation report, equal the model's. `DOORBELL_STEPS` is the
+/// number of steps per seed.
 #[test]
-fn the_book_says_the_same() {
+fn reservations_match_reference_model() {
     let steps = std::env::var("DOORBELL_STEPS").map_or(250, |steps| steps.parse().unwrap());
     for seed in 0..4 {
         with_hosts(HOSTS, Setup { blocks: 4096, ..Setup::default() }, async |mut w: Several| {
@@ -246,10 +246,10 @@ fn the_book_says_the_same() {
     }
 }
 
-/// Reservation commands with whatever bits, from hosts with whatever names: each ends, and the controllers go
-/// on. `DOORBELL_STEPS` says how many.
+/// Random reservation commands, from hosts with random identifiers: each ends, and the controllers keep
+/// working. `DOORBELL_STEPS` is the number of commands.
 #[test]
-fn hosts_that_say_anything() {
+fn random_reservation_commands_all_end() {
     let steps = std::env::var("DOORBELL_STEPS").map_or(400, |steps| steps.parse().unwrap());
     with_hosts(HOSTS, Setup { blocks: 4096, ..Setup::default() }, async |mut w: Several| {
         w.medium.span.set(runtime::Span::ZERO);

@@ -1,4 +1,5 @@
-//! Reservations: NVMe base 2.0, 7.2 to 7.5 and 8.19, with hosts that each have a controller of the subsystem.
+//! Reservations: NVMe base 2.0, 7.2 to 7.5 and 8.19, with several hosts, each on its own controller of the
+//! subsystem.
 
 use runtime::Span;
 use wire::nvme::admin::{self, FormatNvm};
@@ -29,12 +30,12 @@ fn invalid() -> Status {
     Status::INVALID_FIELD.with_dnr()
 }
 
-/// Small, so that a Format takes no time.
+/// Small, so that a Format is quick.
 fn small() -> Setup {
     Setup { blocks: 4096, ..Setup::default() }
 }
 
-/// Each command that touches blocks, with its name; those of the admin queue last.
+/// Each command that accesses blocks, by name: reads first, the admin command last.
 const COMMANDS: [&str; 11] = [
     "read",
     "compare",
@@ -79,7 +80,7 @@ async fn try_it(party: &mut Party, what: &str) -> Status {
     party.io(&sqe).await
 }
 
-/// A Compare and Write; how the pair ends.
+/// Runs a fused Compare and Write; returns the pair's status.
 async fn fused(party: &mut Party) -> Status {
     let data = party.raw.data(party.at, 512);
     let first = io::compare(party.raw.cid(), NS, Lba(1), 1, data);
@@ -94,10 +95,10 @@ async fn fused(party: &mut Party) -> Status {
     if written == Status::ABORTED_FAILED_FUSED { compared } else { written }
 }
 
-/// 8.19, "Command Behavior in the Presence of a Reservation": for each kind, who may read and who may write,
-/// of the holder, a registrant and somebody else.
+/// 8.19, "Command Behavior in the Presence of a Reservation": for each type, read and write rights of the
+/// holder, a registrant and another host.
 #[test]
-fn who_may_do_what() {
+fn reservation_types_permit_reads_and_writes_by_role() {
     let table = [
         (Kind::WriteExclusive, "rw r- r-"),
         (Kind::ExclusiveAccess, "rw -- --"),
@@ -132,9 +133,9 @@ fn who_may_do_what() {
     });
 }
 
-/// Commands about all namespaces, and those that manage them, are writes of each.
+/// Broadcast commands and namespace management count as writes to each namespace.
 #[test]
-fn commands_about_everything() {
+fn broadcast_and_management_commands_conflict() {
     with_hosts(2, small(), async |mut w: Several| {
         w.hosts[0].register(1).await;
         w.hosts[0].acquire(1, Kind::WriteExclusive).await;
@@ -154,9 +155,9 @@ fn commands_about_everything() {
     });
 }
 
-/// 7.3: keys are named to be given up or replaced, unless that is to be ignored.
+/// 7.3: the current key must be given to unregister or replace, unless IEKEY is set.
 #[test]
-fn keys_are_to_be_named() {
+fn reservation_keys_must_match_unless_iekey() {
     with_hosts(2, small(), async |mut w: Several| {
         let party = &mut w.hosts[0];
         let ignoring = |action| Register { ignore_key: true, ..plainly(action) };
@@ -183,9 +184,9 @@ fn keys_are_to_be_named() {
     });
 }
 
-/// 7.5: with short and with long identifiers, and with a host that no controller is behind any more.
+/// 7.5: with short and long host identifiers, and with a registrant whose controller is disabled.
 #[test]
-fn reports() {
+fn reservation_report_short_and_extended() {
     with_hosts(3, small(), async |mut w: Several| {
         for (party, id) in w.hosts.iter_mut().zip([7_u64, 7, 9]) {
             assert_eq!(party.say_who(&id.to_le_bytes()).await, OK);
@@ -227,10 +228,10 @@ fn reports() {
     });
 }
 
-/// 5.27.1.26: a host says who it is once; all of them by as many bytes; whoever has not is another after a
-/// reset.
+/// 5.27.1.26: a host identifier is set once; all have the same length; a host without one is a new host after
+/// a reset.
 #[test]
-fn identities() {
+fn host_identifier_is_set_once_and_of_one_length() {
     with_hosts(2, small(), async |mut w: Several| {
         assert_eq!(w.hosts[0].say_who(&5_u64.to_le_bytes()).await, OK);
         assert_eq!(w.hosts[0].say_who(&5_u64.to_le_bytes()).await, OK, "the same");
@@ -264,9 +265,9 @@ async fn is_told(party: &mut Party, span: Span) -> bool {
     true
 }
 
-/// 5.16.1.24 and 8.19: who is told of what, in order, and of nothing that is masked.
+/// 5.16.1.24 and 8.19: recipients of each notification, their order, and the masks.
 #[test]
-fn notifications() {
+fn reservation_notifications_and_masks() {
     with_hosts(3, small(), async |mut w: Several| {
         for number in 0..3 {
             w.hosts[number].register(number as u64 + 1).await;
@@ -280,7 +281,7 @@ fn notifications() {
         assert!(!is_told(&mut w.hosts[0], SILENCE).await, "not who did it");
         assert_eq!(w.hosts[2].notification().await, (1, 2, 0, 1), "released");
         assert_eq!(w.hosts[2].notification().await, (0, 0, 0, 0), "and read");
-        // The second does not read, and is told no more; what there is waits for it.
+        // The second host does not read its log and gets no further event; the log page keeps its entry.
         w.hosts[0].acquire(1, Kind::ExclusiveAccess).await;
         assert_eq!(w.hosts[2].preempt(3, 2, kind).await, OK, "not the holder's key");
         assert_eq!(w.hosts[2].preempt(3, 1, kind).await, OK);
@@ -304,9 +305,9 @@ fn notifications() {
     });
 }
 
-/// A host that reads no notification loses the oldest, and sees from their numbers that it did.
+/// A host that reads no notification loses the oldest, and can see that from their numbers.
 #[test]
-fn too_many_notifications() {
+fn reservation_notification_log_drops_oldest() {
     with_hosts(2, small(), async |mut w: Several| {
         for _ in 0..70 {
             w.hosts[0].register(1).await;
@@ -320,10 +321,10 @@ fn too_many_notifications() {
     });
 }
 
-/// 8.19.7: what a preempted host had under way in the namespace is aborted before the command completes;
-/// nobody else's is.
+/// 8.19.7: the preempted host's commands in flight to the namespace are aborted before the command completes;
+/// other hosts' are not.
 #[test]
-fn preempt_and_abort() {
+fn preempt_and_abort_aborts_only_preempted_host() {
     for seed in 0..8 {
         let setup = Setup { shuffle: Some(seed), ..small() };
         with_hosts(3, setup, async |mut w: Several| {
@@ -362,9 +363,9 @@ fn preempt_and_abort() {
     }
 }
 
-/// CPTPL and Reservation Persistence: what is to outlast a loss of power does, and nothing else.
+/// CPTPL: registrations and reservations survive a power loss if, and only if, PTPL is set.
 #[test]
-fn what_outlasts_a_loss_of_power() {
+fn reservations_survive_power_loss_only_with_ptpl() {
     let keep = |persistence| Register { persistence, ..plainly(Registering::Register) };
     let label = with_hosts(2, small(), async |mut w: Several| {
         for (party, id) in w.hosts.iter_mut().zip([7_u64, 9]) {
@@ -394,7 +395,7 @@ fn what_outlasts_a_loss_of_power() {
     };
     let label = after(label, true);
     after(label, false);
-    // Without a place to keep them in there is none of this.
+    // A medium without labels rejects PTPL.
     with_hosts(1, Setup { label: None, ..small() }, async |mut w: Several| {
         assert_eq!(w.hosts[0].register_how(keep(Persistence::Kept), 0, 1).await, invalid());
         assert_eq!(w.hosts[0].set(0x83, NS, 1).await, invalid());
@@ -402,9 +403,9 @@ fn what_outlasts_a_loss_of_power() {
     });
 }
 
-/// A change that cannot be made to last has not happened.
+/// A change that cannot be made persistent has no effect.
 #[test]
-fn a_medium_that_cannot_keep_it() {
+fn reservation_change_fails_if_label_write_fails() {
     with_hosts(1, small(), async |mut w: Several| {
         let party = &mut w.hosts[0];
         let kept = Persistence::Kept;
@@ -418,9 +419,9 @@ fn a_medium_that_cannot_keep_it() {
     });
 }
 
-/// One who registers and goes, again and again: the place that there is is bounded.
+/// A host that registers repeatedly under new identifiers: the number of registrants is bounded.
 #[test]
-fn too_many_registrants() {
+fn register_fails_beyond_16_registrants() {
     with_hosts(1, small(), async |mut w: Several| {
         for id in 1..=17_u64 {
             let party = &mut w.hosts[0];
@@ -437,9 +438,9 @@ fn too_many_registrants() {
     });
 }
 
-/// What was asked before the namespace was there, or is there no more.
+/// Absent and broadcast namespaces, and a reservation across a controller reset.
 #[test]
-fn of_no_namespace() {
+fn reservation_commands_reject_absent_namespaces() {
     with_hosts(2, small(), async |mut w: Several| {
         let party = &mut w.hosts[0];
         let how = io::Command::ReservationRegister(plainly(Registering::Register));

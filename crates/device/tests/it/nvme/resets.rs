@@ -10,9 +10,9 @@ use wire::{Lba, QueueId};
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, SILENCE, Settings, pattern, sq_of};
 
-/// After RDY reads 0 host memory stays as it is, whatever was in flight at whatever stage.
+/// After RDY reads 0 host memory stays unchanged, with commands in flight at any stage.
 #[test]
-fn after_a_reset_nothing_writes_to_host_memory() {
+fn no_dma_write_after_controller_reset() {
     for (delay_ns, shuffle) in (0..60).map(|step| (step * 331, None)).chain([(1_000, Some(1))]) {
         let setup = Setup { shuffle, ..Setup::default() };
         setup.run(async |mut w: World| {
@@ -42,7 +42,7 @@ fn after_a_reset_nothing_writes_to_host_memory() {
     }
 }
 
-/// The next life begins clean: no queue, no feature, no event, no slot of the last one is left.
+/// The controller after a reset: no queue, feature, event or slot of the previous enable is left.
 async fn works(w: &mut World) {
     w.raw.forget_places();
     let mut pair = w.raw.up().await;
@@ -57,7 +57,7 @@ async fn works(w: &mut World) {
     assert_eq!(w.raw.bytes(at, 4096), data);
     assert_eq!(w.raw.next_within(&mut pair.cq, SILENCE).await, None);
     assert_eq!(w.raw.next_admin(SILENCE).await, None);
-    // All slots are there: as many commands as there are fit in at once.
+    // All slots are free: as many commands as there are slots run at once.
     w.medium.close();
     for _ in 0..60 {
         w.raw.submit(&mut pair.sq, &io::flush(w.raw.cid(), NS));
@@ -70,9 +70,9 @@ async fn works(w: &mut World) {
     }
 }
 
-/// Entries are being fetched when the reset comes, and new ones lie in their place when they arrive.
+/// A reset arrives during a fetch of entries, and new ones are at the same address when the fetch returns.
 #[test]
-fn a_fetch_under_way_belongs_to_the_life_it_began_in() {
+fn reset_discards_entries_of_pending_fetch() {
     for host_read in [0, 1, 5, 50].map(Span::us) {
         for delay in [0, 1, 10, 40].map(Span::us) {
             let setup = Setup { host_read, ..Setup::default() };
@@ -96,9 +96,9 @@ fn a_fetch_under_way_belongs_to_the_life_it_began_in() {
     }
 }
 
-/// A reset while commands wait for room, for the medium, for other commands, or for a deletion.
+/// A reset while commands wait for a CQ entry, for the medium, for other commands, or for a deletion.
 #[test]
-fn a_reset_cuts_whatever_waits() {
+fn reset_ends_all_waiting_commands() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         w.raw.ask_for_queues().await;
@@ -123,9 +123,9 @@ fn a_reset_cuts_whatever_waits() {
     });
 }
 
-/// Off and on again before the controller could say that it is off: it ends in one state or the other.
+/// EN cleared and set before the controller could clear RDY: it ends in one state or the other.
 #[test]
-fn a_hasty_host_gets_one_state_or_the_other() {
+fn en_toggled_before_rdy_clears_settles_in_one_state() {
     for gap in [0, 1, 100, 1_000].map(Span::ns) {
         on_a_bench(async |mut w: World| {
             let mut pair = w.raw.up().await;
@@ -147,9 +147,9 @@ fn a_hasty_host_gets_one_state_or_the_other() {
     }
 }
 
-/// A queue in memory that the host does not have is fatal when it is used; a reset heals.
+/// A queue outside host memory is fatal when it is used, until the next reset.
 #[test]
-fn a_queue_outside_of_host_memory_is_fatal_until_the_reset() {
+fn queue_outside_host_memory_sets_cfs_until_reset() {
     on_a_bench(async |mut w: World| {
         for which in ["submission", "completion", "admin"] {
             w.raw.forget_places();

@@ -1,4 +1,4 @@
-//! Sanitize where the medium is flash: NVMe base 2.0, 5.24 and 8.21.
+//! Sanitize on flash: NVMe base 2.0, 5.24 and 8.21.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use crate::raw::nvme::{NS, Pair, Raw, pattern};
 
 type Host = Raw<bus::sim::SimHost>;
 
-/// What a power cut leaves: the flash, and the label beside it.
+/// State after a power cut: the flash, and the label.
 pub(super) struct Kept {
     remains: ChipState,
     label: Vec<u8>,
@@ -41,7 +41,7 @@ impl Kept {
         Kept { remains: self.remains.fork(), label: self.label.clone() }
     }
 
-    /// A device lives on it until that has been done, or until the power fails.
+    /// Runs a device on it until `work` is done, or until the power cut.
     pub(super) fn live<T>(
         &mut self,
         cut: Option<Time>,
@@ -79,7 +79,7 @@ impl Kept {
         done
     }
 
-    /// Blocks with anything in them.
+    /// Number of blocks with programmed pages.
     fn blocks_in_use(&self) -> usize {
         let nand = self.remains.nand();
         let all = nand.spec().geometry.all_dies() * nand.spec().geometry.planes;
@@ -97,6 +97,7 @@ async fn log(raw: &mut Host) -> SanitizeStatus {
     page
 }
 
+/// Waits until the sanitize has ended.
 async fn ended(rt: &Rt, raw: &mut Host) -> SanitizeStatus {
     loop {
         let log = log(raw).await;
@@ -134,10 +135,10 @@ async fn each(raw: &Host, pair: &mut Pair, holds: Option<u64>, writes: bool) {
     raw.free_from(at);
 }
 
-/// Identify and the log say what there is and how long it takes, and it takes that: every erase of every die,
-/// 24 of 3.001 ms one after the other, and a few programs for the roots.
+/// Identify and the log report the supported actions and the estimated time, and the erase takes that time:
+/// every erase of every die, 24 of 3.001 ms in sequence, and a few programs for the roots.
 #[test]
-fn a_block_erase_erases_every_block_in_the_time_that_it_says() {
+fn block_erase_erases_all_blocks_in_estimated_time() {
     let mut kept = Kept::new();
     kept.live(None, async |rt, raw| {
         let mut pair = raw.up().await;
@@ -168,10 +169,10 @@ fn a_block_erase_erases_every_block_in_the_time_that_it_says() {
     assert!((0..4 * 24).filter(|block| wear(*block) == 0).count() <= 1, "but where that lies");
 }
 
-/// Wherever the power fails, the next controller goes on, lets nobody read meanwhile, and ends it; what is
-/// written then is there.
+/// After a power cut at any moment the next controller continues and completes the sanitize, rejects reads
+/// meanwhile, and keeps data written afterwards.
 #[test]
-fn a_power_cut_does_not_end_it() {
+fn sanitize_resumes_after_power_cut() {
     let mut used = Kept::new();
     used.live(None, async |_, raw| {
         let mut pair = raw.up().await;
@@ -180,7 +181,7 @@ fn a_power_cut_does_not_end_it() {
     let mut under_way = 0;
     for at_us in (0..90_000).step_by(4_300) {
         let mut kept = used.fork();
-        // The mount takes its time: the clock of the cut begins with the command.
+        // The mount takes time: measure the cut from the start of the command.
         let begun = kept.fork().live(None, async |rt, raw| {
             raw.up().await;
             ask(raw, Sanitize::default()).await;
@@ -216,9 +217,9 @@ fn a_power_cut_does_not_end_it() {
     assert!(under_way > 12, "{under_way} were cut in the midst");
 }
 
-/// A controller reset in the midst of it changes nothing, and neither does its log's asker.
+/// Neither a controller reset nor reads of the log end the sanitize.
 #[test]
-fn a_reset_does_not_end_it() {
+fn sanitize_continues_across_controller_reset() {
     Kept::new().live(None, async |rt, raw| {
         let mut pair = raw.up().await;
         each(raw, &mut pair, Some(1), true).await;

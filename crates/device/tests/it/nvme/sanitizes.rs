@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 use crate::raw::nvme::world::{Setup, World};
 use crate::raw::nvme::{NS, PATIENCE, Settings, pattern};
 
-/// A medium that can be overwritten sixteen times in a moment.
+/// Small, so that sixteen overwrite passes are quick.
 fn small() -> Setup {
     Setup { blocks: 1024, sanitizes: true, ..Setup::default() }
 }
@@ -45,13 +45,14 @@ fn overwrite(passes: u8, pattern: u32) -> Sanitize {
     Sanitize { action: SanitizeAction::Overwrite, passes, pattern, ..Sanitize::default() }
 }
 
+/// Sanitize command that leaves failure mode.
 fn exit() -> Sanitize {
     Sanitize { action: SanitizeAction::ExitFailure, ..Sanitize::default() }
 }
 
-/// In any namespace and outside them; the event comes once, and the log says so until something is written.
+/// Inside and outside namespaces; one event; the log reports Global Data Erased until the next write.
 #[test]
-fn a_block_erase_leaves_zeros() {
+fn block_erase_zeroes_medium_and_sends_event() {
     Setup { sanitizes: true, ..Setup::default() }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let before = log(&mut w).await;
@@ -87,9 +88,9 @@ fn a_block_erase_leaves_zeros() {
     });
 }
 
-/// The last pass writes the pattern; what is not to be deallocated stays so.
+/// The last pass writes the pattern; blocks stay allocated if No-Deallocate is set.
 #[test]
-fn an_overwrite_leaves_its_pattern() {
+fn overwrite_writes_pattern_in_given_passes() {
     small().run(async |mut w: World| {
         w.raw.up().await;
         for (passes, invert, keep_allocated) in
@@ -101,7 +102,7 @@ fn an_overwrite_leaves_its_pattern() {
             assert_eq!(ask(&mut w, what).await, Status::SUCCESS);
             let log = ended(&mut w).await;
             assert_eq!((log.stands(), log.passes()), (SanitizeStatus::DONE, passes));
-            // The medium in eight pieces, pass after pass, and once in all if it is taken back.
+            // The medium in eight pieces, per pass, and one deallocation unless blocks stay allocated.
             let steps = usize::from(passes) * 8 + usize::from(!keep_allocated);
             assert_eq!(w.medium.written.borrow().len(), steps);
             let left = if keep_allocated { 0xa55a_1234_u32 } else { 0 };
@@ -110,10 +111,10 @@ fn an_overwrite_leaves_its_pattern() {
     });
 }
 
-/// What is under way ends, what comes is refused with a status that invites to come again, and what is about
-/// neither data nor their traces is done.
+/// Commands in flight end, new ones fail with a status that permits a retry, and commands that access no user
+/// data are executed.
 #[test]
-fn meanwhile_data_are_out_of_reach() {
+fn io_fails_while_sanitize_in_progress() {
     small().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -167,10 +168,10 @@ fn meanwhile_data_are_out_of_reach() {
     });
 }
 
-/// Without leave to fail only another one helps, and one without leave; with it, the failure can be left
-/// behind.
+/// After a restricted sanitize fails, only another restricted one helps; after an unrestricted one, Exit
+/// Failure Mode does too.
 #[test]
-fn failures_are_left_by_their_own_ways() {
+fn sanitize_failure_recovery_depends_on_ause() {
     small().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(4096, 4096);
@@ -202,9 +203,9 @@ fn failures_are_left_by_their_own_ways() {
     });
 }
 
-/// A controller reset does not end it, nor does a power cut: it goes on with the pass that was under way.
+/// Neither a controller reset nor a power cut ends it: it continues with the interrupted pass.
 #[test]
-fn neither_a_reset_nor_a_power_cut_ends_it() {
+fn sanitize_survives_reset_and_power_cut() {
     let label = small().run(async |mut w: World| {
         w.raw.up().await;
         assert_eq!(ask(&mut w, overwrite(3, 0x77)).await, Status::SUCCESS);
@@ -228,9 +229,9 @@ fn neither_a_reset_nor_a_power_cut_ends_it() {
     });
 }
 
-/// Where a failure was kept, it is found again.
+/// A stored failure is found by the next controller.
 #[test]
-fn a_failure_outlasts_the_controller() {
+fn sanitize_failure_survives_power_cycle() {
     let label = small().run(async |mut w: World| {
         w.raw.up().await;
         w.medium.fails.set(Some(MediaError::WriteFault));
@@ -247,9 +248,9 @@ fn a_failure_outlasts_the_controller() {
     });
 }
 
-/// Keys there are none, and where it would not outlast the controller there is no Sanitize.
+/// No crypto erase, as there are no keys; no Sanitize without a label, as its state could not persist.
 #[test]
-fn what_is_not_offered() {
+fn unsupported_sanitize_actions_are_rejected() {
     small().run(async |mut w: World| {
         w.raw.up().await;
         let what = Sanitize { action: SanitizeAction::CryptoErase, ..Sanitize::default() };

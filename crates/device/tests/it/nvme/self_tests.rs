@@ -34,9 +34,9 @@ async fn ended(w: &mut World) -> SelfTestLog {
     }
 }
 
-/// The twenty newest are kept, those of all kinds and scopes.
+/// The twenty newest results are stored, of all kinds and scopes.
 #[test]
-fn tests_pass_on_a_medium_that_is_well() {
+fn self_tests_pass_and_log_keeps_20_results() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         let before = log(&mut w).await;
@@ -63,9 +63,9 @@ fn tests_pass_on_a_medium_that_is_well() {
     });
 }
 
-/// One at a time; the host's own commands go on, and an Abort ends it.
+/// One test at a time; an Abort ends it.
 #[test]
-fn one_at_a_time_until_it_is_aborted() {
+fn second_self_test_is_rejected_until_abort() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         w.medium.close();
@@ -83,7 +83,7 @@ fn one_at_a_time_until_it_is_aborted() {
 }
 
 #[test]
-fn a_bad_block_is_told_of() {
+fn self_test_reports_failing_lba() {
     on_a_bench(async |mut w: World| {
         w.raw.up().await;
         w.medium.fails_after.set(Some((5, MediaError::Unreadable)));
@@ -96,9 +96,9 @@ fn a_bad_block_is_told_of() {
     });
 }
 
-/// A reset ends a short test and not an extended one; a format and a deletion end either.
+/// A reset ends a short test and not an extended one; a format and a namespace deletion end either.
 #[test]
-fn what_ends_a_test() {
+fn reset_format_and_delete_end_self_test() {
     let setup = Setup::default();
     setup.run(async |mut w: World| {
         w.raw.up().await;

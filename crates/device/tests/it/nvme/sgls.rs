@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{NS, Pair, pattern};
 
-/// Part of a list: memory, or a bit bucket.
+/// Part of a list: memory, or a bit bucket (`None`).
 type Piece = (Option<BusAddr>, u32);
 
 fn descriptor(piece: &Piece) -> Descriptor {
@@ -23,10 +23,10 @@ fn descriptor(piece: &Piece) -> Descriptor {
     }
 }
 
-/// Lays a list into segments of at most so many descriptors each; gives the first descriptor.
+/// Stores a list in segments of at most `most` descriptors each; returns the first descriptor.
 fn lay(w: &World, pieces: &[Descriptor], most: usize) -> DataPointer {
     let mut next: Option<Descriptor> = None;
-    // From the last one on: each leads to the one behind it.
+    // Last segment first: each one points to the next.
     let data_in_each = if pieces.len() <= most { most } else { most - 1 };
     for part in pieces.chunks(data_in_each).rev() {
         let list: Vec<Descriptor> = part.iter().copied().chain(next).collect();
@@ -40,7 +40,7 @@ fn lay(w: &World, pieces: &[Descriptor], most: usize) -> DataPointer {
     DataPointer::Sgl(next.expect("at least one piece"))
 }
 
-/// Cuts so many bytes into pieces of any length at any byte, apart from one another, in no order.
+/// Cuts `bytes` into pieces of any length at any byte, separate from one another.
 fn scatter(w: &World, rng: &mut Rng, bytes: u32, pieces: u32, buckets: bool) -> Vec<Piece> {
     let mut cuts: Vec<u32> = (1..pieces).map(|_| rng.below(u64::from(bytes)) as u32).collect();
     cuts.extend([0, bytes]);
@@ -69,10 +69,10 @@ async fn read_through(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What a list names is read and written, and nothing beside it; bit buckets take their share of a read,
-    /// and count for nothing in a write and a compare.
+    /// A list's memory is read and written, and nothing else; bit buckets take their share of a read, and are
+    /// skipped in a write and a compare.
     #[test]
-    fn every_byte_goes_where_the_list_says(
+    fn sgl_transfers_of_random_lists(
         seed: u64, blocks in 1_u32..200, pieces in 1_u32..40, most in 2_usize..20, large: bool,
     ) {
         let block_bytes = if large { 4096 } else { 512 };
@@ -90,7 +90,7 @@ proptest! {
                 w.raw.memory.write(at.unwrap(), part).unwrap();
                 done += part.len();
             }
-            // Buckets of any length, between any two.
+            // A bucket of any length, between any two.
             from.insert(rng.below(from.len() as u64 + 1) as usize, (None, rng.below(9000) as u32));
             let list: Vec<Descriptor> = from.iter().map(descriptor).collect();
             let pointer = lay(&w, &list, most);
@@ -124,9 +124,9 @@ proptest! {
     }
 }
 
-/// What is wrong with a list, and the status that says so.
+/// Invalid lists, and their statuses.
 #[test]
-fn statuses() {
+fn invalid_sgls_fail_with_matching_status() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(1 << 20, 4096);
@@ -189,14 +189,14 @@ fn statuses() {
     });
 }
 
-/// As many descriptors as are looked at, and one more.
+/// The maximum number of descriptors, and one more.
 #[test]
-fn so_many_descriptors_and_no_more() {
+fn sgl_descriptor_count_limit() {
     let setup = Setup { memory_bytes: 8 << 20, ..Setup::default() };
     setup.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let at = w.raw.place(1 << 20, 4096);
-        // The first leads to the others, so that one less of those is left.
+        // One of them is the segment descriptor that points to the others.
         for (left, expected) in [(1, Status::SUCCESS), (0, Status::INVALID_SGL_DESCRIPTOR_COUNT)] {
             let pieces = DESCRIPTORS_MAX - left;
             let bytes = pieces - 1;
@@ -209,9 +209,9 @@ fn so_many_descriptors_and_no_more() {
     });
 }
 
-/// Lists of ranges may be described by lists as well.
+/// Range lists may be described by SGLs as well.
 #[test]
-fn ranges_and_copies_take_them() {
+fn dsm_and_copy_take_range_lists_by_sgl() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         w.medium.poke(100, &pattern(3, 4096));
@@ -230,9 +230,9 @@ fn ranges_and_copies_take_them() {
     });
 }
 
-/// A read that nobody wants a byte of moves none, and ends when the medium has been read.
+/// A read into a bit bucket transfers no data, and ends when the medium has been read.
 #[test]
-fn a_bucket_takes_all() {
+fn read_into_bit_bucket_transfers_no_data() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let bucket = DataPointer::Sgl(Descriptor::bit_bucket(256 << 10));

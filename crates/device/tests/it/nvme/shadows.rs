@@ -11,17 +11,17 @@ use wire::{BusAddr, CommandId, Lba, QueueId};
 use crate::raw::nvme::world::{Setup, World, on_a_bench};
 use crate::raw::nvme::{Cq, NS, Pair, SILENCE, Settings, Sq};
 
-/// A host that keeps shadows.
+/// A host with shadow doorbells.
 struct Keeper {
     told: BusAddr,
     asked: BusAddr,
-    /// Doorbells that it has written, and need not have.
+    /// Doorbell registers written, and doorbell writes saved.
     last_tail: u32,
     saved: u32,
 }
 
 impl Keeper {
-    /// Configured, on a controller that is on.
+    /// Configures shadow doorbells on an enabled controller.
     async fn new(w: &mut World) -> Keeper {
         let told = w.raw.place(8192, 4096);
         w.raw.memory.write(told, &[0; 8192]).unwrap();
@@ -70,10 +70,10 @@ impl Keeper {
     }
 }
 
-/// Queues of every length, made before and after, with one command at a time and as many as there is room
-/// for: all complete, and of many at once most doorbells are saved.
+/// Queues of every length, created before and after the configuration, with one command at a time and with a
+/// full queue: all complete, and with a full queue most doorbell writes are saved.
 #[test]
-fn commands_are_told_of_by_their_shadows() {
+fn shadow_doorbells_save_register_writes() {
     for (slots, fetch_max) in [(1, 1), (256, 16)] {
         let options = Options { slots, fetch_max, ..Options::default() };
         Setup { options, ..Setup::default() }.run(async |mut w: World| {
@@ -104,9 +104,9 @@ fn commands_are_told_of_by_their_shadows() {
     }
 }
 
-/// A host that completes late: a full completion queue waits for the shadow of its head.
+/// A host that consumes completions late: a full completion queue reads the shadow of its head.
 #[test]
-fn a_full_completion_queue_sees_the_shadow_of_its_head() {
+fn full_cq_reads_shadow_of_head() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let mut keeper = Keeper::new(&mut w).await;
@@ -127,9 +127,9 @@ fn a_full_completion_queue_sees_the_shadow_of_its_head() {
     });
 }
 
-/// The admin queues have shadows too; a host that leaves those alone, as Linux does, rings for each command.
+/// The admin queues have shadows too; a host that ignores those, as Linux does, rings for each command.
 #[test]
-fn admin_commands_with_their_shadows_and_without() {
+fn admin_queue_works_with_and_without_shadow() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let mut keeper = Keeper::new(&mut w).await;
@@ -140,7 +140,7 @@ fn admin_commands_with_their_shadows_and_without() {
         let flush = io::flush(w.raw.cid(), NS);
         assert_eq!(keeper.run(&w, &mut pair, &flush).await, Status::SUCCESS);
         w.raw.admin_ok(&admin::get_feature(w.raw.cid(), 1)).await;
-        // From here on it keeps them.
+        // From here on it uses the admin queue's shadows.
         let mut admin_pair = w.raw.admin;
         for _ in 0..100 {
             let sqe = admin::get_feature(w.raw.cid(), 1);
@@ -149,9 +149,9 @@ fn admin_commands_with_their_shadows_and_without() {
     });
 }
 
-/// A queue that is made anew finds what the shadow said before, and does not take that for commands.
+/// A recreated queue does not take its old shadow value for new commands.
 #[test]
-fn what_a_shadow_said_before_its_queue_is_no_command() {
+fn recreated_queue_ignores_stale_shadow() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let mut keeper = Keeper::new(&mut w).await;
@@ -165,7 +165,7 @@ fn what_a_shadow_said_before_its_queue_is_no_command() {
             w.raw.admin_ok(&admin::delete_cq(w.raw.cid(), QueueId(1))).await;
             pair = w.raw.create_pair(1, 16).await;
             assert_eq!(w.raw.next_within(&mut pair.cq, SILENCE).await, None);
-            // The host's own copy begins anew with the queue.
+            // The host's own copy starts at zero with the queue.
             for doorbell in [sq_tail_doorbell(QueueId(1), 0), cq_head_doorbell(QueueId(1), 0)] {
                 let word = keeper.word(keeper.told, doorbell);
                 w.raw.memory.store_u32(word, 0).unwrap();
@@ -174,9 +174,9 @@ fn what_a_shadow_said_before_its_queue_is_no_command() {
     });
 }
 
-/// Pages that do not begin one, pages that there are not; a shadow past its queue's end.
+/// Misaligned and unreachable pages; a shadow value past the queue's end.
 #[test]
-fn pages_and_values_of_no_sense() {
+fn invalid_shadow_pages_and_values_are_rejected() {
     on_a_bench(async |mut w: World| {
         w.raw.enable(Settings::default()).await;
         let at = w.raw.place(8192, 4096);

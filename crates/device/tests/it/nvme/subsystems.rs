@@ -1,4 +1,4 @@
-//! What controllers of one subsystem have in common, beside reservations: NVMe base 2.0, 2.4.1 and 3.2.
+//! State shared by the controllers of a subsystem, except reservations: NVMe base 2.0, 2.4.1 and 3.2.
 
 use runtime::Span;
 use wire::nvme::admin::{self, Identify, Sanitize, SanitizeAction};
@@ -28,7 +28,7 @@ async fn identify(party: &mut Party, nsid: Nsid, cns: u8) -> Vec<u8> {
     party.raw.bytes(party.at, 4096)
 }
 
-/// A list of controllers as Identify gives it.
+/// Parses a controller list as Identify returns it.
 fn list(page: &[u8]) -> Vec<u16> {
     let words = page.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
     let words: Vec<u16> = words.collect();
@@ -37,7 +37,7 @@ fn list(page: &[u8]) -> Vec<u16> {
 
 /// CMIC, CNTLID, NMIC, and the lists of controllers.
 #[test]
-fn each_has_a_number_and_knows_of_the_others() {
+fn identify_lists_controllers_of_subsystem() {
     with_hosts(3, small(), async |mut w: Several| {
         for (number, party) in (1..).zip(&mut w.hosts) {
             let page = identify(party, Nsid::NONE, cns::CONTROLLER).await;
@@ -61,7 +61,7 @@ fn each_has_a_number_and_knows_of_the_others() {
     });
 }
 
-/// Attaches or detaches the namespace for these controllers.
+/// Attaches the namespace to, or detaches it from, these controllers.
 async fn attach(party: &mut Party, detach: bool, controllers: &[u16]) -> Status {
     let count = controllers.len() as u16;
     let words: Vec<u8> =
@@ -83,9 +83,9 @@ async fn read(party: &mut Party) -> Status {
     party.io(&sqe).await.kind()
 }
 
-/// 5.22: one controller may detach a namespace from another, whose commands end, and from no third.
+/// 5.22: a controller may detach a namespace from another, whose commands end; a third is not affected.
 #[test]
-fn namespaces_are_attached_to_some() {
+fn namespace_detach_affects_named_controllers_only() {
     with_hosts(3, small(), async |mut w: Several| {
         w.medium.close();
         for party in &mut w.hosts[1..] {
@@ -116,10 +116,10 @@ fn namespaces_are_attached_to_some() {
     });
 }
 
-/// NVMe base 2.0, 3.4.2: nobody's write comes between a Compare and its Write, not by another controller
-/// either: of hosts that count the same number up at the same time one does.
+/// NVMe base 2.0, 3.4.2: no write comes between a Compare and its Write, not even another controller's: of
+/// hosts that increment the same number at the same time exactly one succeeds.
 #[test]
-fn a_compare_and_write_is_one_to_all() {
+fn fused_pair_is_atomic_across_controllers() {
     for seed in 0..4 {
         let setup = Setup { shuffle: Some(seed), ..small() };
         with_hosts(3, setup, async |mut w: Several| {
@@ -158,10 +158,10 @@ fn begin_exchange(party: &mut Party, old: u64, new: u64) {
     party.pair.sq = sq;
 }
 
-/// 5.24: a Sanitize shuts out all hosts, goes on when the controller that began it is stopped, and all are
-/// told of its end.
+/// 5.24: a Sanitize locks out all hosts, continues when the controller that started it is stopped, and every
+/// controller reports its end.
 #[test]
-fn a_sanitize_is_the_subsystems() {
+fn sanitize_applies_to_whole_subsystem() {
     with_hosts(3, small(), async |mut w: Several| {
         for party in &mut w.hosts[1..] {
             let sqe = admin::async_event_request(party.raw.cid());

@@ -15,16 +15,16 @@ async fn mark(w: &World, pair: &mut Pair, lba: u64, blocks: u32) -> Status {
     w.raw.run(pair, &sqe).await.status()
 }
 
-/// How a read of these blocks ends.
+/// Status of a read of these blocks.
 async fn read(w: &World, pair: &mut Pair, at: BusAddr, lba: u64, blocks: u32) -> Status {
     let data = w.raw.data(at, u64::from(blocks) * 512);
     let sqe = io::read(w.raw.cid(), NS, Lba(lba), blocks, false, data);
     w.raw.run(pair, &sqe).await.status().kind()
 }
 
-/// WUSL, the namespace's end, and as many places as can be noted.
+/// WUSL, the namespace's end, and the number of marks that can be stored.
 #[test]
-fn limits() {
+fn write_uncorrectable_limits() {
     on_a_bench(async |mut w: World| {
         let mut pair = w.raw.up().await;
         let end = 1 << 20;
@@ -52,9 +52,9 @@ fn limits() {
     });
 }
 
-/// They outlast resets and the controller; that a block was written does not, until it is flushed.
+/// Marks survive resets and the controller; a write clears its mark durably only with a flush.
 #[test]
-fn marks_are_durable() {
+fn uncorrectable_marks_survive_reset_and_power_cycle() {
     let setup = Setup::default();
     let marked = setup.clone().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
@@ -83,9 +83,9 @@ fn marks_are_durable() {
     });
 }
 
-/// A write that comes while a flush is under way is not made durable by it.
+/// A write that arrives during a flush is not made durable by it.
 #[test]
-fn a_flush_speaks_for_what_was_written_before_it() {
+fn flush_clears_marks_of_earlier_writes_only() {
     let setup = Setup::default();
     let label = setup.clone().run(async |mut w: World| {
         let mut pair = w.raw.up().await;
@@ -110,9 +110,9 @@ fn a_flush_speaks_for_what_was_written_before_it() {
     });
 }
 
-/// Where nothing is kept beside the blocks there is no such command.
+/// Without a label the command is not supported.
 #[test]
-fn a_medium_without_a_label_has_no_marks() {
+fn write_uncorrectable_is_rejected_without_label() {
     Setup { label: None, ..Setup::default() }.run(async |mut w: World| {
         let mut pair = w.raw.up().await;
         assert_eq!(mark(&w, &mut pair, 0, 1).await, Status::INVALID_OPCODE.with_dnr());

@@ -1,4 +1,4 @@
-//! A host without a driver: it writes registers and descriptors itself, as wrong as a test likes.
+//! A host without a driver: it writes registers and descriptors itself, valid or not.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const BLOCKS: u64 = 1024;
 pub const ENTRIES: u32 = 8;
 
-/// A medium in which every access takes a microsecond, and those of some blocks fail.
+/// A medium whose accesses take `span` (1 us by default), and fail on one block.
 pub struct Slow {
     rt: Rt,
     contents: std::cell::RefCell<Contents>,
@@ -81,14 +81,14 @@ pub fn options() -> Options {
     }
 }
 
-/// A world with a host of the test's.
+/// A simulated bus, a device, and a host controlled by the test.
 pub struct World {
     pub rt: Rt,
     pub host: SimHost,
     pub medium: Rc<Slow>,
     pub front: Rc<Front<bus::sim::SimDevice, Slow>>,
     pub ring: Buffer,
-    /// A page for each place.
+    /// One page for each place of the ring.
     pub pages: Buffer,
 }
 
@@ -159,7 +159,7 @@ impl World {
         result
     }
 
-    /// Enables a ring at the test's place, beginning at this count; gives what STATUS says then.
+    /// Enables the test's ring with the first count `first`; returns STATUS.
     pub async fn enable(&self, first: u32) -> Status {
         self.enable_at(self.ring.at().0, ENTRIES.ilog2() as u8, first).await
     }
@@ -189,7 +189,7 @@ impl World {
         Status::from_bits(self.host.read32(STATUS).await)
     }
 
-    /// What the device has stopped over, after some time.
+    /// The violation that the device has stopped at, 100 us later.
     pub async fn violation(&self) -> Option<Violation> {
         self.rt.sleep(Span::us(100)).await;
         Violation::from_bits(self.status().await.violation())
@@ -229,7 +229,7 @@ impl World {
         matches!(self.descriptor(count).control(), Word::Response { .. })
     }
 
-    /// Waits until it is back.
+    /// Waits until the descriptor has been returned.
     pub async fn back(&self, count: u32) -> Descriptor {
         for _ in 0..10_000 {
             if self.is_back(count) {

@@ -1,6 +1,6 @@
-//! Hosts without a driver, one for each front end. The fuzz targets and the tests of `rtl` have them too.
+//! Hosts without a driver, one for each front end, shared with the fuzz targets and the tests of `rtl`.
 
-// Each of the programs that share this module uses a part of it.
+// Each program that shares this module uses only a part of it.
 #![allow(dead_code)]
 
 pub mod block;

@@ -1,4 +1,4 @@
-//! Models of the protocol, searched state by state: see [`search`](mod@crate::search).
+//! State-space models of the protocol: see [`search`](mod@crate::search).
 
 mod sleep;
 mod tags;

@@ -1,10 +1,10 @@
-//! Sleep and doorbell: is a command ever lost?
+//! Model of sleep and doorbell: is a command ever lost?
 //!
-//! Mirrors `Pair::submit` (crates/host/src/dcx/pair.rs): store the command, fence, look whether the
-//! device sleeps, ring; and `Front::sleep` and `Front::notice` (crates/device/src/dcx): say so, fence,
-//! look once more, wait until the doorbell is another. Each side's stores wait in a buffer of its own,
-//! in order, and reach the other at any later moment (x86-TSO; a posted write on PCIe); what a side
-//! loads, it loads from memory. A fence waits until the buffer is empty.
+//! Mirrors `Pair::submit` (crates/host/src/dcx/pair.rs): store the command, fence, check whether the device
+//! sleeps, ring; and `Front::sleep` and `Front::notice` (crates/device/src/dcx): set ASLEEP, fence, check for
+//! a command once more, wait until the doorbell changes. Stores of each side wait in its own buffer, in
+//! order, and reach the other at any later moment (x86-TSO; a posted write on PCIe); loads read memory. A
+//! fence waits until the buffer is empty.
 
 use crate::search::{Model, search};
 
@@ -16,7 +16,7 @@ enum Host {
     Store,
     /// About to pass the fence.
     Fence,
-    /// About to look whether the device sleeps.
+    /// About to check whether the device sleeps.
     Look,
     Ring,
 }
@@ -24,8 +24,9 @@ enum Host {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Device {
     Poll,
-    /// Has said that it sleeps, and is about to pass the fence.
+    /// Has set ASLEEP, and is about to pass the fence.
     Fence,
+    /// Checks for a command once more.
     LastLook,
     Asleep,
 }
@@ -41,13 +42,13 @@ enum Store {
 struct State {
     host: Host,
     device: Device,
-    /// Commands that the host has stored, that memory holds, that the device has taken.
+    /// Commands stored by the host, present in memory, and taken by the device.
     stored: u8,
     in_memory: u8,
     taken: u8,
     asleep: bool,
     doorbell: u8,
-    /// The doorbell's value when the device last looked, and its version when sleep began.
+    /// The doorbell's value when the device last read it, and whether it changed since sleep began.
     noticed: u8,
     woken: bool,
     from_host: Vec<Store>,
@@ -59,10 +60,11 @@ struct Sleep {
     host_fence: bool,
     device_fence: bool,
     last_look: bool,
-    /// The doorbell's value from an earlier life of the queue, when this one begins.
+    /// The doorbell's value left from an earlier enable of the queue.
     doorbell: u8,
 }
 
+/// The rules that driver and device implement.
 const BUILT: Sleep = Sleep { host_fence: true, device_fence: true, last_look: true, doorbell: 0 };
 
 impl Sleep {
@@ -95,7 +97,7 @@ impl Sleep {
 
     fn device(&self, s: &State, then: &mut dyn FnMut(&'static str, State)) {
         let mut next = s.clone();
-        // The task of the registers: any change of the doorbell wakes a poller that waits.
+        // The register task: any change of the doorbell wakes a waiting poller.
         if s.doorbell != s.noticed {
             let mut next = s.clone();
             (next.noticed, next.woken) = (s.doorbell, true);
@@ -107,7 +109,7 @@ impl Sleep {
                 then("device fetches", next);
             }
             Device::Poll => {
-                // The version of `turned` is taken before anything is said.
+                // The version of `turned` is taken before ASLEEP is set.
                 next.woken = false;
                 next.from_device.push(Store::Asleep(true));
                 next.device = Device::Fence;
@@ -170,8 +172,7 @@ impl Model for Sleep {
             }
         }
         self.host(s, then);
-        // A device that polls and finds nothing would go on for ever: one that has little room in its
-        // posted queue does not.
+        // A device that polls and finds nothing would loop for ever: bound its posted stores.
         if s.from_device.len() < 4 {
             self.device(s, then);
         }
@@ -183,13 +184,13 @@ impl Model for Sleep {
 }
 
 #[test]
-fn no_command_is_lost() {
+fn model_sleep_loses_no_command() {
     let states = search(&BUILT).unwrap_or_else(|way| panic!("{way}"));
     assert!(states > 1000, "only {states} states");
 }
 
 #[test]
-fn without_either_fence_or_the_last_look_one_is_lost() {
+fn model_sleep_loses_command_without_fence_or_recheck() {
     let broken = [
         Sleep { host_fence: false, ..BUILT },
         Sleep { device_fence: false, ..BUILT },
@@ -201,9 +202,9 @@ fn without_either_fence_or_the_last_look_one_is_lost() {
     }
 }
 
-/// Numbers begin anew with each life of a queue. A doorbell that kept its value would hide a ring.
+/// Numbers start again each time a queue is enabled. A doorbell that kept its value would hide a ring.
 #[test]
-fn with_a_doorbell_that_keeps_its_value_one_is_lost() {
-    // The last command of an earlier life was the last of this one, too.
+fn model_sleep_loses_command_if_doorbell_not_cleared() {
+    // The last command number of the earlier enable equals the last of this one.
     search(&Sleep { doorbell: COMMANDS, ..BUILT }).expect_err("a lost command");
 }

@@ -1,22 +1,22 @@
-//! Tags that the device chooses: does a read in flight ever meet its tag?
+//! Model of device-chosen tags: does a read in flight ever meet its tag?
 //!
 //! Mirrors `Tagged` (crates/device/src/dcx/tagged.rs): `begin_read`, `choose`, `write_tagged` with its
-//! `claim` and `clear_of_tags`, and `Front::read` around them. A step is what happens between two
-//! awaits. Words are few, and each is an interval of its own, so that tags and contents meet often;
-//! which absent word becomes the tag is left open.
+//! `claim` and `clear_of_tags`, and `Front::read` around them. A step is the code between two awaits. Words
+//! are few, and each is an interval of its own, so that tags and contents meet often. Any absent word may
+//! become the tag.
 
 use crate::search::{Model, search};
 
-/// Words that a block may end with, and tags.
+/// Number of words that a block may end with; tags are the same words.
 const WORDS: u8 = 3;
 const BLOCKS: usize = 2;
-/// Tags that are chosen in one run, so that there is an end.
+/// Tags chosen in one run at most, so that the search ends.
 const VERSIONS_MAX: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct InUse {
     tag: u8,
-    /// Zero: there is none.
+    /// Zero if there is no tag.
     version: u8,
     readers: u8,
 }
@@ -47,12 +47,12 @@ enum Writer {
         block: u8,
         word: u8,
     },
-    /// Has the block; its word is counted.
+    /// Has claimed the block; its word is counted.
     Counted {
         block: u8,
         word: u8,
     },
-    /// No tag in use stands in its data.
+    /// Its data contain no tag in use.
     Clear {
         block: u8,
         word: u8,
@@ -63,7 +63,7 @@ enum Writer {
         word: u8,
         old: u8,
     },
-    /// The medium has the new.
+    /// The medium has the new data.
     Written {
         block: u8,
         old: u8,
@@ -84,13 +84,13 @@ struct State {
 
 #[derive(Clone, Copy)]
 struct Tags {
-    /// `clear_of_tags` looks at older tags that have readers.
+    /// `clear_of_tags` checks older tags that have readers.
     older: bool,
     /// `begin_read` refuses a version that is not the newest.
     newest_only: bool,
-    /// Writes of one block follow one another.
+    /// Writes of one block are serialized.
     claim: bool,
-    /// A word is counted before its data are looked through, not after.
+    /// A word is counted before its data are scanned, not after.
     count_first: bool,
 }
 
@@ -101,7 +101,7 @@ impl State {
         *self.tags.last().expect("there is always one, if only none")
     }
 
-    /// `Tagged::choose`, with each word that it might choose.
+    /// `Tagged::choose`, with each possible word.
     fn choose(&self, then: &mut dyn FnMut(State)) {
         let mut next = self.clone();
         next.versions += 1;
@@ -160,7 +160,7 @@ impl Tags {
                         is(&mut next, Reader::Begun { block, tag, version });
                     }
                     None if taken => is(&mut next, Reader::Begun { block, tag, version }),
-                    // Reported as stale: the host marks anew.
+                    // Reported as stale: the host marks its buffer again.
                     None => is(&mut next, Reader::Idle),
                 }
                 then("device begins a read", next);
@@ -214,7 +214,7 @@ impl Tags {
         }
     }
 
-    /// One turn of `clear_of_tags`.
+    /// One iteration of `clear_of_tags`.
     fn clear(
         &self,
         s: &State,
@@ -242,7 +242,7 @@ impl Tags {
 impl Model for Tags {
     type State = State;
 
-    /// Every contents, every two writes, every first tag.
+    /// All contents, pairs of writes and first tags.
     fn start(&self) -> Vec<State> {
         let mut starts = Vec::new();
         for code in 0..u16::from(WORDS).pow(4) * 4 {
@@ -260,7 +260,7 @@ impl Model for Tags {
                 readers: [Reader::Idle; 2],
                 writers: [writer(blocks & 1, digit(2)), writer(blocks >> 1, digit(3))],
             };
-            // Which of the two writers is called the first makes no difference.
+            // The two writers are interchangeable.
             if none.writers.is_sorted() {
                 none.choose(&mut |start| starts.push(start));
             }
@@ -269,7 +269,7 @@ impl Model for Tags {
     }
 
     fn steps(&self, s: &State, then: &mut dyn FnMut(&'static str, State)) {
-        // Nor does it who is called the first later on.
+        // They stay interchangeable later on.
         let mut sorted = |name, mut next: State| {
             next.readers.sort();
             next.writers.sort();
@@ -284,20 +284,20 @@ impl Model for Tags {
     fn wrong(&self, s: &State, last: bool) -> Option<String> {
         let met = s.readers.contains(&Reader::Met).then_some("a read has met its tag");
         let below = s.counts.iter().any(|count| *count < 0).then_some("a count is below zero");
-        // A write waits for readers, and they for nobody.
+        // A write waits for readers, and readers wait for nothing.
         let stuck = last && s.versions < VERSIONS_MAX && s.writers != [Writer::Done; 2];
         met.or(below).or(stuck.then_some("a write waits for ever")).map(String::from)
     }
 }
 
 #[test]
-fn no_read_meets_its_tag() {
+fn model_tags_no_read_meets_its_tag() {
     let states = search(&BUILT).unwrap_or_else(|way| panic!("{way}"));
     assert!(states > 10_000, "only {states} states");
 }
 
 #[test]
-fn with_any_part_taken_out_one_does() {
+fn model_tags_read_meets_tag_without_each_rule() {
     let broken = [
         Tags { older: false, ..BUILT },
         Tags { newest_only: false, ..BUILT },

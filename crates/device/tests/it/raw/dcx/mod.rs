@@ -1,5 +1,5 @@
-//! A host without a driver: it writes registers, lays out entries by hand, marks buffers, and reads
-//! reports, so that everything a driver would never do can be done.
+//! A host without a driver: it writes registers, forms entries by hand, marks buffers, and reads reports, so
+//! that tests can do what no driver would.
 
 pub mod script;
 pub mod watch;
@@ -17,16 +17,16 @@ use wire::dcx::tag::{Places, Tag};
 use wire::{BusAddr, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How long a test waits for what must come, in virtual time.
+/// Timeout for an expected event, in virtual time.
 pub const PATIENCE: Span = Span::ms(50);
-/// How long it waits live, where threads may be held up.
+/// Live timeout for an expected event: threads may be delayed.
 pub const LIVE_PATIENCE: Span = Span::s(100);
-/// How long a test waits to see that nothing comes.
+/// Wait before concluding that nothing happens.
 pub const SILENCE: Span = Span::ms(1);
-/// What buffers are marked with; the data of these tests do not end so.
+/// The host's tag; no data of these tests end with it.
 pub const TAG: u32 = 0x7a67_a7e5;
 
-/// A queue, as the host keeps it.
+/// Host state of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
     pub number: u16,
@@ -35,7 +35,7 @@ pub struct Ring {
     pub reports: BusAddr,
     pub notice: BusAddr,
     pub entries: u32,
-    /// The size of the packets that have a tag each.
+    /// Packet size; each packet has one tag.
     pub packet_bytes: Option<u32>,
     pub vector: u16,
     /// The number of the next command.
@@ -44,7 +44,7 @@ pub struct Ring {
     pub reported: u32,
 }
 
-/// A buffer that waits for data.
+/// A buffer marked with tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Marked {
     pub at: BusAddr,
@@ -56,21 +56,21 @@ pub struct Raw<H> {
     pub host: H,
     pub rt: Rt,
     pub memory: Memory,
-    /// How long it waits for what must come.
+    /// Timeout for an expected event.
     pub patience: Span,
     block: u32,
     next_place: Cell<u64>,
 }
 
 impl<H: HostPort> Raw<H> {
-    /// A host that finds the front end at this offset, and uses its memory from `from` on.
+    /// `block`: offset of the front end's registers; `from`: offset of the memory that this host may use.
     pub fn new(host: H, block: u32, from: u64) -> Raw<H> {
         let (rt, memory) = (host.rt().clone(), host.arena().memory().clone());
         let next_place = Cell::new(memory.base().0 + from);
         Raw { host, rt, memory, patience: PATIENCE, block, next_place }
     }
 
-    /// A place in host memory that nobody else has been given.
+    /// Allocates host memory, aligned to `align` bytes.
     pub fn place(&self, bytes: u64, align: u64) -> BusAddr {
         let at = self.next_place.get().next_multiple_of(align);
         let end = self.memory.base().0 + self.memory.bytes() as u64;
@@ -79,7 +79,7 @@ impl<H: HostPort> Raw<H> {
         BusAddr(at)
     }
 
-    /// All places from here on are free again.
+    /// Frees all memory allocated from `at` on.
     pub fn free_from(&self, at: BusAddr) {
         self.next_place.set(at.0);
     }
@@ -93,7 +93,7 @@ impl<H: HostPort> Raw<H> {
         self.host.write32(register + 4, (value >> 32) as u32);
     }
 
-    /// Memory for a queue; the device hears nothing of it.
+    /// Allocates memory for a queue, without writing registers.
     pub fn ring(&self, number: u16, entries: u32, packet_bytes: Option<u32>) -> Ring {
         Ring {
             number,
@@ -109,7 +109,7 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// What the registers say of a queue.
+    /// Writes the registers that describe a queue.
     pub fn describe(&self, ring: &Ring) {
         self.set64(ring.group.commands, ring.commands.0);
         self.set64(ring.group.reports, ring.reports.0);
@@ -122,6 +122,7 @@ impl<H: HostPort> Raw<H> {
         self.host.write32(ring.group.shape, shape.into_bits());
     }
 
+    /// Waits until `want(STATUS)` is true.
     pub async fn until_status(&self, ring: &Ring, what: &str, want: impl Fn(Status) -> bool) {
         let begin = self.rt.now();
         loop {
@@ -135,7 +136,7 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// Empties a queue's memory, and writes its registers and CONTROL.
+    /// Clears a queue's memory, and writes its registers and CONTROL.
     pub fn start(&self, ring: &mut Ring, control: Control) {
         let zero = |at, bytes: usize| {
             if self.memory.holds(at, bytes) {
@@ -158,14 +159,14 @@ impl<H: HostPort> Raw<H> {
         assert!(!status.fault(), "enabling: {status:?}");
     }
 
-    /// A queue that is enabled and never sleeps.
+    /// Enables a queue that never sleeps.
     pub async fn up(&self, number: u16, entries: u32, packet_bytes: Option<u32>) -> Ring {
         let mut ring = self.ring(number, entries, packet_bytes);
         self.enable(&mut ring, Control::new()).await;
         ring
     }
 
-    /// Disables a queue, and waits until the device says that it is.
+    /// Disables a queue, and waits until STATUS is 0.
     pub async fn disable(&self, ring: &Ring) {
         self.host.write32(ring.group.control, 0);
         self.until_status(ring, "disabling", |status| status.into_bits() == 0).await;
@@ -181,14 +182,14 @@ impl<H: HostPort> Raw<H> {
         ring.next = ring.next.wrapping_add(1);
     }
 
-    /// Stores the next command; gives its number.
+    /// Stores the next command; returns its number.
     pub fn push(&self, ring: &mut Ring, slot: u16, command: Command) -> u32 {
         let number = ring.next;
         self.store(ring, &Entry::new(&Request { number, slot, command }));
         number
     }
 
-    /// A place of its own for so many bytes, `off` bytes past a page's beginning, marked.
+    /// Allocates and marks a buffer of `bytes`, `off` bytes past the start of a page.
     pub fn marked(&self, ring: &Ring, bytes: u32, off: u64) -> Marked {
         let at = self.place(u64::from(bytes) + off, 4096);
         self.mark(ring, BusAddr(at.0 + off), bytes)
@@ -208,7 +209,7 @@ impl<H: HostPort> Raw<H> {
         self.push(ring, slot, Command::Read { access, tag_version: 0 })
     }
 
-    /// How many of its tags stand there still.
+    /// Number of tags that have not been overwritten.
     pub fn tags_left(&self, marked: &Marked) -> usize {
         let stands = |place: &u32| {
             let at = BusAddr(marked.at.0 + u64::from(*place));
@@ -217,7 +218,7 @@ impl<H: HostPort> Raw<H> {
         marked.places.filter(stands).count()
     }
 
-    /// Waits until all tags have vanished; gives what the buffer holds.
+    /// Waits until all tags have been overwritten; returns the buffer's contents.
     pub async fn arrived(&self, marked: &Marked) -> Vec<u8> {
         let check = || (self.tags_left(marked) == 0).then_some(());
         let arrival = self.host.on_memory(marked.at, marked.bytes, check);
@@ -227,7 +228,7 @@ impl<H: HostPort> Raw<H> {
         self.bytes(marked.at, marked.bytes as usize)
     }
 
-    /// The next report, if it is there.
+    /// The next report, if present.
     pub fn try_report(&self, ring: &mut Ring) -> Option<Report> {
         let place = ring.reported & (ring.entries - 1);
         let at = BusAddr(ring.reports.0 + u64::from(place) * report::BYTES as u64);
@@ -241,7 +242,7 @@ impl<H: HostPort> Raw<H> {
         Some(Report::read_from_bytes(&bytes).expect("a report's length"))
     }
 
-    /// Waits for the next report: command, slot, code.
+    /// Waits for the next report: command number, slot, code.
     pub async fn report(&self, ring: &mut Ring) -> (u32, u16, Code) {
         let deadline = self.rt.now() + self.patience;
         loop {
@@ -253,14 +254,14 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// Nothing is reported for long.
+    /// Asserts that no report arrives within [`SILENCE`].
     pub async fn assert_silence(&self, ring: &mut Ring) {
         self.rt.sleep(SILENCE).await;
         let report = self.try_report(ring);
         assert!(report.is_none(), "{report:?}");
     }
 
-    /// Reads blocks, into a place off a page by so much, and gives what came.
+    /// Reads blocks into a temporary buffer, and returns the data.
     pub async fn read_now(&self, ring: &mut Ring, lba: u64, blocks: u32, bytes: u32) -> Vec<u8> {
         let here = self.next_place.get();
         let to = self.marked(ring, bytes, 0);
@@ -270,20 +271,19 @@ impl<H: HostPort> Raw<H> {
         data
     }
 
-    /// A command that must be refused so; the queue goes on behind it.
+    /// Stores an entry and expects this error code.
     pub async fn refused(&self, ring: &mut Ring, entry: &Entry, code: Code) {
         let number = ring.next;
         self.store(ring, entry);
         assert_eq!(self.report(ring).await, (number, entry.slot(), code), "{entry:?}");
     }
 
-    /// A fence that must be passed.
+    /// Stores a fence and expects it to succeed.
     pub async fn fence(&self, ring: &mut Ring) {
         let number = self.push(ring, 0xffff, Command::Fence);
         assert_eq!(self.report(ring).await, (number, 0xffff, Code::DONE));
     }
 
-    /// Bytes of host memory.
     pub fn bytes(&self, at: BusAddr, bytes: usize) -> Vec<u8> {
         let mut copy = vec![0; bytes];
         self.memory.read(at, &mut copy).expect("it lies in host memory");
@@ -295,7 +295,7 @@ impl<H: HostPort> Raw<H> {
     }
 }
 
-/// Bytes of which no word is [`TAG`], different from block to block.
+/// Bytes without the word [`TAG`], different from block to block.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     crate::raw::nvme::pattern(seed, bytes)
 }

@@ -1,4 +1,4 @@
-//! A hostile host as an interpreter of decisions: those of a seed, or a fuzzer's bytes.
+//! A malicious host as an interpreter of choices, made by a seed or by a fuzzer's bytes.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use super::world::{DCX_FROM, Setup};
 use super::{Raw, Ring};
 use crate::raw::nvme::choice::Choice;
 
-/// A host that does what it likes.
+/// A malicious host, driven by choices.
 pub struct Script<'a, H, C> {
     raw: &'a Raw<H>,
     choice: C,
     rings: Vec<Ring>,
     block: u32,
-    /// Host memory that no queue is told of: it stays as it is.
+    /// Host memory that no queue names: it must stay zero.
     with_pi: Range<u64>,
 }
 
@@ -37,13 +37,13 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.choice.of(items)
     }
 
-    /// Whether there is nothing left to draw from.
+    /// True if the source of choices is exhausted.
     #[allow(dead_code, reason = "a seed never ends; a fuzzer's bytes do")]
     pub fn is_over(&self) -> bool {
         self.choice.is_over()
     }
 
-    /// An address, mostly of some sense, and never a guarded one.
+    /// An address, mostly valid, and never a guarded one.
     fn address(&mut self) -> u64 {
         let (base, end) = (self.with_pi.start, self.raw.memory.bytes() as u64);
         let inside = self.with_pi.end + 4 * self.choice.below((end - DCX_FROM - (64 << 10)) / 4);
@@ -80,6 +80,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         Entry::read_from_bytes(&bytes).expect("an entry's length")
     }
 
+    /// Executes one random host action.
     pub async fn step(&mut self) {
         let which = self.choice.below(self.rings.len() as u64) as usize;
         let mut ring = self.rings[which];
@@ -115,8 +116,8 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Every queue off and on again, as a driver does it; each serves then, and behind STATUS = 0 nothing
-    /// has landed.
+    /// Restarts every queue as a driver does and checks that each serves a fence; simulated, checks that host
+    /// memory does not change after STATUS is 0.
     pub async fn recover(&mut self, is_simulated: bool) {
         for number in 0..self.rings.len() {
             let ring = self.rings[number];
@@ -140,7 +141,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
     }
 }
 
-/// One drawn by chance: few slots and many, over links of all sorts.
+/// A random setup: few slots and many, all kinds of links.
 pub fn drawn(choice: &mut impl Choice) -> Setup {
     let mut setup = Setup::default();
     let options = &mut setup.options;

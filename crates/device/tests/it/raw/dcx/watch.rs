@@ -1,5 +1,5 @@
-//! A device port that watches what the front end does through it, and knows what it may do: to write
-//! where a fetched read or a queue's registers say, while that queue is enabled, and nowhere else.
+//! A device port that checks every access of the front end: it may write only to addresses given by a fetched
+//! read or by a queue's registers, and only while that queue is enabled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,26 +16,27 @@ use wire::dcx::registers::{Control, Group, Shape};
 use wire::dcx::report::{self, Code, Report};
 use zerocopy::FromBytes;
 
-/// A queue, as the front end has been told of it.
+/// A queue, as its registers describe it to the front end.
 struct Told {
     group: Group,
-    /// From the moment when CONTROL was seen to enable it until STATUS says that it is not.
+    /// True from the first read of CONTROL with ENABLE set until STATUS is 0.
     open: bool,
-    /// What its registers said when they were last looked at.
+    /// Register values when last read.
     registers: BTreeMap<u32, u32>,
-    /// Buffers of reads that were fetched.
+    /// Destination ranges of the fetched reads.
     buffers: Vec<Range<u64>>,
 }
 
+/// State of the checks, and counts of accesses.
 pub struct Witness {
     queues: RefCell<Vec<Told>>,
-    /// Transfers that went through, and those that the bus refused.
+    /// Transfers that succeeded, and those rejected by the bus.
     pub transfers: Cell<u64>,
     pub refused: Cell<u64>,
     pub fetches: Cell<u64>,
-    /// Reports that were posted, by code.
+    /// Number of reports posted, by code.
     pub reports: RefCell<BTreeMap<u16, u64>>,
-    /// Times that a queue was enabled, and that one failed.
+    /// Number of times that a queue was enabled, and that one faulted.
     pub lives: Cell<u64>,
     pub faults: Cell<u64>,
 }
@@ -85,7 +86,7 @@ impl Witness {
         }
     }
 
-    /// What these entries ask for may be written from now on.
+    /// Permits writes to the buffers of these entries.
     fn fetched(&self, at: BusAddr, entries: &[u8]) {
         for told in self.queues.borrow_mut().iter_mut().filter(|told| told.open) {
             if !told.ring(told.group.commands, command::BYTES).contains(&at.0) {
@@ -124,7 +125,7 @@ impl Witness {
         done
     }
 
-    /// How many reports of this code there were.
+    /// Number of reports with this code.
     pub fn reported(&self, code: Code) -> u64 {
         self.reports.borrow().get(&code.bits()).copied().unwrap_or(0)
     }

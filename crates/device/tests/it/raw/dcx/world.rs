@@ -1,4 +1,4 @@
-//! A bench: a raw host, a front end and an NVMe controller over a bench medium, in virtual time.
+//! Test bench: a raw host, a front end and an NVMe controller over a bench medium, in virtual time.
 
 use std::rc::Rc;
 
@@ -15,27 +15,27 @@ use super::Raw;
 use super::watch::{Watched, Witness};
 use crate::raw::nvme::bench::Bench;
 
-/// Where the host of the front end begins to use memory; what is below is the NVMe host's.
+/// First offset of host memory used by the front end's host; memory below is the NVMe host's.
 pub const DCX_FROM: u64 = 1 << 20;
 
-/// What a bench is made of.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub options: Options,
     pub blocks: u64,
     pub block_bytes: u32,
     pub memory_bytes: usize,
+    /// The link's maximum payload, in bytes.
     pub mps: u32,
-    /// From a fetch to its answer, beside the link.
+    /// Host memory latency of a fetch, excluding the link.
     pub host_read: Span,
-    /// What parsing a command takes, and posting its report.
+    /// Costs of parsing a command and of posting its report.
     pub parse: Span,
     pub post: Span,
-    /// The granule of the device's tag.
+    /// The granule of the device's tag, in bytes.
     pub grain: Option<u32>,
-    /// What the blocks hold when the front end starts.
+    /// Contents of the first blocks when the front end starts.
     pub contents: Vec<u8>,
-    /// Picks ready tasks at random, by this seed.
+    /// Seed for picking ready tasks at random.
     pub shuffle: Option<u64>,
     pub credits: Option<Credits>,
     pub held_up: Option<HeldUp>,
@@ -73,7 +73,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// One whose data may be overtaken by data, and are, where a packet is held up.
+    /// A setup in which data packets may overtake others, and do when a packet is held up.
     pub fn disordered() -> Setup {
         let mut setup = Setup::default();
         setup.options.relaxed_ordering = true;
@@ -117,7 +117,7 @@ impl Setup {
         }
     }
 
-    /// Runs a test on a bench made so.
+    /// Runs a test on a bench with this setup.
     pub fn run<T>(self, test: impl AsyncFnOnce(World) -> T) -> T {
         let rt = Rt::simulated(None, Log::Off);
         if let Some(seed) = self.shuffle {
@@ -135,7 +135,6 @@ impl Setup {
     }
 }
 
-/// A device on its bench.
 pub struct Device<P> {
     pub medium: Rc<Bench>,
     pub tagged: Rc<Tagged<Bench>>,
@@ -143,7 +142,7 @@ pub struct Device<P> {
     pub witness: Rc<Witness>,
 }
 
-/// Starts a watched front end on a port, and a controller beside it.
+/// Starts a watched front end and an NVMe controller on a port.
 pub fn device<P: DevicePort>(port: P, setup: &Setup) -> Device<P> {
     let rt = port.rt().clone();
     let medium = Rc::new(Bench::new(&rt, setup.blocks, setup.block_bytes));
@@ -170,7 +169,7 @@ pub struct World {
     pub setup: Setup,
 }
 
-/// Runs a test on a bench like most.
+/// Runs a test on the default bench.
 pub fn on_a_bench<T>(test: impl AsyncFnOnce(World) -> T) -> T {
     Setup::default().run(test)
 }

@@ -1,5 +1,5 @@
-//! A medium for the bench: its contents lie open, its accesses take as long as a test says, and a gate
-//! holds commands in flight for as long as a test needs them there.
+//! A medium for tests: accessible contents, a configurable access time, and a gate that holds commands in
+//! flight.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,30 +16,31 @@ pub struct Bench {
     contents: RefCell<Contents>,
     blocks: u64,
     block_bytes: u32,
+    /// Duration of each medium access.
     pub span: Cell<Span>,
     closed: Cell<bool>,
     opened: Signal,
     /// Accesses that wait at the gate.
     pub waiting: Cell<u32>,
     pub flushes: Cell<u32>,
-    /// What the next access fails with.
+    /// Error of the next access.
     pub fails: Cell<Option<MediaError>>,
-    /// What an access fails with after so many others.
+    /// Error of an access after the given number of others.
     pub fails_after: Cell<Option<(u32, MediaError)>>,
-    /// Whether it keeps anything beside the blocks.
+    /// True if the medium stores a label.
     pub labelled: Cell<bool>,
-    /// Whether nothing can be kept there.
+    /// True if storing a label fails.
     pub label_fails: Cell<bool>,
+    /// True if the medium stores metadata.
     pub metadata: Cell<bool>,
-    /// Who says whether a write was asked for.
+    /// Checks that each write was requested by a command.
     pub witness: RefCell<Option<Rc<Witness>>>,
-    /// What has been written, in order.
+    /// Written and deallocated extents, in order.
     pub written: RefCell<Vec<Extent>>,
-    /// What of it was blocks taken back.
+    /// Deallocated extents, in order; also in `written`.
     pub deallocated: RefCell<Vec<Extent>>,
-    /// What has been read, in order.
     pub read: RefCell<Vec<Extent>>,
-    /// What a host may lead of it, where the controller offers that.
+    /// Flash offered for host-directed GC.
     pub flash: Rc<Flash>,
 }
 
@@ -74,18 +75,17 @@ impl Bench {
         }
     }
 
-    /// From now on accesses and flushes wait.
+    /// Makes accesses and flushes wait from now on.
     pub fn close(&self) {
         self.closed.set(true);
     }
 
-    /// Those that wait go on.
     pub fn open(&self) {
         self.closed.set(false);
         self.opened.notify(&self.rt);
     }
 
-    /// What the medium holds from this block on.
+    /// Reads contents from `block` on.
     pub fn peek(&self, block: u64, bytes: usize) -> Vec<u8> {
         let mut data = vec![0; bytes];
         let offset = block * u64::from(self.block_bytes);
@@ -93,7 +93,7 @@ impl Bench {
         data
     }
 
-    /// Puts data there behind the controller's back.
+    /// Writes contents behind the controller's back.
     pub fn poke(&self, block: u64, data: &[u8]) {
         let offset = block * u64::from(self.block_bytes);
         self.contents.borrow_mut().write(offset, data).expect("blocks of the medium");
@@ -125,7 +125,7 @@ impl Bench {
     }
 }
 
-/// One of those at the gate, whether it passes or is given up there.
+/// Counts an access at the gate, whether it passes or is dropped there.
 struct Waits<'a>(&'a Cell<u32>);
 
 impl Drop for Waits<'_> {

@@ -1,4 +1,4 @@
-//! Where a script's decisions come from: a seed, or a fuzzer's bytes.
+//! Sources of a script's choices: a seed, or a fuzzer's bytes.
 
 use runtime::Rng;
 
@@ -6,9 +6,10 @@ pub trait Choice {
     /// A number below `n`, which is not zero.
     fn below(&mut self, n: u64) -> u64;
 
+    /// A random number of 64 bits.
     fn word(&mut self) -> u64;
 
-    /// Whether there is nothing left to draw from; what is drawn then is zero.
+    /// True if the source is exhausted; later choices are zero.
     fn is_over(&self) -> bool;
 
     /// True in one case of `n`.
@@ -16,6 +17,7 @@ pub trait Choice {
         self.below(n) == n - 1
     }
 
+    /// A random one of `items`.
     fn of<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
@@ -35,7 +37,7 @@ impl Choice for Rng {
     }
 }
 
-/// The bytes of a fuzzer: small decisions take one, large ones eight.
+/// The bytes of a fuzzer: small choices take one, large ones eight.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {

@@ -1,4 +1,4 @@
-//! Flash below a bench: as much of it as a host sees that leads its collector.
+//! Flash under a bench, as host-directed GC sees it.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,17 +7,16 @@ use ftl::NotCollected;
 use ftl::policy::{Candidate, GcControl, Space};
 use runtime::{Rt, Signal};
 
-/// How many superblocks there are.
 pub const SUPERBLOCKS: u32 = 300;
 
-/// Flash that does as it is told.
+/// Flash with results set by the test.
 pub struct Flash {
     rt: Rt,
     pub left: Cell<u64>,
     pub led: Cell<GcControl>,
-    /// What was named: superblock, erases, rows.
+    /// Superblocks named for collection: superblock, erases, rows.
     pub named: RefCell<Vec<(u32, u32, u32)>>,
-    /// What becomes of it; none: it is not ready yet.
+    /// Result of a collection; `None` while it is running.
     pub ends: Cell<Option<Result<u32, NotCollected>>>,
     changed: Signal,
 }
@@ -34,13 +33,13 @@ impl Flash {
         }
     }
 
-    /// So much is left from now on.
+    /// Sets the units left.
     pub fn leave(&self, left: u64) {
         self.left.set(left);
         self.changed.notify(&self.rt);
     }
 
-    /// What is named ends so from now on.
+    /// Sets the result of collections.
     pub fn end(&self, ends: Result<u32, NotCollected>) {
         self.ends.set(Some(ends));
         self.changed.notify(&self.rt);

@@ -1,5 +1,5 @@
-//! A host without a driver: it writes registers, lays out entries by hand, rings doorbells and reads
-//! completions, so that everything a driver would never do can be done.
+//! A host without a driver: it writes registers, forms entries by hand, rings doorbells and reads
+//! completions, so that tests can do what no driver would.
 
 pub mod bench;
 pub mod choice;
@@ -25,13 +25,13 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, CommandId, Nsid, QueueId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How long a test waits for what must come.
+/// Timeout for an expected event.
 pub const PATIENCE: Span = Span::s(2);
-/// How long a test waits to see that nothing comes.
+/// Wait before concluding that nothing happens.
 pub const SILENCE: Span = Span::ms(5);
 pub const NS: Nsid = Nsid(1);
 
-/// A submission queue, as the host keeps it.
+/// Host state of a submission queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Sq {
     pub qid: QueueId,
@@ -40,7 +40,7 @@ pub struct Sq {
     pub tail: u32,
 }
 
-/// A completion queue, as the host keeps it.
+/// Host state of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Cq {
     pub qid: QueueId,
@@ -69,12 +69,12 @@ pub struct Pair {
     pub cq: Cq,
 }
 
-/// What a host writes into the registers before it enables the controller.
+/// Register values written before the controller is enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub cc: Cc,
     pub aqa: Aqa,
-    /// Where the admin queues lie; none: freshly placed.
+    /// Addresses of the admin queues; `None` to allocate them.
     pub queues: Option<(BusAddr, BusAddr)>,
 }
 
@@ -94,7 +94,7 @@ pub struct Raw<H> {
     pub memory: Memory,
     pub admin: Pair,
     pub page_bytes: u64,
-    /// Whether the completion that was last seen says that the error log has more.
+    /// True if the last completion had M (more in the error log) set.
     pub more: Cell<bool>,
     next_place: Cell<u64>,
     next_cid: Cell<u16>,
@@ -116,7 +116,7 @@ impl<H: HostPort> Raw<H> {
         Raw { host, rt, memory, admin: nowhere, page_bytes: 4096, more, next_place, next_cid }
     }
 
-    /// A place in host memory that nobody else has been given.
+    /// Allocates host memory, aligned to `align` bytes.
     pub fn place(&self, bytes: u64, align: u64) -> BusAddr {
         let at = self.next_place.get().next_multiple_of(align);
         let end = self.memory.base().0 + self.memory.bytes() as u64;
@@ -125,12 +125,11 @@ impl<H: HostPort> Raw<H> {
         BusAddr(at)
     }
 
-    /// All places that were given are free again.
     pub fn forget_places(&self) {
         self.free_from(self.memory.base());
     }
 
-    /// All places from here on are free again.
+    /// Frees all memory allocated from `at` on.
     pub fn free_from(&self, at: BusAddr) {
         self.next_place.set(at.0);
     }
@@ -167,7 +166,7 @@ impl<H: HostPort> Raw<H> {
         Csts::from_bits(self.reg(CSTS).await)
     }
 
-    /// Waits for a status, for as long as CAP.TO allows.
+    /// Waits until `want(CSTS)` is true, for at most CAP.TO.
     pub async fn until_csts(&self, what: &str, want: impl Fn(Csts) -> bool) -> Csts {
         let patience = Span::ms(u64::from(self.cap().await.timeout_ms()));
         let begin = self.rt.now();
@@ -182,9 +181,9 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// Waits until the controller has looked at all its registers: it undoes what is written into one that can
-    /// only be read. Twice, as the first time it may have been in the midst of a look, with CAP behind it. What
-    /// takes a minute never does.
+    /// Waits until the controller has scanned all its registers: it restores a read-only register that was
+    /// written. Done twice, as the first write may fall into a scan that has passed CAP already. The limit of
+    /// one minute is never reached in practice.
     pub async fn until_it_looks(&self) {
         let end = self.rt.now() + Span::s(60);
         for _ in 0..2 {
@@ -196,7 +195,7 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// Writes the settings and CC.EN, and waits for nothing.
+    /// Writes the settings and CC.EN, without waiting.
     pub fn start(&mut self, settings: Settings) {
         let page_bytes = settings.cc.page_bytes();
         let (sq, cq) = (settings.aqa.sq_entries(), settings.aqa.cq_entries());
@@ -223,14 +222,14 @@ impl<H: HostPort> Raw<H> {
         assert!(csts.rdy() && !csts.cfs(), "enabling: {csts:?}");
     }
 
-    /// Clears CC.EN and waits until the controller says that it is disabled. Where RDY was 0 already, as
-    /// it is after enabling in vain, CFS says whether it has seen the zero.
+    /// Clears CC.EN and waits until the controller is disabled. After a failed enable RDY is 0 already, and
+    /// only CFS shows that the controller has seen EN cleared.
     pub async fn disable(&self) {
         self.set(CC, 0);
         self.until_csts("disabling", |csts| !csts.rdy() && !csts.cfs()).await;
     }
 
-    /// Stores an entry at the tail; the doorbell is not rung.
+    /// Stores an entry at the tail, without ringing the doorbell.
     pub fn store(&self, sq: &mut Sq, sqe: &Sqe) {
         let at = BusAddr(sq.at.0 + u64::from(sq.tail) * 64);
         self.memory.write(at, sqe.as_bytes()).expect("the queue lies in host memory");
@@ -259,20 +258,20 @@ impl<H: HostPort> Raw<H> {
         let mut bytes = [0; 16];
         memory.read(at, &mut bytes).expect("the queue lies in host memory");
         let cqe = Cqe::read_from_bytes(&bytes).expect("sixteen bytes");
-        // Of the test about the error log alone; all others look at what went wrong.
+        // Only the error log test checks M; all others read the status.
         self.more.set(cqe.status().more());
         assert!(!(cqe.status().is_ok() && self.more.get()), "{cqe:?} has nothing to tell of");
         bytes[15] &= !MORE;
         Cqe::read_from_bytes(&bytes).expect("sixteen bytes")
     }
 
-    /// Takes the entry at the head; the doorbell is not rung.
+    /// Consumes the entry at the head, without ringing the doorbell.
     pub fn take(&self, cq: &mut Cq) {
         cq.head = (cq.head + 1) % cq.entries;
         cq.phase ^= cq.head == 0;
     }
 
-    /// Waits for the next completion, takes it and rings the doorbell; none after `span`.
+    /// Waits for the next completion, consumes it and rings the doorbell; `None` after `span`.
     pub async fn next_within(&self, cq: &mut Cq, span: Span) -> Option<Cqe> {
         let cqe = self.within(span, self.peek(cq)).await?;
         self.take(cq);
@@ -280,13 +279,13 @@ impl<H: HostPort> Raw<H> {
         Some(cqe)
     }
 
-    /// As [`next_within`](Self::next_within), for what must come.
+    /// As [`next_within`](Self::next_within), for an expected completion.
     pub async fn next(&self, cq: &mut Cq) -> Cqe {
         let cqe = self.next_within(cq, PATIENCE).await;
         cqe.unwrap_or_else(|| panic!("no completion in {:?} within {PATIENCE}", cq.qid))
     }
 
-    /// What comes of a wait, unless it takes longer than `span`.
+    /// The result of `wait`, or `None` if it takes longer than `span`.
     pub async fn within<T>(&self, span: Span, wait: impl Future<Output = T>) -> Option<T> {
         match race(wait, self.rt.sleep(span)).await {
             Either::First(come) => Some(come),
@@ -294,7 +293,7 @@ impl<H: HostPort> Raw<H> {
         }
     }
 
-    /// One command, from its entry to its completion.
+    /// Runs one command, from its entry to its completion.
     pub async fn run(&self, pair: &mut Pair, sqe: &Sqe) -> Cqe {
         self.submit(&mut pair.sq, sqe);
         let cqe = self.next(&mut pair.cq).await;
@@ -310,21 +309,21 @@ impl<H: HostPort> Raw<H> {
         cqe
     }
 
-    /// One admin command that must succeed; its result.
+    /// Runs an admin command that must succeed; returns dword 0.
     pub async fn admin_ok(&mut self, sqe: &Sqe) -> u32 {
         let cqe = self.admin(sqe).await;
         assert_eq!(cqe.status(), Status::SUCCESS, "{sqe:?}");
         cqe.dw0.get()
     }
 
-    /// Submits an admin command and does not wait for it.
+    /// Submits an admin command without waiting.
     pub fn submit_admin(&mut self, sqe: &Sqe) {
         let mut sq = self.admin.sq;
         self.submit(&mut sq, sqe);
         self.admin.sq = sq;
     }
 
-    /// The next completion of an admin command, if one comes within `span`.
+    /// The next admin completion, or `None` after `span`.
     pub async fn next_admin(&mut self, span: Span) -> Option<Cqe> {
         let mut cq = self.admin.cq;
         let cqe = self.next_within(&mut cq, span).await;
@@ -332,14 +331,14 @@ impl<H: HostPort> Raw<H> {
         cqe
     }
 
-    /// Asks for queues, as must be done before the first is made.
+    /// Sets Number of Queues, required before the first queue is created.
     pub async fn ask_for_queues(&mut self) -> NumberOfQueues {
         let wanted = NumberOfQueues::of(1, 1).into_bits();
         let sqe = admin::set_feature(self.cid(), fid::NUMBER_OF_QUEUES, wanted);
         NumberOfQueues::from_bits(self.admin_ok(&sqe).await)
     }
 
-    /// A completion queue, created; its vector is its number.
+    /// Creates a completion queue; its vector is its number.
     pub async fn create_cq(&mut self, qid: u16, entries: u32) -> Cq {
         let at = self.place(u64::from(entries) * 16, self.page_bytes);
         self.memory.zero(at, entries as usize * 16).expect("a place");
@@ -355,20 +354,20 @@ impl<H: HostPort> Raw<H> {
         Sq::new(QueueId(qid), at, entries)
     }
 
-    /// A pair of queues of this number.
+    /// Creates a pair of queues with this number.
     pub async fn create_pair(&mut self, qid: u16, entries: u32) -> Pair {
         let cq = self.create_cq(qid, entries).await;
         Pair { sq: self.create_sq(qid, entries, qid).await, cq }
     }
 
-    /// Enabled, and with one pair of I/O queues.
+    /// Enables the controller with one pair of I/O queues.
     pub async fn up(&mut self) -> Pair {
         self.enable(Settings::default()).await;
         self.ask_for_queues().await;
         self.create_pair(1, 64).await
     }
 
-    /// The data pointer of a buffer in one piece, its list placed if it needs one.
+    /// The data pointer of a contiguous buffer; allocates its PRP list if it needs one.
     pub fn data(&self, at: BusAddr, bytes: u64) -> DataPointer {
         let pages = prp::contiguous(at, self.page_bytes);
         let entries = prp::list_entries(at.page_offset(self.page_bytes), bytes, self.page_bytes);
@@ -379,7 +378,6 @@ impl<H: HostPort> Raw<H> {
         prp::build(pages, bytes, self.page_bytes, lists, put).expect("a buffer of sense")
     }
 
-    /// Bytes of host memory.
     pub fn bytes(&self, at: BusAddr, bytes: usize) -> Vec<u8> {
         let mut copy = vec![0; bytes];
         self.memory.read(at, &mut copy).expect("it lies in host memory");
@@ -391,12 +389,12 @@ impl<H: HostPort> Raw<H> {
     }
 }
 
-/// What creates a completion queue of this number.
+/// Create command for a completion queue.
 pub fn cq_of(qid: u16, size: u32) -> CreateCq {
     CreateCq { qid: QueueId(qid), size, vector: qid, irq_enabled: true, contiguous: true }
 }
 
-/// What creates a submission queue of this number.
+/// Create command for a submission queue.
 pub fn sq_of(qid: u16, size: u32, cqid: u16) -> CreateSq {
     let (qid, cqid) = (QueueId(qid), QueueId(cqid));
     CreateSq { qid, size, cqid, priority: Priority::Medium, contiguous: true }
@@ -407,7 +405,7 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut rng = runtime::Rng::new(seed);
     let page: Vec<u8> = (0..512).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let mut data = page.repeat(bytes.div_ceil(4096));
-    // The pages differ in their first bytes, and in every block's.
+    // Number every 512-byte block in its first bytes, so that all pages differ.
     for (number, block) in data.chunks_exact_mut(512).enumerate() {
         block[..4].copy_from_slice(&(number as u32).to_le_bytes());
     }

@@ -1,9 +1,8 @@
-//! A hostile host, as a script: one interpreter, whether a seed or a fuzzer decides.
+//! A malicious host as a script: one interpreter for choices of a seed or of a fuzzer.
 //!
-//! Each step does one thing that no driver would, or that a driver would at another time: entries of
-//! noise, entries of sense with bits turned over, doorbells and registers with any value, memory
-//! written under the controller's hands, resets at any moment. [`Script::recover`] then behaves, and
-//! the controller has to as well.
+//! Each step does one thing that no driver would do, or not at that time: entries of noise, valid entries
+//! with bits flipped, doorbells and registers with any value, memory written behind the controller's back,
+//! resets at any moment. [`Script::recover`] then keeps to the protocol, and the controller must work again.
 
 use bus::HostPort;
 use media::Extent;
@@ -22,30 +21,31 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::choice::Choice;
 use super::{Cq, NS, Pair, Raw, Settings, Sq, cq_of, pattern, sq_of};
 
-/// Blocks that the script never asks to be written on purpose.
+/// Blocks that the script never writes on purpose.
 pub const WITH_PI: Lba = Lba(777_000);
-/// How many they are, and their bytes.
+/// Number of guarded blocks.
 pub const WITH_PI_BLOCKS: u32 = 16;
 
-/// Whether any of these writes touched the guarded blocks: then a command has asked for it.
+/// True if any of these writes touched the guarded blocks, which means that a command requested it.
 pub fn touches_with_pi(written: &[Extent]) -> bool {
     let end = WITH_PI.0 + u64::from(WITH_PI_BLOCKS);
     written.iter().any(|at| at.block < end && WITH_PI.0 < at.block + u64::from(at.blocks))
 }
 
-/// Queues that a script keeps up.
+/// Queues used by a script.
 const QUEUES: u16 = 6;
-/// Bytes at the start of host memory that a well-behaved life uses.
+/// Bytes at the start of host memory reserved for [`Script::recover`].
 const GOOD_BYTES: u64 = 256 << 10;
 
+/// A malicious host, driven by choices.
 pub struct Script<'a, H, C> {
     raw: &'a mut Raw<H>,
     choice: C,
-    /// Queues as the script believes them to be; the admin queues first.
+    /// Queues as the script assumes them; the admin queues first.
     sqs: Vec<Sq>,
     cqs: Vec<Cq>,
     block_bytes: u32,
-    /// What the guarded blocks hold.
+    /// Expected contents of the guarded blocks.
     with_pi: Vec<u8>,
     lap: u64,
 }
@@ -60,7 +60,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.choice.is_over()
     }
 
-    /// One thing that a host should not do, or not now.
+    /// One action that a host should not do, or not now.
     pub async fn step(&mut self) {
         match self.choice.below(16) {
             0..=2 => self.submit_io(),
@@ -101,12 +101,12 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         DataPointer::Prp { prp1, prp2 }
     }
 
-    /// What an I/O command may have instead.
+    /// Data pointer of an I/O command: PRPs or an SGL.
     fn io_data(&mut self) -> DataPointer {
         if self.choice.one_in(3) { DataPointer::Sgl(self.descriptor()) } else { self.data() }
     }
 
-    /// A descriptor: mostly of a kind that there is, mostly about as long as the data, or as a short segment.
+    /// An SGL descriptor: mostly of a known type, mostly about as long as the data or as a short segment.
     fn descriptor(&mut self) -> Descriptor {
         let at = BusAddr(self.address());
         let bytes = match self.choice.below(8) {
@@ -139,7 +139,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         CommandId(self.choice.below(64) as u16)
     }
 
-    /// Turns some bits of an entry over, sometimes.
+    /// Flips some bits of an entry, sometimes.
     fn mutate(&mut self, sqe: Sqe) -> Sqe {
         let mut bytes: [u8; 64] = sqe.as_bytes().try_into().expect("sixty-four bytes");
         if self.choice.one_in(3) {
@@ -155,11 +155,11 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         Sqe::read_from_bytes(&bytes).expect("sixty-four bytes")
     }
 
-    /// Puts an entry into a queue that is believed to be there, and mostly rings.
+    /// Stores an entry in a queue that is assumed to exist, and mostly rings.
     fn put(&mut self, queue: usize, sqe: Sqe) {
         let Some(mut sq) = self.sqs.get(queue).copied() else { return };
         let at = BusAddr(sq.at.0.wrapping_add(u64::from(sq.tail) * 64));
-        // A queue in memory that the host does not have is written nowhere.
+        // The queue may be outside host memory: the write is dropped.
         let _ = self.raw.memory.write(at, sqe.as_bytes());
         sq.tail = (sq.tail + 1) % sq.entries;
         if !self.choice.one_in(6) {
@@ -294,7 +294,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.raw.set(register, value >> self.choice.below(32));
     }
 
-    /// A doorbell that there may be, and a value that it may have.
+    /// A plausible doorbell with a plausible value.
     fn ring_some(&mut self) {
         let (qid, value) = (self.qid(), self.choice.below(40) as u32);
         let tail = self.choice.one_in(2);
@@ -312,7 +312,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
             4 => ACQ,
             5 => ACQ + 4,
             6 => {
-                // The shutdown notice, or another setting while it is enabled.
+                // A shutdown notification, or another setting while enabled.
                 let cc = Settings::default().cc.with_en(true).with_shn((value & 3) as u8);
                 return self.raw.set(CC, cc.with_mps((value >> 2 & 7) as u8).into_bits());
             }
@@ -330,7 +330,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Entries of a PRP list, or of a queue that a read has put there; or descriptors.
+    /// Writes entries of a PRP list or of a queue, or SGL descriptors.
     fn lay_out_a_list(&mut self) {
         let at = self.address() & !7;
         if self.choice.one_in(2) {
@@ -348,7 +348,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Takes what there is, and says so.
+    /// Consumes all completions, and rings the head doorbells.
     fn consume(&mut self) {
         for queue in 0..self.cqs.len() {
             let (mut cq, mut taken) = (self.cqs[queue], 0);
@@ -369,7 +369,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Tells heads that may or may not be.
+    /// Writes random values to the head doorbells.
     fn say_heads(&mut self) {
         for qid in 0..QUEUES {
             let head = self.choice.below(32) as u32;
@@ -382,7 +382,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.raw.rt.sleep(span).await;
     }
 
-    /// Off or on, with or without patience, with or without sense.
+    /// Disables or enables, with or without waiting, with valid or invalid settings.
     async fn switch(&mut self) {
         match self.choice.below(6) {
             0 => self.raw.set(CC, 0),
@@ -407,7 +407,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Enables with admin queues somewhere, and believes that there are I/O queues too.
+    /// Enables with admin queues at random addresses, and assumes that there are I/O queues too.
     fn start(&mut self, settings: Settings) {
         let (asq, acq) = (BusAddr(self.address()), BusAddr(self.address()));
         self.raw.start(Settings { queues: Some((asq, acq)), ..settings });
@@ -421,16 +421,16 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// Whether the controller takes commands.
+    /// True if the controller accepts commands.
     pub async fn is_alive(&self) -> bool {
         let csts = self.raw.csts().await;
         csts.rdy() && !csts.cfs()
     }
 
-    /// Off for good. Who clears CC.EN before RDY has followed its last 1, as the script may have done,
-    /// can take a controller for disabled that is about to become ready (NVMe base 2.0, 3.1.3.5, does
-    /// not allow that): it looks again, a while after. And CAP and CSTS may have been written over: they
-    /// count when the controller has looked since, however long its thread was kept from that.
+    /// Disables the controller for good. The script may have cleared CC.EN before RDY followed its last 1;
+    /// then a controller that is about to become ready looks disabled (NVMe base 2.0, 3.1.3.5, does not allow
+    /// that): check again after a while. CAP and CSTS may have been overwritten: they are valid once the
+    /// controller has scanned its registers, however long its thread was delayed.
     async fn settle(&self) {
         self.raw.until_it_looks().await;
         loop {
@@ -444,9 +444,9 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         }
     }
 
-    /// A host that behaves: a reset, and nothing moves in memory; a new life, and the guarded blocks
-    /// hold what they held, unless a command has `rewritten` them, as one who replays old entries may
-    /// ask for. Ends with queues that the script may go on with.
+    /// Keeps to the protocol: a reset, after which memory must not change; then the controller is enabled,
+    /// and the guarded blocks must hold their data unless a command has `rewritten` them, which a replayed
+    /// entry may do. Leaves queues that the script can use.
     pub async fn recover(&mut self, rewritten: impl FnOnce() -> bool, watch_memory: bool) {
         self.settle().await;
         let rewritten = rewritten();
@@ -487,7 +487,7 @@ impl<'a, H: HostPort, C: Choice> Script<'a, H, C> {
         self.cqs.extend((2..QUEUES).map(|qid| Cq::new(QueueId(qid), at, 8)));
     }
 
-    /// The guarded blocks, two at a time, so that the smallest controller can do it.
+    /// Accesses the guarded blocks in pieces of 4096 bytes, which the smallest controller can transfer.
     async fn with_pi_io(&self, pair: &mut Pair, at: BusAddr, write: bool) {
         let make = if write { io::write } else { io::read };
         let most = 4096 / self.block_bytes;

@@ -1,4 +1,4 @@
-//! A bench with several controllers of one subsystem, each with a link, a host and a memory of its own.
+//! Test bench with several controllers of one subsystem, each with its own link, host and host memory.
 
 use std::rc::Rc;
 
@@ -24,11 +24,11 @@ use super::bench::Bench;
 use super::world::Setup;
 use super::{NS, Pair, Raw};
 
-/// A host behind a controller of its own.
+/// A host with a controller of its own.
 pub struct Party {
     pub raw: Raw<SimHost>,
     pub pair: Pair,
-    /// A page for whatever a command moves.
+    /// Two pages for the data of commands.
     pub at: BusAddr,
 }
 
@@ -40,7 +40,7 @@ pub struct Several {
     pub controllers: Vec<Rc<Controller<SimDevice, Bench>>>,
 }
 
-/// Runs a test with so many hosts, whose controllers are up.
+/// Runs a test with `hosts` hosts, whose controllers are enabled.
 pub fn with_hosts<T>(hosts: usize, setup: Setup, test: impl AsyncFnOnce(Several) -> T) -> T {
     let rt = Rt::simulated(None, Log::Off);
     if let Some(seed) = setup.shuffle {
@@ -80,7 +80,7 @@ impl Party {
         status
     }
 
-    /// Submits an I/O command and does not wait for it.
+    /// Submits an I/O command without waiting.
     pub fn begin(&mut self, sqe: &Sqe) -> CommandId {
         let mut sq = self.pair.sq;
         self.raw.submit(&mut sq, sqe);
@@ -88,7 +88,7 @@ impl Party {
         sqe.id()
     }
 
-    /// How the next I/O command to complete does, if one does within `span`.
+    /// The next I/O completion, or `None` after `span`.
     pub async fn next(&mut self, span: Span) -> Option<(CommandId, Status)> {
         let mut cq = self.pair.cq;
         let cqe = self.raw.next_within(&mut cq, span).await;
@@ -96,7 +96,7 @@ impl Party {
         cqe.map(|cqe| (cqe.id(), cqe.status()))
     }
 
-    /// A command about reservations, with these keys.
+    /// A reservation command with these keys.
     pub fn form(&self, nsid: Nsid, command: io::Command, keys: &[u64]) -> Sqe {
         self.raw.memory.write(self.at, keys.as_bytes()).expect("a place");
         let (cid, data) = (self.raw.cid(), self.raw.data(self.at, 4096));
@@ -140,14 +140,14 @@ impl Party {
         self.reserve(io::Command::ReservationRelease(how), &[key]).await
     }
 
-    /// The first 512 bytes of a report.
+    /// The first 512 bytes of a reservation report.
     pub async fn report(&mut self, extended: bool) -> Result<Vec<u8>, Status> {
         let how = Report { bytes: 512, extended };
         let status = self.reserve(io::Command::ReservationReport(how), &[]).await;
         status.ok().map(|()| self.raw.bytes(self.at, 512))
     }
 
-    /// Says who the host is, by eight or sixteen bytes.
+    /// Sets the host identifier, of eight or sixteen bytes.
     pub async fn say_who(&mut self, id: &[u8]) -> Status {
         self.raw.memory.write(self.at, id).expect("a place");
         let cdw11 = u32::from(id.len() == 16);
@@ -170,7 +170,7 @@ impl Party {
         cqe.status().ok().map(|()| cqe.dw0.get())
     }
 
-    /// The oldest notification: number, what, how many more, of which namespace.
+    /// The oldest notification: number, type, further notifications, namespace.
     pub async fn notification(&mut self) -> (u64, u8, u8, u32) {
         let data = self.raw.data(self.at, 64);
         let lid = wire::nvme::log::lid::RESERVATION;
@@ -181,7 +181,7 @@ impl Party {
     }
 }
 
-/// Without ignoring keys, and whatever was about persistence.
+/// Reservation Register options with IEKEY clear and persistence unchanged.
 pub fn plainly(action: Registering) -> Register {
     Register { action, ignore_key: false, persistence: Persistence::Unchanged }
 }

@@ -1,5 +1,5 @@
-//! A device port that watches what the controller does through it, and knows what it may do: nothing
-//! that the host has not named since the controller was enabled, and nothing at all while CSTS.RDY is 0.
+//! A device port that checks every access of the controller: it may write only to memory that the host has
+//! named since the controller was enabled, and access nothing while CSTS.RDY is 0.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,41 +17,42 @@ use wire::nvme::status::Status;
 use wire::{BusAddr, Lba};
 use zerocopy::FromBytes;
 
-/// The unit in which host memory is named: the smallest memory page.
+/// Granularity of named host memory: the smallest memory page.
 const PAGE: u64 = 4096;
 const ACQ_HIGH: u32 = ACQ + 4;
 /// More blocks than any bench has, and more than any copy copies.
 const BLOCKS_MAX: u64 = 1 << 24;
 const COPY_BLOCKS_MAX: u32 = 1 << 18;
 
+/// State of the checks, and counts of accesses.
 pub struct Witness {
     base: u64,
-    /// Pages of host memory that the host has named as a place to write to.
+    /// Pages of host memory that the host has named as a destination.
     named: RefCell<Vec<bool>>,
-    /// What the write commands that were fetched ask for.
+    /// Block ranges of the fetched write commands.
     writes: RefCell<Vec<Access>>,
-    /// Whatever commands say, any block may be written: all are sanitized.
+    /// True if any block may be written, because of a sanitize.
     pub sanitizes: Cell<bool>,
-    /// A command that names its blocks in a list has been fetched.
+    /// A command with a list of block ranges has been fetched.
     lists: Cell<bool>,
-    /// One whose data a scatter gather list describes.
+    /// A command with an SGL has been fetched.
     sgls: Cell<bool>,
-    /// CSTS.RDY is 0.
     disabled: Cell<bool>,
     reading: Cell<u32>,
     acq: Cell<(u32, u32)>,
     aqa: Cell<u32>,
     cc: Cell<Cc>,
-    /// The memory page, as it was when the controller was enabled.
+    /// The memory page size when the controller was enabled.
     page_bytes: Cell<u64>,
-    /// Transfers to or from addresses outside host memory, all of them refused by the bus.
+    /// Transfers to or from addresses outside host memory, all rejected by the bus.
     pub refused: Cell<u64>,
+    /// Transfers that the bus accepted.
     pub transfers: Cell<u64>,
-    /// Completions that were posted, by queue kind (admin first) and status, with its DNR.
+    /// Completions posted, by queue kind (true for I/O queues) and status, including DNR.
     pub completions: RefCell<BTreeMap<(bool, Status), u64>>,
-    /// Times that the controller became ready.
+    /// Number of times that the controller became ready.
     pub lives: Cell<u64>,
-    /// Times that it met a fatal error.
+    /// Number of times that it set CFS.
     pub fatal: Cell<u64>,
 }
 
@@ -78,7 +79,6 @@ impl Witness {
         }
     }
 
-    /// The first address past host memory.
     fn end(&self) -> u64 {
         self.base + self.named.borrow().len() as u64 * PAGE
     }
@@ -94,7 +94,7 @@ impl Witness {
         }
     }
 
-    /// The pages that so many bytes lie in.
+    /// Names all pages of `bytes` bytes from `at` on.
     fn name_run(&self, at: u64, bytes: u64) {
         let first = at / PAGE * PAGE;
         let mut page = first;
@@ -105,7 +105,7 @@ impl Witness {
         }
     }
 
-    /// Every word that was read may be an address: of a data page, of a queue.
+    /// Every word that was read may be an address of a data page or of a queue.
     fn learn(&self, bytes: &[u8]) {
         for word in bytes.chunks_exact(8) {
             let at = u64::from_le_bytes(word.try_into().expect("eight bytes"));
@@ -117,7 +117,7 @@ impl Witness {
             let flags = SqeFlags::from_bits(entry[1]);
             self.sgls.set(self.sgls.get() || flags.psdt() > 0);
         }
-        // From then on any two words may be a descriptor.
+        // With SGLs in use, any two words may be a descriptor.
         if self.sgls.get() {
             for words in bytes.chunks_exact(8).zip(bytes.chunks_exact(8).skip(1)) {
                 let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
@@ -136,14 +136,14 @@ impl Witness {
                     let entries = u64::from(sqe.cdw10.get() >> 16) + 1;
                     self.name_run(sqe.prp1.get(), 16 * entries);
                 }
-                // An admin command's number: all blocks are.
+                // Admin commands that may write every block.
                 opcode::admin::FORMAT_NVM | opcode::admin::NAMESPACE_MANAGEMENT => {
                     self.asks_for(Lba(0), u32::MAX);
                 }
                 _ => self.learn_writes(&sqe),
             }
         }
-        // Where a list of ranges has been asked for, whatever is read may be one.
+        // Once a command with a range list was fetched, any data read may be one.
         if self.lists.get() {
             for range in bytes.chunks_exact(size_of::<DsmRange>()) {
                 let range = DsmRange::read_from_bytes(range).expect("sixteen bytes");
@@ -155,14 +155,14 @@ impl Witness {
     }
 
     fn learn_writes(&self, sqe: &Sqe) {
-        // One of a pair asks for as much as one that stands alone.
+        // Half of a fused pair permits as much as a single command.
         let sqe = Sqe { flags: sqe.flags.with_fuse(0), ..*sqe };
         match wire::nvme::io::parse(&sqe).map(|request| request.command) {
             Ok(Command::Write(access)) => self.asks_for(access.lba, access.blocks),
             Ok(Command::WriteZeroes(zeroes)) => {
                 self.asks_for(zeroes.access.lba, zeroes.access.blocks);
             }
-            // How many blocks a copy is of stands in its list.
+            // The number of blocks of a copy is in its list.
             Ok(Command::Copy(copy)) => self.asks_for(copy.to, COPY_BLOCKS_MAX),
             Ok(Command::DatasetManagement(_)) => self.lists.set(true),
             _ => {}
@@ -174,7 +174,7 @@ impl Witness {
         self.writes.borrow_mut().push(access);
     }
 
-    /// Whether a fetched write command asks for these blocks.
+    /// True if a fetched write command covers these blocks.
     pub fn asked_to_write(&self, block: u64, blocks: u32) -> bool {
         let end = block + u64::from(blocks);
         let covers = |access: &Access| {
@@ -209,7 +209,7 @@ impl Witness {
         }
         if csts.rdy() && was {
             self.lives.set(self.lives.get() + 1);
-            // A new life: what an earlier one was told counts no more.
+            // A new enable: earlier commands permit nothing any more.
             self.page_bytes.set(self.cc.get().page_bytes());
             self.named.borrow_mut().fill(false);
             self.writes.borrow_mut().clear();
@@ -232,7 +232,7 @@ impl Witness {
     }
 }
 
-/// A read of host memory that has begun.
+/// A read of host memory in progress.
 struct Reading<'a>(&'a Witness);
 
 impl<'a> Reading<'a> {
@@ -323,7 +323,7 @@ impl<P: DevicePort> DevicePort for Watched<P> {
 
     fn publish(&self, at: BusAddr, entry: &[u8], relaxed: bool) -> Result<(), DmaError> {
         self.witness.validate(at, entry.len() as u32);
-        // What is shorter asks for a doorbell.
+        // A shorter entry is a shadow doorbell's event index.
         if let Ok(cqe) = Cqe::read_from_bytes(entry) {
             let status = cqe.status();
             let kind = if status.dnr() { status.kind().with_dnr() } else { status.kind() };

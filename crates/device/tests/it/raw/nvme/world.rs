@@ -1,4 +1,4 @@
-//! A bench: a raw host and a controller over a bench medium, in virtual time.
+//! Test bench: a raw host and a controller over a bench medium, in virtual time.
 
 use std::rc::Rc;
 
@@ -17,30 +17,29 @@ use super::bench::Bench;
 use super::choice::Choice;
 use super::watch::{Watched, Witness};
 
-/// What a bench is made of.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub options: Options,
     pub blocks: u64,
     pub block_bytes: u32,
-    /// What the medium keeps beside the blocks; none: it keeps nothing, and there is one format.
+    /// Initial label of the medium; `None` if the medium stores no label and there is one format.
     pub label: Option<Vec<u8>>,
-    /// Whether it keeps metadata beside each block.
+    /// True if the medium stores metadata.
     pub metadata: bool,
-    /// Whether a host may lead the collector of flash below.
+    /// True if the controller offers host-directed GC.
     pub led: bool,
-    /// Whether the medium is sanitized, so that any block may be written.
+    /// True if the medium is sanitized, so that any block may be written.
     pub sanitizes: bool,
     pub memory_base: BusAddr,
     pub memory_bytes: usize,
-    /// From a fetch to its answer, beside the link.
+    /// Host memory latency of a fetch, excluding the link.
     pub host_read: Span,
-    /// What parsing a command takes, and posting its completion.
+    /// Costs of parsing a command and of posting its completion.
     pub parse: Span,
     pub post: Span,
-    /// Picks ready tasks at random, by this seed.
+    /// Seed for picking ready tasks at random.
     pub shuffle: Option<u64>,
-    /// Whether what happens is kept in memory.
+    /// True if the event log is kept in memory.
     pub logged: bool,
     /// Flow-control credits, and packets held up on the way.
     pub credits: Option<Credits>,
@@ -106,7 +105,7 @@ impl Setup {
         }
     }
 
-    /// One drawn by chance: small controllers and large ones, quick and slow, over links of all sorts.
+    /// A random setup: small controllers and large ones, fast and slow, all kinds of links.
     pub fn drawn(choice: &mut impl Choice) -> Setup {
         let options = Options {
             pci_vendors: (0, 0),
@@ -128,7 +127,7 @@ impl Setup {
         Setup {
             options,
             block_bytes: choice.of(&[512, 4096]),
-            // A script keeps to one length of blocks.
+            // A script assumes one block size, so there must be a single format.
             label: None,
             memory_bytes: 2 << 20,
             host_read: choice.of(&[Span::ZERO, Span::ns(250), Span::us(20)]),
@@ -142,7 +141,7 @@ impl Setup {
         }
     }
 
-    /// Runs a test on a bench made so.
+    /// Runs a test on a bench with this setup.
     pub fn run<T>(self, test: impl AsyncFnOnce(World) -> T) -> T {
         let log = if self.logged { Log::kept() } else { Log::Off };
         let rt = Rt::simulated(None, log.clone());
@@ -186,19 +185,19 @@ pub struct World {
 }
 
 impl World {
-    /// How often the log says this.
+    /// Number of log entries with these values.
     pub fn logged(&self, who: &str, what: &str, a: u64) -> usize {
         let says = |e: &&runtime::Entry| (e.who, e.what, e.a) == (who, what, a);
         self.log.entries().iter().filter(says).count()
     }
 
-    /// Interrupts that have arrived at this vector.
+    /// Interrupts that arrived at this vector.
     pub fn interrupts(&self, vector: u16) -> usize {
         self.logged("bus", "interrupt", u64::from(vector))
     }
 }
 
-/// Runs a test on a bench like most.
+/// Runs a test on the default bench.
 pub fn on_a_bench<T>(test: impl AsyncFnOnce(World) -> T) -> T {
     Setup::default().run(test)
 }
