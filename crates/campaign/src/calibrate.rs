@@ -1,10 +1,10 @@
-//! A plan of this very machine: what two of its cores, the memory between them and this program's own
-//! code take, measured without any live command for storage. A run of it in virtual time says beforehand
-//! what a live run will show.
+//! Calibration: a plan of this machine, measured without any live storage command: the cost of two of its
+//! cores, of the memory between them, and of this program's own code. A run of the plan in virtual time
+//! predicts the result of a live run.
 //!
-//! Code has two factors: how long its way is, counted once in instructions and kept in the tree
-//! (`tools/instructions`), and how fast this machine goes through code of the kind. Of a way that was
-//! counted, no time is ever measured here.
+//! The cost of code has two factors: the length of a code path, counted once in instructions and committed
+//! (`tools/instructions`), and the speed of this machine on such code. The time of a counted path is never
+//! measured here.
 
 use runtime::Span;
 
@@ -12,49 +12,47 @@ use crate::measure;
 use plan::units::span_text;
 use world::RunError;
 
-/// What `tools/instructions` has counted.
+/// Results of `tools/instructions`.
 const COUNTED: &str = include_str!("../../../tools/instructions.golden");
 
-/// Callgrind counts a string move as one instruction for each byte, and so many are moved by what is counted.
+/// Callgrind counts a string move as one instruction per byte; the counted paths move this many bytes.
 const MOVED: u64 = 512;
 
-/// Bytes of a copy that is measured, and that `device.copy` of a plan speaks of.
+/// Bytes of the measured copy; `device.copy` of a plan is for the same size.
 const COPY_BYTES: u64 = 4096;
 
-/// What was measured of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Primitives {
     /// A word to another core and one back.
     pub round_trip: Span,
-    /// A line that another core has written, while nothing else can be done.
+    /// Read of a cache line that another core has written, with nothing to overlap.
     pub line_alone: Span,
-    /// One of many such lines.
+    /// The same as one of many overlapping reads.
     pub line_of_many: Span,
-    /// A copy of 4 KiB, all near.
+    /// Copy of 4 KiB, source and destination cached.
     pub copy: Span,
-    /// A look of a task that waits for memory.
+    /// One poll of a task that waits for memory.
     pub look: Span,
-    /// A read in virtual time, for the pace of this program's code; see [`measure::simulated_read`].
+    /// A read in virtual time, which gives the speed of this program's code; see [`measure::simulated_read`].
     pub simulated_read: Span,
 }
 
-/// The ways of a read through this program, instructions.
+/// Code path lengths of a read through this program, in instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
     /// A read in virtual time.
     pub simulated_read: u64,
-    /// The driver's, to the doorbell.
+    /// Driver, up to the doorbell.
     pub submit: u64,
-    /// The driver's, from the completion on.
+    /// Driver, from the completion on.
     pub complete: u64,
-    /// The device's, without the copy.
     pub device: u64,
-    /// What asks for reads and counts them.
+    /// Load generator: issuing and counting reads.
     pub engine: u64,
 }
 
 impl Primitives {
-    /// Measures the machine that this runs on, on two cores: medians of so many samples each.
+    /// Measures this machine on two cores; each value is the median of `samples` samples.
     pub fn measured(samples: usize) -> Result<Primitives, RunError> {
         let (round_trip, _) = measure::round_trip(samples);
         let (line_alone, line_of_many) = measure::lines(samples);
@@ -72,10 +70,10 @@ impl Primitives {
 }
 
 impl Ways {
-    /// As kept in the tree.
+    /// The committed counts.
     ///
     /// # Panics
-    /// If the tree's file has no such row.
+    /// If the committed file lacks a row.
     pub fn kept() -> Ways {
         let row = |name: &str| -> u64 {
             let line = COUNTED.lines().find_map(|line| line.strip_prefix(name));
@@ -96,26 +94,25 @@ impl Ways {
     }
 }
 
-/// The plan's text, with a mark for each value that is measured.
+/// Template of the plan, with a placeholder for each measured value.
 const TEMPLATE: &str = include_str!("calibrated.toml");
 
-/// What a read takes of the time of each thread, wherever it waits.
+/// CPU time of a read on each thread, excluding overlapped waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// The host's, to the doorbell.
+    /// Host, up to the doorbell.
     pub submit: Span,
-    /// The host's, from the completion on: code, and a quarter of a line that the device has written.
+    /// Host, from the completion on: code, and a quarter of a cache line written by the device.
     pub complete: Span,
-    /// The host's, for whoever asks for reads.
     pub engine: Span,
-    /// The device's, without the copy: code, and a line that the host has written.
+    /// Device, without the copy: code, and a cache line written by the host.
     pub device: Span,
-    /// The device's, for moving 4 KiB.
+    /// Device, copying 4 KiB.
     pub copy: Span,
 }
 
 impl Shares {
-    /// By what was measured and what was counted.
+    /// Computes the shares from measurements and counts.
     pub fn new(of: &Primitives, ways: &Ways) -> Shares {
         let code = |way: u64| Span(of.simulated_read.0 * way / ways.simulated_read);
         Shares {
@@ -127,18 +124,18 @@ impl Shares {
         }
     }
 
-    /// All that a read takes of the host's thread.
+    /// Total host time of a read.
     pub fn host(&self) -> Span {
         self.submit + self.complete + self.engine
     }
 
-    /// All that a read of so many bytes takes of the device's thread.
+    /// Total device time of a read of `bytes` bytes.
     pub fn device(&self, bytes: u64) -> Span {
         self.device + Span(self.copy.0 * bytes / COPY_BYTES)
     }
 }
 
-/// The text of a plan in which a read takes what these say.
+/// Text of the calibrated plan.
 pub fn plan(of: &Primitives, ways: &Ways) -> String {
     let shares = Shares::new(of, ways);
     let pace = format!("at {} for {}", of.simulated_read, ways.simulated_read);
@@ -188,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Ways that stay as they are when the code's own are counted anew.
+    /// Fixed path lengths, independent of later recounts.
     const WAYS: Ways =
         Ways { simulated_read: 16_000, submit: 850, complete: 1_400, device: 2_700, engine: 650 };
 
@@ -201,16 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_a_machine_is_read_and_names_no_guess_for_what_was_measured() {
+    fn calibrated_plan_parses_and_has_nine_measured_values() {
         let plan = Plan::parse(&plan(&machine(), &Ways::kept()), "calibrated").expect("a plan");
         let measured = plan.sources.iter().filter(|s| s.source.starts_with("measured: "));
         assert_eq!(measured.count(), 9);
         assert!(plan.link.coherent && plan.device.copy == Some(Span::ns(90)));
     }
 
-    /// Both threads' shares are what the plan says of them.
+    /// The shares of both threads equal those in the plan.
     #[test]
-    fn the_shares_are_those_of_the_plan() {
+    fn thread_shares_equal_costs_of_calibrated_plan() {
         let shares = Shares::new(&machine(), &WAYS);
         let plan = Plan::parse(&plan(&machine(), &WAYS), "calibrated").expect("a plan");
         let of = |costs: &[NamedCost], name: &str| {
@@ -222,25 +219,25 @@ mod tests {
         assert_eq!(of(&plan.device.costs, "parse") + copy, shares.device(2048));
     }
 
-    /// Each measure counts as often as a lone read meets it.
+    /// Each measurement counts as often as a single read incurs it.
     #[test]
-    fn a_read_follows_what_was_measured() {
+    fn single_read_latency_follows_measured_costs() {
         let (before, one) = (p50(&machine(), 1), Span::ns(40));
         let changed = |change: &dyn Fn(&mut Primitives)| {
             let mut machine = machine();
             change(&mut machine);
             p50(&machine, 1).saturating_sub(before)
         };
-        // The driver sees a completion at its next look.
+        // The driver sees a completion at its next poll.
         let by_one = |span: Span| (one..=one + machine().look).contains(&span);
         assert!(by_one(changed(&|m| m.round_trip += one)), "a half there, a half back");
         assert!(by_one(changed(&|m| m.line_alone += one)), "the entry");
         assert!(by_one(changed(&|m| m.copy += one)), "the data");
     }
 
-    /// With many in flight, the busier of two threads decides.
+    /// With many reads in flight, the busier thread determines the latency.
     #[test]
-    fn many_reads_follow_the_busier_end() {
+    fn latency_at_depth_32_follows_busier_thread() {
         let mut far = machine();
         far.round_trip = Span::ns(600);
         let (here, there) = (p50(&machine(), 32).0, p50(&far, 32).0);
@@ -248,7 +245,7 @@ mod tests {
         let mut slow = machine();
         slow.copy = Span::ns(1_090);
         let more = p50(&slow, 32).0 - p50(&machine(), 32).0;
-        // A microsecond more for each in flight, read from a histogram whose rows lie 1 % apart at most.
+        // One microsecond more for each read in flight, from a histogram with a resolution of 1 %.
         assert!(more > 20 * 1_000_000 && more < 33 * 1_000_000, "{more} ps");
     }
 }

@@ -1,4 +1,4 @@
-//! The conformance suite, on a controller of a plan in either world, or on another's.
+//! Runs the conformance suite on a controller of a plan, simulated or live, or on an external one.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -23,29 +23,28 @@ const VECTORS: u16 = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Controller<'a> {
-    /// One of the plan, on a modelled bus.
+    /// Controller of the plan, on a modelled bus.
     Simulated,
-    /// One of the plan, on a thread of its own.
+    /// Controller of the plan, on its own thread.
     Thread,
-    /// That of the device which listens at this socket, over shared memory.
+    /// Device that listens on this socket, over shared memory.
     Socket(&'a Path),
-    /// The function of the vfio-user server that listens at this socket.
+    /// Function of the vfio-user server that listens on this socket.
     VfioUser(&'a Path),
-    /// The PCI function at this address, which Linux's VFIO has.
+    /// PCI function at this address, bound to Linux's VFIO.
     Vfio(&'a str),
-    /// The first NVMe device of a machine of QEMU's without a processor.
+    /// First NVMe device of a QEMU machine without a processor.
     Qtest {
-        /// The socket of QEMU's option `-qtest`.
+        /// Socket of QEMU's option `-qtest`.
         socket: &'a Path,
-        /// The file of its memory.
         memory: &'a Path,
     },
 }
 
-/// Runs the cases that `wanted` picks, and shows each when it has ended.
+/// Runs the cases for which `wanted` returns true, and passes the result of each to a callback.
 ///
 /// # Errors
-/// There is no such controller, or no reaching it.
+/// The controller does not exist or cannot be reached.
 pub fn run(
     plan: &Plan,
     controller: Controller<'_>,
@@ -104,7 +103,7 @@ fn simulated(
     table
 }
 
-/// The device in another process is asked now and then whether it lives.
+/// Over shared memory; periodically checks that the device's process is alive.
 fn over_socket(
     plan: &Plan,
     socket: &Path,
@@ -152,7 +151,7 @@ fn on_a_thread(
         let (started, starts) = mpsc::channel();
         let (shared, stop) = (&shared, &stop);
         let device = scope.spawn(move || serve(plan, shared, started, stop));
-        // Registers say nothing before. A device that fails to start says why when it is joined.
+        // Registers are not valid before. If the device fails to start, joining its thread gives the reason.
         let _ = starts.recv();
         let table = in_wall_time(|rt| shared.host(rt), wanted, each);
         drop(stopping);
@@ -163,7 +162,7 @@ fn on_a_thread(
     })
 }
 
-/// The device's thread: until it is told to stop.
+/// Device thread: runs until it is stopped.
 fn serve(
     plan: &Plan,
     shared: &Shared,
@@ -179,7 +178,7 @@ fn serve(
     Ok(())
 }
 
-/// Tells the device's thread to stop, however the host's ends.
+/// Stops the device thread on any exit of the host.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,11 +1,11 @@
-//! diskhog: threads that read or write a disk as fast as it goes, each in a range of its own, and a monitor
-//! that samples what each core gets. After Kristian Elsebø, "Improving Disk Performance in Vortex With NVMe"
-//! (2015), section 5.3.
+//! diskhog: threads that read or write a disk at full speed, each in its own range, and a monitor that
+//! samples the throughput of each core. After Kristian Elsebø, "Improving Disk Performance in Vortex With
+//! NVMe" (2015), section 5.3.
 //!
-//! A request is cut into pieces as long as a kernel's buffers, if the plan has them, and ends when all its
-//! pieces have; a thread asks for several requests before it waits, if it is told to. Everything goes
-//! through the SCSI face, by queues as `[host.sharing]` says. Where the kernel writes behind, a piece that is
-//! written ends when it has been copied, as long as there are not more on their way than the queues take.
+//! A request is split into pieces of the size of a kernel's buffers, if the plan has them, and completes with
+//! its last piece; a thread may issue a batch of requests before it waits. All I/O goes through the SCSI
+//! layer, on queues according to `[host.sharing]`. With write-behind in the kernel, a written piece completes
+//! when it has been copied, unless more are in flight than the queues take.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,29 +22,29 @@ use world::device::{self, Clock, Device, MediumState};
 use world::interfaces::{Driver, Interface, SCSI, Scsi, spread_options};
 use world::{self, RunError};
 
-/// Bytes that a cost "copy" is for.
+/// Bytes to which the cost "copy" applies.
 const COPY_BYTES: u32 = 4096;
 
 #[derive(Clone, Debug)]
 pub struct Hog {
-    /// Threads, each on a core of its own.
+    /// Number of threads, each on its own core.
     pub threads: u32,
-    /// Bytes of a request.
+    /// Bytes per request.
     pub bytes: u64,
     pub write: bool,
-    /// Requests that a thread asks for before it waits for all of them.
+    /// Requests that a thread issues before it waits for all of them.
     pub batch: u32,
-    /// At random places of the thread's range, and not one after the other.
+    /// True for random positions in the thread's range, false for sequential ones.
     pub random: bool,
-    /// How long is not counted at the beginning.
+    /// Ramp-up time, not measured.
     pub ramp: Span,
     pub time: Span,
-    /// How often the monitor samples.
+    /// Sampling interval of the monitor.
     pub interval: Span,
 }
 
 impl Hog {
-    /// The thesis's load for throughput: requests of 4 MB, one after the other.
+    /// The thesis's throughput workload: requests of 4 MB, one at a time.
     pub fn sequential(threads: u32) -> Hog {
         Hog {
             threads,
@@ -58,32 +58,29 @@ impl Hog {
         }
     }
 
-    /// The thesis's load for operations a second: 1000 of 4 KB at random before it waits.
+    /// The thesis's IOPS workload: batches of 1000 random requests of 4 KB.
     pub fn operations(threads: u32) -> Hog {
         Hog { bytes: 4096, batch: 1000, random: true, ..Hog::sequential(threads) }
     }
 }
 
-/// What the monitor has seen of a core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CoreStats {
-    /// Bytes moved while it counted.
+    /// Bytes transferred during the measurement.
     pub bytes: u64,
     pub requests: u64,
-    /// Bytes moved in each interval.
+    /// Bytes transferred in each interval.
     pub series: Vec<u64>,
 }
 
-/// What the monitor has seen.
 #[derive(Clone, Debug)]
 pub struct HogStats {
-    /// How the queues are spread.
     pub policy: Policy,
+    /// Number and size of the queues.
     pub shape: Shape,
-    /// For how long it counted.
     pub measured: Span,
     pub cores: Vec<CoreStats>,
-    /// How often a core found the lock of a queue taken, from the beginning on.
+    /// Number of times that a core found a queue's lock taken, from the beginning.
     pub lock_waits: u64,
 }
 
@@ -93,18 +90,18 @@ impl HogStats {
         self.cores.iter().map(|core| core.bytes).sum()
     }
 
-    /// Millions of bytes a second.
+    /// Throughput in 10^6 bytes per second.
     pub fn megabytes_s(&self) -> f64 {
         self.bytes() as f64 / self.measured.as_us_f64()
     }
 
-    /// Thousands of requests a second.
+    /// Thousand requests per second.
     pub fn kiops(&self) -> f64 {
         let requests: u64 = self.cores.iter().map(|core| core.requests).sum();
         requests as f64 / self.measured.as_us_f64() * 1e3
     }
 
-    /// The least and the most that a core has got, of an even share.
+    /// Lowest and highest throughput of a core, relative to an even share.
     pub fn shares(&self) -> (f64, f64) {
         let even = self.bytes() as f64 / self.cores.len() as f64;
         let share = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / even.max(1.0);
@@ -116,7 +113,7 @@ impl HogStats {
 /// Runs diskhog in virtual time.
 ///
 /// # Errors
-/// The machine can't be built, or an operation failed.
+/// The machine cannot be built, or an operation failed.
 pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     check(plan, hog)?;
     world::on_cores_in_virtual_time::<Scsi, _>(
@@ -127,10 +124,10 @@ pub fn simulated(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     )?
 }
 
-/// Runs diskhog live, with both ends on this thread, in turns.
+/// Runs diskhog live, with host and device alternating on this thread.
 ///
 /// # Errors
-/// As for [`simulated`].
+/// As [`simulated`].
 pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     check(plan, hog)?;
     let shared = world::shared(SCSI, plan)?;
@@ -149,7 +146,7 @@ pub fn live(plan: &Plan, hog: &Hog) -> Result<HogStats, RunError> {
     stats
 }
 
-/// What is asked of the plan's machine is there.
+/// Checks that the plan's machine supports the workload.
 fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
     device::check(SCSI, plan)?;
     let block = u64::from(plan.medium.contents.block_bytes);
@@ -180,7 +177,7 @@ fn check(plan: &Plan, hog: &Hog) -> Result<(), RunError> {
     Ok(())
 }
 
-/// What the threads and the monitor share.
+/// State shared by the threads and the monitor.
 struct Board {
     cores: RefCell<Vec<(CoreStats, Windows)>>,
     begin: Time,
@@ -191,7 +188,7 @@ struct Board {
     behind: Vec<Option<Rc<Behind>>>,
 }
 
-/// Pieces that are written behind their callers' backs, of one core or of cores that share their queues.
+/// Write-behind pieces in flight, of one core or of cores that share their queues.
 struct Behind {
     most: u64,
     now: Cell<u64>,
@@ -199,7 +196,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// For each thread, if the plan's kernel writes behind.
+    /// One entry per thread, `None` unless the plan's kernel writes behind.
     fn of_threads(plan: &Plan, hog: &Hog, policy: Policy, shape: Shape) -> Vec<Option<Rc<Behind>>> {
         let threads = hog.threads as usize;
         let Some(kernel) = plan.host.kernel.filter(|kernel| kernel.write_behind && hog.write)
@@ -225,7 +222,7 @@ impl Behind {
         self.now.set(self.now.get() + 1);
     }
 
-    /// Until nothing is on its way.
+    /// Waits until no piece is in flight.
     async fn drained(&self, rt: &Rt) {
         while self.now.get() > 0 {
             self.less.changed(rt, self.less.version()).await;
@@ -239,7 +236,7 @@ impl Behind {
 }
 
 impl Board {
-    /// A piece has ended: bytes in the interval that its end falls into.
+    /// Counts a completed piece in the interval of its completion.
     fn note(&self, core: u32, bytes: u64, requests: u64, now: Time) {
         if now < self.begin || now >= self.end {
             return;
@@ -247,11 +244,10 @@ impl Board {
         let (core, windows) = &mut self.cores.borrow_mut()[core as usize];
         core.bytes += bytes;
         core.requests += requests;
-        // What a piece took is nobody's question here.
+        // Latency is not recorded here.
         windows.count(now.since(self.begin), bytes as u32, Span::ZERO);
     }
 
-    /// What was seen, by core.
     fn stats(&self) -> Vec<CoreStats> {
         let stats = |(core, windows): (CoreStats, Windows)| CoreStats {
             series: windows.counts().iter().map(|window| window.bytes).collect(),
@@ -308,7 +304,7 @@ async fn load<P: HostPort>(
     Ok(HogStats { policy, shape, measured: hog.time, cores, lock_waits })
 }
 
-/// One thread, and its range.
+/// A thread, and its range.
 struct Thread<D, P> {
     rt: Rt,
     disk: D,
@@ -316,12 +312,12 @@ struct Thread<D, P> {
     core: u32,
     hog: Hog,
     board: Rc<Board>,
-    /// The first block of the range, and how many requests it has room for.
+    /// First block of the range, and number of requests that fit.
     first: u64,
     places: u64,
     block_bytes: u64,
     piece_bytes: u64,
-    /// Once a request; once a piece; for each 4 KiB.
+    /// Cost per request, per piece, and per 4 KiB copied.
     costs: (Cost, Cost, Option<Cost>),
     rng: RefCell<Rng>,
     buffers: RefCell<Vec<Buffer>>,
@@ -370,7 +366,6 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         })
     }
 
-    /// The life of the thread.
     async fn work(self: Rc<Self>) {
         let mut turn = 0;
         while self.rt.now() < self.board.end && self.board.failed.borrow().is_none() {
@@ -390,7 +385,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         self.board.ended.notify(&self.rt);
     }
 
-    /// Sends the pieces of a request on their way.
+    /// Issues the pieces of a request.
     async fn request(self: &Rc<Self>, place: u64) {
         self.port.spend(self.costs.0).await;
         let lba = self.first + place * (self.hog.bytes / self.block_bytes);
@@ -413,7 +408,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
             match &self.behind {
                 Some(_) => {
                     self.note(bytes, &left);
-                    // Live, copying takes no turn of the executor: others would never have theirs.
+                    // Live, a copy does not yield to the executor: without this, other tasks would starve.
                     self.rt.yield_now().await;
                 }
                 None => self.left.set(self.left.get() + 1),
@@ -424,7 +419,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         }
     }
 
-    /// A piece of a request has ended, for the caller.
+    /// Records that a piece of the caller's request has completed.
     fn note(&self, bytes: u64, request: &Cell<u64>) {
         request.set(request.get() - 1);
         let requests = u64::from(request.get() == 0);
@@ -436,7 +431,7 @@ impl<D: BlockDevice + Clone + 'static, P: HostPort> Thread<D, P> {
         kept.map_or_else(|| self.disk.buffer(self.piece_bytes as usize), Ok)
     }
 
-    /// Between a kernel's buffer and the caller.
+    /// Cost of a copy between a kernel's buffer and the caller.
     async fn copy(&self, bytes: u64) {
         if let Some(copy) = self.costs.2 {
             self.port.spend_times(copy, bytes.div_ceil(u64::from(COPY_BYTES)) as u32).await;

@@ -1,5 +1,5 @@
-//! Long questions to a drive, each made of many runs: power cuts, the queue policies under contention,
-//! the conformance suite, what this machine's own cores cost, and a plan that is made of that.
+//! Tools that need many runs: power-loss campaigns, queue sharing policies under contention, the conformance
+//! suite, calibration of a plan to this machine.
 
 pub mod calibrate;
 pub mod conformance;

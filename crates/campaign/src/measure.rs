@@ -1,4 +1,5 @@
-//! What this program costs on this machine: the ways between two cores, calls, copies, the driver's own work.
+//! Microbenchmarks of this program on this machine: communication between two cores, calls, copies, driver
+//! code.
 
 use std::future::{Future, poll_fn};
 use std::path::Path;
@@ -19,18 +20,18 @@ use world::interfaces::{Driver, Interface, NVME};
 use world::work::Work;
 use world::{self, Options, RunError};
 
-/// Round trips timed together: one alone would be lost in the cost of reading the clock.
+/// Round trips timed together: the cost of reading the clock would hide a single one.
 pub const ROUND_TRIPS: u64 = 64;
 
-/// Turns of the device's executor in which it does all that 32 commands ask for, and more.
+/// Turns of the device's executor, more than enough for all work of 32 commands.
 const DEVICE_TURNS: u32 = 256;
 
-/// Two cache lines, as processors fetch lines in pairs.
+/// Two cache lines, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Word(AtomicU64);
 
-/// Looks before a core is given to others: where there are more busy threads than cores, the other end may be
-/// waiting for this very one.
+/// Polls before the core is yielded: with more busy threads than cores, the other end may be waiting for this
+/// core.
 const SPINS: u32 = 4_000;
 
 impl Word {
@@ -47,8 +48,8 @@ impl Word {
 /// Lines that one core writes before another reads them.
 const LINES: usize = 64;
 
-/// The median and the 99th percentile of a round trip between two cores, of so many samples: a word that
-/// one thread stores and the other waits for, and another word back.
+/// Round trip between two cores: a word that one thread stores and the other waits for, and another word
+/// back. Returns the median and the 99th percentile of `samples` samples.
 pub fn round_trip(samples: usize) -> (Span, Span) {
     let (there, back) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
     let last = samples as u64 * ROUND_TRIPS;
@@ -75,8 +76,8 @@ pub fn round_trip(samples: usize) -> (Span, Span) {
     (median(&mut spans), spans[samples * 99 / 100])
 }
 
-/// How long a core waits for a cache line that another has written: one after the other, as each says
-/// where the next one is, and many at the same time. Medians, for each line.
+/// Read time of a cache line that another core has written: dependent reads, where each line gives the
+/// location of the next, and many overlapping ones. Medians, per line.
 pub fn lines(samples: usize) -> (Span, Span) {
     let lines: Vec<Word> = (0..LINES).map(|_| Word(AtomicU64::new(0))).collect();
     let (written, read) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
@@ -117,13 +118,13 @@ pub fn lines(samples: usize) -> (Span, Span) {
     (median(&mut alone), median(&mut together))
 }
 
-/// Copies of so many bytes in a row that are timed together.
+/// Consecutive copies that are timed together.
 const COPIES: u64 = 64;
-/// Buffers that copies go to, one after the other, and what they come from.
+/// Number of buffers, used in rotation.
 const BUFFERS: u64 = 32;
 const SOURCE_BYTES: usize = 1 << 20;
 
-/// What a copy of so many bytes takes, from memory of one's own to one of 32 buffers, all near: a median.
+/// Time of a copy of `bytes` bytes from local memory to one of 32 buffers, all cached; median.
 pub fn copy(bytes: usize, samples: usize) -> Span {
     let from = vec![1; SOURCE_BYTES];
     let to = Memory::private(BUFFERS as usize * bytes, BusAddr(0));
@@ -143,14 +144,15 @@ pub fn copy(bytes: usize, samples: usize) -> Span {
     median(&mut spans)
 }
 
-/// Looks that are timed together: fewer than those after which a waiting world takes its time.
+/// Polls that are timed together: fewer than those after which an idle executor sleeps.
 const LOOKS: u64 = 512;
 
-/// The reads of the two runs whose difference [`simulated_read`] is: as `tools/instructions` counts them.
+/// Reads in the two runs whose difference [`simulated_read`] measures, equal to those that
+/// `tools/instructions` counts.
 const READS: [u64; 2] = [4_096, 20_480];
 
-/// What a read in virtual time takes of this machine's time, 32 of them in flight on plan `gen4`: code of the
-/// driver and of the device, and nobody to wait for. A median.
+/// CPU time of this machine per read in virtual time, with 32 in flight on plan `gen4`: code of driver and
+/// device, without waits. Median.
 pub fn simulated_read(samples: usize) -> Result<Span, RunError> {
     let plan = Plan::open("gen4", &[]).expect("a built-in plan");
     let timed = |reads: u64| -> Result<Span, RunError> {
@@ -168,8 +170,8 @@ pub fn simulated_read(samples: usize) -> Result<Span, RunError> {
     Ok(median(&mut spans))
 }
 
-/// Measures something while another thread is busy with [`simulated_read`]s: live, both ends always are busy,
-/// and what shares a core's units or its caches with a busy neighbour goes slower.
+/// Measures something while another thread is busy with [`simulated_read`]s: live, both ends are always busy,
+/// and a core slows down if it shares execution units or caches with a busy neighbour.
 pub fn beside_busy<T>(measure: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -186,7 +188,7 @@ pub fn beside_busy<T>(measure: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What one look takes of a task that waits for memory and is the only one: a median.
+/// Time of one poll of a task that waits for memory and is the only one; median.
 pub fn look(samples: usize) -> std::io::Result<Span> {
     let shared = Shared::between_threads(4096, BusAddr(0), 4096)?;
     let rt = live();
@@ -205,18 +207,18 @@ pub fn look(samples: usize) -> std::io::Result<Span> {
     Ok(median(&mut spans))
 }
 
-/// What one command costs the thread that gives it, medians over many rounds.
+/// CPU time of one command on the submitting thread; medians over many rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverCosts {
     /// From the call to the doorbell.
     pub submit: Span,
-    /// From looking at the completion queue to the end of the call.
+    /// From the poll of the completion queue to the end of the call.
     pub complete: Span,
 }
 
-/// Measures what a driver's own code costs: reads of `bytes` bytes, `at_once` in flight. Both ends take
-/// turns on this thread, each with an executor of its own, so that no time is spent waiting for the
-/// other, nor for its cache lines.
+/// Measures the CPU cost of a driver: reads of `bytes` bytes, `at_once` in flight. Host and device alternate
+/// on this thread, each with its own executor, so that no time is spent waiting for the other end or its
+/// cache lines.
 pub fn driver_costs<I: Interface>(
     plan: &Plan,
     bytes: usize,
@@ -255,7 +257,7 @@ fn median(spans: &mut [Span]) -> Span {
     spans[spans.len() / 2]
 }
 
-/// Does this while the device works, turn by turn with the host.
+/// Runs `work` on the host, alternating with turns of the device.
 async fn beside<T>(rt: &Rt, device: &Rt, work: impl Future<Output = T>) -> T {
     let device = async {
         loop {
@@ -269,7 +271,7 @@ async fn beside<T>(rt: &Rt, device: &Rt, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Whoever counts instructions knows it by its name.
+/// Not inlined: instruction counting finds it by name.
 #[inline(never)]
 fn turns(device: &Rt, turns: u32) {
     device.block_on(async {
@@ -279,8 +281,8 @@ fn turns(device: &Rt, turns: u32) {
     });
 }
 
-/// A read that has been prepared, and what it came to. Neither is let go of before all have ended: what that
-/// takes is no driver's work.
+/// A prepared read, and its result. Both are dropped after all reads have completed, because dropping is not
+/// driver work.
 struct Read<'d> {
     read: Pin<Box<dyn Future<Output = Ended> + 'd>>,
     ended: Option<Ended>,
@@ -288,7 +290,7 @@ struct Read<'d> {
 
 type Ended = (Buffer, Result<(), IoError>);
 
-/// What is not yet a driver's work. As with [`turns`].
+/// Prepares reads, before the driver's work begins. Not inlined, as [`turns`].
 #[inline(never)]
 fn prepare<'d, D: BlockDevice>(
     disk: &'d D,
@@ -304,12 +306,12 @@ fn prepare<'d, D: BlockDevice>(
         .collect()
 }
 
-/// A read, which has no part of the names of others: what it takes counts where it is polled.
+/// One read. Its name contains none of the counted names, so its cost counts where it is polled.
 async fn one<D: BlockDevice>(disk: &D, lba: Lba, buffer: Buffer) -> Ended {
     disk.read(lba, buffer).await
 }
 
-/// Polls all for the first time: up to their doorbells. As with [`turns`].
+/// First poll of all reads: up to their doorbells. Not inlined, as [`turns`].
 #[inline(never)]
 fn submit(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
     poll(reads, cx);
@@ -323,14 +325,14 @@ fn poll(reads: &mut [Read<'_>], cx: &mut Context<'_>) {
     }
 }
 
-/// What they came to. As with [`turns`].
+/// Collects the results. Not inlined, as [`turns`].
 #[inline(never)]
 fn put_away(reads: Vec<Read<'_>>) -> Result<(), RunError> {
     let mut ended = reads.into_iter().filter_map(|read| read.ended);
     ended.try_for_each(|(_, result)| result.map_err(RunError::of))
 }
 
-/// So many reads at once: what each took the host before and after the device's part.
+/// A batch of `at_once` reads: host time per read before and after the device's part.
 async fn round<D: BlockDevice>(
     rt: &Rt,
     device: &Rt,
@@ -346,7 +348,7 @@ async fn round<D: BlockDevice>(
             submitted = Some(rt.now().since(begun) / at_once as u64);
             turns(device, DEVICE_TURNS);
             begun = rt.now();
-            // What their completions wake is this task.
+            // Completions of the reads wake this task.
             return Poll::Pending;
         }
         poll(&mut reads, cx);

@@ -1,14 +1,13 @@
-//! A campaign of power cuts: work runs in virtual time, the power fails between two events, whatever was
-//! under way is torn, a new device takes the flash over, and an oracle outside it says what each block may
-//! hold.
+//! Power-loss campaign: work runs in virtual time, power fails between two events, operations in progress are
+//! torn, a new device mounts the flash, and an independent oracle gives the allowed contents of each block.
 //!
-//! The oracle is [`workload::verify::Ledger`]. What a completed flush covered, and what was written with
-//! FUA, must be there; what was deallocated reads as zeros (DLFEAT 1), for good once a completed flush has
-//! covered it; any other block may hold an old or a newer version, each of them whole: Identify says AWUPF 0,
-//! that one block is written whole or not at all (NVM command set 1.0, 2.1.4).
+//! The oracle is [`workload::verify::Ledger`]. Writes covered by a completed flush, and writes with FUA, must
+//! be present. Deallocated blocks read as zeros (DLFEAT 1), permanently once a completed flush has covered
+//! them. Any other block may hold an old or a newer version, but never a mixture: Identify reports AWUPF 0,
+//! so single blocks are written atomically (NVM command set 1.0, 2.1.4).
 //!
-//! Cuts come in *epochs* of [`EPOCH`], each with a drive of its own and dice of its own, so that any cut can
-//! be repeated with no more than those before it in its epoch.
+//! Power cuts are grouped into *epochs* of [`EPOCH`], each with its own drive and RNG, so that repeating a
+//! cut requires only the earlier ones of its epoch.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,63 +26,62 @@ use world::interfaces::{Row, of_member};
 use world::pci;
 use world::{self, RunError};
 
-/// Cuts that one drive goes through.
 pub const EPOCH: u64 = 100;
 
 const WRITERS: u64 = 8;
-/// The most blocks of a write.
+/// Maximum number of blocks per write.
 const BLOCKS_MAX: u64 = 32;
-/// One operation in so many takes blocks back.
+/// One operation in this many is a deallocation.
 const TRIM_EVERY: u64 = 10;
-/// Timed events of work before a cut, at most.
+/// Maximum number of timed events of work before a power cut.
 const EVENTS_MAX: u64 = 6_000;
-/// As many from the device's start, for cuts that come before work does.
+/// The same from the start of the device, for power cuts before it is ready.
 const EARLY_EVENTS_MAX: u64 = 3_000;
-/// One check in so many, and the last, looks at all that was ever written; the others, at what the cut
-/// may have changed.
+/// One check in this many, and the last one, reads everything that was ever written; the others read only
+/// blocks that the power cut may have affected.
 const WHOLE_CHECK: u64 = 4;
-/// The longest read of a check, bytes.
+/// Maximum length of a check's read, bytes.
 const CHECK_BYTES: u32 = 64 * 1024;
 
+/// Range and seed of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Campaign {
-    /// The seed of all chance.
     pub seed: u64,
-    /// The first cut that counts; those before it in its epoch are made again.
+    /// First power cut that counts; earlier ones of its epoch are repeated.
     pub from: u64,
     pub cuts: u64,
 }
 
-/// What a campaign has come through.
+/// Statistics of a clean campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survived {
     pub cuts: u64,
-    /// Of those, how many came before the device was ready for work.
+    /// Power cuts before the device was ready; included in `cuts`.
     pub early: u64,
     pub writes: u64,
     pub trims: u64,
     pub flushes: u64,
-    /// Blocks that were read and found right.
+    /// Blocks read and verified.
     pub blocks: u64,
     pub collected: u64,
 }
 
-/// What was wrong, and after which cut.
+/// A verification failure, and the power cut before it.
 #[derive(Debug, thiserror::Error)]
 #[error("after cut {cut}: {what}")]
 pub struct Failure {
-    /// The number of the cut.
+    /// Number of the power cut.
     pub cut: u64,
     pub what: String,
 }
 
-/// Runs it; `progress` is told the number of each cut.
+/// Runs a campaign; `progress` receives the number of each power cut.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first failure.
 ///
 /// # Panics
-/// If the plan's medium is no flash: [`check`] comes first.
+/// If the plan's medium is not flash; call [`check`] before.
 pub fn run(
     row: &'static Row,
     plan: &Plan,
@@ -112,10 +110,10 @@ pub fn run(
     Ok(survived)
 }
 
-/// Whether there is anything to cut.
+/// Checks that the plan supports power cuts.
 ///
 /// # Errors
-/// What the plan lacks.
+/// The unsupported or missing part of the plan.
 pub fn check(row: &'static Row, plan: &Plan) -> Result<(), RunError> {
     device::check(row, plan)?;
     let origin = &plan.origin;
@@ -143,16 +141,18 @@ impl Survived {
     }
 }
 
-/// One drive, from cut to cut.
+/// One drive over its power cuts.
 struct Epoch<'a> {
     plan: &'a Plan,
     rng: Rng,
     ledger: Rc<RefCell<Ledger>>,
     stamps: Stamps,
+    /// Medium state of each member.
     kept: Vec<MediumState>,
-    /// How often it was switched on.
+    /// Number of times that it was powered on.
     lives: u64,
-    /// Of an array with a journal: the life from which on a member is missing, every other time, and which.
+    /// For an array with a journal: the life from which on a member is missing in every other life, and its
+    /// number.
     lost: Option<(u64, u32)>,
     survived: Survived,
 }
@@ -160,7 +160,7 @@ struct Epoch<'a> {
 impl Epoch<'_> {
     fn new(plan: &Plan, seed: u64, epoch: u64, kept: Vec<MediumState>) -> Epoch<'_> {
         let contents = &plan.medium.contents;
-        // At least: an array's are a little fewer.
+        // A lower bound: an array has slightly fewer.
         let blocks = contents.capacity_bytes / u64::from(contents.block_bytes) * kept.len() as u64;
         let mut lost = Rng::for_part(seed, &format!("lost in epoch {epoch}"));
         let array = plan.array.as_ref().filter(|array| array.journal.is_some());
@@ -180,8 +180,7 @@ impl Epoch<'_> {
         }
     }
 
-    /// From power to power: what is there is looked at, and then, unless it is the last time, written
-    /// until the power fails.
+    /// One power cycle: checks the contents, and then, except in the last life, writes until the power fails.
     fn live(&mut self, row: &'static Row, last: bool) -> Result<(), String> {
         let lived = catch_unwind(AssertUnwindSafe(|| self.live_once(row, last)));
         lived.unwrap_or_else(|panic| {
@@ -191,8 +190,8 @@ impl Epoch<'_> {
         })
     }
 
-    /// The plan of this life. A member that is lost is missing at first, and then there again with what it
-    /// had: nobody may believe it.
+    /// Plan of this life. A lost member is missing at first, and then present with its stale contents, which
+    /// the array must not use.
     fn plan_of_life(&self) -> Plan {
         let mut plan = self.plan.clone();
         if let (Some(array), Some((from, member))) = (&mut plan.array, self.lost) {
@@ -273,7 +272,7 @@ impl Epoch<'_> {
     }
 }
 
-/// What host software does between two cuts.
+/// Host work between two power cuts.
 struct Work {
     rt: Rt,
     ledger: Rc<RefCell<Ledger>>,
@@ -288,8 +287,8 @@ struct Work {
 }
 
 impl Work {
-    /// Reads what the last cut may have changed, or everything that was ever written: it must be what the
-    /// ledger allows, and stays what it is.
+    /// Reads blocks that the last power cut may have affected, or everything that was ever written. The
+    /// contents must be allowed by the ledger, and are taken as current.
     async fn check<D: BlockDevice>(&self, disk: &D, whole: bool) -> Result<(), String> {
         let most = CHECK_BYTES.min(disk.geometry().transfer_bytes_max) / self.block_bytes;
         let bytes = (most * self.block_bytes) as usize;
@@ -321,7 +320,7 @@ impl Work {
         }
     }
 
-    /// Writers that go on until the power fails.
+    /// Starts writers that run until the power fails.
     fn start<D: BlockDevice + Clone + 'static>(self: &Rc<Self>, disk: &D, seed: u64) {
         for writer in 0..WRITERS {
             let (work, disk) = (self.clone(), disk.clone());
@@ -347,7 +346,7 @@ impl Work {
         let mut scratch = vec![0; BLOCKS_MAX as usize * self.block_bytes as usize];
         let buffer = disk.buffer(scratch.len()).map_err(|error| error.to_string())?;
         loop {
-            // Many are single units, some single blocks; half of them in an eighth of the drive.
+            // Many are single mapping units, some single blocks; half of them in an eighth of the drive.
             let blocks = match rng.below(4) {
                 0 => 1,
                 1 => 1 + rng.below(most),
@@ -356,7 +355,7 @@ impl Work {
             let region = if rng.chance(1, 2) { all / 8 } else { all };
             let lba = rng.below((region - blocks).max(1)) / blocks * blocks;
             if rng.chance(1, TRIM_EVERY) && trims {
-                // Some are long: what they empty is collected for nothing.
+                // Some are long: they create superblocks that are collected without copies.
                 let blocks = if rng.chance(1, 8) { rng.below(all / 16).max(1) } else { blocks };
                 self.trim(disk, lba.min(all - blocks), blocks as u32).await?;
             } else {
@@ -402,8 +401,7 @@ impl Work {
     }
 }
 
-/// The arguments that repeat a failure: the cut after which it was found, and the life after that, up to
-/// its own cut.
+/// Repro arguments of a failure: the power cut before it was found, and the following life up to its own cut.
 pub fn repro_arguments(plan: &str, interface: &str, seed: u64, cut: u64) -> String {
     format!(
         "doorbell power-cuts {plan} --interface {interface} --seed {seed} --from {cut} --cuts 2"

@@ -1,4 +1,4 @@
-//! Flash software between two executors: what it knows, while none of its tasks runs.
+//! Suspended state of the flash translation layer, between two executors.
 
 use alloc::rc::Rc;
 
@@ -11,15 +11,15 @@ use crate::purge::Task;
 use crate::state::State;
 use crate::stats::Counters;
 
-/// All that flash software knows of its flash, with nothing on its way. Whoever prepares a drive hands it
-/// over with the flash, so that the next device need not find out again what lies where.
+/// Complete state of the layer with nothing in flight. Passed on with a prepared flash, it spares the next
+/// device the scan of a mount.
 pub struct Asleep(State);
 
-/// Parts of a map that is cached, which are read and written at the same time.
+/// Tasks that read and write map parts concurrently, if the map is cached.
 const MAPPERS: u32 = 16;
 
 impl<P: Pages> Inner<P> {
-    /// Its tasks begin.
+    /// Starts the tasks.
     pub fn start(self: Rc<Self>) -> Ftl<P> {
         self.spawn_tasks();
         Ftl(self)
@@ -42,10 +42,10 @@ impl<P: Pages> Inner<P> {
 }
 
 impl<P: Pages> Ftl<P> {
-    /// Returns when all that was written is on flash and nothing else is on its way there.
+    /// Returns when all written data are on flash and nothing is in flight.
     ///
     /// # Errors
-    /// [`Error::WornOut`]: there is no space any more.
+    /// [`Error::WornOut`] if there is no space left.
     pub async fn settle(&self) -> Result<(), Error> {
         loop {
             let seen = self.0.landed.version();
@@ -67,18 +67,18 @@ impl<P: Pages> Ftl<P> {
         }
     }
 
-    /// Puts it to sleep. Its tasks have been dropped. None: something was on its way, or somebody else
-    /// holds it; [`settle`](Ftl::settle) comes first.
+    /// Suspends the layer after its tasks have been dropped. `None` if something was in flight (call
+    /// [`settle`](Ftl::settle) first) or if another clone exists.
     pub fn sleep(self) -> Option<Asleep> {
         let state = Rc::into_inner(self.0)?.state.into_inner();
         state.is_quiet().then_some(Asleep(state))
     }
 
-    /// Wakes it up on the flash that it was put to sleep on: as after a mount, but at once. `options` are
-    /// those of before.
+    /// Resumes on the flash on which the layer was suspended: like a mount, but without its time. `options`
+    /// must equal those before.
     ///
     /// # Errors
-    /// [`MountError::Shape`]: it knows other flash. [`MountError::Options`].
+    /// [`MountError::Shape`] if the flash differs; [`MountError::Options`] if the options do not fit.
     pub fn wake(
         rt: &Rt,
         pages: Rc<P>,
@@ -101,7 +101,7 @@ impl<P: Pages> Ftl<P> {
 }
 
 impl State {
-    /// Nothing waits in the buffer and no row is on its way.
+    /// Returns true if the buffer is empty and no superpage is in flight.
     fn is_quiet(&self) -> bool {
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         self.buffer.oldest_order().is_none()

@@ -1,8 +1,8 @@
-//! What a write or a flush waits for: whether the collector holds it up, or other work of the host's.
+//! Attribution of write and flush waits: to the collector, or to other work of the host.
 //!
-//! Whoever waits, waits for a row to come to flash. That may be held up in two places: before it is made up,
-//! while the host has to wait for space that the collector must gain, and then at its die, while that works
-//! for the collector. Both are clocks that only go on, so that a wait is told by how far they have gone.
+//! A wait ends when a superpage has reached flash. It can be delayed in two places: before the superpage is
+//! formed, while the host waits for space that the collector must free; and then at its die, while that works
+//! for the collector. Each has a monotonic clock, whose advance during a wait is the share of the collector.
 
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
@@ -13,11 +13,11 @@ use crate::ftl::Inner;
 use crate::pages::Pages;
 use crate::state::Job;
 
-/// The stages that flash software marks.
+/// Stages that the flash translation layer records.
 pub const STAGES: &[&str] =
     &["buffer wait", "collector at buffer", "flush", "collector at flush", "map read"];
 
-/// A wait for something, and for the collector instead.
+/// Stages of a wait: its own share, and the collector's.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
     rest: Stage,
@@ -27,22 +27,22 @@ pub(crate) struct Held {
 pub(crate) struct Blame {
     pub buffer: Held,
     pub flush: Held,
-    /// A part of the map is read.
+    /// Reading a map part.
     pub map: Stage,
     throttled: Cell<Throttled>,
-    /// The last row of the host's that has come to flash.
+    /// Last superpage of the host that has reached flash.
     last: Cell<Option<Landed>>,
     spare: RefCell<Vec<Vec<Span>>>,
 }
 
-/// For how long the host has had to wait for space.
+/// Total time for which the host has waited for space.
 #[derive(Clone, Copy, Default)]
 struct Throttled {
     before: Span,
     since: Option<Time>,
 }
 
-/// The clocks when a row was made up.
+/// Clock values when a superpage was formed.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Clocks {
     throttled: Span,
@@ -56,7 +56,7 @@ struct Landed {
     made_up: Clocks,
 }
 
-/// The clocks when a wait began.
+/// Clock values at the start of a wait.
 pub(crate) struct Since {
     at: Time,
     throttled: Span,
@@ -76,7 +76,7 @@ impl Blame {
         }
     }
 
-    /// From now on the host has to wait for space, or no more.
+    /// Starts or stops the clock of the host's waits for space.
     pub fn throttle(&self, now: Time, is_throttled: bool) {
         let before = self.throttled(now);
         self.throttled.set(Throttled { before, since: is_throttled.then_some(now) });
@@ -89,13 +89,13 @@ impl Blame {
 }
 
 impl<P: Pages> Inner<P> {
-    /// The clocks for a row that is made up now.
+    /// Current clock values, for a superpage that is formed now.
     pub fn clocks(&self, die: u32) -> Clocks {
         let throttled = self.blame.throttled(self.rt.now());
         Clocks { throttled, collected: self.pages.collected(die) }
     }
 
-    /// A row has come to flash.
+    /// Records that a superpage has reached flash.
     pub fn has_landed(&self, job: &Job) {
         if !job.collected && !job.of_map {
             let (at, die) = (self.rt.now(), job.write_pointer.die);
@@ -103,7 +103,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A wait begins. None: nobody asks where its time goes.
+    /// Begins a wait; `None` if the request is not traced.
     pub fn begin_wait(&self) -> Option<Since> {
         if !self.rt.is_traced() {
             return None;
@@ -114,7 +114,7 @@ impl<P: Pages> Inner<P> {
         Some(Since { at, throttled: self.blame.throttled(at), dies })
     }
 
-    /// It is over, as the last row has come to flash: where its time went.
+    /// Ends the wait, which the last superpage to arrive has ended, and attributes its time.
     pub fn end_wait(&self, since: Option<Since>, held: Held) {
         let Some(mut since) = since else { return };
         let mut collector = Span::ZERO;

@@ -1,4 +1,4 @@
-//! The write buffer: which slot holds what, since when, and which must be written first.
+//! The write buffer: contents, age and write order of its slots.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,25 +7,24 @@ use crate::layout::NONE;
 use crate::pages::META;
 use crate::state::{CHUNK, Holds, NUMBER, holds};
 
-/// What becomes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Free,
-    /// Waits for a row; may still be written into.
+    /// Waits for a superpage; may still be modified.
     Pending,
-    /// In a row that is being programmed: its bytes stay as they are.
+    /// In a superpage that is being programmed; its bytes are frozen.
     Flying,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub logical: u32,
-    /// Later writes have greater numbers. One that takes over from a write that failed takes its number.
+    /// Write order: later writes have greater numbers. A write that replaces a failed one takes its number.
     pub order: u64,
     pub phase: Phase,
-    /// Something newer is on flash already, or it was trimmed: where it lands does not matter.
+    /// A newer version is on flash already, or it was trimmed: its location will be ignored.
     pub dead: bool,
-    /// The slot that holds an older version of the same, and is still flying.
+    /// Slot with an older version of the same unit that is still in flight.
     pub older: u32,
     before: u32,
     after: u32,
@@ -41,21 +40,21 @@ const EMPTY: Slot = Slot {
     after: NONE,
 };
 
-/// Whether one looks for this in the buffer: data, and parts of the map. Of notes of trims each is new.
+/// Returns true for tags that can be looked up in the buffer: data and map parts. Each trim record is new.
 fn is_found(logical: u32) -> bool {
     logical & META == 0 || logical & !NUMBER == CHUNK
 }
 
-/// All slots. Those in use stand in a list in the order of their numbers.
+/// All slots. Those in use form a list in write order.
 pub(crate) struct Buffer {
     pub slots: Vec<Slot>,
-    /// Who waits for a row, first come first served.
+    /// Slots that wait for a superpage, in FIFO order.
     pending: VecDeque<u32>,
     oldest: u32,
     newest: u32,
     next_order: u64,
     index: Index,
-    /// Slots in flight that have died, for the caller to take out.
+    /// Slots in flight whose data are superseded, for the caller to process.
     pub died: Vec<u32>,
 }
 
@@ -77,13 +76,13 @@ impl Buffer {
         &mut self.slots[slot as usize]
     }
 
-    /// The newest version of this in the buffer.
+    /// Newest version of this tag in the buffer.
     #[inline]
     pub fn find(&self, logical: u32) -> Option<u32> {
         self.index.get(logical).filter(|slot| !self.slots[*slot as usize].dead)
     }
 
-    /// Whether a version of this is on its way to flash.
+    /// Returns true if a version of this tag is in flight to flash.
     #[inline]
     pub fn is_flying(&self, logical: u32) -> bool {
         let mut at = self.index.get(logical).unwrap_or(NONE);
@@ -97,23 +96,23 @@ impl Buffer {
         false
     }
 
-    /// The number that the next write will get.
+    /// Number that the next write will get.
     pub fn next_order(&self) -> u64 {
         self.next_order
     }
 
-    /// The number of the oldest write that is not on flash yet.
+    /// Number of the oldest write that is not on flash yet.
     pub fn oldest_order(&self) -> Option<u64> {
         (self.oldest != NONE).then(|| self.slots[self.oldest as usize].order)
     }
 
-    /// How many wait for a row.
+    /// Number of slots that wait for a superpage.
     #[inline]
     pub fn waiting(&self) -> u32 {
         self.pending.len() as u32
     }
 
-    /// The oldest number among those that wait for a row.
+    /// Lowest write number among the slots that wait for a superpage.
     pub fn oldest_waiting(&self) -> Option<u64> {
         let mut at = self.oldest;
         while at != NONE {
@@ -126,7 +125,7 @@ impl Buffer {
         None
     }
 
-    /// A free slot takes something new and waits for a row. Returns its number in the order of writes.
+    /// Fills a free slot and queues it for a superpage. Returns its write number.
     pub fn fill(&mut self, slot: u32, logical: u32) -> u64 {
         let order = self.next_order;
         self.next_order += 1;
@@ -134,7 +133,7 @@ impl Buffer {
         order
     }
 
-    /// As [`fill`](Buffer::fill), to be written before all others.
+    /// As [`fill`](Buffer::fill), but to be written before all others.
     pub fn fill_first(&mut self, slot: u32, logical: u32) -> u64 {
         let order = self.fill(slot, logical);
         self.pending.rotate_right(1);
@@ -154,14 +153,14 @@ impl Buffer {
         self.pending.push_back(at);
     }
 
-    /// The next that is to be written takes off.
+    /// Takes the next slot to be written.
     pub fn take_off(&mut self) -> Option<u32> {
         let at = self.pending.pop_front()?;
         self.slot(at).phase = Phase::Flying;
         Some(at)
     }
 
-    /// A note of trims takes off, before what has waited longer.
+    /// Takes a trim record, ahead of older slots.
     pub fn take_note(&mut self) -> Option<u32> {
         let place = self.notes_waiting().next()?;
         let at = self.pending.remove(place)?;
@@ -169,21 +168,22 @@ impl Buffer {
         Some(at)
     }
 
-    /// Whether a note of trims waits for a row.
+    /// Returns true if a trim record waits for a superpage.
     pub fn has_note(&self) -> bool {
         self.notes_waiting().next().is_some()
     }
 
-    /// Where notes stand among those that wait: in front, but for what has failed.
+    /// Positions of trim records in the queue: at the front, behind slots that failed.
     fn notes_waiting(&self) -> impl Iterator<Item = usize> {
         let is_note = |at: &u32| matches!(holds(self.slots[*at as usize].logical), Holds::Trim(_));
         self.pending.iter().enumerate().filter(move |(_, at)| is_note(at)).map(|(place, _)| place)
     }
 
-    /// What was flying has arrived, or need not any more: the slot is free. The caller hands it out.
+    /// Handles the arrival of a slot in flight, or that it is no longer needed: the slot is free, and the
+    /// caller releases it.
     pub fn landed(&mut self, at: u32) {
         if !self.slots[at as usize].dead {
-            // Whatever is older and still flies comes too late.
+            // Older versions in flight arrive too late.
             let mut older = self.slots[at as usize].older;
             while older != NONE {
                 self.mark_dead(older);
@@ -193,8 +193,8 @@ impl Buffer {
         self.forget(at);
     }
 
-    /// What was flying has not arrived: it waits again, before all others. A newer version takes over
-    /// where there is one; true: then this slot is free.
+    /// Handles the failure of a slot in flight: it is queued again before all others. If there is a newer
+    /// version, that takes its place; then returns true: this slot is free.
     pub fn fell(&mut self, at: u32) -> bool {
         let logical = self.slots[at as usize].logical;
         if self.slots[at as usize].dead {
@@ -214,7 +214,7 @@ impl Buffer {
         false
     }
 
-    /// Who waits for the write of `old` waits for that of `new` from now on.
+    /// Transfers the waiters of write `old` to write `new`.
     fn take_over(&mut self, old: u32, new: u32) {
         let order = self.slots[old as usize].order;
         self.unlink(new);
@@ -233,9 +233,9 @@ impl Buffer {
         }
     }
 
-    /// All versions of this die: it was trimmed. Returns the slot that is free now, if there is one, and
-    /// the number of the oldest write that whoever waits for it need not wait for any more: the trim takes
-    /// its place.
+    /// Marks all versions of this tag dead after a trim. Returns the slot that is now free, if any, and the
+    /// number of the oldest write that is replaced by the trim: waiters of that write wait for the trim
+    /// instead.
     pub fn kill(&mut self, logical: u32) -> (Option<u32>, u64) {
         let Some(newest) = self.index.get(logical) else { return (None, u64::MAX) };
         let (mut at, mut oldest) = (newest, u64::MAX);
@@ -294,7 +294,7 @@ impl Buffer {
     }
 }
 
-/// Which slot holds the newest version of what: a table with open addressing, at most half full.
+/// Slot of the newest version of each tag: an open-addressing hash table, at most half full.
 struct Index {
     entries: Vec<(u32, u32)>,
     shift: u32,
@@ -331,6 +331,7 @@ impl Index {
         (slot != NONE).then_some(slot)
     }
 
+    /// Returns the slot that it replaces.
     fn insert(&mut self, key: u32, slot: u32) -> u32 {
         let at = self.position(key);
         core::mem::replace(&mut self.entries[at], (key, slot)).1
@@ -346,7 +347,7 @@ impl Index {
             if slot == NONE {
                 break;
             }
-            // Whoever could stand in the hole moves there.
+            // Move an entry whose probe sequence crosses the hole.
             let home = self.home(key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.entries[hole] = (key, slot);

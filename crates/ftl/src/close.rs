@@ -1,10 +1,10 @@
 //! Closing word lines, where their pages are programmed one by one.
 //!
-//! The program of a page that is torn may take those with it that share its cells and were programmed
-//! before ([`Shape::reach`](crate::Shape::reach)). So a row that has been programmed is *held*: its slots
-//! stay taken, the map points to where things were, what was copied may not be erased. It counts when the
-//! last row that could take it along has been programmed behind it, or its blocks are full. Rows that the
-//! host or the collector writes anyway do that; where somebody waits, rows of nothing do.
+//! A torn program may destroy earlier pages that share its cells ([`Shape::reach`](crate::Shape::reach)). So
+//! a programmed superpage is *held*: its slots stay taken, the map points to the old locations, and the
+//! sources of its copies may not be erased. It counts when the last superpage that could destroy it has been
+//! programmed, or its blocks are full. Superpages that host or collector write anyway do that; if a request
+//! waits, filler superpages do.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,18 +15,17 @@ use crate::pages::{Pages, Source, Unit};
 use crate::policy::Stream;
 use crate::state::{Job, PAD, QUEUE, State};
 
-/// A row that has been made up, and the row that closes it not yet.
+/// A superpage whose closing superpage has not been formed yet.
 struct Open {
     write_pointer: WritePointer,
-    /// The oldest write in it.
     oldest: u64,
 }
 
-/// What is not closed.
+/// Superpages on open word lines.
 pub(crate) struct Closing {
-    /// By stream: rows that nothing has been made up for yet that would close them.
+    /// Per stream: superpages whose closing superpage has not been formed.
     open: [VecDeque<Open>; 3],
-    /// By die: rows that have been programmed, with the planes in which they failed.
+    /// Per die: programmed superpages that are held, with the planes in which they failed.
     held: Vec<Vec<(Job, u32)>>,
 }
 
@@ -35,17 +34,17 @@ impl Closing {
         Closing { open: Default::default(), held: (0..dies).map(|_| Vec::new()).collect() }
     }
 
-    /// Nothing is held.
+    /// Returns true if no superpage is held.
     pub fn is_empty(&self) -> bool {
         self.held.iter().all(Vec::is_empty)
     }
 
-    /// The number of the oldest row that is held.
+    /// Sequence number of the oldest superpage that is held.
     pub fn oldest(&self) -> Option<u64> {
         self.held.iter().flatten().map(|(job, _)| job.header.sequence).min()
     }
 
-    /// The host goes on where the collector was.
+    /// Hands the collector's open word lines over to the host stream.
     pub fn hand_over(&mut self) {
         self.open[Stream::Host as usize] =
             core::mem::take(&mut self.open[Stream::Collector as usize]);
@@ -53,7 +52,7 @@ impl Closing {
 }
 
 impl<P: Pages> Inner<P> {
-    /// A row has been programmed: what it closes counts.
+    /// Holds a superpage that has been programmed, and settles those that it closes.
     pub fn hold(&self, state: &mut State, job: Job, failed: u32) {
         let WritePointer { superblock, group, die } = job.write_pointer;
         if job.filler {
@@ -61,7 +60,7 @@ impl<P: Pages> Inner<P> {
         } else {
             state.closing.held[die as usize].push((job, failed));
         }
-        // Nothing is programmed any more where no plane is left.
+        // Without a plane left, nothing is programmed behind it.
         let over = group + 1 == self.layout.groups || state.supers.members(superblock, die) == 0;
         let closed = |(one, _): &(Job, u32)| {
             one.write_pointer.superblock == superblock
@@ -73,7 +72,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Closes what somebody wants on flash now.
+    /// Closes the superpages that a flush waits for.
     pub fn close_forced(&self) {
         if self.layout.shape.reach == 0 {
             return;
@@ -82,21 +81,20 @@ impl<P: Pages> Inner<P> {
         self.close(&DATA, |open| open.oldest <= force);
     }
 
-    /// Closes everything.
     pub fn close_all(&self) {
         if self.layout.shape.reach > 0 {
             self.close(&DATA, |_| true);
         }
     }
 
-    /// Closes parts of the map.
+    /// Closes superpages of map parts.
     pub fn close_parts(&self) {
         if self.layout.shape.reach > 0 {
             self.close(&[Stream::Map], |_| true);
         }
     }
 
-    /// Nothing is on its way, and somebody waits for what is held. True: then it is being closed.
+    /// If nothing is in flight and held superpages are waited for: starts closing them and returns true.
     pub fn close_idle(&self) -> bool {
         if self.layout.shape.reach == 0
             || !self.state.borrow().waits_for_held(self.slots.available())
@@ -106,7 +104,7 @@ impl<P: Pages> Inner<P> {
         self.close(&DATA, |_| true)
     }
 
-    /// Makes up rows of nothing until such rows are closed, as far as there is room in front of the dies.
+    /// Forms filler superpages until the wanted ones are closed, as far as the die queues have space.
     fn close(&self, streams: &[Stream], wanted: impl Fn(&Open) -> bool) -> bool {
         let mut any = false;
         for stream in streams.iter().copied() {
@@ -126,11 +124,10 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Streams of what the host sees.
 const DATA: [Stream; 2] = [Stream::Host, Stream::Collector];
 
 impl State {
-    /// A row has been made up for a stream.
+    /// Records that a superpage has been formed for a stream.
     pub fn made_up(&mut self, stream: Stream, job: &Job) {
         self.supers.advance(stream, job.planes, self.next_sequence);
         if self.layout.shape.reach > 0 && !job.filler {
@@ -144,7 +141,7 @@ impl State {
         }
     }
 
-    /// The next row of a stream, if one is wanted that closes something and its die can take it.
+    /// Next superpage of a stream, if it would close a wanted one and its die can take it.
     fn closing_row(
         &mut self,
         stream: Stream,
@@ -179,7 +176,7 @@ impl State {
         job
     }
 
-    /// Whether rows are held that somebody waits for, and nothing is on its way that might close them.
+    /// Returns true if held superpages are waited for and nothing in flight might close them.
     fn waits_for_held(&self, slots: usize) -> bool {
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
         let waits = self.blocked

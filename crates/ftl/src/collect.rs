@@ -1,9 +1,9 @@
-//! The collector: goes over a superblock, copies what is still valid, and erases it.
+//! Garbage collection: copies the valid units of a superblock, and erases it.
 //!
-//! What it copies must never be taken for newer than what the host has written. Rows are numbered when they
-//! are made up, and after a power cut the greatest number counts. So a unit whose newer version is already
-//! in a row is left alone: it will be invalid soon, and if that row fails it is looked at again. A newer
-//! version that still waits gets a greater number later.
+//! A copy must never count as newer than a host write. Superpages are numbered when they are formed, and
+//! after a power cut the highest number counts. So the collector skips a unit whose newer version is already
+//! in a superpage: it will be invalid soon, and if that superpage fails it is examined again. A newer version
+//! that still waits gets a higher number later.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -18,31 +18,31 @@ use crate::purge::Task;
 use crate::state::{Holds, Job, PAD, QUEUE, State, holds};
 use crate::supers::Phase;
 
-/// What the collector does next.
+/// Next step of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Read,
-    /// A row of what is gathered, padded if need be.
+    /// Form a superpage of the gathered units, padded if necessary.
     Row,
-    /// The keep is opened, for nothing but notes of trims.
+    /// Open the reserve superblock for trim records only.
     Keep,
-    /// A row of notes of trims, on trial.
+    /// Form an uncommitted superpage of trim records.
     Notes,
-    /// The row that ends a trial.
+    /// Form the superpage that commits.
     End,
-    /// The trial is given up: what has failed has left no room for it.
+    /// Cancel the uncommitted collection: failures have left no space for it.
     Cancel,
-    /// The host may write a row: the collector can do nothing for it.
+    /// Let the host write a superpage: the collector cannot free space for it.
     Grant,
-    /// What counts as valid is to be what is: parts of the map are read.
+    /// Read map parts, so that the counts of valid units are exact.
     Resolve,
     Wait,
 }
 
 impl<P: Pages> Inner<P> {
-    /// The task that copies.
+    /// Task that copies.
     pub async fn collector(self: Rc<Self>) {
-        // Until then it waits for whoever leads it.
+        // Deadline of the wait for the host-directed collector.
         let mut until = None;
         while !self.ends(Task::Collector) {
             let seen = self.collect.version();
@@ -71,13 +71,13 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Whoever waits for space is told.
+    /// Marks the drive as worn out, and wakes all that wait for space.
     pub fn worn_out(&self) {
         self.worn.notify(&self.rt);
         self.landed.notify(&self.rt);
     }
 
-    /// Reads as many valid units as a row still lacks.
+    /// Reads as many valid units as the next superpage still lacks.
     async fn gather(&self) {
         let mut parts = self.take_parts();
         let mut found = core::mem::take(&mut self.state.borrow_mut().collection.found);
@@ -96,7 +96,7 @@ impl<P: Pages> Inner<P> {
         self.form();
     }
 
-    /// What has been read is gathered, with what its spare bytes say.
+    /// Sorts units that have been read into the gathered list, with their tags.
     fn sort_out(&self, found: &[u32], parts: &[Part], lost: &[(u32, u32)]) {
         let mut state = self.state.borrow_mut();
         let mut parts = parts.iter();
@@ -120,8 +120,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Of those places which can't be read and of which the map that is cached knows whose they are: place
-    /// and unit.
+    /// Owners of unreadable locations, for a cached map: location and unit.
     async fn owners_of_lost(&self, found: &[u32], parts: &[Part]) -> Vec<(u32, u32)> {
         let mut lost = Vec::new();
         let is_good = |part: &Part| matches!(part.seen, PageRead::Good { .. });
@@ -150,7 +149,7 @@ impl<P: Pages> Inner<P> {
         self.dies[write_pointer.die as usize].notify(&self.rt);
     }
 
-    /// The task that erases what the collector has gone over.
+    /// Task that erases collected superblocks.
     pub async fn eraser(self: Rc<Self>) {
         while !self.ends(Task::Eraser) {
             let seen = self.collect.version();
@@ -162,8 +161,8 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Erases a superblock that nothing points to. Notes of trims come first, if they have not yet: else a
-    /// power cut could bring back what is older than what is erased here.
+    /// Erases a superblock without live data. Trim records are written first unless `noted`; otherwise a
+    /// power cut could restore data older than those erased here.
     async fn erase(&self, superblock: u32, noted: bool) {
         if !noted && self.options.cache != Cache::Protected {
             self.write_notes().await;
@@ -221,12 +220,12 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Erased superblocks that are kept ready after a power cut has left some in doubt.
+/// Number of erased superblocks to keep ready after a power cut has left the state of some unknown.
 const READY: u32 = 4;
 
 impl State {
-    /// Where the collector writes: with the host, where it has no superblock of its own and there is none
-    /// to be had, as after programs that have failed.
+    /// Stream that the collector writes to: the host's, if it has no superblock of its own and none is
+    /// available, for example after failed programs.
     pub fn collector_stream(&mut self) -> Stream {
         let own = self.supers.peek(Stream::Collector).is_some()
             || self.reserve_copy.is_some()
@@ -264,7 +263,8 @@ impl State {
         if row.is_none() && self.reserve_copy.is_some() {
             return Step::Wait;
         }
-        // The keep is not touched while an erase gives another; unless that waits for a row itself.
+        // Don't use the reserve superblock while an erase will free another, unless that erase waits for a
+        // superpage itself.
         let erases = self.collection.drained.iter().any(|at| self.is_empty(*at));
         if row.is_none() && self.free() <= 1 && erases {
             return if self.needs_keep_for_notes() { Step::Keep } else { Step::Wait };
@@ -276,7 +276,7 @@ impl State {
         if self.collection.victim.is_some() || (!trying && self.begin()) {
             return Step::Read;
         }
-        // Nothing more to read: what is in danger, and what somebody waits for, goes in a padded row.
+        // Nothing more to read: units in danger, and those that a task waits for, go into a padded superpage.
         let danger = |at: &u32| self.supers.all[*at as usize].refresh;
         let hurry = self.blocked || self.collection.drained.iter().any(danger);
         let all = ready as usize == self.collection.gathered.len();
@@ -302,7 +302,7 @@ impl State {
         if row.is_some() || self.supers.clean > 0 { Step::Row } else { Step::Wait }
     }
 
-    /// The host is blocked, the collector has nothing to do, and nothing is on its way.
+    /// Returns true if the host is blocked, the collector has no work, and nothing is in flight.
     fn is_stuck(&mut self) -> bool {
         let has_row = self.free() > 0 || self.supers.has_rows();
         let idle = |queue: &crate::state::Queue| queue.jobs.is_empty() && queue.flying.is_none();
@@ -319,23 +319,24 @@ impl State {
             && !self.is_map_full()
     }
 
-    /// When the collector has nothing to do: whether that stays so for good. True when that is found.
+    /// Checks, when the collector has no work, whether the drive is worn out; returns true if that is found
+    /// now.
     fn gives_up(&mut self) -> bool {
         let stuck = !self.worn_out && (self.is_stuck() || self.is_map_stuck());
         self.worn_out |= stuck;
         stuck
     }
 
-    /// How many rows of the collector may be under way.
+    /// Current limit of the collector's superpages in flight.
     fn gc_parallelism(&self) -> u32 {
         let most = self.options.gc_parallelism.max(1);
         let gc_parallelism = if self.blocked { most } else { self.space().gc_parallelism(most) };
-        // What is in danger, and what is begun for that, goes on slowly in any case.
+        // Refreshes, and uncommitted collections begun for them, always proceed slowly.
         let gc_parallelism = gc_parallelism.max(self.named_rows().min(most));
         gc_parallelism.max(u32::from(self.supers.refreshing > 0 || self.reserve_copy.is_some()))
     }
 
-    /// Chooses the next superblock, if one is wanted.
+    /// Chooses the next victim, if one is needed.
     fn begin(&mut self) -> bool {
         let blocks = self.layout.shape.blocks;
         let supers = &self.supers;
@@ -344,7 +345,7 @@ impl State {
             one.refresh && one.phase == Phase::Filled && one.flying == 0 && !one.of_map
         };
         let space = self.space();
-        // What is full takes a whole superblock, so the last must not be needed for it.
+        // A full superblock needs a whole one, which must not be the last.
         let urgent = if supers.refreshing > 0 && self.free() >= 2 {
             (0..blocks).find(in_danger)
         } else {
@@ -374,7 +375,7 @@ impl State {
         true
     }
 
-    /// What gains space; at the very end, a row at least.
+    /// Finds a victim that frees space; with `last`, at least one superpage.
     fn find_gaining(&mut self, last: bool) -> Option<u32> {
         let (now, supers) = (self.next_sequence, &self.supers);
         let least = if last { self.layout.row_units } else { 0 };
@@ -384,7 +385,7 @@ impl State {
         policy::victim(self.options.choice, candidates, &mut self.rng).map(|at| at as u32)
     }
 
-    /// The next valid units of the victim, as many as a row still lacks.
+    /// Next valid units of the victim, as many as a superpage still lacks.
     fn find_more(&mut self, found: &mut Vec<u32>) {
         let Some((victim, mut cursor)) = self.collection.victim else { return };
         let end = self.supers.range(victim).1;
@@ -407,17 +408,17 @@ impl State {
         self.collection.victim = Some((victim, cursor));
     }
 
-    /// Forgets what has become invalid. Returns how many of the rest may be copied now.
+    /// Drops stale units. Returns how many of the others may be copied now.
     fn drop_stale(&mut self) -> u32 {
         let mut gathered = core::mem::take(&mut self.collection.gathered);
-        // By what it holds, not by whether that place is valid: it may hold something else by now.
+        // Compare contents, not valid bits: the location may have been reused.
         gathered.retain(|(at, logical)| self.is_still_at(*logical, *at));
         let ready = gathered.iter().filter(|(_, logical)| !self.is_flying(*logical)).count();
         self.collection.gathered = gathered;
         ready as u32
     }
 
-    /// Whether a newer version is in a row already.
+    /// Returns true if a newer version is in a superpage already.
     fn is_flying(&self, logical: u32) -> bool {
         match holds(logical) {
             Holds::Data { logical, .. } => self.buffer.is_flying(logical),
@@ -453,8 +454,8 @@ impl State {
         job
     }
 
-    /// What could not be read is lost: whose it was, the map still knows. None: it was not the host's,
-    /// and is written anew. `known`: places and units, where the map is cached.
+    /// Marks an unreadable unit of the host as lost, by the owner that the map has. `None` if it was
+    /// metadata, which is rewritten. `known`: locations and units, if the map is cached.
     fn lost(&mut self, at: u32, known: &[(u32, u32)]) -> Option<u32> {
         let owner = match known.iter().find(|(place, _)| *place == at) {
             Some((_, logical)) => Some(*logical),
@@ -473,14 +474,14 @@ impl State {
         None
     }
 
-    /// Nothing points to it, and nothing is copied out of it.
+    /// Returns true if the superblock has no valid unit and no copy from it is in flight.
     pub fn is_empty(&self, superblock: u32) -> bool {
         let one = &self.supers.all[superblock as usize];
         one.valid == 0 && one.copies == 0
     }
 
-    /// A superblock that can be erased, and whether the notes of trims before it are on flash. They
-    /// are for what was in doubt after a power cut: no trim since is about what it held.
+    /// Next superblock to erase, and whether the required trim records are on flash. After a power cut,
+    /// superblocks in an unknown state need none: no later trim concerns their old data.
     fn next_erase(&mut self) -> Option<(u32, bool)> {
         if let Some(doubtful) = self.next_doubtful() {
             return Some((doubtful, true));
@@ -503,10 +504,10 @@ impl State {
         Some(doubtful as u32)
     }
 
-    /// A superblock is erased, and free.
+    /// Handles a completed erase: the superblock is free.
     pub fn erased(&mut self, superblock: u32) {
         self.collection.drained.retain(|at| *at != superblock);
-        // What was read there is not to be taken for what will be.
+        // Forget units read there: they must not be confused with future contents.
         let layout = self.layout;
         self.collection.gathered.retain(|(at, _)| layout.superblock(*at) != superblock);
         self.collection.noted.take_if(|noted| *noted == superblock);
@@ -520,7 +521,7 @@ impl State {
         }
     }
 
-    /// Cold data rest where wear is least: they are moved, so that others may wear those blocks.
+    /// Moves cold data from the least worn superblock, so that its blocks are worn by others.
     fn level_wear(&mut self) {
         let now = self.next_sequence;
         let (supers, spread) = (&self.supers, self.options.wear_spread);
@@ -532,5 +533,5 @@ impl State {
     }
 }
 
-/// After every so many erases one looks whether wear is even.
+/// Number of erases between two checks of the wear spread.
 const LEVEL_EVERY: u64 = 4;

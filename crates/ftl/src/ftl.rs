@@ -1,4 +1,4 @@
-//! The flash translation layer as its user sees it: blocks to be read, written, trimmed and flushed.
+//! The public interface of the flash translation layer: read, write, trim and flush of logical blocks.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -16,9 +16,10 @@ use crate::state::{PAD, State};
 use crate::stats::{Histogram, Stats};
 use crate::supers::Phase;
 
-/// Blocks that may be written anywhere and any number of times, on flash. Clones are the same.
+/// A flash translation layer: logical blocks that may be written in any order and any number of times. Clones
+/// share one instance.
 ///
-/// Its tasks run until the executor is dropped, or drops them: as when the power fails.
+/// Its tasks run until the executor is dropped or drops them, as at a power cut.
 pub struct Ftl<P: Pages>(pub(crate) Rc<Inner<P>>);
 
 impl<P: Pages> Clone for Ftl<P> {
@@ -33,45 +34,46 @@ pub(crate) struct Inner<P> {
     pub options: Options,
     pub layout: Layout,
     pub state: RefCell<State>,
-    /// Slots of the write buffer for the host, and for what the layer itself writes.
+    /// Write buffer slots for host data, and slots for the layer's own metadata.
     pub slots: Pool<u32>,
     pub meta_slots: Pool<u32>,
-    /// Each die's: it has something to do.
+    /// Per die: work is queued.
     pub dies: Vec<Signal>,
-    /// Something has come on flash, or space has been gained.
+    /// A superpage has been programmed, or space has been freed.
     pub landed: Signal,
-    /// The collector may have something to do.
+    /// The collector may have work.
     pub collect: Signal,
-    /// A superblock that somebody named has been gone over, or will not be.
+    /// Host-directed GC of a superblock has completed or failed.
     pub named: Signal,
-    /// Nothing can be written any more.
+    /// The drive is worn out: no more writes.
     pub worn: Signal,
-    /// Lists of parts that nobody uses.
+    /// Free vectors of parts, for reuse.
     spare_parts: RefCell<Vec<Vec<Part>>>,
-    /// A part of a map that is cached has been read or written, or what the cache knows has changed.
+    /// A part of a cached map was read or written, or the cache's state changed.
     pub mapped: Signal,
-    /// One checkpoint at a time.
+    /// True while a checkpoint is being written; at most one at a time.
     pub checkpointing: Cell<bool>,
     pub unit_shift: u32,
     pub blame: Blame,
-    /// Tasks up to this kind are to end.
+    /// Tasks up to this kind are to stop.
     pub stopped: Cell<Option<Task>>,
-    /// Tasks of each kind that run.
+    /// Number of running tasks of each kind.
     pub running: [Cell<u32>; TASKS],
 }
 
-/// Slots for what the layer itself writes, beside those of a row in one plane.
+/// Slots for metadata, in addition to those of one superpage in one plane.
 const META_SLOTS: u32 = 8;
 
 impl<P: Pages> Inner<P> {
-    /// Nothing is known yet but what the write buffer has kept: that is returned, oldest first.
+    /// Starts with nothing known but the preserved write buffer; returns the entries of that buffer, oldest
+    /// first.
     pub fn new(
         rt: &Rt,
         pages: Rc<P>,
         options: &Options,
         layout: Layout,
     ) -> (Inner<P>, Vec<(u32, Tag)>) {
-        // So many that rows of parts close each other's word lines.
+        // Enough slots that superpages of map parts close each other's word lines.
         let rows = if options.map_cache.is_some() { 2 + layout.closing_rows() } else { 0 };
         let meta = layout.plane_units + META_SLOTS + rows * layout.row_units;
         let all = options.slots + meta;
@@ -114,21 +116,21 @@ impl<P: Pages> Inner<P> {
         self.spare_parts.borrow_mut().push(parts);
     }
 
-    /// The slot is free: for whoever waits for it.
+    /// Frees the slot and wakes its waiters.
     pub fn free_slot(&self, slot: u32) {
         self.pages.release(slot);
         let pool = if slot < self.options.slots { &self.slots } else { &self.meta_slots };
         pool.give(&self.rt, slot);
     }
 
-    /// Slots that hold what does not count any more are not to be found again after a power cut.
+    /// Retags slots whose data are superseded, so that a mount after a power cut ignores them.
     pub fn retag_dead(&self, state: &mut State) {
         while let Some(slot) = state.buffer.died.pop() {
             self.pages.stage(slot, Tag { logical: PAD, order: 0 }, 0, &[]);
         }
     }
 
-    /// The pieces of a range of blocks: unit, first byte in it, bytes.
+    /// Splits a range of blocks into pieces: mapping unit, first byte in it, length in bytes.
     pub fn pieces(&self, block: u64, blocks: u32) -> Result<Pieces, Error> {
         let bytes = u64::from(self.options.block_bytes);
         let all = u64::from(self.options.units) << self.unit_shift;
@@ -141,7 +143,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// What a read of a unit has to sense: nothing, if it is in the buffer or nowhere.
+    /// Location that a read of the unit has to sense; `None` if the unit is buffered or unmapped.
     async fn locate(&self, logical: u32) -> Result<Option<u32>, Error> {
         if self.state.borrow().buffer.find(logical).is_some() {
             return Ok(None);
@@ -152,7 +154,7 @@ impl<P: Pages> Inner<P> {
         Ok(Some(at).filter(|at| *at != NONE && !buffered))
     }
 
-    /// Senses a unit, wherever it is by then; returns where it was, or none if it needs no sensing.
+    /// Senses a unit at its current location; returns that location, or `None` if no sensing was needed.
     pub async fn sense(&self, logical: u32) -> Result<Option<u32>, Error> {
         let mut parts = self.take_parts();
         let done = loop {
@@ -175,7 +177,7 @@ impl<P: Pages> Inner<P> {
         done
     }
 
-    /// Adds a unit to a list of parts, to that of its page if that came last.
+    /// Appends a unit to a list of parts, merging it into the last part if it is on the same page.
     pub fn add_part(&self, parts: &mut Vec<Part>, at: u32) {
         let place = self.layout.place(at);
         match parts.last_mut() {
@@ -188,7 +190,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// What a read has shown of its superblock's health.
+    /// Updates the health of the superblock from a read.
     pub fn note(&self, part: &Part) {
         let mut state = self.state.borrow_mut();
         let now = state.next_sequence;
@@ -286,7 +288,7 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// A range of bytes, cut into units.
+/// Iterator over a byte range, split into mapping units.
 #[derive(Clone, Copy)]
 pub(crate) struct Pieces {
     begin: u64,
@@ -295,7 +297,7 @@ pub(crate) struct Pieces {
 }
 
 impl Iterator for Pieces {
-    /// Unit, first byte in it, bytes.
+    /// Mapping unit, first byte in it, length in bytes.
     type Item = (u32, u32, u32);
     fn next(&mut self) -> Option<(u32, u32, u32)> {
         if self.begin >= self.end {
@@ -311,36 +313,35 @@ impl Iterator for Pieces {
 }
 
 impl<P: Pages> Ftl<P> {
-    /// Takes flash into use, as it is: new, or as a power cut has left it. Returns when it can be read
-    /// and written.
+    /// Mounts flash in its current state, new or after a power cut. Returns when it can be read and written.
     pub async fn mount(rt: &Rt, pages: Rc<P>, options: &Options) -> Result<Ftl<P>, MountError> {
         crate::mount::mount(rt, pages, options).await
     }
 
-    /// Blocks that there are.
+    /// Capacity in logical blocks.
     pub fn blocks(&self) -> u64 {
         (u64::from(self.0.options.units) << self.0.unit_shift)
             / u64::from(self.0.options.block_bytes)
     }
 
-    /// Bytes of a block.
+    /// Bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
         self.0.options.block_bytes
     }
 
-    /// The flash under it.
+    /// The underlying flash.
     pub fn pages(&self) -> &Rc<P> {
         &self.0.pages
     }
 
-    /// Returns when the bytes of these blocks are there to be lent. Blocks never written, and trimmed
-    /// ones, take no time.
+    /// Reads blocks, so that [`lend`](Ftl::lend) can return their bytes. Blocks that were never written or
+    /// are trimmed take no time.
     pub async fn read(&self, block: u64, blocks: u32) -> Result<(), Error> {
         self.0.read(block, blocks).await
     }
 
-    /// Lends the newest bytes of these blocks, run by run, each with its distance from the first block's
-    /// beginning; what no run covers is zeros. They are to be read before.
+    /// Passes the newest bytes of these blocks to a callback, run by run, each with its byte offset from the
+    /// first block. Bytes that no run covers are zero. The blocks must have been read before.
     pub fn lend(
         &self,
         block: u64,
@@ -350,35 +351,35 @@ impl<P: Pages> Ftl<P> {
         self.0.lend(block, blocks, put)
     }
 
-    /// Writes whole blocks. Each unit is written whole or not at all, whatever happens. When it returns,
-    /// all reads see it; when it survives a power cut, [`Cache`] says.
+    /// Writes whole blocks. Each mapping unit is written atomically. After the return all reads see the data;
+    /// when it survives a power cut depends on [`Cache`].
     pub async fn write(&self, block: u64, data: &[u8]) -> Result<(), Error> {
         self.0.pages.admits()?;
         self.0.write(block, data).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
     }
 
-    /// Takes blocks back: from now on they read as zeros, and their space is free. Once a flush has
-    /// returned they stay trimmed whatever happens; until then a power cut may bring back what they held,
-    /// but nothing older.
+    /// Trims blocks: they read as zeros from now on, and their space is freed. After a completed flush they
+    /// stay trimmed across power cuts; before that, a power cut may restore the data that they held, but
+    /// nothing older.
     pub async fn trim(&self, block: u64, blocks: u32) -> Result<(), Error> {
         self.0.pages.admits()?;
         self.0.trim(block, blocks).await?;
         if self.0.options.cache == Cache::Through { self.0.flush().await } else { Ok(()) }
     }
 
-    /// Returns when all that was written and trimmed before survives a power cut.
+    /// Returns when all earlier writes and trims survive a power cut.
     pub async fn flush(&self) -> Result<(), Error> {
         self.0.flush().await
     }
 
-    /// Writes down what a mount would otherwise have to find out.
+    /// Writes a checkpoint, which shortens the next mount.
     pub async fn checkpoint(&self) -> Result<(), Error> {
         self.0.checkpoint().await
     }
 
-    /// Looks at one page of a superblock in use, in turn, so that data which nobody reads are written
-    /// anew before they are lost. To be called from time to time.
+    /// Patrol read: checks one page of a superblock in use, in turn, so that data that no request reads are
+    /// refreshed before they are lost. The caller calls it periodically.
     pub async fn patrol(&self, turn: u64) {
         let page = {
             let state = self.0.state.borrow();
@@ -401,36 +402,35 @@ impl<P: Pages> Ftl<P> {
         self.0.give_parts(parts);
     }
 
-    /// Brings a drive that nothing was ever written to into the state in which long uniform random writes
-    /// would have left it: every unit is mapped, and reads as zeros. Then `warm_up` units are written at
-    /// random, in the ordinary way.
+    /// Brings an unwritten drive into the steady state of long uniform random writes: every mapping unit is
+    /// mapped and reads as zeros. Then writes `warm_up` units at random in the ordinary way.
     ///
     /// # Errors
-    /// [`Error::InUse`]: something was written to it.
+    /// [`Error::InUse`] if anything has been written to the drive.
     pub async fn precondition(&self, warm_up: u64, seed: u64) -> Result<(), Error> {
         self.0.precondition(warm_up, seed).await
     }
 
-    /// When the collector begins from now on: for who has several such drives, and lets them collect by
-    /// turns. The host has the space that it would have.
+    /// Sets when the collector starts from now on, so that the owner of several drives can let them collect
+    /// in turn. The host's usable space does not change.
     pub fn lead(&self, lead: GcControl) {
         self.0.state.borrow_mut().set_gc_control(lead);
         self.0.collect.notify(&self.0.rt);
     }
 
-    /// Units that can be written before the collector has to begin, by itself; less than none: it has to.
+    /// Mapping units that can be written before the collector starts on its own; negative if it is due.
     pub fn slack(&self) -> i64 {
         let state = self.0.state.borrow();
         let own = Space::of(&self.0.layout, self.0.options.reserve);
         state.space().left as i64 - own.start as i64
     }
 
-    /// Units of a superblock.
+    /// Mapping units per superblock.
     pub fn superblock_units(&self) -> u32 {
         self.0.layout.super_units
     }
 
-    /// What it has done, and how the flash is.
+    /// Returns counters and the state of the flash.
     pub fn stats(&self) -> Stats {
         let state = self.0.state.borrow();
         let supers = state.supers.all.iter().filter(|one| one.phase != Phase::Gone);
@@ -455,7 +455,7 @@ impl<P: Pages> Ftl<P> {
         }
     }
 
-    /// Filled superblocks by their share of valid units.
+    /// Histogram of filled superblocks by their share of valid units.
     pub fn histogram(&self) -> Histogram {
         let state = self.0.state.borrow();
         let mut histogram = Histogram::default();
@@ -467,7 +467,7 @@ impl<P: Pages> Ftl<P> {
         histogram
     }
 
-    /// Where a block lies; none: in the buffer, or nowhere.
+    /// Page that holds a block; `None` if the block is buffered or unmapped.
     pub fn locate(&self, block: u64) -> Option<Page> {
         let (logical, _, _) = self.0.pieces(block, 1).ok()?.next()?;
         if self.0.state.borrow().buffer.find(logical).is_some() {

@@ -1,13 +1,13 @@
-//! Numbers for places. A *superblock* is the blocks of one number in all planes of all dies; its rows are
-//! written group by group, in each group die by die, so that neighbours in number lie on dies that work at
-//! the same time.
+//! Numbering of locations. A *superblock* is the set of blocks with one number in all planes of all dies. Its
+//! superpages are written group by group, and within a group die by die, so that neighbouring numbers are on
+//! dies that work in parallel.
 
 use crate::pages::{Blocks, Page, Place, Row, Shape};
 
-/// No unit, no slot, no superblock.
+/// No unit, slot or superblock.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A row of a superblock: its group of pages, and its die.
+/// Write pointer in a superblock: group of pages, and die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WritePointer {
     pub superblock: u32,
@@ -15,17 +15,17 @@ pub(crate) struct WritePointer {
     pub die: u32,
 }
 
-/// Where units lie, by their number.
+/// Mapping between unit numbers and locations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub shape: Shape,
-    /// Units that one plane takes of a row.
+    /// Mapping units per plane in a superpage.
     pub plane_units: u32,
-    /// Units of a row over all planes.
+    /// Mapping units of a superpage over all planes.
     pub row_units: u32,
-    /// Units of a superblock over all planes and dies.
+    /// Mapping units of a superblock over all planes and dies.
     pub super_units: u32,
-    /// Groups of a block.
+    /// Groups per block.
     pub groups: u32,
 }
 
@@ -55,7 +55,7 @@ impl Layout {
         WritePointer { superblock, group: row / self.shape.dies, die: row % self.shape.dies }
     }
 
-    /// The number of a row's first unit in plane 0.
+    /// Number of the first unit of a superpage, in plane 0.
     #[inline]
     pub fn first(&self, write_pointer: WritePointer) -> u32 {
         let row = (write_pointer.superblock * self.groups + write_pointer.group) * self.shape.dies
@@ -63,24 +63,23 @@ impl Layout {
         row * self.row_units
     }
 
-    /// Rows behind one that close its word lines.
+    /// Superpages after one that close its word lines.
     pub fn closing_rows(&self) -> u32 {
         self.shape.reach * self.shape.dies
     }
 
-    /// Blocks that are kept for the roots of checkpoints: those of the least numbers, on as many dies as
-    /// can be.
+    /// Number of blocks reserved for checkpoint roots: the lowest block numbers, on as many dies as possible.
     pub fn system_blocks(&self) -> u32 {
         (self.shape.dies * self.shape.planes).clamp(2, 4)
     }
 
-    /// Such a block.
+    /// The reserved block with this index.
     pub fn system_block(&self, at: u32) -> Page {
         let (die, rest) = (at % self.shape.dies, at / self.shape.dies);
         Page { die, plane: rest % self.shape.planes, block: rest / self.shape.planes, page: 0 }
     }
 
-    /// The planes in which the block of this number on this die is one of those.
+    /// Planes in which this block of this die is reserved for roots.
     pub fn of_roots(&self, block: u32, die: u32) -> u32 {
         let all = (0..self.system_blocks()).map(|at| self.system_block(at));
         let here = all.filter(|one| (one.block, one.die) == (block, die));
@@ -117,7 +116,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn every_unit_has_a_place_of_its_own_and_rows_are_runs_of_numbers() {
+    fn layout_unit_numbers_are_unique_and_contiguous_per_superpage() {
         let shape = Shape {
             dies: 3,
             planes: 2,

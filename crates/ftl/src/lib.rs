@@ -1,8 +1,8 @@
-//! The flash translation layer: what makes blocks that may be written anywhere and any number of times
-//! out of flash, whose pages are programmed once, in order, until their whole block is erased.
+//! Flash translation layer: presents randomly writable logical blocks on NAND flash, whose pages are
+//! programmed once, in order, until their whole block is erased.
 //!
-//! It knows pages, through the trait [`Pages`]; it knows neither commands nor what the pages are made of.
-//! What it decides, it decides in [`policy`], by pure functions.
+//! It reaches flash only through the trait [`Pages`]. It has no notion of commands, nor of how pages are
+//! implemented. Its decisions are pure functions in [`policy`].
 #![no_std]
 #![warn(missing_docs)]
 extern crate alloc;

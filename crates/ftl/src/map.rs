@@ -1,14 +1,15 @@
-//! The map: where each unit that the host sees lies. It is whole in memory, or lies on flash in *parts* of a
-//! unit each, of which a cache holds some.
+//! The map: location of each mapping unit of the host. It is fully resident in memory, or on flash in *parts*
+//! of one unit each, some of them cached.
 //!
-//! A map that is cached knows of every part where it lies (the directory, [`State::chunks`]), and has
-//! - *frames*: parts as flash has them, replaced by a clock;
-//! - *changes*: entries that differ from flash, each by itself. A part is written with all of its changes.
+//! A cached map holds the location of every part (the directory, [`State::chunks`]), and
+//! - *frames*: parts as they are on flash, replaced by a CLOCK policy;
+//! - *changes*: single entries that differ from flash. A part is written with all of its changes.
 //!
-//! A change need not know what it replaces: its part may lie on flash alone. Then the old place goes on
-//! counting as valid, and the change is *stale*, until the part is read, or until the collector comes by the
-//! old place and sees in its spare bytes whose it was. So what has landed never waits for a part, nor does
-//! the collector: a place is somebody's if it is valid and no change says otherwise.
+//! A change may be recorded without the location that it replaces, because its part may be on flash only.
+//! Then the old location still counts as valid, and the change is *stale*, until the part is read, or until
+//! the collector reaches the old location and finds its owner in the spare bytes. So neither completed
+//! programs nor the collector ever wait for a part: a location is live if it is valid and no change
+//! contradicts it.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -22,54 +23,56 @@ use crate::space::Quota;
 use crate::state::{Holds, State, holds};
 
 pub(crate) enum Map {
-    /// One more than the number of each unit's place; 0: none. Fresh memory is zeros already.
+    /// Location number plus one for each unit; 0 if unmapped. Fresh memory is zero already.
     Whole(Vec<u32>),
     Cached(Box<Cached>),
 }
 
 pub(crate) struct Cached {
     per_part: u32,
-    /// Units that there are.
+    /// Number of mapping units.
     units: u32,
     changes: Changes,
-    /// How many changes each part has.
+    /// Number of changes in each part.
     counts: Vec<u32>,
-    /// How many of all are stale.
+    /// Total number of stale changes.
     pub stale: u32,
-    /// From this many on, what would make more of them waits.
+    /// Limit at which operations that add changes wait.
     limit: u32,
-    /// Which frame a part is in.
+    /// Frame that holds each part.
     seats: Vec<u32>,
     frames: Vec<Frame>,
     entries: Vec<u32>,
-    /// The clock's hand, and where the search for a part to be written goes on.
+    /// CLOCK hand, and position of the search for a part to be written.
     hand: usize,
     sweep: u32,
-    /// Parts that are being read.
+    /// Parts being read.
     pub loading: Vec<u32>,
-    /// Slots with parts that wait for a row, and that are in one, oldest first. No part: a newer version has
-    /// come to flash.
+    /// Slots with parts that wait for a superpage or are in one, oldest first. The part is `NONE` if a newer
+    /// version has reached flash.
     pub waiting: VecDeque<(u32, u32)>,
     pub flying: Vec<(u32, u32)>,
-    /// What waits goes in a row that is not full.
+    /// Write waiting parts even if the superpage is not full.
     pub force: bool,
-    /// What is held until its word lines are closed is to be closed.
+    /// Close the word lines of superpages that are held back.
     pub closing: bool,
     pub dump: Dump,
-    /// Parts that somebody is about to write.
+    /// Parts about to be written.
     pub busy: u32,
     pub quota: Quota,
-    /// Superblocks that hold parts of the map.
+    /// Superblocks that hold map parts.
     pub supers: u32,
-    /// As [`Map::Whole`], instead of what lies on flash: a drive is being prepared.
+    /// As [`Map::Whole`], used instead of the parts on flash while a drive is being preconditioned.
     pub laid: Option<Vec<u32>>,
 }
 
-/// A checkpoint writes every part anew.
+/// Progress of a checkpoint, which rewrites every part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     Off,
+    /// The next part to write.
     At(u32),
+    /// The writes of all parts have begun.
     Done,
 }
 
@@ -78,13 +81,13 @@ struct Frame {
     used: Cell<bool>,
 }
 
-/// Bytes of a change in a table that is half full.
+/// Memory per change, in bytes, in a table that is half full.
 const CHANGE_BYTES: u64 = 16;
-/// Parts that a cache holds at least.
+/// Minimum number of parts in a cache.
 const FRAMES_MIN: u64 = 1;
 
 impl Map {
-    /// None: the cache is too small.
+    /// Creates the map; fails if the cache is too small.
     pub fn new(options: &Options, shape: &Shape, quota: Quota) -> Map {
         let Some((frames, limit)) = sizes(options, shape) else {
             return Map::Whole(alloc::vec![0; options.units as usize]);
@@ -126,7 +129,7 @@ impl Map {
     }
 }
 
-/// Frames, and changes, of a cache of so many bytes: half of it for each.
+/// Number of frames and of changes in the configured cache: half of the bytes for each.
 fn sizes(options: &Options, shape: &Shape) -> Option<(u32, u32)> {
     let half = options.map_cache? / 2;
     let frames = (half / u64::from(shape.unit_bytes)).max(FRAMES_MIN);
@@ -134,8 +137,8 @@ fn sizes(options: &Options, shape: &Shape) -> Option<(u32, u32)> {
     Some((frames.min(1 << 24) as u32, changes.clamp(1, 1 << 28) as u32))
 }
 
-/// The least bytes of a cache of the map on flash of this shape: one part, and changes for a row of
-/// each die.
+/// Minimum size of a map cache on flash of this shape, in bytes: one part, and the changes of a superpage per
+/// die.
 pub(crate) fn least_cache(shape: &Shape) -> u64 {
     let row = shape.row_units(u32::MAX >> (32 - shape.planes));
     let changes = u64::from(row) * u64::from(shape.dies) * CHANGE_BYTES;
@@ -154,7 +157,7 @@ impl Cached {
         logical / self.per_part
     }
 
-    /// Units of a part.
+    /// Mapping units of a part.
     fn range(&self, part: u32) -> core::ops::Range<u32> {
         part * self.per_part..((part + 1) * self.per_part).min(self.units)
     }
@@ -178,19 +181,19 @@ impl Cached {
         Some(self.entries[(pci_slot * self.per_part + logical % self.per_part) as usize])
     }
 
-    /// Where a unit lies. None: the cache doesn't know.
+    /// Location of a unit; `None` on a cache miss.
     #[inline]
     pub fn look(&self, logical: u32) -> Option<u32> {
         self.change(logical).or_else(|| self.frame_entry(logical))
     }
 
-    /// Where a unit lies, if that has changed.
+    /// Location of a unit, if it has a change.
     pub fn change(&self, logical: u32) -> Option<u32> {
         self.changes.find(logical).map(|at| self.changes.entries[at].1)
     }
 
-    /// So it is from now on. `from`: where it lay, if that is known and nothing has changed. Returns the
-    /// place that is no longer valid, or none.
+    /// Sets the location of a unit. `from` is the old location, if it is known and has no change. Returns the
+    /// location that is no longer valid, or `NONE`.
     fn put(&mut self, logical: u32, unit: u32, from: Option<u32>) -> u32 {
         if let Some(at) = self.changes.find(logical) {
             return core::mem::replace(&mut self.changes.entries[at].1, unit);
@@ -203,12 +206,12 @@ impl Cached {
         old.unwrap_or(NONE)
     }
 
-    /// As [`put`](Cached::put), while nothing is known to be valid yet.
+    /// As [`put`](Cached::put), before valid locations are known.
     pub fn replay(&mut self, logical: u32, unit: u32) {
         self.put(logical, unit, Some(NONE));
     }
 
-    /// The change of this unit is no longer stale. False: it was not.
+    /// Clears the stale flag of this unit's change; returns false if it was not stale.
     fn freshen(&mut self, logical: u32) -> bool {
         let Some(at) = self.changes.find(logical) else { return false };
         let was = core::mem::replace(&mut self.changes.entries[at].0, logical) != logical;
@@ -216,7 +219,8 @@ impl Cached {
         was
     }
 
-    /// A part has been read: `entry` says what it has, `clear` takes places that are no longer valid.
+    /// Installs a part that has been read: `entry` returns its entries, `clear` receives locations that are
+    /// no longer valid.
     pub fn install(
         &mut self,
         part: u32,
@@ -255,7 +259,7 @@ impl Cached {
         }
     }
 
-    /// A part that is loaded takes over its changes, and is written to `into`.
+    /// Merges a loaded part with its changes, and passes the entries to `into`.
     pub fn merge(&mut self, part: u32, mut into: impl FnMut(usize, u32)) {
         let base = self.seats[part as usize] as usize * self.per_part as usize;
         for (at, logical) in self.range(part).enumerate() {
@@ -269,41 +273,41 @@ impl Cached {
         }
     }
 
-    /// Whether nothing more may change before a part has been written.
+    /// Returns true if a part must be written before further changes.
     pub fn is_full(&self) -> bool {
         self.changes.len >= self.limit
     }
 
-    /// Whether a part should be written.
+    /// Returns true if a part should be written.
     pub fn is_filling(&self) -> bool {
         self.changes.len > self.limit / 4 * 3
     }
 
-    /// No part is on its way to flash.
+    /// Returns true if no part is being written.
     pub fn is_quiet(&self) -> bool {
         self.waiting.is_empty() && self.flying.is_empty()
     }
 
-    /// The tasks that had begun with parts are no more.
+    /// Forgets work in progress: its tasks have ended.
     pub fn wake(&mut self) {
         self.loading.clear();
         (self.busy, self.dump) = (0, Dump::Off);
         (self.force, self.closing) = (false, false);
     }
 
-    /// Whether a part has changed, or is on its way to flash.
+    /// Returns true if a part has changes or is being written.
     pub fn is_touched(&self, part: u32) -> bool {
         self.counts[part as usize] > 0 || self.slot_of(part).is_some()
     }
 
-    /// The slot that has a part's newest version.
+    /// Slot with the newest version of a part.
     pub fn slot_of(&self, part: u32) -> Option<u32> {
         let of_part = |(_, one): &&(u32, u32)| *one == part;
         let newest_first = self.waiting.iter().chain(self.flying.iter().rev());
         newest_first.into_iter().find(of_part).map(|(slot, _)| *slot)
     }
 
-    /// A part with as many changes as most, to be written. The search goes round.
+    /// Picks a part with the most changes, to be written. The search is circular.
     pub fn next_part(&mut self) -> Option<u32> {
         let parts = self.parts();
         let mean = self.changes.len / parts;
@@ -313,20 +317,20 @@ impl Cached {
         Some(found)
     }
 
-    /// A part of which some changes are stale, and how far the search for it has come.
+    /// Next part with stale changes, and the position to continue from.
     pub fn next_stale(&self, from: usize) -> Option<(u32, usize)> {
         let rest = self.changes.entries.get(from..)?;
         let at = rest.iter().position(|(key, _)| *key != NONE && key & STALE != 0)?;
         Some((self.part(rest[at].0 & !STALE), from + at))
     }
 
-    /// What a unit's place has changed to, if this is the place: whose.
+    /// Unit whose change points to this location.
     pub fn changed_to(&self, place: u32) -> Option<u32> {
         let here = |(key, at): &&(u32, u32)| *key != NONE && *at == place;
         self.changes.entries.iter().find(here).map(|(key, _)| key & !STALE)
     }
 
-    /// Which unit of a loaded part lies there, if it has not changed.
+    /// Unit of a loaded part at this location, if it has no change.
     pub fn unit_at(&self, part: u32, place: u32) -> Option<u32> {
         self.range(part).find(|logical| {
             self.frame_entry(*logical) == Some(place) && self.change(*logical).is_none()
@@ -343,7 +347,7 @@ impl Cached {
 }
 
 impl State {
-    /// The map, if it is cached.
+    /// The cached map, if it is not fully resident.
     #[inline]
     pub fn cached(&self) -> Option<&Cached> {
         match &self.map {
@@ -360,7 +364,7 @@ impl State {
         }
     }
 
-    /// Where a unit lies. None: the cache doesn't know.
+    /// Location of a unit; `None` on a cache miss.
     #[inline]
     pub fn look(&self, logical: u32) -> Option<u32> {
         match &self.map {
@@ -369,7 +373,7 @@ impl State {
         }
     }
 
-    /// Nowhere, if nothing of this unit's part has ever come to flash.
+    /// `NONE` as the location, if this unit's part was never written to flash.
     fn blank(&self, logical: u32) -> Option<u32> {
         let cached = self.cached()?;
         let part = cached.part(logical);
@@ -379,7 +383,7 @@ impl State {
         blank.then_some(NONE)
     }
 
-    /// The map says so from now on, and nothing else: not what is valid.
+    /// Updates the map only, not the valid bits.
     #[inline]
     pub fn put(&mut self, logical: u32, unit: u32) {
         match &mut self.map {
@@ -394,8 +398,7 @@ impl State {
         }
     }
 
-    /// A unit lies there from now on, or nowhere; where it lay holds nothing any more. `from`: where that
-    /// was, if it is known.
+    /// Maps a unit to a new location or `NONE`, and invalidates the old one: `from`, if known.
     #[inline]
     pub fn replace(&mut self, logical: u32, unit: u32, from: Option<u32>) {
         let from = from.or_else(|| self.blank(logical));
@@ -415,8 +418,8 @@ impl State {
         }
     }
 
-    /// Whether what the spare bytes of a place name still lies there. The place has not been erased since
-    /// they were read.
+    /// Returns true if the content with this tag is still at this location. The location must not have been
+    /// erased since its spare bytes were read.
     #[inline]
     pub fn is_still_at(&mut self, logical: u32, at: u32) -> bool {
         let (Map::Cached(cached), Holds::Data { logical, .. }) = (&mut self.map, holds(logical))
@@ -427,7 +430,7 @@ impl State {
             None => self.supers.is_valid(at),
             Some(now) if now == at => true,
             Some(_) => {
-                // This is what the change has replaced.
+                // The change has replaced this location.
                 if self.supers.is_valid(at) && cached.freshen(logical) {
                     self.supers.clear_valid(at);
                 }
@@ -436,35 +439,35 @@ impl State {
         }
     }
 
-    /// Whether nothing more may change in the map before a part of it has been written.
+    /// Returns true if a map part must be written before further changes.
     #[inline]
     pub fn is_map_full(&self) -> bool {
         self.cached().is_some_and(Cached::is_full)
     }
 
-    /// Changes of the map whose old places still count.
+    /// Number of changes whose old location still counts as valid.
     #[inline]
     pub fn stale(&self) -> u32 {
         self.cached().map_or(0, |cached| cached.stale)
     }
 
-    /// Erased superblocks that are kept for the map.
+    /// Erased superblocks reserved for the map.
     #[inline]
     pub fn owed(&self) -> u32 {
         self.cached().map_or(0, |cached| cached.quota.superblocks.saturating_sub(cached.supers))
     }
 
-    /// Superblocks that are erased, or may be, and may be used for data.
+    /// Superblocks for data that are erased or may be erased.
     #[inline]
     pub fn free(&self) -> u32 {
         self.supers.free.saturating_sub(self.owed())
     }
 }
 
-/// Set in a change's key: what it has replaced still counts as valid.
+/// Flag in a change's key: the replaced location still counts as valid.
 const STALE: u32 = 1 << 31;
 
-/// Changes by unit: a table with open addressing, at most half full.
+/// Changes by unit: an open-addressing hash table, at most half full.
 struct Changes {
     entries: Vec<(u32, u32)>,
     shift: u32,
@@ -480,7 +483,7 @@ impl Changes {
 
     #[inline]
     fn home(&self, logical: u32) -> usize {
-        // As in the index of the write buffer.
+        // Same hash as the index of the write buffer.
         (logical.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 
@@ -500,7 +503,7 @@ impl Changes {
         (self.entries[at].0 != NONE).then_some(at)
     }
 
-    /// It is not there yet.
+    /// Inserts a unit that is not in the table.
     fn insert(&mut self, logical: u32, unit: u32, stale: bool) {
         if 2 * (self.len as usize + 1) > self.entries.len() {
             self.grow();
@@ -510,7 +513,8 @@ impl Changes {
         self.len += 1;
     }
 
-    /// Only after a mount, and in a row of a trial's end: otherwise what makes changes waits.
+    /// Grows the table. This happens only after a mount and at the commit of an uncommitted superblock;
+    /// otherwise operations that add changes wait.
     fn grow(&mut self) {
         let mut larger = Changes::new(self.entries.len() as u32);
         for (key, unit) in self.entries.iter().filter(|(key, _)| *key != NONE) {
@@ -529,7 +533,7 @@ impl Changes {
             if key == NONE {
                 break;
             }
-            // Whoever could stand in the hole moves there.
+            // Move an entry whose probe sequence crosses the hole.
             let home = self.home(key & !STALE);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.entries[hole] = self.entries[at];

@@ -1,8 +1,8 @@
-//! Taking flash into use: what the spare bytes say is put together again, as a power cut has left it.
+//! Mount: reconstructs the state from the spare bytes, as a power cut has left them.
 //!
-//! Every row has a number, and of everything the copy in the row with the greatest number counts. A note of
-//! trims says before which row each of them came. With a checkpoint only what was written since is looked
-//! at; without one, all of it.
+//! Every superpage has a sequence number; of several copies, the one in the superpage with the highest number
+//! counts. A trim record holds, for each trim, the superpage before which it came. With a checkpoint only
+//! superpages written since are scanned; without one, all of them.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -46,22 +46,22 @@ pub(crate) async fn mount<P: Pages>(
     Ok(inner.start())
 }
 
-/// Superblocks whose erase was cut short, which a mount may find: of their pages none can be read. It is as
-/// many as the reserve has by default.
+/// Number of superblocks with an interrupted erase that a mount may find. None of their pages can be read.
+/// Equal to the default reserve.
 const TORN: u64 = 4;
-/// Superblocks that are filled up behind what was torn: one of each stream.
+/// Superblocks that are padded behind torn superpages: one per stream.
 const OPEN: u64 = 2;
-/// What the software takes for a page itself, at most.
+/// Upper bound of the software time per page.
 const PER_PAGE: Span = Span::us(1);
 
-/// How long a mount takes at most: all pages are looked at, as if no checkpoint could be read, and those of
-/// `TORN` superblocks with all further tries. Errors that need further tries elsewhere are not foreseen.
+/// Upper bound of the time of a mount: it scans all pages, as if no checkpoint were readable, and retries
+/// those of `TORN` superblocks. Retries elsewhere are not included.
 pub fn mount_time<P: Pages>(pages: &P) -> Span {
     let shape = pages.shape();
     let count = u64::from(shape.dies * shape.planes) * u64::from(shape.blocks * shape.pages);
     let software = PER_PAGE * count;
     let Some(times) = pages.mount_times() else { return software };
-    // An open superblock is looked at from its end, too.
+    // An open superblock is also scanned from its end.
     let read = times.read * (u64::from(shape.blocks) + OPEN);
     (read + times.reread * TORN + times.fill * OPEN).max(software)
 }
@@ -90,7 +90,7 @@ pub(crate) fn check(shape: Shape, options: &Options) -> Result<Layout, MountErro
     Ok(layout)
 }
 
-/// A row that was found: its number, and where it begins.
+/// A superpage that was found: its sequence number, and its first unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     sequence: u64,
@@ -98,10 +98,10 @@ struct Found {
 }
 
 impl<P: Pages> Inner<P> {
-    /// Brings the map to what it was. False: part of it can't be read.
+    /// Restores the map; returns false if part of it cannot be read.
     async fn recover(&self, kept: &[(u32, Tag)], root: Root) -> Result<bool, MountError> {
         let mut found = Vec::new();
-        // A number that the checkpoint takes for old would not be looked at by the next mount.
+        // The next mount would not scan a number that the checkpoint treats as old.
         {
             let mut state = self.state.borrow_mut();
             state.next_sequence = state.next_sequence.max(root.from);
@@ -123,15 +123,15 @@ impl<P: Pages> Inner<P> {
         if !is_cached && !self.load_chunks(&root).await {
             return Ok(false);
         }
-        // What was trimmed before the checkpoint began is in the map already; it may have been written
-        // since, in rows that need not be looked at, while the collector has moved the note.
+        // Trims from before the checkpoint are in the map already. The units may have been written since, in
+        // superpages that are not scanned, while the collector has moved the record.
         let mut trims = self.trims(kept).await;
         trims.retain(|trim| trim.before >= root.from);
         self.replay(&found, &trims);
         if is_cached { self.claim_parts().await } else { Ok(true) }
     }
 
-    /// Looks at the spare bytes of a superblock's rows, those that the root does not cover.
+    /// Scans the spare bytes of a superblock's superpages, except those that the root covers.
     async fn scan(&self, superblock: u32, root: &Root, found: &mut Vec<Found>) {
         let Layout { groups, shape, .. } = self.layout;
         let mut parts = self.take_parts();
@@ -164,7 +164,7 @@ impl<P: Pages> Inner<P> {
                     found.push(row);
                 }
             }
-            // A superblock that was filled before the checkpoint is told by its first row.
+            // The first superpage identifies a superblock that was filled before the checkpoint.
             let opened = self.state.borrow().supers.all[superblock as usize].opened;
             if root.filled_before(superblock, opened) {
                 counts = true;
@@ -173,7 +173,7 @@ impl<P: Pages> Inner<P> {
         }
         self.give_parts(parts);
         if !counts {
-            // A trial that had not come to its end.
+            // An uncommitted superblock is ignored.
             found.truncate(before);
         }
         if !any && all_erased {
@@ -192,7 +192,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Calls `with` for every readable unit of a row, with its number and what its spare bytes say.
+    /// Calls `with` for every readable unit of a superpage: number, and tag in the spare bytes.
     fn each_unit(&self, row: Found, mut with: impl FnMut(u32, u32)) {
         let per_page = self.layout.shape.units;
         for first in (row.first..row.first + self.layout.row_units).step_by(per_page as usize) {
@@ -207,12 +207,12 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Where the newest parts of the map and the notes of trims lie.
+    /// Finds the newest map parts and the trim records.
     fn find_meta(&self, found: &[Found]) {
         let mut state = self.state.borrow_mut();
         for row in found {
             self.each_unit(*row, |unit, logical| match holds(logical) {
-                // A map that is cached lies where the root says: what was written since may be half of it.
+                // A cached map is located by its root: parts written since may be incomplete.
                 Holds::Chunk(_) if state.cached().is_some() => {}
                 Holds::Chunk(chunk) if (chunk as usize) < state.chunks.len() => {
                     state.chunks[chunk as usize] = unit;
@@ -230,7 +230,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// All trims that are noted, on flash and in slots, in the order in which they came.
+    /// All recorded trims, on flash and in slots, in order.
     async fn trims(&self, kept: &[(u32, Tag)]) -> Vec<TrimRecord> {
         let mut trims = Vec::new();
         let notes = self.state.borrow().notes.clone();
@@ -262,7 +262,7 @@ impl<P: Pages> Inner<P> {
         trims
     }
 
-    /// Rows and trims, in their order.
+    /// Replays superpages and trims in order.
     fn replay(&self, found: &[Found], trims: &[TrimRecord]) {
         let mut state = self.state.borrow_mut();
         let mut trims = trims.iter().peekable();
@@ -282,8 +282,8 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Goes on where the power cut has left it: behind rows that it may have spoilt, and behind one that
-    /// fills up what such a row may have disturbed.
+    /// Resumes writing after a power cut: behind superpages that it may have torn, and behind one that pads
+    /// those that a torn superpage may have disturbed.
     async fn resume(self: &Rc<Self>) {
         let streams: &[Stream] = if self.options.separate_streams {
             &[Stream::Host, Stream::Collector]
@@ -299,11 +299,11 @@ impl<P: Pages> Inner<P> {
         }
         open.sort_unstable();
         for (group, superblock) in open {
-            // What was not closed before the cut is, before anybody relies on it.
+            // Word lines that the power cut left open are closed before their data are relied on.
             let group = (group + self.layout.shape.reach).min(self.layout.groups - 1);
             let next = (group + 1 < self.layout.groups).then(|| streams.next()).flatten();
             let Some(stream) = next else {
-                // Nobody shall ever take a trial for not ended.
+                // No later mount may take a committed superblock for uncommitted.
                 if self.state.borrow().supers.all[superblock as usize].tried {
                     self.fill_to(superblock, group).await;
                 }
@@ -317,16 +317,16 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// The first group of a superblock in use that nothing has reached on any die, if there is one.
+    /// First group of a superblock in use that is untouched on all dies, if any.
     async fn first_untouched(&self, superblock: u32) -> Option<u32> {
         let Layout { groups, shape, .. } = self.layout;
         let one = self.state.borrow().supers.all[superblock as usize];
-        // Where parts of a cached map lie, nothing is written behind them.
+        // Superblocks of map parts are not written further.
         if one.phase != Phase::Filled || one.of_map {
             return None;
         }
         let mut parts = self.take_parts();
-        // What is filled is filled to its end, so one looks from there.
+        // A filled superblock is filled to its end, so the scan starts there.
         let mut untouched = None;
         for group in (0..groups).rev() {
             parts.clear();
@@ -344,8 +344,7 @@ impl<P: Pages> Inner<P> {
         untouched
     }
 
-    /// Writes padding wherever nothing is written yet, up to and with this group: on all dies at the same
-    /// time.
+    /// Pads all untouched groups up to and including `last`, on all dies in parallel.
     async fn fill_to(self: &Rc<Self>, superblock: u32, last: u32) {
         let left = Rc::new(Cell::new(self.layout.shape.dies));
         for die in 0..self.layout.shape.dies {
@@ -364,14 +363,14 @@ impl<P: Pages> Inner<P> {
     async fn fill_die(&self, superblock: u32, die: u32, last: u32) {
         let mut parts = self.take_parts();
         let mut rows = Vec::new();
-        // What is written of a block is written from its beginning on, so one looks from the end.
+        // Blocks are written from the beginning, so the scan starts at the end.
         for group in (0..=last).rev() {
             let write_pointer = WritePointer { superblock, group, die };
             let planes = self.state.borrow().supers.members(superblock, die);
             parts.clear();
             self.add_row(&mut parts, write_pointer, planes);
             self.pages.read(&mut parts).await;
-            // Plane by plane: one that had failed was left out from then on.
+            // Checked plane by plane: a failed plane was left out afterwards.
             let touched = parts.iter().filter(|part| part.seen != PageRead::Erased);
             let planes = planes & !touched.fold(0, |all, part| all | 1 << part.page.plane);
             if planes == 0 {
@@ -393,7 +392,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// What the write buffer has kept goes to flash.
+    /// Queues the preserved contents of the write buffer for flash.
     fn refill(&self, kept: &[(u32, Tag)]) {
         for (slot, tag) in kept {
             let mut state = self.state.borrow_mut();
@@ -416,14 +415,14 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Whether a part of the map says of nothing where it lies. Memory that was never written stays so.
+/// Returns true if a map part maps nothing. Memory that was never written stays so.
 fn is_blank(entries: &[u32]) -> bool {
     static BLANK: [u32; 1024] = [0; 1024];
     entries.chunks(BLANK.len()).all(|some| *some == BLANK[..some.len()])
 }
 
 impl State {
-    /// As before the first look.
+    /// Resets the state to that before the scan.
     fn forget(&mut self) {
         for chunk in 0..self.chunks.len() as u32 {
             let entries = self.entries(chunk);
@@ -440,7 +439,7 @@ impl State {
         self.notes.clear();
     }
 
-    /// A row of this superblock has been found.
+    /// Records that a superpage of this superblock was found.
     fn saw(&mut self, superblock: u32, header: Header) {
         self.next_sequence = self.next_sequence.max(header.sequence + 1);
         self.supers.saw(superblock, header);
@@ -454,7 +453,7 @@ impl State {
         }
     }
 
-    /// Says of every unit on flash whether something points to it.
+    /// Counts the valid units of all superblocks, from the map.
     fn count_valid(&mut self) -> Result<(), MountError> {
         if self.cached().is_none() {
             for part in 0..self.chunks.len() as u32 {
@@ -470,7 +469,7 @@ impl State {
         Ok(())
     }
 
-    /// Of a large drive that is new hardly any part of the map holds something.
+    /// Claims the locations in one map part. On a large new drive hardly any part holds entries.
     fn claim_entries(&mut self, part: u32) -> Result<(), MountError> {
         let entries = self.entries(part);
         if is_blank(entries) {
@@ -483,7 +482,7 @@ impl State {
         Ok(())
     }
 
-    /// Something has been written there, and nothing else lies there.
+    /// Marks a location as valid. It must not be valid already.
     pub fn claim(&mut self, at: u32) -> Result<(), MountError> {
         if at == NONE {
             return Ok(());
@@ -497,6 +496,7 @@ impl State {
         Ok(())
     }
 
+    /// Builds a superpage of padding.
     fn padding(&mut self, write_pointer: WritePointer, planes: u32) -> (Header, Vec<Unit>) {
         let job = self.job(write_pointer, planes, false);
         let pad = Unit { logical: PAD, from: Source::Nothing };
@@ -504,7 +504,7 @@ impl State {
         (job.header, alloc::vec![pad; count as usize])
     }
 
-    /// Whether everything that the host may write has room.
+    /// Checks that the space suffices for everything that the host may write.
     fn check_space(&self) -> Result<(), MountError> {
         let good: u64 = self.supers.all.iter().map(|one| u64::from(one.units)).sum();
         let map = match self.cached() {

@@ -1,10 +1,9 @@
-//! Superblocks that somebody outside names, for the collector to go over: which, when and how fast are then
-//! not decided here. What can be collected is, by what the proof of [`space`](crate::space) asks: a name is
-//! a wish, which is refused where it can't be had.
+//! Host-directed GC: the host requests which superblock is collected, when, and how fast. A request is a
+//! hint, honoured within the invariant of [`space`](crate::space); otherwise it is rejected.
 //!
-//! Nobody outside can hold the collector up. Where the host would have to wait ([`policy::GcControl::Named`]) it
-//! waits for a name itself, but no longer than [`PATIENCE`]: then it works by itself, and waits for nobody
-//! until another name comes. So whoever names superblocks and falls silent costs that once, and nothing else.
+//! The host cannot stall the collector. When writes would have to wait for space ([`policy::GcControl::Named`]),
+//! the collector waits for a request, but at most [`PATIENCE`]. Then it works on its own, and waits no more
+//! until the next request. So a host that stops sending requests costs that wait once.
 
 use core::fmt;
 
@@ -18,13 +17,13 @@ use crate::space;
 use crate::state::State;
 use crate::supers::Phase;
 
-/// What is named, one at a time.
+/// The current request; at most one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named {
     superblock: u32,
-    /// How often it had been erased: what was written there since is not what was meant.
+    /// Erase count when it was chosen: a superblock that was erased since is not collected.
     erases: u32,
-    /// Rows that may be under way for it.
+    /// Superpages that may be in flight for it.
     rows: u32,
     stage: Stage,
 }
@@ -32,23 +31,23 @@ pub(crate) struct Named {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Waits,
-    /// It is the collector's victim; so many units were valid.
+    /// It is the collector's victim; it had this many valid units.
     Begun(u32),
     Ended(Result<u32, NotCollected>),
 }
 
-/// How long the host's writes may have to wait for a name, where they wait for space. Assumed: less than an
-/// erase takes, and more than a driver, its interrupt and a look at the table.
+/// Maximum time for which a write that needs space waits for a request. Assumed: less than an erase, and more
+/// than a driver, its interrupt and a look at the table.
 pub(crate) const PATIENCE: Span = Span::ms(2);
 
-/// Somebody outside who names superblocks.
+/// State of the host-directed collector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leader {
-    /// Below so many units it is told.
+    /// It is notified when fewer than this many units are left.
     below: u64,
-    /// It was waited for in vain.
+    /// A wait for it has timed out.
     silent: bool,
-    /// The collector does nothing so that it may name one.
+    /// The collector idles so that it may send a request.
     pub awaited: bool,
 }
 
@@ -58,21 +57,21 @@ impl Leader {
     }
 }
 
-/// Why a superblock that was named is not collected.
+/// Reason for which a requested superblock is not collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotCollected {
-    /// There is none of this number.
+    /// No superblock has this number.
     Number {
-        /// So many there are.
+        /// Number of superblocks.
         superblocks: u32,
     },
-    /// Another is named, and not yet gone over.
+    /// Another request is in progress.
     Busy,
-    /// It is not what it was, holds nothing that could be gained, or can't be moved into the space that is
+    /// Its erase count has changed, collecting it would free no space, or it cannot be moved into the space
     /// left.
     Changed,
-    /// So many blocks have gone bad that nothing can be written any more.
+    /// Too many blocks have gone bad: no more writes are possible.
     WornOut,
 }
 
@@ -96,31 +95,31 @@ impl fmt::Display for NotCollected {
 impl core::error::Error for NotCollected {}
 
 impl<P: Pages> Ftl<P> {
-    /// How many superblocks there are.
+    /// Number of superblocks.
     pub fn superblocks(&self) -> u32 {
         self.0.layout.shape.blocks
     }
 
-    /// What could be collected of a superblock now. None: it is erased, open, being collected, or holds parts
-    /// of a map that is cached; nothing is gained by it; it can't be moved into the space that is left; or
-    /// there is none of this number.
+    /// The superblock as a candidate for collection. `None` if it is erased, open, being collected, or holds
+    /// parts of a cached map; if it would free no space or cannot be moved into the space left; or if the
+    /// number is invalid.
     pub fn candidate(&self, superblock: u32) -> Option<Candidate> {
         let exists = superblock < self.0.layout.shape.blocks;
         exists.then(|| self.0.state.borrow().nameable(superblock)).flatten()
     }
 
-    /// Space that is left, and what has to be; and when the collector begins if nobody else leads it.
+    /// Free space and thresholds; `start` is where the collector starts on its own.
     pub fn space(&self) -> policy::Space {
         let own = Space::of(&self.0.layout, self.0.options.reserve);
         policy::Space { start: own.start, ..self.0.state.borrow().space() }
     }
 
-    /// Rows of the collector that may be under way at the same time.
+    /// Maximum number of the collector's superpages in flight.
     pub fn gc_parallelism(&self) -> u32 {
         self.0.options.gc_parallelism.max(1)
     }
 
-    /// Returns when less space is left than whoever names superblocks wants to be told of
+    /// Returns when less space is left than the notification threshold
     /// ([`GcControl::Named`](policy::Lead::Named)).
     pub async fn short(&self) {
         loop {
@@ -132,12 +131,12 @@ impl<P: Pages> Ftl<P> {
         }
     }
 
-    /// Collects a superblock that had been erased `erases` times when it was chosen, with at most `rows` rows
-    /// under way. Returns how many units were valid when it was begun, as soon as all of it has been gone
-    /// over: its space counts from then on, and it is erased when what was valid has arrived elsewhere. If
-    /// the future is dropped, the superblock may be collected all the same.
+    /// Collects a superblock whose erase count was `erases` when it was chosen, with at most `rows`
+    /// superpages in flight. Returns the number of units that were valid at the start, as soon as all of it
+    /// has been read: its space counts from then on, and it is erased when the copies have arrived. If the
+    /// future is dropped, the superblock may be collected nevertheless.
     ///
-    /// # Errors
+    /// The reason, if it is not collected.
     /// It is not collected, and why.
     pub async fn collect(
         &self,
@@ -159,7 +158,7 @@ impl<P: Pages> Ftl<P> {
 }
 
 impl<P: Pages> Inner<P> {
-    /// The collector waits for something to happen, or until it has waited long enough for its leader.
+    /// Waits for an event, or until the wait for the host-directed collector times out.
     pub async fn await_leader(&self, seen: u64, until: Time) {
         let news = self.collect.changed(&self.rt, seen);
         if let Either::Second(()) = race(news, self.rt.sleep_until(until)).await
@@ -171,12 +170,12 @@ impl<P: Pages> Inner<P> {
 }
 
 impl State {
-    /// So little space is left that whoever leads is to be told.
+    /// Returns true if space is below the notification threshold.
     pub fn must_tell(&self) -> bool {
         self.leader.is_some_and(|leader| self.space().left < leader.below)
     }
 
-    /// Space is short, and who leads may still say what is to be collected.
+    /// Returns true if space is short and the host may still choose what is collected.
     pub fn leaves_it_to_the_leader(&mut self) -> bool {
         let Some(leader) = self.leader.as_mut().filter(|leader| !leader.silent) else {
             return false;
@@ -185,7 +184,7 @@ impl State {
         true
     }
 
-    /// The collector does nothing but wait for who leads.
+    /// Returns true if the collector idles until the host sends a request.
     pub fn awaits_leader(&self) -> bool {
         self.leader.is_some_and(|leader| leader.awaited)
     }
@@ -202,7 +201,7 @@ impl State {
         Ok(())
     }
 
-    /// What became of a superblock that was named; none: it is yet to be gone over.
+    /// Result of a request; `None` while it is in progress.
     fn ended(&mut self, superblock: u32, erases: u32) -> Option<Result<u32, NotCollected>> {
         let named = self.named.filter(|one| (one.superblock, one.erases) == (superblock, erases));
         match named.map(|named| named.stage) {
@@ -215,7 +214,7 @@ impl State {
         }
     }
 
-    /// The superblock that was named becomes the collector's, if it may.
+    /// Makes the requested superblock the collector's victim, if that is allowed.
     pub fn take_named(&mut self) -> Option<u32> {
         let named = self.named.filter(|named| named.stage == Stage::Waits)?;
         let taken = self.nameable(named.superblock).filter(|one| one.erases == named.erases);
@@ -228,21 +227,21 @@ impl State {
         taken.map(|_| named.superblock)
     }
 
-    /// A superblock that may be collected now because somebody names it.
+    /// The superblock as a candidate, if it may be collected now on request.
     fn nameable(&self, superblock: u32) -> Option<Candidate> {
         let candidate = self.supers.candidate(superblock, self.next_sequence);
         let gaining = candidate.filter(Candidate::gains);
         gaining.filter(|one| self.free() >= 2 || self.fits_keep(one))
     }
 
-    /// Whether it may be collected where nothing but the keep is left to move it to.
+    /// Returns true if it may be collected when only the reserve superblock is left.
     fn fits_keep(&self, one: &Candidate) -> bool {
         let rows = space::uncommitted_rows(&self.layout.shape);
         let keep = self.reserve_units().map(|keep| keep.min(one.units));
         keep.is_some_and(|keep| space::fits(one.valid, keep, self.layout.row_units, rows))
     }
 
-    /// Rows that may be under way for what is named.
+    /// Superpages that may be in flight for the request.
     pub fn named_rows(&self) -> u32 {
         match &self.named {
             Some(Named { stage: Stage::Waits | Stage::Begun(_), rows, .. }) => *rows,
@@ -250,7 +249,7 @@ impl State {
         }
     }
 
-    /// Notes how what was named has ended, if it has. True where there is news.
+    /// Records how the request has ended, if it has; returns true on a change.
     pub fn validate_named(&mut self) -> bool {
         let Some(named) = self.named else { return false };
         let ended = match named.stage {
@@ -262,7 +261,7 @@ impl State {
                 if self.collection.victim.is_some_and(|(at, _)| at == named.superblock) {
                     return false;
                 }
-                // The collector may have had to leave it for another.
+                // The collector may have abandoned it for another.
                 let left = one.erases == named.erases && one.phase == Phase::Filled;
                 if left { Err(NotCollected::Changed) } else { Ok(valid) }
             }

@@ -1,4 +1,4 @@
-//! What flash software is built with.
+//! Configuration and errors of the flash translation layer.
 
 use core::fmt;
 
@@ -7,77 +7,76 @@ use crate::pages::{LOST, Shape, Unkept};
 use crate::policy::{Choice, Limits};
 use crate::space;
 
-/// Entries of the map that are kept on flash together: 4 bytes each, a unit full.
+/// Bytes per map entry. A map part fills one mapping unit.
 pub(crate) const ENTRY_BYTES: u32 = 4;
 
-/// What becomes of a write before it is on flash.
+/// Behaviour of the write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// A write returns when it is on flash; what it can't fill of a row is padding.
+    /// A write returns when it is on flash; superpages that it does not fill are padded.
     Through,
-    /// A write returns when it is in the buffer, and a power cut loses what no flush has waited for.
+    /// A write returns when it is in the buffer; a power cut loses writes that no flush has covered.
     Volatile,
-    /// As `Volatile`, but a power cut loses nothing: capacitors carry the slots through it. They have to
-    /// carry no more than `slots` of them, and the little that is known about each.
+    /// As `Volatile`, but a power cut loses nothing: capacitors preserve up to `slots` slots and their tags.
     Protected,
 }
 
-/// The choices one has.
+/// Options of the flash translation layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of a logical block; units are a multiple of it.
+    /// Bytes of a logical block; a mapping unit is a multiple of it.
     pub block_bytes: u32,
-    /// Units that the host sees. See [`Options::units_for`]; more than [`space::most_units`] are mounted too,
-    /// and work as long as no power cut comes at a bad moment.
+    /// Mapping units visible to the host. See [`Options::units_for`]. More than [`space::most_units`] can be
+    /// mounted, but then a power cut at a bad moment may leave the drive without space.
     pub units: u32,
-    /// What becomes of a write before it is on flash.
+    /// Write cache mode.
     pub cache: Cache,
-    /// Units that the write buffer holds.
+    /// Capacity of the write buffer in mapping units.
     pub slots: u32,
-    /// What the collector moves goes into superblocks of its own; else among what the host writes.
+    /// If true, the collector writes to its own superblocks; otherwise to those of the host.
     pub separate_streams: bool,
-    /// How the collector chooses.
+    /// Victim selection policy.
     pub choice: Choice,
-    /// Bytes of memory for the map, of which then the rest lies on flash: half of them hold parts of it as
-    /// flash has them, half hold changes. At least [`space::least_map_cache`]. None: it is whole in memory.
+    /// Memory for a cached map in bytes, half of it for parts as they are on flash and half for changes; at
+    /// least [`space::least_map_cache`]. `None`: the map is fully resident in memory.
     pub map_cache: Option<u64>,
-    /// Superblocks' worth of space below which the host waits for the collector, at least
-    /// [`space::RESERVE_MIN`].
+    /// Space, in superblocks, below which the host waits for the collector; at least [`space::RESERVE_MIN`].
     pub reserve: u32,
-    /// Rows of the collector that may be under way at the same time.
+    /// GC parallelism: maximum number of the collector's superpages in flight.
     pub gc_parallelism: u32,
-    /// Erases by which one superblock may lag behind another.
+    /// Difference in erase counts above which static wear levelling moves a superblock.
     pub wear_spread: u32,
-    /// Where data are written anew.
+    /// Thresholds for refreshing data.
     pub limits: Limits,
-    /// Rows between two checkpoints. None: only when there is no other way to forget trims.
+    /// Superpages between two checkpoints. `None`: a checkpoint is written only to release trim records.
     pub checkpoint_rows: Option<u64>,
-    /// The seed of its chance.
+    /// Seed of the RNG.
     pub seed: u64,
-    /// Mistakes to be made on purpose: a test of the tests.
+    /// Deliberate bugs, to test the tests.
     pub mistakes: Mistakes,
 }
 
-/// Mistakes that a campaign of power cuts must find. Every test of a test makes one; nobody else does.
+/// Deliberate bugs that a power-loss campaign must find. Used only by tests that check the tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mistakes {
     /// A flush returns without waiting.
     pub flush_returns_at_once: bool,
-    /// Trims are never written down.
+    /// Trim records are never written.
     pub trims_are_not_logged: bool,
-    /// After a power cut, rows are replayed in the order of their places, not in that of their numbers.
+    /// After a power cut, superpages are replayed in order of location instead of sequence number.
     pub replay_out_of_order: bool,
-    /// A checkpoint counts rows as done that are still being programmed.
+    /// A checkpoint counts superpages as done that are still being programmed.
     pub checkpoint_forgets_flying_rows: bool,
-    /// What held older parts of a cached map is erased before the root that names the newer ones is written.
+    /// Superblocks of older map parts are erased before the root that names the newer ones is written.
     pub parts_are_released_early: bool,
-    /// A row counts as soon as it has been programmed, whatever may take it along ([`Shape::reach`]).
+    /// A superpage counts as soon as it has been programmed, although a torn program may still destroy it
+    /// ([`Shape::reach`]).
     pub word_lines_stay_open: bool,
 }
 
 impl Options {
-    /// Sensible choices for this shape: a volatile cache of four rows for each die, greedy collection,
-    /// two streams, a checkpoint for each eighth of the flash written; over-provisioning 7 %.
+    /// Defaults for this shape: a volatile cache of four superpages per die, greedy collection, two streams,
+    /// a checkpoint per eighth of the flash written, over-provisioning of 7 %.
     pub fn new(shape: &Shape) -> Options {
         let layout = Layout::new(*shape);
         let rows = u64::from(shape.blocks) * u64::from(layout.groups * shape.dies);
@@ -99,23 +98,22 @@ impl Options {
         }
     }
 
-    /// How many units a host may see on flash of this shape, if so many thousandths of them are kept as
-    /// spare space (the over-provisioning), beside what `reserve` needs, what the map takes on flash, and
-    /// this many bad blocks in each plane. Never more than [`space::most_units`]: few rows in a superblock
-    /// need more spare space.
+    /// Mapping units for the host on flash of this shape with this over-provisioning in thousandths, after
+    /// subtracting `reserve`, the map on flash, and `bad_per_plane` bad blocks in each plane. At most
+    /// [`space::most_units`]: superblocks of few superpages need more over-provisioning.
     pub fn units_for(shape: &Shape, spare_per_mille: u32, reserve: u32, bad_per_plane: u32) -> u32 {
         let wanted = Options::wanted_units(shape, spare_per_mille, reserve, bad_per_plane);
         wanted.min(space::most_units(shape, bad_per_plane)).min(u64::from(LOST - 1)) as u32
     }
 
-    /// The least over-provisioning, in thousandths, with which such flash never runs out of space, wherever
-    /// its power is cut: see [`space`]. None: there is none.
+    /// Minimum over-provisioning, in thousandths, with which such flash never runs out of space wherever the
+    /// power is cut: see [`space`]. `None` if no value suffices.
     pub fn least_spare(shape: &Shape, reserve: u32, bad_per_plane: u32) -> Option<u32> {
         let wanted = |spare| Options::wanted_units(shape, spare, reserve, bad_per_plane);
         (1..=1000).find(|spare| space::is_safe(shape, wanted(*spare), reserve, bad_per_plane))
     }
 
-    /// What is left for the host beside the spare space.
+    /// Mapping units for the host after over-provisioning.
     fn wanted_units(shape: &Shape, spare_per_mille: u32, reserve: u32, bad_per_plane: u32) -> u64 {
         let layout = Layout::new(*shape);
         let good = shape.blocks.saturating_sub(bad_per_plane);
@@ -128,7 +126,7 @@ impl Options {
     }
 }
 
-/// Room for notes of trims.
+/// Units reserved for trim records.
 const TRIM_UNITS: u64 = space::NOTES_MAX as u64;
 
 /// Space that is not for data.
@@ -145,20 +143,20 @@ impl Space {
     }
 }
 
-/// Why flash can't be mounted.
+/// Reason for which flash cannot be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The shape makes no sense: something is zero, too large, or no multiple of what it should be.
+    /// Invalid shape: a value is zero, too large, or not a multiple of the required granularity.
     Shape,
-    /// The options make no sense with this shape.
+    /// The options do not fit this shape.
     Options,
-    /// There are not so many good blocks that the units could be kept on them.
+    /// Not enough good blocks for the configured units.
     Space {
-        /// Units that could be.
+        /// Units that the good blocks can hold.
         most: u64,
     },
-    /// The map on flash can't be read.
+    /// The map on flash is unreadable.
     Map,
 }
 
@@ -175,21 +173,21 @@ impl fmt::Display for MountError {
 
 impl core::error::Error for MountError {}
 
-/// Why something could not be done.
+/// Error of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Blocks past the end.
+    /// The blocks are out of range.
     Range,
-    /// What was written there can't be read.
+    /// The data are unreadable.
     Unreadable,
-    /// It can be done with a new drive only.
+    /// Possible only on a new drive.
     InUse,
-    /// So many blocks have gone bad that nothing can be written any more.
+    /// Too many blocks have gone bad: no more writes are possible.
     WornOut,
-    /// Behind the flash, the space has run out.
+    /// The storage behind the flash has no space left.
     Full,
-    /// What flash holds can't be kept.
+    /// The flash contents cannot be made persistent.
     Unkept,
 }
 

@@ -1,9 +1,9 @@
-//! Flash, as the translation layer sees it.
+//! Interface to flash, as the translation layer uses it.
 //!
-//! Dies work at the same time; of one die, so many planes as a call names do. A *row* is what one program
-//! operation writes: in each of these planes the pages of one group (the three of a TLC word line, one of
-//! an SLC one), in a block of the same number. A *unit* is what the map places, 4 KiB as a rule: several
-//! lie in a page, and each has spare bytes of its own.
+//! Dies work in parallel; within a die, a call works on the planes that it names. A *superpage* is written by
+//! one program operation: in each of these planes the pages of one group (the three of a TLC word line, one
+//! of an SLC one), in a block of the same number. A *mapping unit* is the granularity of the map, usually 4
+//! KiB: several are in a page, and each has its own spare bytes.
 
 use alloc::vec::Vec;
 use core::future::Future;
@@ -11,206 +11,204 @@ use core::future::Future;
 use runtime::Span;
 pub use wire::pages::Shape;
 
-/// Set in [`Unit::logical`] of what the translation layer writes for itself. Its bytes are always kept
-/// whole, also where a medium keeps only stamps of data.
+/// Flag in [`Unit::logical`]: metadata of the translation layer. Its bytes are always stored in full, even
+/// where a medium stores only stamps of data.
 pub const META: u32 = 1 << 31;
 
-/// Set in [`Unit::logical`] where data have been lost: to be read as an error, never as what was there
-/// before.
+/// Flag in [`Unit::logical`]: the data have been lost. A read returns an error, never older data.
 pub const LOST: u32 = 1 << 30;
 
-/// A page.
+/// Address of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Page {
-    /// Its die.
+    /// Die number.
     pub die: u32,
-    /// Its plane in that.
+    /// Plane in the die.
     pub plane: u32,
-    /// Its block in that.
+    /// Block in the plane.
     pub block: u32,
-    /// Its number in that.
+    /// Page in the block.
     pub page: u32,
 }
 
-/// Where a unit lies.
+/// Location of a mapping unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// In which page.
+    /// The page.
     pub page: Page,
-    /// Which of the page's units.
+    /// Index of the unit in the page.
     pub unit: u32,
 }
 
-/// Blocks of one number in several planes of a die.
+/// Blocks with one number in several planes of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// The die.
+    /// Die number.
     pub die: u32,
-    /// The number in each plane.
+    /// Block number in each plane.
     pub block: u32,
-    /// The planes, a bit for each, at least one.
+    /// Bit mask of planes, at least one.
     pub planes: u32,
 }
 
-/// What one program operation writes.
+/// A superpage: the target of one program operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// In which blocks.
+    /// Blocks that it is in.
     pub blocks: Blocks,
-    /// The first page of the group, a multiple of [`Shape::group`].
+    /// First page of the group, a multiple of [`Shape::group`].
     pub page: u32,
 }
 
-/// What the spare bytes of every page say of its row.
+/// Fields about the superpage in the spare bytes of each of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number of the row in the order in which rows were made up. Never used twice.
+    /// Sequence number, assigned when the superpage was formed. Never reused.
     pub sequence: u64,
-    /// How often the row's blocks have been erased. The topmost bit is not a number: such a row is on trial
-    /// (see [`space`](crate::space)).
+    /// Erase count of its blocks. The top bit is a flag: the superpage is uncommitted (see
+    /// [`space`](crate::space)).
     pub erases: u32,
 }
 
-/// Where the bytes of a unit come from.
+/// Source of the bytes of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From a slot of the write buffer.
+    /// A slot of the write buffer.
     Slot(u32),
-    /// From flash, where they have been read just now: a copy.
+    /// Flash, where they have just been read: a copy.
     Flash(Place),
-    /// From nowhere: nobody will ask for them.
+    /// None: the unit is never read.
     Nothing,
 }
 
-/// A unit to be programmed.
+/// A mapping unit to be programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Kept in the unit's spare bytes: what it holds. [`META`] and [`LOST`] are bits of it.
+    /// Tag of the content, stored in the spare bytes. [`META`] and [`LOST`] are bits of it.
     pub logical: u32,
-    /// Its bytes.
+    /// Source of its bytes.
     pub from: Source,
 }
 
-/// Some units of a page to be read, and what came of it.
+/// A read of some units of a page, and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The page.
     pub page: Page,
-    /// Which of its units, a bit for each. None: the spare bytes alone.
+    /// Bit mask of its units. 0: spare bytes only.
     pub units: u32,
-    /// What came of it; set by [`Pages::read`].
+    /// Result; set by [`Pages::read`].
     pub seen: PageRead,
 }
 
-/// What a read has seen.
+/// Result of a page read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageRead {
-    /// No program has reached this page since its block was erased. Never said of a page whose program or
-    /// whose block's erase was cut short.
+    /// No program has reached this page since its block was erased. Never returned for a page whose program,
+    /// or whose block's erase, was interrupted.
     Erased,
-    /// It has been read.
+    /// Read successfully.
     Good {
         /// Bits corrected in the worst code word.
         corrected: u32,
-        /// Read again with other thresholds so many times.
+        /// Read retries with other thresholds.
         retries: u32,
     },
-    /// It can't be corrected, or its program or its block's erase was cut short.
+    /// Uncorrectable, or its program or its block's erase was interrupted.
     Unreadable,
 }
 
-/// Blocks to be erased, and what came of it.
+/// Blocks to be erased, and the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Erase {
-    /// Which.
+    /// The blocks.
     pub blocks: Blocks,
-    /// The planes in which it failed; set by [`Pages::erase`].
+    /// Bit mask of planes in which the erase failed; set by [`Pages::erase`].
     pub failed: u32,
 }
 
-/// The times of a mount's work on the blocks of one number in all planes of all dies, at most.
+/// Upper bounds of the time of a mount's work on one block number in all planes of all dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountTimes {
-    /// The spare bytes of every page are read, each at the first try.
+    /// Read the spare bytes of every page, without retries.
     pub read: Span,
-    /// The same where no page can be read: with all further tries.
+    /// The same if no page is readable: with all retries.
     pub reread: Span,
-    /// Every row is programmed.
+    /// Program every superpage.
     pub fill: Span,
 }
 
 /// A program operation has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// In which planes, a bit for each. What the others wrote is there.
+    /// Bit mask of the failed planes. The other planes were written.
     pub planes: u32,
 }
 
-/// A walk round all units, which visits each once.
+/// A permutation walk over all units, which visits each once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// From one to the next.
+    /// Distance from one unit to the next.
     pub step: u32,
-    /// The number of units, after which it begins anew; more than `step`.
+    /// Number of units, at which the walk wraps; greater than `step`.
     pub of: u32,
 }
 
-/// What a slot of the write buffer holds.
+/// Content of a slot of the write buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// As in [`Unit::logical`].
     pub logical: u32,
-    /// Later writes have greater numbers.
+    /// Write order: later writes have greater numbers.
     pub order: u64,
 }
 
-/// What flash holds can't be kept where it has to be: behind it, a file can't be written.
+/// The flash contents cannot be made persistent: the file behind them cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unkept {
-    /// No space is left there.
+    /// No space is left on the file system.
     Full,
-    /// For another reason.
+    /// Any other reason.
     Failed,
 }
 
-/// Flash with a write buffer beside it.
+/// Flash with a write buffer.
 ///
-/// Reads, programs and erases take time, and power may fail in any of them: what had begun by then may be
-/// torn, and the next that comes is a fresh mount. All else is done between two events and takes none. No
-/// call allocates once everything has been used once.
+/// Reads, programs and erases take time, and a power cut may interrupt any of them: operations in progress
+/// may be torn, and the next call is a new mount. All other calls complete between two events and take no
+/// time. In the steady state no call allocates.
 ///
-/// The caller keeps the rules of flash: pages of a block in ascending order and none left out; none
-/// programmed twice without an erase in between. What is asked of a die that is busy takes its turn there.
+/// The caller obeys the rules of flash: the pages of a block are programmed in ascending order without gaps,
+/// and never twice without an erase in between. Operations on a busy die are queued there.
 pub trait Pages: 'static {
-    /// How many there are of everything. Never changes.
+    /// Dimensions of the flash; constant.
     fn shape(&self) -> Shape;
 
-    /// Whether this block is marked bad, by the factory or by [`mark_bad`](Pages::mark_bad). `page.page`
-    /// plays no part.
+    /// Returns true if this block is marked bad, at the factory or by [`mark_bad`](Pages::mark_bad).
+    /// `page.page` is ignored.
     fn is_bad(&self, block: Page) -> bool;
 
-    /// Marks a block bad for ever. Done at once, and survives a power cut: the mark is a few programmed
+    /// Marks a block bad permanently. Takes no time, and survives a power cut: the mark is a few programmed
     /// cells, which no torn write undoes.
     fn mark_bad(&self, block: Page);
 
-    /// Reads all of these, at the same time where dies and channels allow, and says of each what was
-    /// seen. Returns when the last is there.
+    /// Reads all parts, in parallel where dies and channels allow, and sets the result of each. Returns when
+    /// the last is complete.
     fn read(&self, parts: &mut [Part]) -> impl Future<Output = ()>;
 
-    /// As [`read`](Pages::read), for the collector: who has to wait for it can tell.
+    /// As [`read`](Pages::read), for the collector, so that the wait can be attributed to it.
     fn read_for_collector(&self, parts: &mut [Part]) -> impl Future<Output = ()> {
         self.read(parts)
     }
 
-    /// For how long the collector's reads and copies, and erases, have had this die so far.
+    /// Total time for which reads, copies and erases of the collector have occupied this die.
     fn collected(&self, die: u32) -> Span {
         let _ = die;
         Span::ZERO
     }
 
-    /// Programs a row. `units` go plane by plane (those of the row, ascending), in each page by page, in
-    /// each unit by unit, and there are as many as the row has. The bytes are those that the sources hold
-    /// when the call begins.
+    /// Programs a superpage. `units` has one entry for each of its units: plane by plane (ascending), then
+    /// page by page, then unit by unit. The bytes are those that the sources hold when the call begins.
     fn program(
         &self,
         row: Row,
@@ -218,73 +216,73 @@ pub trait Pages: 'static {
         units: &[Unit],
     ) -> impl Future<Output = Result<(), Failed>>;
 
-    /// Erases all of these, at the same time where they are on several dies, and says of each where it
-    /// failed. Blocks that are marked bad are erased as far as they can be, and stay bad.
+    /// Erases all blocks, in parallel on different dies, and sets the planes that failed. Blocks that are
+    /// marked bad are erased as far as possible, and stay bad.
     fn erase(&self, blocks: &mut [Erase]) -> impl Future<Output = ()>;
 
-    /// How long the erase of a block in each plane of a die takes, if that is known.
+    /// Time to erase one block in each plane of a die, if known.
     fn erase_time(&self) -> Option<Span> {
         None
     }
 
-    /// How long a mount's work on blocks takes, if that is known.
+    /// Times of a mount's work on blocks, if known.
     fn mount_times(&self) -> Option<MountTimes> {
         None
     }
 
-    /// The spare bytes of a page that was read before: what they say of its row. None: of an erased or
-    /// unreadable page.
+    /// Superpage header in the spare bytes of a page that was read before. `None` if the page is erased or
+    /// unreadable.
     fn header(&self, page: Page) -> Option<Header>;
 
-    /// The spare bytes of a unit that was read before, as they were programmed.
+    /// Tag in the spare bytes of a unit that was read before, as programmed.
     fn logical(&self, at: Place) -> u32;
 
-    /// Lends the bytes of a unit that was read before, run by run, each with its distance from the unit's
-    /// beginning. What no run covers is zeros. False: they can't be read.
+    /// Passes the bytes of a unit that was read before to `put`, run by run, each with its offset in the
+    /// unit. Bytes that no run covers are zero. Returns false if they are unreadable.
     fn lend(&self, at: Place, put: &mut dyn FnMut(u32, &[u8])) -> bool;
 
-    /// Makes room for so many slots of a unit each. Called once at each mount, before any other call
-    /// about slots. What the slots held, if the buffer survives a power cut, is still there.
+    /// Allocates `count` slots of one unit each. Called once per mount, before any other call on slots. If
+    /// the buffer survives power cuts, the slots still hold their previous contents.
     fn slots(&self, count: u32);
 
-    /// Puts bytes into a slot, at this distance from its beginning, and says what it then holds. The rest
-    /// of it stays as it was. Whole blocks of data; anything of [`META`].
+    /// Writes bytes into a slot at this offset, and sets its tag. The rest of the slot is unchanged. Data
+    /// come in whole blocks; [`META`] in any length.
     fn stage(&self, slot: u32, tag: Tag, offset: u32, data: &[u8]);
 
-    /// Fills a slot with what a unit holds that was read before, or with zeros.
+    /// Fills a slot from a unit that was read before, or with zeros.
     fn stage_copy(&self, slot: u32, tag: Tag, from: Option<Place>);
 
-    /// Fills a slot with what another holds.
+    /// Fills a slot from another slot.
     fn stage_slot(&self, slot: u32, tag: Tag, from: u32);
 
-    /// The slot holds nothing any more.
+    /// Empties the slot.
     fn release(&self, slot: u32);
 
-    /// What a slot held when the power failed. None: nothing, or it was lost.
+    /// Tag that a slot held when the power failed; `None` if it was empty or lost.
     fn kept(&self, slot: u32) -> Option<Tag>;
 
-    /// Lends the bytes of a slot, as [`lend`](Pages::lend) does.
+    /// Passes the bytes of a slot to `put`, as [`lend`](Pages::lend) does.
     fn lend_slot(&self, slot: u32, put: &mut dyn FnMut(u32, &[u8]));
 
-    /// Whether more may be written. Where what was written before could not be kept, nothing more is taken
-    /// until it can: asked before each write and trim, and costs next to nothing.
+    /// Checks whether writes are admitted. After earlier writes could not be made persistent, none are until
+    /// they can. Called before each write and trim; costs next to nothing.
     ///
     /// # Errors
-    /// Why nothing may be written.
+    /// The reason for which writes are not admitted.
     fn admits(&self) -> Result<(), Unkept> {
         Ok(())
     }
 
-    /// Returns when all that was programmed and erased before survives whatever the flash itself survives:
-    /// where flash is a file, a power cut of the machine. The end of every flush.
+    /// Returns when all earlier programs and erases are persistent to the degree that the flash is: where
+    /// flash is a file, across a power cut of the machine. Called at the end of every flush.
     ///
     /// # Errors
-    /// Why it may not survive. It is not lost: the next call may succeed.
+    /// The reason for which they may not be persistent. They are not lost: the next call may succeed.
     fn persist(&self) -> Result<(), Unkept> {
         Ok(())
     }
 
-    /// Keeps a few bytes beside the flash, in the place of those before, and returns as
+    /// Stores a few bytes next to the flash, replacing those stored before, and returns as
     /// [`persist`](Pages::persist) does.
     ///
     /// # Errors
@@ -294,12 +292,12 @@ pub trait Pages: 'static {
         Ok(())
     }
 
-    /// Makes a row be programmed, without time and without bytes of its own: its units read as zeros. For
-    /// preconditioning. `logicals` as `units` of [`program`](Pages::program).
+    /// Makes a superpage programmed, without time and without bytes of its own: its units read as zeros. Used
+    /// for preconditioning. `logicals` corresponds to `units` of [`program`](Pages::program).
     fn lay(&self, row: Row, header: Header, logicals: &[u32]);
 
-    /// As [`lay`](Pages::lay): of the row's units those hold data that `chosen` has bits for, 64 to a word,
-    /// and what they hold follows from the first of them by steps. The others hold nothing.
+    /// As [`lay`](Pages::lay): the units whose bits are set in `chosen` (64 per word) hold data, with tags
+    /// that follow from `first` by `steps`. The other units hold nothing.
     fn lay_steps(&self, row: Row, header: Header, chosen: &[u64], first: u32, steps: Steps) {
         let units = self.shape().row_units(row.blocks.planes);
         let mut next = first;
@@ -317,7 +315,7 @@ pub trait Pages: 'static {
 }
 
 impl Steps {
-    /// What comes so many steps behind this.
+    /// The unit `steps` steps after `at`.
     #[inline]
     pub fn after(self, at: u32, steps: u32) -> u32 {
         let sum = u64::from(at) + u64::from(self.step) * u64::from(steps);

@@ -1,10 +1,10 @@
-//! Parts of a map that is cached: read when somebody asks for them, and written with their changes.
+//! Parts of a cached map: read on demand, and written back with their changes.
 //!
-//! They lie in superblocks of their own, which nobody collects. Every checkpoint writes all of them anew,
-//! and when its root is on flash, whatever held older ones is erased. Between two checkpoints parts are
-//! written again as their changes grow too many for the cache; a mount does without those: it knows what the
-//! last root knows, and goes over all rows since. So a power cut never leaves anything there that has to be
-//! saved, and what the map takes is known beforehand: [`Quota`](crate::space::Quota).
+//! Parts have superblocks of their own, which are never collected. Every checkpoint rewrites all parts; once
+//! its root is on flash, the superblocks of older parts are erased. Between two checkpoints, parts are
+//! written when their changes outgrow the cache. A mount ignores those: it starts from the last root and
+//! scans all superpages written since. So a power cut never leaves data there that must be saved, and the
+//! space that the map needs is known in advance: [`Quota`](crate::space::Quota).
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -20,14 +20,14 @@ use crate::state::{CHUNK, Job, PAD, QUEUE, State};
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {
-    /// Where a unit lies, read from flash if the cache doesn't know.
+    /// Looks up the location of a unit; reads it from flash on a cache miss.
     pub async fn place_of(&self, logical: u32) -> Result<u32, Error> {
         if let Some(at) = self.state.borrow().look(logical) {
             return Ok(at);
         }
         let part = self.state.borrow().cached().map_or(0, |cached| cached.part(logical));
         loop {
-            // All of it is one stage, whatever it waits for.
+            // All waits in here count as one stage.
             let trace = self.rt.trace();
             self.rt.detach_trace();
             let done = self.load(part).await;
@@ -40,13 +40,13 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Where a unit lies, for one who has waited for that before.
+    /// Location of a unit whose part has been loaded before.
     pub fn known_place(&self, logical: u32) -> Option<u32> {
         let state = self.state.borrow();
         if let Some(at) = state.look(logical) {
             return Some(at);
         }
-        // Its frame serves another by now: whoever asks has the number still.
+        // The frame has been reused for another part; the caller still has the number.
         let cached = state.cached()?;
         let part = cached.part(logical);
         let first = (logical % state.per_part) * 4;
@@ -73,7 +73,7 @@ impl<P: Pages> Inner<P> {
         Some(u32::from_le_bytes(word).wrapping_sub(1))
     }
 
-    /// Reads a part into the cache, unless it is there.
+    /// Reads a part into the cache unless it is cached.
     async fn load(&self, part: u32) -> Result<(), Error> {
         loop {
             let seen = self.mapped.version();
@@ -110,7 +110,7 @@ impl<P: Pages> Inner<P> {
             cached.loading.retain(|one| *one != part);
             let newer = cached.slot_of(part).is_some();
             if here && !newer && !(good && self.install(&mut state, part, at)) {
-                // Nobody knows any more what lies where.
+                // The location of data is no longer known.
                 state.worn_out = true;
                 drop(state);
                 self.mapped.notify(&self.rt);
@@ -122,7 +122,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Takes a part that need not be read. False: it has to be.
+    /// Takes a part that need not be read from flash; returns false if it must be read.
     fn load_at_once(&self, state: &mut State, part: u32) -> bool {
         let (at, per_part) = (state.chunks[part as usize], state.per_part);
         let State { map: Map::Cached(cached), supers, .. } = state else { return true };
@@ -142,7 +142,7 @@ impl<P: Pages> Inner<P> {
         true
     }
 
-    /// A part has been read. False: something else lies there.
+    /// Installs a part that has been read; returns false if other data were at that location.
     fn install(&self, state: &mut State, part: u32, at: u32) -> bool {
         let Some(bytes) = self.part_bytes(part, at) else { return false };
         let State { map: Map::Cached(cached), supers, .. } = state else { return true };
@@ -150,7 +150,7 @@ impl<P: Pages> Inner<P> {
         true
     }
 
-    /// The bytes of a part that has been read.
+    /// Bytes of a part that has been read.
     fn part_bytes(&self, part: u32, at: u32) -> Option<Vec<u8>> {
         let place = self.layout.place(at);
         if self.pages.logical(place) != CHUNK | part {
@@ -167,7 +167,7 @@ impl<P: Pages> Inner<P> {
         bytes
     }
 
-    /// A task that writes parts: those with many changes, and in a checkpoint all of them.
+    /// Task that writes parts: those with many changes, and at a checkpoint all of them.
     pub async fn mapper(self: Rc<Self>) {
         while !self.ends(Task::Mapper) {
             let seen = self.mapped.version();
@@ -189,7 +189,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A part goes into a slot, with all its changes.
+    /// Copies a part with all its changes into a slot.
     async fn write_part(&self, part: u32) -> Result<(), Error> {
         let mut taken = None;
         let done = loop {
@@ -211,7 +211,7 @@ impl<P: Pages> Inner<P> {
             } else if let Some(slot) = self.meta_slots.try_take() {
                 taken = Some(slot);
             } else {
-                // There are so many that some are always on their way: see `Inner::new`.
+                // There are enough slots that some are always in flight: see `Inner::new`.
                 taken = Some(self.meta_slots.take(&self.rt).await);
             }
         };
@@ -235,7 +235,7 @@ impl<P: Pages> Inner<P> {
         self.pages.stage(slot, tag, 0, &bytes);
     }
 
-    /// What waits goes to flash as soon as can be.
+    /// Flushes waiting parts to flash without delay.
     pub fn hurry_parts(&self) {
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             (cached.force, cached.closing) = (true, true);
@@ -243,7 +243,7 @@ impl<P: Pages> Inner<P> {
         self.form();
     }
 
-    /// Rows of parts, as long as there are dies and space for them.
+    /// Forms superpages of parts while dies and space are available.
     pub fn form_parts(&self) {
         loop {
             let mut state = self.state.borrow_mut();
@@ -259,7 +259,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Writes every part anew. False: it can't be done.
+    /// Rewrites every part; returns false on failure.
     pub async fn dump(&self) -> bool {
         if let Some(cached) = self.state.borrow_mut().cached_mut() {
             cached.dump = Dump::At(0);
@@ -286,7 +286,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Reads all parts of which a change is stale: then what counts as valid is.
+    /// Loads all parts that have stale changes, so that the counts of valid units are exact.
     pub async fn resolve(&self) {
         let mut from = 0;
         loop {
@@ -299,7 +299,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Whose this valid place is, which can't be read. None: nobody's any more.
+    /// Owner of a valid location that cannot be read; `None` if it has no owner any more.
     pub async fn owner_of_lost(&self, at: u32) -> Option<u32> {
         let changed = self.state.borrow().cached().and_then(|cached| cached.changed_to(at));
         if changed.is_some() {
@@ -320,8 +320,8 @@ impl<P: Pages> Inner<P> {
         None
     }
 
-    /// After a mount has gone over all rows: reads every part that the root knows, and says of every place
-    /// whether it is valid. False: a part can't be read.
+    /// After a mount has scanned all superpages: reads every part that the root names and marks each location
+    /// valid or not. Returns false if a part cannot be read.
     pub async fn claim_parts(&self) -> Result<bool, crate::MountError> {
         let mut parts: Vec<Part> = self.take_parts();
         let count = self.state.borrow().chunks.len();
@@ -350,17 +350,17 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Parts that a mount reads at the same time.
+/// Parts that a mount reads concurrently.
 const PARTS_AT_ONCE: usize = 256;
 
-/// The place in an entry of a part's bytes.
+/// Location in one entry of a part's bytes.
 fn word(bytes: &[u8], entry: usize) -> u32 {
     let word = bytes.get(4 * entry..4 * entry + 4).and_then(|bytes| bytes.try_into().ok());
     word.map_or(NONE, |word| u32::from_le_bytes(word).wrapping_sub(1))
 }
 
 impl State {
-    /// A part that is to be written now; it is begun.
+    /// Picks a part to be written now and marks the write as begun.
     fn part_to_write(&mut self) -> Option<u32> {
         let room = self.has_room_for_parts();
         let count = self.chunks.len() as u32;
@@ -387,14 +387,14 @@ impl State {
         Some(part)
     }
 
-    /// Units that may be written before all of the map's superblocks are full.
+    /// Mapping units that can be written before all superblocks of the map are full.
     fn left_for_parts(&self) -> u64 {
         let frontier = self.supers.frontiers[Stream::Map as usize].at;
         let open = frontier.map_or(0, |at| self.supers.all[at.superblock as usize].left);
         u64::from(open) + u64::from(self.owed()) * u64::from(self.layout.super_units)
     }
 
-    /// Whether a part may be written between checkpoints: there has to be room for all of them.
+    /// Returns true if a part may be written between checkpoints: the space must suffice for all parts.
     fn has_room_for_parts(&self) -> bool {
         let Some(cached) = self.cached() else { return true };
         let waiting = cached.waiting.len() as u64 + u64::from(cached.busy);
@@ -403,13 +403,13 @@ impl State {
         self.left_for_parts() >= cached.quota.units + next
     }
 
-    /// Whether the map asks for a checkpoint.
+    /// Returns true if the map needs a checkpoint.
     pub fn is_dump_due(&self) -> bool {
         self.supers.map_in_danger
             || self.cached().is_some_and(|cached| cached.is_filling() && !self.has_room_for_parts())
     }
 
-    /// Whether a row of parts may be made up now, and where.
+    /// Write pointer and planes for a superpage of parts, if one may be formed now.
     fn part_row(&mut self) -> Option<(WritePointer, u32)> {
         let cached = self.cached_mut()?;
         let waiting = cached.waiting.len() as u32;
@@ -422,7 +422,7 @@ impl State {
         let (write_pointer, planes) = match self.supers.peek(Stream::Map) {
             Some(row) => row,
             None => {
-                // Beyond what is kept for it only where programs have failed.
+                // Beyond the quota only after failed programs.
                 let may = self.owed() > 0 || self.free() > 1;
                 let row = if may { self.open_clean(Stream::Map) } else { None };
                 if row.is_some() {
@@ -436,7 +436,7 @@ impl State {
         (has_place && (waiting >= room || force)).then_some((write_pointer, planes))
     }
 
-    /// Whether parts wait for a superblock that nobody will ever give: programs have failed too often.
+    /// Returns true if parts wait for a superblock that will never be free: too many programs have failed.
     pub fn is_map_stuck(&mut self) -> bool {
         let waits = self.cached().is_some_and(|cached| !cached.waiting.is_empty());
         waits
@@ -471,7 +471,8 @@ impl State {
         job
     }
 
-    /// A part has come to flash, or has not and waits again. True: its slot is free.
+    /// Handles the arrival of a part on flash, or its failure, after which it waits again. Returns true if
+    /// its slot is free.
     pub fn part_arrived(&mut self, slot: u32, unit: u32, failed: bool) -> bool {
         let Some(cached) = self.cached_mut() else { return false };
         let Some(at) = cached.flying.iter().position(|(one, _)| *one == slot) else { return false };
@@ -486,7 +487,7 @@ impl State {
             return false;
         }
         if part != NONE {
-            // Whatever is older and still on its way comes too late.
+            // Older copies that are still in flight arrive too late.
             cached.flying[..at].iter_mut().filter(|one| of_part(one)).for_each(|one| one.1 = NONE);
             self.chunks[part as usize] = unit;
         }
@@ -495,7 +496,7 @@ impl State {
         true
     }
 
-    /// A root is on flash: what it doesn't name is not needed any more.
+    /// After a root is on flash: releases the superblocks of parts that it does not name.
     pub fn release_parts(&mut self) {
         let mut named = alloc::vec![false; self.supers.all.len()];
         for at in self.chunks.iter().filter(|at| **at != NONE) {
@@ -516,7 +517,7 @@ impl State {
         supers.map_in_danger = false;
     }
 
-    /// Where the units of a part lie, by its bytes and what has changed since: nothing else lies there.
+    /// Marks the locations of a part's units as valid, from its bytes and later changes.
     fn claim_part(&mut self, part: u32, bytes: &[u8]) -> Result<(), crate::MountError> {
         let first = part * self.per_part;
         let end = (first + self.per_part).min(self.options.units);
@@ -527,7 +528,7 @@ impl State {
         Ok(())
     }
 
-    /// After a mount: superblocks with parts that count hold nothing else.
+    /// After a mount: finds the superblocks of live parts. Those must hold nothing else.
     fn find_supers_of_parts(&mut self) -> Result<(), crate::MountError> {
         for at in self.chunks.clone().into_iter().filter(|at| *at != NONE) {
             let one = &mut self.supers.all[self.layout.superblock(at) as usize];

@@ -1,44 +1,44 @@
-//! What flash software decides, as pure functions of what it sees: which superblock is collected, which
-//! erased one is written next, how fast the collector works and the host may write.
+//! Policies as pure functions: which superblock is collected, which erased one is written next, how fast the
+//! collector works and the host may write.
 
 use runtime::Rng;
 
-/// How the collector chooses among superblocks.
+/// Victim selection policy of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The one with the fewest valid units: optimal while all data are equally hot.
+    /// Fewest valid units: optimal while all data are equally hot.
     Greedy,
-    /// The one with the greatest age × free share / twice the valid share, as the cleaner of Rosenblum
-    /// and Ousterhout, "The Design and Implementation of a Log-Structured File System" (TOCS 1992).
+    /// Greatest age × free share / (2 × valid share), as in Rosenblum and Ousterhout, "The Design and
+    /// Implementation of a Log-Structured File System" (TOCS 1992).
     CostBenefit,
-    /// The one with the fewest valid units among so many drawn at random (Van Houdt, "A Mean Field Model
-    /// for a Class of Garbage Collection Algorithms in Flash-based Solid State Drives", 2013).
+    /// Fewest valid units among the given number of random superblocks (Van Houdt, "A Mean Field Model for a
+    /// Class of Garbage Collection Algorithms in Flash-based Solid State Drives", 2013).
     Sample(u32),
-    /// The one that was filled first.
+    /// Filled first.
     Oldest,
 }
 
-/// A superblock that could be collected.
+/// A superblock that can be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Units that must be moved.
+    /// Valid units, which must be moved.
     pub valid: u32,
-    /// Units that erasing it frees.
+    /// Units that its erase frees.
     pub units: u32,
-    /// Rows that were begun anywhere since it was filled.
+    /// Superpages begun on the drive since it was filled.
     pub age: u64,
-    /// How often it has been erased.
+    /// Erase count.
     pub erases: u32,
 }
 
 impl Candidate {
-    /// Whether collecting it gains anything.
+    /// Returns true if collecting it frees space.
     pub fn gains(&self) -> bool {
         self.valid < self.units
     }
 }
 
-/// Which of these to collect; none if none gains space. Of equals, the first, or the one drawn first.
+/// Index of the victim; `None` if no candidate frees space. Ties go to the first, or to the first drawn.
 pub fn victim(
     choice: Choice,
     candidates: impl ExactSizeIterator<Item = Option<Candidate>> + Clone,
@@ -71,14 +71,14 @@ pub fn victim(
                     drawn = Some((at, one));
                 }
             }
-            // Nothing that gains was drawn: fall back on looking.
+            // No drawn candidate frees space: search all.
             drawn.or_else(|| gaining().min_by_key(fewest))
         }
     };
     best.map(|(at, _)| at)
 }
 
-/// The first of those of the greatest age.
+/// The first candidate of the greatest age.
 fn oldest(of: impl Iterator<Item = (usize, Candidate)>) -> Option<(usize, Candidate)> {
     of.fold(None, |best, one| match best {
         Some(best) if best.1.age >= one.1.age => Some(best),
@@ -86,27 +86,28 @@ fn oldest(of: impl Iterator<Item = (usize, Candidate)>) -> Option<(usize, Candid
     })
 }
 
-/// Whether `one` has more benefit for its cost than `other`: age × (1 - u) / 2u, u the valid share.
+/// Returns true if `one` has the better benefit-to-cost ratio: age × (1 - u) / 2u, where u is the valid
+/// share.
 fn is_better(one: &Candidate, other: &Candidate) -> bool {
     let benefit = |c: &Candidate| u128::from(c.age.max(1)) * u128::from(c.units - c.valid);
-    // Cross-multiplied: nothing is rounded, and nothing divided by zero.
+    // Cross-multiplied to avoid rounding and division by zero.
     benefit(one) * u128::from(other.valid) > benefit(other) * u128::from(one.valid)
         || (one.valid == 0 && other.valid > 0)
 }
 
-/// What a superblock is wanted for.
+/// Purpose for which a superblock is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// What the host writes, and what the translation layer notes meanwhile.
+    /// Host data, and metadata written meanwhile.
     Host,
-    /// What the collector moves: it has proved to be colder.
+    /// Data moved by the collector, which have proved to be colder.
     Collector,
-    /// Parts of a map that is cached.
+    /// Parts of a cached map.
     Map,
 }
 
-/// Which erased superblock is written next, given how often each has been erased: the least worn for the
-/// host, the most worn for what is cold and will rest there (dynamic wear levelling).
+/// Index of the erased superblock to write next, by erase count: the least worn for the host, the most worn
+/// for cold data, which will stay there (dynamic wear levelling).
 pub fn fresh(stream: Stream, erases: impl Iterator<Item = Option<u32>>) -> Option<usize> {
     let free = erases.enumerate().filter_map(|(at, erases)| Some((at, erases?)));
     match stream {
@@ -121,8 +122,8 @@ pub fn fresh(stream: Stream, erases: impl Iterator<Item = Option<u32>>) -> Optio
     }
 }
 
-/// Whose turn it is to be moved so that wear evens out (static wear levelling): the least worn
-/// superblock, if it lags behind the most worn by more than `spread` erases.
+/// Index of the wear-levelling victim (static wear levelling): the least worn superblock, if it is more than
+/// `spread` erases behind the most worn.
 pub fn wear_victim(
     spread: u32,
     most_erases: u32,
@@ -133,27 +134,28 @@ pub fn wear_victim(
     (most_erases - least.erases.min(most_erases) > spread).then_some(at)
 }
 
-/// When the collector begins, beside when the host would have to wait for it: that it does whatever was said.
+/// Start condition of the collector. It also starts, in every mode, when the host would have to wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GcControl {
     /// When space is about to be short.
     #[default]
     Own,
-    /// No sooner than the host would have to wait.
+    /// Not before the host would have to wait.
     Held,
-    /// Sooner, by so many superblocks' worth of space.
+    /// Earlier, by this many superblocks' worth of space.
     Early(u32),
-    /// At any time over superblocks that somebody names ([`Ftl::collect`](crate::Ftl::collect)), who is told
-    /// when less space than so many units is left. By itself as [`Held`](Lead::Held), if who leads is silent
-    /// when the host waits.
+    /// Host-directed GC: at any time on superblocks that the host requests
+    /// ([`Ftl::collect`](crate::Ftl::collect)). The host is notified when fewer than this many units are
+    /// left. If it does not respond while a write waits, the collector starts on its own as with
+    /// [`Held`](Lead::Held).
     Named(u64),
 }
 
-/// Space that can still be written, in units, and what of it must be left.
+/// Space that can still be written, in mapping units, and its thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Left in open and erased superblocks, and what the collector has gone over in those that it will
-    /// erase next. So every step of the collector counts when it is made, not when its superblock is done.
+    /// Space in open and erased superblocks, plus the collected share of those to be erased next. So each
+    /// step of the collector counts at once, not only when its superblock is done.
     pub left: u64,
     /// Below this the host waits.
     pub hold: u64,
@@ -162,13 +164,13 @@ pub struct Space {
 }
 
 impl Space {
-    /// Whether the host may write another `units`.
+    /// Returns true if the host may write another `units`.
     pub fn admits(&self, units: u32) -> bool {
         self.left >= self.hold + u64::from(units)
     }
 
-    /// How many rows of the collector may be under way, of at most `most`: from one where space begins
-    /// to be short, to all where the host is about to wait.
+    /// GC parallelism: superpages of the collector in flight, at most `most`. It grows from one, where space
+    /// begins to be short, to `most`, where the host is about to wait.
     pub fn gc_parallelism(&self, most: u32) -> u32 {
         if self.left >= self.start {
             return 0;
@@ -180,30 +182,30 @@ impl Space {
     }
 }
 
-/// What patrol has seen of a superblock.
+/// Health of a superblock as seen by patrol reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The most bits that were corrected in one code word.
+    /// Most bits corrected in one code word.
     pub corrected: u32,
-    /// Reads since it was erased.
+    /// Reads since its erase.
     pub reads: u64,
-    /// Rows that were begun anywhere since it was filled.
+    /// Superpages begun on the drive since it was filled.
     pub age: u64,
 }
 
-/// Where a superblock's data are written anew, before they are lost.
+/// Thresholds at which a superblock's data are refreshed, before they are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bits corrected in one code word.
     pub corrected: u32,
-    /// Reads since the erase, which disturb their neighbours.
+    /// Reads since the erase: reads disturb neighbouring cells.
     pub reads: u64,
-    /// Rows begun anywhere since it was filled.
+    /// Superpages begun on the drive since it was filled.
     pub age: u64,
 }
 
 impl Limits {
-    /// Whether the data should be written anew.
+    /// Returns true if the data should be refreshed.
     pub fn are_passed(&self, seen: Health) -> bool {
         seen.corrected >= self.corrected || seen.reads >= self.reads || seen.age >= self.age
     }

@@ -1,11 +1,11 @@
-//! A drive as long use would have left it, without the use.
+//! Preconditioning: lays down the steady state of long random writes without writing.
 //!
-//! Under uniform random writes the superblocks in use form a queue: each was full of valid units when it was
-//! written, lost them at a rate that was the same for all of them, and is collected when so few are left that
-//! another comes after it. With superblocks evenly spread in age, the valid share falls off exponentially
-//! from one to that of the victim, and the mean of it is the share of all space that is in use
-//! (Desnoyers, "Analytic Models of SSD Write Performance", ACM Transactions on Storage 2014, for blocks of
-//! many pages). That is laid down directly; some writes then blur what is too regular in it.
+//! Under uniform random writes the superblocks in use form a queue: each was full of valid units when
+//! written, loses them at the same rate as the others, and is collected when it has the fewest. With
+//! superblocks evenly spread in age, the valid share falls exponentially from one to that of the victim, and
+//! its mean is the share of space in use (Desnoyers, "Analytic Models of SSD Write Performance", ACM
+//! Transactions on Storage 2014, for blocks of many pages). That distribution is laid down directly; some
+//! random writes then remove its regularity.
 
 use alloc::vec::Vec;
 
@@ -26,7 +26,7 @@ impl<P: Pages> Inner<P> {
         let mut rng = Rng::for_part(seed, "precondition");
         let plan = self.state.borrow().ages();
         let units = self.options.units;
-        // A walk over all units that visits each once.
+        // A permutation walk over all units.
         let steps = Steps { step: coprime(units, &mut rng), of: units };
         let mut next = steps.after(rng.below(units.into()) as u32, 1);
         let mut map = Sorter::new(units);
@@ -35,7 +35,7 @@ impl<P: Pages> Inner<P> {
         }
         for (superblock, valid) in plan {
             next = self.lay(superblock, valid, (next, steps), &mut map, &mut rng);
-            // Long work lets others run.
+            // Yield between steps of long work.
             self.rt.yield_now().await;
         }
         map.finish(&mut self.state.borrow_mut());
@@ -53,8 +53,8 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// Makes a superblock filled, with so many valid units at random places, those that come next on the
-    /// walk. Returns the one that comes then.
+    /// Fills a superblock with this many valid units at random locations, the next ones of the walk. Returns
+    /// the unit that comes after them.
     fn lay(
         &self,
         superblock: u32,
@@ -80,7 +80,7 @@ impl<P: Pages> Inner<P> {
                 let first = next;
                 chosen.fill(0);
                 for (at, (_, unit)) in job.targets(&self.layout).enumerate() {
-                    // Selection sampling (Knuth, volume 2, 3.4.2): exactly so many, all places alike.
+                    // Selection sampling (Knuth, volume 2, 3.4.2): exact count, all locations equally likely.
                     let is_chosen = wanted == left || rng.chance(wanted.into(), left.into());
                     left -= 1;
                     if is_chosen {
@@ -101,14 +101,14 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Puts entries into the map in runs that lie near each other: one after the other they lie all over a map
-/// that no cache holds.
+/// Gathers map entries into runs of nearby units. One by one they would be spread over a map that no CPU
+/// cache holds.
 struct Sorter {
     shift: u32,
     runs: Vec<Vec<(u32, u32)>>,
 }
 
-/// Runs, and entries of each that are gathered.
+/// Number of runs, and of entries gathered in each.
 const RUNS: u32 = 256;
 const RUN: usize = 2048;
 
@@ -134,7 +134,7 @@ impl Sorter {
     }
 }
 
-/// A step with which a walk round so many visits all of them.
+/// A step that is coprime to `of`, so that the walk visits every unit.
 fn coprime(of: u32, rng: &mut Rng) -> u32 {
     let gcd = |mut a: u32, mut b: u32| {
         while b > 0 {
@@ -142,7 +142,7 @@ fn coprime(of: u32, rng: &mut Rng) -> u32 {
         }
         a
     };
-    // Near the golden section neighbours come to lie far from each other.
+    // A step near the golden ratio puts neighbours far apart.
     let golden = (u64::from(of) * 618_034 / 1_000_000) as u32;
     let mut step = golden.saturating_sub(rng.below(1000) as u32).max(1);
     while gcd(step, of) != 1 {
@@ -153,9 +153,9 @@ fn coprime(of: u32, rng: &mut Rng) -> u32 {
 
 const ONE: u64 = 1 << 32;
 
-/// e to the power of -x / 2^32, in 32nds of fixed point, by its series and squarings.
+/// e to the power of -x / 2^32, in fixed point with 32 fraction bits, by series and squaring.
 fn exp_minus(x: u64) -> u64 {
-    // Halved until small, then squared as often.
+    // Halved until small, then squared equally often.
     let halvings = 64 - x.leading_zeros().min(64);
     let halvings = halvings.saturating_sub(28);
     let small = x >> halvings;
@@ -171,8 +171,8 @@ fn exp_minus(x: u64) -> u64 {
     result as u64
 }
 
-/// The decay from the newest superblock to the oldest, in 32nds of fixed point, for which the mean valid
-/// share is `mean`: (1 - e^-d) / d = mean.
+/// Decay from the newest superblock to the oldest, in fixed point with 32 fraction bits, for which the mean
+/// valid share is `mean`: (1 - e^-d) / d = mean.
 fn decay(mean: u64) -> u64 {
     let (mut low, mut high) = (1, 64 * ONE);
     while low + 1 < high {
@@ -191,7 +191,7 @@ impl State {
         self.supers.all.iter().all(unused) && self.buffer.waiting() == 0
     }
 
-    /// Which superblocks are to be laid down with how many valid units, oldest first.
+    /// Superblocks to lay down with their numbers of valid units, oldest first.
     fn ages(&self) -> Vec<(u32, u32)> {
         let all = &self.supers.all;
         let usable = (0..all.len() as u32).filter(|at| all[*at as usize].units > 0);
@@ -221,7 +221,7 @@ impl State {
                 (*at, ((u64::from(units) * share(age)) >> 32).min(units.into()) as u32)
             })
             .collect();
-        // Rounding: what is missing or too much is spread over all.
+        // Spread the rounding error over all superblocks.
         let mut planned: u64 = plan.iter().map(|(_, valid)| u64::from(*valid)).sum();
         while planned != units {
             for (at, valid) in &mut plan {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exponential_is_right_to_six_digits() {
+    fn exp_minus_matches_table_to_six_digits() {
         for (x, expected) in [(0, 1_000_000), (ONE / 2, 606_531), (ONE, 367_879), (5 * ONE, 6_738)]
         {
             let got = (exp_minus(x) * 1_000_000 + ONE / 2) >> 32;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decay_gives_the_mean_that_was_asked_for() {
+    fn decay_yields_requested_mean_valid_share() {
         for percent in [50, 78, 87, 93, 99] {
             let d = decay(ONE * percent / 100);
             let mean = (u128::from(ONE - exp_minus(d)) << 32) / u128::from(d);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_visits_every_unit_once() {
+    fn coprime_step_visits_every_unit_once() {
         for of in [1, 2, 97, 1000, 4096] {
             let step = coprime(of, &mut Rng::new(of.into()));
             let mut seen: Vec<u32> = (0..of)

@@ -1,9 +1,9 @@
-//! Everything is erased, and the drive is as new but for its wear.
+//! Purge: erases everything; only the wear state remains.
 //!
-//! The tasks are stopped first, those before which others wait last. Then a root says that nothing counts,
-//! so that a mount in the midst of it finds an empty map and not half of the old one; then all blocks are
-//! erased, superblock by superblock, those of one on all dies at the same time; and at last another root
-//! keeps the wear, since no row is left that would, and the blocks of older roots are erased behind it.
+//! First the tasks are stopped, each before those that it waits for. Then a root with an empty map is
+//! written, so that a mount after an interruption finds an empty map and not half of the old one. Then all
+//! blocks are erased, superblock by superblock, in parallel on all dies. Finally another root stores the
+//! wear, because no superpage is left that would, and the blocks of older roots are erased.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::options::Error;
 use crate::pages::{Erase, Page, Pages};
 use crate::state::State;
 
-/// Tasks by the order in which they are stopped: each waits for none of those before it.
+/// Kinds of task in stop order: none waits for one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
     Keeper,
@@ -26,25 +26,24 @@ pub(crate) enum Task {
     Die,
 }
 
-/// How many kinds there are.
+/// Number of kinds of task.
 pub(crate) const TASKS: usize = 5;
 
-/// What [`Ftl::purge`] takes where nothing has to be waited for and nothing fails: the dies work at the same
-/// time.
+/// Duration of [`Ftl::purge`] without waits and failures: the dies work in parallel.
 pub fn purge_time<P: Pages>(pages: &P) -> Option<Span> {
     pages.erase_time().map(|erase| erase * u64::from(pages.shape().blocks))
 }
 
 impl<P: Pages> Ftl<P> {
-    /// Erases every block, retired ones as far as they can be: what the host sees then reads as zeros, and no
-    /// page holds anything of it. `progress` is told how many superblocks of how many are done. Nobody else
-    /// may use the drive meanwhile.
+    /// Erases every block, retired ones as far as possible: the host then reads zeros, and no page holds old
+    /// data. `progress` receives the number of superblocks done and the total. No other operation may run
+    /// meanwhile.
     ///
-    /// If the power fails before it returns, a mount finds the drive in order, whatever blocks then hold:
-    /// to be called again.
+    /// If the power fails before the return, a mount finds a consistent drive whose blocks may still hold old
+    /// data: purge it again.
     ///
     /// # Errors
-    /// [`Error::WornOut`]: there is no space any more; the drive can be read, and no more.
+    /// [`Error::WornOut`] if there is no space left; the drive is then read-only.
     pub async fn purge(&self, progress: &mut dyn FnMut(u32, u32)) -> Result<(), Error> {
         let inner = &self.0;
         inner.stop().await?;
@@ -63,13 +62,13 @@ impl<P: Pages> Ftl<P> {
 }
 
 impl<P: Pages> Inner<P> {
-    /// Whether tasks of this kind are to end.
+    /// Returns true if tasks of this kind are to stop.
     #[inline]
     pub fn ends(&self, task: Task) -> bool {
         self.stopped.get().is_some_and(|last| task <= last)
     }
 
-    /// A task begins; it counts until it ends.
+    /// Runs a task, counted until it ends.
     pub fn run(self: &Rc<Self>, task: Task, life: impl Future<Output = ()> + 'static) {
         let running = &self.running[task as usize];
         running.set(running.get() + 1);
@@ -82,7 +81,7 @@ impl<P: Pages> Inner<P> {
         });
     }
 
-    /// Returns when no task runs any more.
+    /// Stops all tasks; returns when none is running.
     async fn stop(&self) -> Result<(), Error> {
         for task in [Task::Keeper, Task::Mapper, Task::Eraser, Task::Collector, Task::Die] {
             self.stopped.set(Some(task));
@@ -103,7 +102,7 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// From now on a mount finds an empty map.
+    /// After this a mount finds an empty map.
     async fn write_empty_root(&self) {
         self.free_slots();
         let root = {
@@ -115,12 +114,11 @@ impl<P: Pages> Inner<P> {
             root
         };
         if !self.write_root(&root).await {
-            // An older one would lead to what is erased.
+            // An older root would point to erased data.
             self.erase_roots(None).await;
         }
     }
 
-    /// Nothing waits to be written.
     fn free_slots(&self) {
         let slots = self.state.borrow().buffer.slots.len() as u32;
         for slot in (0..slots).filter(|slot| self.pages.kept(*slot).is_some()) {
@@ -128,7 +126,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Nothing is known any more but wear, and what was counted.
+    /// Resets the state except wear and counters.
     fn begin_anew(&self) {
         let mut state = self.state.borrow_mut();
         for superblock in 0..self.layout.shape.blocks {
@@ -149,7 +147,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// All blocks of this number but those of roots.
+    /// Erases all blocks of this number except root blocks.
     async fn erase_whole(&self, superblock: u32) {
         let shape = self.layout.shape;
         let mut erases: Vec<Erase> = Vec::new();
@@ -177,7 +175,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A root, in another block than the last, and nothing in any other.
+    /// Writes a root to a block other than the last, and erases all other root blocks.
     async fn keep_wear(&self) {
         let root = {
             let mut state = self.state.borrow_mut();
@@ -193,7 +191,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Erases the blocks of roots, but for this one.
+    /// Erases the root blocks except this one.
     async fn erase_roots(&self, but: Option<u32>) {
         let blocks = (0..self.layout.system_blocks()).filter(|at| Some(*at) != but);
         for block in blocks.map(|at| self.layout.system_block(at)) {
@@ -212,7 +210,7 @@ impl<P: Pages> Inner<P> {
 }
 
 impl State {
-    /// As before the first mount, on this flash.
+    /// Resets to the state before the first mount on this flash.
     fn empty<P: Pages>(&mut self, pages: &P) {
         let slots = self.buffer.slots.len() as u32;
         let mut new = State::new(pages, self.layout, &self.options, slots);

@@ -1,4 +1,4 @@
-//! The collector on trial, in the keep: see [`space`](crate::space).
+//! Uncommitted collection into the reserve superblock: see [`space`](crate::space).
 
 use crate::collect::Step;
 use crate::ftl::Inner;
@@ -11,8 +11,8 @@ use crate::state::{Job, ReserveCopy, State};
 use crate::supers::Phase;
 
 impl<P: Pages> Inner<P> {
-    /// A row of the trial that is not made of copies: notes of trims alone, or the one that ends it, with
-    /// what the host has written.
+    /// Forms a superpage of the collection that is not made of copies: trim records only, or the committing
+    /// one, with host data.
     pub fn uncommitted_row(&self, notes_alone: bool) {
         let mut state = self.state.borrow_mut();
         let Some((write_pointer, planes)) = state.supers.peek(Stream::Collector) else { return };
@@ -25,7 +25,8 @@ impl<P: Pages> Inner<P> {
         self.dies[write_pointer.die as usize].notify(&self.rt);
     }
 
-    /// A row on trial has arrived: it waits for the end, but for what has failed.
+    /// Handles the arrival of an uncommitted superpage: it waits for the commit, except for units that
+    /// failed.
     pub fn try_row(&self, state: &mut State, job: Job, failed: u32) {
         self.settle(state, &job, failed, false);
         let Some(victim) = state.reserve_copy.as_ref().map(|reserve_copy| reserve_copy.victim)
@@ -43,7 +44,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A row that is not on trial has arrived behind those that are: they count from now on.
+    /// Handles the arrival of the committing superpage: the uncommitted ones before it count from now on.
     pub fn commit_reserve_copy(&self, state: &mut State, superblock: u32, planes: u32) {
         if planes == 0
             || state.reserve_copy.as_ref().is_none_or(|reserve_copy| reserve_copy.at != superblock)
@@ -67,12 +68,13 @@ impl<P: Pages> Inner<P> {
 }
 
 impl<P: Pages> Inner<P> {
-    /// The keep is erased, and may be tried again with what is left of it. The victim is as any other.
+    /// Cancels the collection: the reserve superblock is erased and its remaining good part may be used
+    /// again. The victim becomes an ordinary superblock.
     pub fn cancel_reserve_copy(&self) {
         let mut state = self.state.borrow_mut();
         let Some(reserve_copy) = state.reserve_copy.take() else { return };
         for (job, failed) in reserve_copy.landed {
-            // What had failed waits again already.
+            // Units that had failed are queued again already.
             self.settle(&mut state, &job, !failed, false);
             state.recycle(job);
         }
@@ -96,7 +98,7 @@ impl<P: Pages> Inner<P> {
 }
 
 impl State {
-    /// Programs have failed, and no row is left for the trial.
+    /// Returns true if failed programs have left no superpage for the collection.
     pub fn reserve_copy_failed(&self) -> bool {
         self.reserve_copy.as_ref().is_some_and(|reserve_copy| {
             let keep = &self.supers.all[reserve_copy.at as usize];
@@ -104,18 +106,18 @@ impl State {
         })
     }
 
-    /// Whether a unit, if it is one, lies in this superblock.
+    /// Returns true if `unit` is a location in this superblock.
     fn is_of(&self, unit: u32, superblock: u32) -> bool {
         unit != crate::layout::NONE && self.layout.superblock(unit) == superblock
     }
 
-    /// All that was valid there has a row.
+    /// Returns true if every unit that was valid there is in a superpage.
     fn has_passed(&self, superblock: u32) -> bool {
         self.collection.victim.is_none_or(|(victim, _)| victim != superblock)
             && !self.collection.gathered.iter().any(|(at, _)| self.is_of(*at, superblock))
     }
 
-    /// Whether a row that is made up now for this superblock is on trial.
+    /// Returns true if a superpage that is formed now in this superblock is uncommitted.
     pub fn is_uncommitted(&mut self, superblock: u32) -> bool {
         let Some(reserve_copy) =
             self.reserve_copy.as_ref().filter(|reserve_copy| reserve_copy.at == superblock)
@@ -129,7 +131,7 @@ impl State {
         !decided
     }
 
-    /// All of the victim has arrived, and the notes of trims have.
+    /// Returns true if all of the victim and the trim records have arrived.
     fn may_decide(&self, reserve_copy: &ReserveCopy) -> bool {
         reserve_copy.sealed
             && self.has_passed(reserve_copy.victim)
@@ -138,12 +140,14 @@ impl State {
             && (reserve_copy.noted || !self.owes_notes())
     }
 
-    /// Notes of trims have to go before an erase. Slots that outlive a power cut are as good.
+    /// Returns true if trim records must be written before an erase. Slots that survive a power cut count as
+    /// written.
     fn owes_notes(&self) -> bool {
         self.options.cache != Cache::Protected && self.buffer.has_note()
     }
 
-    /// What the collector does on trial, once the victim has been gone over. None: as at other times.
+    /// Next step of an uncommitted collection after its victim has been read; `None`: proceed as in ordinary
+    /// collection.
     pub fn reserve_copy_step(&mut self, ready: bool, has_place: bool) -> Option<Step> {
         let reserve_copy = self.reserve_copy.as_ref()?;
         let (decided, victim, at) =
@@ -152,7 +156,7 @@ impl State {
             return None;
         }
         if decided {
-            // Its row has failed: another is to end it.
+            // The committing superpage has failed: another is needed.
             let again = self.supers.all[at].flying == 0 && self.supers.all[at].phase == Phase::Open;
             return again.then_some(Step::End);
         }
@@ -175,19 +179,19 @@ impl State {
         Some(if ready { Step::Row } else { Step::End })
     }
 
-    /// Whether notes of trims that an erase waits for have nowhere to go but the keep.
+    /// Returns true if trim records that an erase waits for fit only in the reserve superblock.
     pub fn needs_keep_for_notes(&mut self) -> bool {
         self.urgent && self.buffer.has_note() && self.supers.clean > 0 && !self.supers.has_rows()
     }
 
-    /// The row that the collector writes next; a superblock is opened for it if need be.
+    /// Next superpage of the collector; opens a superblock for it if needed.
     pub fn collector_row(&mut self) -> Option<(WritePointer, u32)> {
         let stream = self.collector_stream();
         if let Some(row) = self.supers.peek(stream) {
             return Some(row);
         }
         match space::may_open(Stream::Collector, self.free(), 0) {
-            // One trial at a time.
+            // One uncommitted collection at a time.
             _ if self.reserve_copy.is_some() => None,
             Opening::No => None,
             Opening::Plain => self.open_clean(stream),
@@ -195,7 +199,8 @@ impl State {
         }
     }
 
-    /// What the collector has begun with leaves the keep room, or is left for something that does.
+    /// Opens the reserve superblock, if the collection in progress leaves enough space there; otherwise drops
+    /// it in favour of a victim that does.
     fn open_keep(&mut self) -> Option<(WritePointer, u32)> {
         let keep = self.reserve_units()?;
         let collection = &self.collection;
@@ -203,9 +208,9 @@ impl State {
         let gathered = collection.gathered.len() as u32;
         let (victim, moved) = match (drained, collection.victim) {
             (Some(drained), _) => (drained, gathered),
-            // What is gathered is the victim's, and still counted as valid there.
+            // Gathered units are the victim's, and still counted as valid there.
             (None, Some((victim, _))) => (victim, self.supers.all[victim as usize].valid),
-            // For notes of trims alone.
+            // For trim records only.
             (None, None) => (*collection.drained.first()?, gathered),
         };
         let rows = space::uncommitted_rows(&self.layout.shape);
@@ -231,7 +236,7 @@ impl State {
         row
     }
 
-    /// The collector's victim is as any other again.
+    /// Abandons the collector's victim: it becomes an ordinary superblock.
     fn let_go(&mut self) {
         if let Some((victim, _)) = self.collection.victim.take() {
             self.supers.all[victim as usize].phase = Phase::Filled;
@@ -240,13 +245,13 @@ impl State {
         }
     }
 
-    /// The size of the keep.
+    /// Units of the reserve superblock.
     pub fn reserve_units(&self) -> Option<u32> {
         let clean = |one: &&crate::supers::Super| matches!(one.phase, Phase::Free { .. });
         self.supers.all.iter().filter(clean).map(|one| one.units).max()
     }
 
-    /// What may be collected into a keep of this size.
+    /// Victim that fits into a reserve superblock of this size.
     pub fn find_victim(&mut self, keep: u32) -> Option<u32> {
         let (now, supers, row) = (self.next_sequence, &self.supers, self.layout.row_units);
         let rows = space::uncommitted_rows(&self.layout.shape);

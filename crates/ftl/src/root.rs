@@ -1,10 +1,10 @@
-//! Checkpoints: the map on flash, and a root by which a mount finds it.
+//! Checkpoints: the map on flash, and the root by which a mount finds it.
 //!
-//! A checkpoint takes its time, and the host goes on meanwhile. It notes the oldest row that is still on its
-//! way, then writes every part of the map that has changed, each as it is by then, then the root. A mount
-//! reads the parts and goes over all rows from the noted one on: what it finds there is right or newer.
+//! A checkpoint runs concurrently with host I/O. It records the oldest superpage in flight, then writes every
+//! changed map part in its current state, then the root. A mount reads the parts and scans all superpages
+//! from the recorded one on: what it finds there is equal or newer.
 //!
-//! Roots lie in blocks of their own, one behind the other; when a block is full, the next is erased.
+//! Roots are in reserved blocks, one behind the other; when a block is full, the next is erased.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -19,14 +19,15 @@ use crate::purge::Task;
 use crate::state::{CHUNK, ROOT, State};
 use crate::supers::Phase;
 
-/// In front of each unit of a root: its number, which unit, of how many; then the checksum of what follows.
+/// Header of each unit of a root: root number, index of the unit, number of units; then the checksum of the
+/// payload.
 const HEAD_BYTES: usize = 24;
-/// What a root says of a superblock: first row, the one after the last or none, erases.
+/// Record of a superblock in a root: first superpage, the one after the last or 0, erases.
 const SUPER_BYTES: usize = 20;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
-    /// Rows from this on are to be looked at.
+    /// First superpage that a mount has to scan.
     pub from: u64,
     pub chunks: Vec<u32>,
     supers: Vec<KnownSuper>,
@@ -35,17 +36,17 @@ pub(crate) struct Root {
 #[derive(Clone, Copy, Debug)]
 struct KnownSuper {
     opened: u64,
-    /// 0: it was not filled, or not all of it had landed.
+    /// 0 if it was not filled, or not all of it had arrived.
     filled: u64,
     erases: u32,
 }
 
-/// Where the next root goes.
+/// Position of the next root.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RootPlace {
     pub number: u64,
     pub block: u32,
-    /// The next group of it. Past the end: another block is to be erased.
+    /// Next group in the block. Past the end: another block has to be erased first.
     pub group: u32,
 }
 
@@ -54,7 +55,7 @@ impl Root {
         (superblock as usize) < self.supers.len()
     }
 
-    /// Whether this superblock, whose first row has this number, holds nothing newer than the checkpoint.
+    /// Returns true if this superblock, with this first superpage, holds nothing newer than the checkpoint.
     pub fn filled_before(&self, superblock: u32, opened: u64) -> bool {
         let known = self.supers.get(superblock as usize);
         known.is_some_and(|known| known.filled != 0 && known.opened == opened)
@@ -94,7 +95,7 @@ impl Root {
     }
 }
 
-/// FNV-1a, 64 bits: against units that were torn or belong to another root.
+/// 64-bit FNV-1a checksum, which detects units that were torn or belong to another root.
 fn checksum<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -110,11 +111,11 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// Parts of the map that a mount reads at the same time.
+/// Map parts that a mount reads concurrently.
 const CHUNKS_AT_ONCE: usize = 256;
 
 impl<P: Pages> Inner<P> {
-    /// The newest root that is whole.
+    /// Finds the newest complete root.
     pub async fn find_root(&self) -> Option<Root> {
         let mut pieces: Vec<Piece> = Vec::new();
         for at in 0..self.layout.system_blocks() {
@@ -168,7 +169,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Brings the map to what the chunks say. False: one of them can't be read.
+    /// Loads the map from its parts; returns false if one of them cannot be read.
     pub async fn load_chunks(&self, root: &Root) -> bool {
         if root.chunks.is_empty() {
             return true;
@@ -178,7 +179,7 @@ impl<P: Pages> Inner<P> {
             let known = (0..).zip(&state.chunks).filter(|(_, at)| **at != NONE);
             known.map(|(chunk, at)| (*at, chunk)).collect()
         };
-        // Neighbours lie on dies that work at the same time.
+        // Neighbouring numbers are on dies that work in parallel.
         all.sort_unstable();
         let mut parts = self.take_parts();
         let mut done = true;
@@ -196,7 +197,7 @@ impl<P: Pages> Inner<P> {
         done
     }
 
-    /// A part of the map that has been read. False: it is another.
+    /// Installs a map part that has been read; returns false if it is a different one.
     fn take_chunk(&self, at: u32, chunk: u32) -> bool {
         let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
         let place = self.layout.place(at);
@@ -213,7 +214,7 @@ impl<P: Pages> Inner<P> {
         lent
     }
 
-    /// The task that writes checkpoints.
+    /// Task that writes checkpoints.
     pub async fn keeper(self: Rc<Self>) {
         while !self.ends(Task::Keeper) {
             let seen = self.collect.version();
@@ -249,7 +250,7 @@ impl<P: Pages> Inner<P> {
         if done {
             self.state.borrow_mut().end_checkpoint(root.from);
         } else if is_cached {
-            // What the map has written can't be erased any more.
+            // Superblocks of older map parts can no longer be erased.
             self.state.borrow_mut().worn_out = true;
             self.worn_out();
         }
@@ -259,7 +260,7 @@ impl<P: Pages> Inner<P> {
         if done { Ok(()) } else { Err(Error::WornOut) }
     }
 
-    /// Every part of the map that has changed goes to flash.
+    /// Writes every changed map part to flash.
     async fn write_chunks(&self) {
         let mut bytes = alloc::vec![0; self.layout.shape.unit_bytes as usize];
         let chunks = self.state.borrow().chunks.len();
@@ -291,7 +292,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A slot for what is not data; those that hold some go to flash if none is free.
+    /// Takes a slot for metadata; if none is free, flushes those in use to flash.
     pub async fn take_meta_slot(&self) -> u32 {
         if let Some(slot) = self.meta_slots.try_take() {
             return slot;
@@ -300,7 +301,7 @@ impl<P: Pages> Inner<P> {
         self.meta_slots.take(&self.rt).await
     }
 
-    /// What waits now goes to flash as soon as can be.
+    /// Writes all waiting units to flash without delay.
     pub fn hurry(&self) {
         let mut state = self.state.borrow_mut();
         state.force = state.force.max(state.buffer.next_order() - 1);
@@ -308,16 +309,16 @@ impl<P: Pages> Inner<P> {
         self.form();
     }
 
-    /// False: there is no block for it.
+    /// Writes a root; returns false if no block is available.
     pub async fn write_root(&self, root: &Root) -> bool {
         let bytes = root.to_bytes();
         let payload = self.layout.shape.unit_bytes as usize - HEAD_BYTES;
         let count = bytes.len().div_ceil(payload);
         let groups = count.div_ceil(self.layout.plane_units as usize) as u32;
-        // Each block is tried once, and the one that holds the last root keeps it.
+        // Each block is tried once, except the one that holds the last root.
         for _ in 0..self.layout.system_blocks() {
             let mut place = self.state.borrow().root;
-            // A torn row must not take the last root with it.
+            // A torn superpage must not destroy the last root.
             let shared = self.layout.shape.reach == 0 || place.group == 0;
             if place.group + groups > self.layout.groups || !shared {
                 let Some(next) = self.next_system_block(place.block).await else { return false };
@@ -380,7 +381,7 @@ impl<P: Pages> Inner<P> {
         done.is_ok()
     }
 
-    /// Erases the next block for roots behind this one.
+    /// Erases the next root block after this one.
     async fn next_system_block(&self, after: u32) -> Option<u32> {
         let count = self.layout.system_blocks();
         for step in 1..count {
@@ -405,7 +406,7 @@ impl<P: Pages> Inner<P> {
 }
 
 impl Piece {
-    /// `part` is followed by zeros to the end of its unit.
+    /// `part` is zero-padded to the end of its unit.
     fn head(
         number: u64,
         index: usize,
@@ -437,7 +438,7 @@ impl Piece {
 }
 
 impl State {
-    /// What the root says of a superblock holds until more is seen.
+    /// Takes over a superblock's state from the root; the scan may refine it.
     pub fn settle(&mut self, superblock: u32, root: &Root) {
         let known = root.supers[superblock as usize];
         let one = &mut self.supers.all[superblock as usize];
@@ -445,7 +446,7 @@ impl State {
         self.supers.most_erases = self.supers.most_erases.max(known.erases);
     }
 
-    /// Where the root says that the parts of the map lie.
+    /// Takes over the locations of the map parts from the root.
     pub fn take_chunks(&mut self, root: &Root) {
         for (chunk, at) in self.chunks.iter_mut().zip(&root.chunks) {
             *chunk = *at;
@@ -478,7 +479,7 @@ impl State {
         Root { from, supers, ..Root::default() }
     }
 
-    /// Notes of trims that the checkpoint has are not needed any more.
+    /// Releases the trim records that the checkpoint includes.
     fn end_checkpoint(&mut self, from: u64) {
         self.counters.checkpoints += 1;
         self.release_parts();

@@ -1,96 +1,101 @@
-//! Why flash software never runs out of space, wherever its power is cut.
+//! Proof that the flash translation layer never runs out of space, wherever the power is cut.
 //!
 //! # The invariant
 //!
-//! **There is a superblock that holds nothing which counts: the *keep*.** It is erased, or may be erased
-//! without a word written before. Nobody writes into it but the collector, and that on trial: what it
-//! copies there counts only when all of a victim has arrived. So the keep is never given up before another
-//! superblock takes its place.
+//! **One superblock holds no live data: the *reserve superblock*.** It is erased, or may be erased without
+//! writing anything first. Only the collector writes to it, and then *uncommitted*: the copies count only
+//! when all of a victim has arrived. So the reserve superblock is never given up before another superblock
+//! takes its place.
 //!
 //! # The rules
 //!
-//! 1. Host and collector open an erased superblock only if another stays ([`may_open`]).
-//! 2. When no row is left to the collector but the keep's, it opens the keep *on trial*. Its rows are marked
-//!    so in their spare bytes, the map goes on pointing to the victim, checkpoints take these rows for not
-//!    yet begun, and nothing that was collected meanwhile is erased.
-//! 3. When the victim's last valid unit has arrived, and behind it the notes of trims that the victim's
-//!    erase has to wait for, the next row is not marked. When that has arrived the trial is over: the map
-//!    takes over what was copied, the victim holds nothing that counts, and is the keep.
-//! 4. A mount leaves out superblocks of which every readable row is marked. Whatever holds no valid unit
-//!    after a mount may be erased at once: what it held was superseded, or trimmed by a note that is on
+//! 1. Host and collector open an erased superblock only if another remains ([`may_open`]).
+//! 2. When the collector can write only to the reserve superblock, it opens that one *uncommitted*. The spare
+//!    bytes of its superpages carry that flag, the map keeps pointing to the victim, checkpoints treat these
+//!    superpages as not begun, and nothing that was collected meanwhile is erased.
+//! 3. When the victim's last valid unit has arrived, and after it the trim records that the erase of the
+//!    victim requires, the next superpage does not carry the flag. Its arrival commits the superblock: the map
+//!    takes over the copies, and the victim, which now holds no live data, is the reserve superblock.
+//! 4. A mount ignores superblocks in which every readable superpage carries the flag. A superblock without
+//!    valid units after a mount may be erased at once: its data were superseded, or trimmed by a record on
 //!    flash.
-//! 5. The victim of a trial leaves room in the keep for a row of notes and the row that ends the trial
-//!    ([`fits`]).
-//! 6. Notes of trims on flash are at most [`NOTES_MAX`]: who trims more waits for a checkpoint.
+//! 5. The victim of an uncommitted collection leaves room in the reserve superblock for a superpage of trim
+//!    records and the superpage that commits ([`fits`]).
+//! 6. At most [`NOTES_MAX`] trim records are on flash; further trims wait for a checkpoint.
 //!
 //! # Why it holds
 //!
-//! *While power is there.* By rule 1 nobody takes the keep but a trial, and by rule 3 a trial ends with
-//! another.
+//! *While power is on.* By rule 1 only an uncommitted collection takes the reserve superblock, and by rule 3
+//! its commit provides another.
 //!
-//! *After a cut.* Before a trial the keep is untouched. In one, every readable row of it is marked, so by
-//! rule 4 it is the keep again, and the victim is as it was: nothing has been erased. If the unmarked row can
-//! be read, then all before it has arrived, whether or not the row itself is whole: the victim holds nothing
-//! that counts, and is the keep by rule 4. A mount writes padding into superblocks that were open, never into
-//! the keep: cuts may follow each other as they like, and each finds it again. What the padding behind an
-//! unmarked row adds is that no later mount can take the trial for not ended.
+//! *After a power cut.* Before the collection, the reserve superblock is untouched. During it, every readable
+//! superpage there carries the flag, so by rule 4 it is the reserve superblock again, and the victim is
+//! unchanged: nothing has been erased. If the superpage without the flag is readable, all before it has
+//! arrived, whether or not that superpage is whole: the victim holds no live data and is the reserve
+//! superblock by rule 4. A mount writes padding into superblocks that were open, never into the reserve
+//! superblock. So power cuts may follow each other in any way, and each mount finds the reserve superblock.
+//! Padding behind the superpage without the flag ensures that no later mount takes the collection for
+//! uncommitted.
 //!
-//! # Why somebody can always go on
+//! # Why progress is always possible
 //!
-//! Let `n` superblocks of `t` rows be there. If nobody has a row to write, all are filled but the keep. If
-//! the host has rows and is refused, and the collector finds no victim, the host is let go on row by row: so
-//! its superblock is filled in the end. At most one superblock of the collector's is then open, and `n - 2`
-//! are left. If none of them *fits*, each holds more than `t - 2` rows of valid units; so somebody goes on
-//! as long as what is valid is no more than `(n - 2) (t - 2)` rows: what the host sees, the parts of the
-//! map, and the notes of trims ([`most_units`]). A trial moves at most `t - 2` rows and gains one at least:
-//! the one that ends it takes new data.
+//! Let there be `n` superblocks of `t` superpages. If neither host nor collector has a superpage to write,
+//! all superblocks are filled except the reserve superblock. If the host has superpages to write and is
+//! refused, and the collector finds no victim, the host may proceed superpage by superpage, so its superblock
+//! fills eventually. Then at most one superblock of the collector is open, and `n - 2` remain. If none of
+//! them *fits*, each holds more than `t - 2` superpages of valid units. So progress is possible as long as
+//! the valid data take at most `(n - 2) (t - 2)` superpages: the host's data, the map parts and the trim
+//! records ([`most_units`]). An uncommitted collection moves at most `t - 2` superpages and gains at least
+//! one: the one that commits takes new data.
 //!
-//! Where pages of a word line are programmed one by one ([`Shape::reach`]) a row counts only when those have
-//! been programmed that could take it with them, and `t - 2` is less by the rows that see to it
-//! ([`uncommitted_rows`]). They are there: what is not closed lies in a superblock that is open, and when that is
-//! full all of it is closed.
+//! If the pages of a word line are programmed one by one ([`Shape::reach`]), a superpage counts only when
+//! the pages whose programming could destroy it have been programmed, and `t - 2` is reduced by the
+//! superpages that close the word lines ([`uncommitted_rows`]). Their space exists: word lines that are not closed
+//! are in an open superblock, and in a full superblock all are closed.
 //!
-//! So the reserve has to be two superblocks, and the over-provisioning about two rows in each
-//! superblock beside that. [`is_safe`] is the condition; a plan that does not keep it is refused.
+//! So the reserve must be two superblocks, and the over-provisioning about two superpages per remaining
+//! superblock. [`is_safe`] is the condition; a plan that violates it is rejected.
 //!
-//! # What it assumes
+//! # Assumptions
 //!
-//! That superblocks are of one size. Where bad blocks make them unequal, a victim may be too large for the
-//! keep while smaller ones are full; the collector then does without a trial, and a cut in that moment may
-//! cost the keep. That programs succeed: on trial, each that fails takes a row from what the trial needs. A
-//! drive on which neither host nor collector can go on is worn out, and says so. And that a page which a
-//! mount has read can still be read when its block is next looked at.
+//! - Superblocks have equal size. If bad blocks make them unequal, a victim may be too large for the
+//!   reserve superblock while smaller ones are full. The collector then copies without the flag, and a power
+//!   cut at that moment may cost the reserve superblock.
+//! - Programs succeed. During an uncommitted collection each failed program takes a superpage from those that
+//!   it needs. A drive on which neither host nor collector can proceed is worn out and reports that.
+//! - A page that a mount has read can still be read when its block is next examined.
 
 use crate::layout::Layout;
 use crate::pages::Shape;
 use crate::policy::Stream;
 
-/// Rows of the keep that a trial needs beside what it copies: notes of trims, and the end.
+/// Superpages of the reserve superblock that a collection needs in addition to its copies: trim records, and
+/// the commit.
 pub const UNCOMMITTED_ROWS: u32 = 2;
 
-/// As [`UNCOMMITTED_ROWS`], with those that close word lines on flash of this shape: behind the notes, and behind
-/// the end.
+/// [`UNCOMMITTED_ROWS`], plus the superpages that close word lines on flash of this shape: after the trim records,
+/// and after the commit.
 pub fn uncommitted_rows(shape: &Shape) -> u32 {
     UNCOMMITTED_ROWS + 2 * shape.reach * shape.dies
 }
 
-/// Notes of trims that may be on flash, or on their way.
+/// Maximum number of trim records on flash or in flight.
 pub const NOTES_MAX: u32 = 8;
 
-/// The least reserve: the keep, and one superblock that is open and empty.
+/// Minimum reserve in superblocks: the reserve superblock, and one that is open and empty.
 pub const RESERVE_MIN: u32 = 2;
 
-/// What a map that is cached takes of flash: see `parts.rs`.
+/// Flash space that a cached map takes: see `parts.rs`.
 ///
-/// A checkpoint writes [`units`](Quota::units) one behind the other, which touch one superblock more than
-/// they fill. The last checkpoint's are there until the next one's are whole; beside both there is as much
-/// again for parts that are written in between. A cut loses nothing but what no root names yet, so that
+/// A checkpoint writes [`units`](Quota::units) consecutively, which touch one superblock more than they fill.
+/// The last checkpoint's parts remain until those of the next are complete; as much again is for parts
+/// written in between. A power cut loses only parts that no root names yet, so the same holds after it.
 /// after it the same is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
-    /// Superblocks that are kept for it.
+    /// Superblocks reserved for the map.
     pub superblocks: u32,
-    /// What a checkpoint may write, with rows that are not full, and those that close word lines.
+    /// Mapping units that a checkpoint may write, including padding and superpages that close word lines.
     pub units: u64,
 }
 
@@ -104,7 +109,7 @@ impl Quota {
     }
 }
 
-/// What is left for data of flash of this shape where the map is cached: it has superblocks of its own.
+/// Shape of the flash that remains for data if the map is cached: the map has its own superblocks.
 pub fn without_map(shape: &Shape) -> Shape {
     let layout = Layout::new(*shape);
     let all = shape.all_units().min(u64::from(crate::pages::LOST - 1)) as u32;
@@ -112,24 +117,24 @@ pub fn without_map(shape: &Shape) -> Shape {
     Shape { blocks, ..*shape }
 }
 
-/// The least bytes that a map which is cached may have of memory, on flash of this shape.
+/// Minimum memory of a cached map on flash of this shape, in bytes.
 pub fn least_map_cache(shape: &Shape) -> u64 {
     crate::map::least_cache(shape)
 }
 
-/// How a superblock may be opened.
+/// Decision on opening a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Not at all.
+    /// It must not be opened.
     No,
-    /// As any.
+    /// As an ordinary superblock.
     Plain,
-    /// On trial: it is the keep.
+    /// Uncommitted: it is the reserve superblock.
     ReserveCopy,
 }
 
-/// Whether a stream may open an erased superblock, of which there are `free`. `wanted` more are to be left
-/// for what is about to lose its data.
+/// Decides whether a stream may open one of `free` erased superblocks. `wanted` further ones must remain for
+/// superblocks that are about to lose data.
 pub fn may_open(stream: Stream, free: u32, wanted: u32) -> Opening {
     match stream {
         Stream::Host if free > 1 + wanted => Opening::Plain,
@@ -139,23 +144,24 @@ pub fn may_open(stream: Stream, free: u32, wanted: u32) -> Opening {
     }
 }
 
-/// Whether so many units can be moved into a keep of `keep` units on trial, beside `rows` rows of the
-/// trial's own.
+/// Returns true if `valid` units can be moved into a reserve superblock of `keep` units, in addition to
+/// `rows` superpages of the collection's own.
 pub fn fits(valid: u32, keep: u32, row_units: u32, rows: u32) -> bool {
     (valid.div_ceil(row_units) + rows) * row_units <= keep
 }
 
-/// Units that may be valid on so many superblocks of this size, so that somebody can always go on; a trial
-/// takes `rows` rows beside what it copies.
+/// Maximum number of valid units on `superblocks` superblocks of this size with guaranteed progress; a
+/// collection into the reserve superblock takes `rows` superpages in addition to its copies.
 pub fn most_valid(superblocks: u32, super_units: u32, row_units: u32, rows: u32) -> u64 {
     let each = super_units.saturating_sub(rows * row_units);
     u64::from(superblocks.saturating_sub(2)) * u64::from(each)
 }
 
-/// Units that a host may see on flash of this shape with so many bad blocks in each plane.
+/// Maximum number of mapping units for the host on flash of this shape with `bad_per_plane` bad blocks in
+/// each plane.
 pub fn most_units(shape: &Shape, bad_per_plane: u32) -> u64 {
     let layout = Layout::new(*shape);
-    // Blocks that are kept for roots take all of their superblocks here.
+    // Blocks reserved for roots are counted as whole superblocks here.
     let blocks = (0..layout.system_blocks()).map(|at| layout.system_block(at).block);
     let lost = 1 + blocks.max().unwrap_or(0) + bad_per_plane;
     let superblocks = shape.blocks.saturating_sub(lost);
@@ -166,7 +172,8 @@ pub fn most_units(shape: &Shape, bad_per_plane: u32) -> u64 {
     left * per_chunk / (per_chunk + 1)
 }
 
-/// Whether flash software can always go on with so many units for the host: what the proof above asks.
+/// Returns true if the layer always makes progress with `units` mapping units for the host: the condition of
+/// the proof above.
 pub fn is_safe(shape: &Shape, units: u64, reserve: u32, bad_per_plane: u32) -> bool {
     reserve >= RESERVE_MIN && units > 0 && units <= most_units(shape, bad_per_plane)
 }

@@ -1,4 +1,4 @@
-//! All that the flash software knows, and the steps that take no time.
+//! State of the flash translation layer, and the transitions that take no time.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,16 +19,16 @@ use crate::space::{NOTES_MAX, Quota};
 use crate::stats::Counters;
 use crate::supers::Supers;
 
-/// A part of the map.
 pub(crate) const CHUNK: u32 = META;
 pub(crate) const TRIM: u32 = META | 1 << 28;
 /// Part of the root of a checkpoint.
 pub(crate) const ROOT: u32 = META | 2 << 28;
+/// Unused unit.
 pub(crate) const PAD: u32 = u32::MAX;
-/// What is left of these is their number.
+/// Mask of the number in a metadata tag.
 pub(crate) const NUMBER: u32 = (1 << 28) - 1;
 
-/// What spare bytes say that a unit holds.
+/// Content of a unit, decoded from its spare bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     Data { logical: u32, lost: bool },
@@ -49,34 +49,33 @@ pub(crate) fn holds(logical: u32) -> Holds {
     }
 }
 
-/// A row on its way to flash.
 pub(crate) struct Job {
     pub write_pointer: WritePointer,
     pub planes: u32,
     pub header: Header,
     pub units: Vec<Unit>,
-    /// For each unit, where it was before: it counts only if the map still says so. None: it comes from
-    /// the buffer.
+    /// For each unit, the location that it was copied from: the copy counts only if the map still points
+    /// there. `NONE` if the unit comes from the buffer.
     pub from: Vec<u32>,
     pub collected: bool,
-    /// It counts only when the trial of its superblock has ended.
+    /// It counts only after the uncommitted superblock that holds it is committed.
     pub uncommitted: bool,
-    /// It holds nothing: it closes word lines.
+    /// Filler: it closes word lines and holds no data.
     pub filler: bool,
-    /// It holds parts of a map that is cached.
+    /// It holds parts of a cached map.
     pub of_map: bool,
-    /// When it was made up.
+    /// Time at which it was formed.
     pub made_up: Clocks,
 }
 
-/// What a die has to do.
+/// Work queued for a die.
 pub(crate) struct Queue {
     pub jobs: VecDeque<Job>,
-    /// The number of the row that is being programmed.
+    /// Number of the superpage being programmed.
     pub flying: Option<u64>,
 }
 
-/// A note of trims on flash. It counts until a checkpoint has what it says.
+/// A trim record on flash. It is needed until a checkpoint includes its trims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrimNote {
     pub number: u32,
@@ -84,48 +83,48 @@ pub(crate) struct TrimNote {
     pub sequence: u64,
 }
 
-/// The note that is being written: its slot, and how many trims it holds.
+/// The trim record being filled: its slot, and the number of trims in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenNote {
     pub slot: u32,
     pub number: u32,
     pub count: u32,
-    /// The oldest write in whose place it stands for those who wait for that: the write was trimmed.
+    /// Oldest write that this record replaces for waiters: that write was trimmed.
     pub stands_for: u64,
 }
 
-/// What the collector has in hand.
+/// Current work of the collector.
 #[derive(Default)]
 pub(crate) struct Collection {
-    /// The superblock that it goes over, and how far it has come.
+    /// The superblock being collected, and the progress in it.
     pub victim: Option<(u32, u32)>,
-    /// What it has read: from where, and what the spare bytes say.
+    /// Units read: source location, and content by the spare bytes.
     pub gathered: Vec<(u32, u32)>,
-    /// Room to note what is to be read.
+    /// Scratch list of locations to be read.
     pub found: Vec<u32>,
-    /// Superblocks that it has gone over and that are not erased yet.
+    /// Superblocks that are collected but not erased yet.
     pub drained: Vec<u32>,
-    /// Its rows on their way.
+    /// The collector's superpages in flight.
     pub rows: u32,
-    /// One of them, if the notes of trims before which it must not be erased are on flash.
+    /// A drained superblock that may be erased: the trim records that must precede the erase are on flash.
     pub noted: Option<u32>,
 }
 
-/// In [`Header::erases`]: the row counts only if its superblock holds one without this.
+/// Flag in [`Header::erases`]: the superpage counts only if its superblock also holds one without this flag.
 pub(crate) const UNCOMMITTED: u32 = 1 << 31;
 
-/// What the collector has copied into the keep: see [`space`](crate::space).
+/// State of a collection into the reserve superblock: see [`space`](crate::space).
 pub(crate) struct ReserveCopy {
-    /// The keep.
+    /// The reserve superblock.
     pub at: u32,
-    /// What takes its place.
+    /// The victim that becomes the next reserve superblock.
     pub victim: u32,
-    /// Notes of the trims so far are closed, and have a row.
+    /// The trim records so far are closed, and have a superpage.
     pub sealed: bool,
     pub noted: bool,
-    /// The row that ends it has been made up.
+    /// The committing superpage has been formed.
     pub decided: bool,
-    /// Rows that have arrived, and the planes in which they failed.
+    /// Superpages that have arrived, each with the planes in which it failed.
     pub landed: Vec<(Job, u32)>,
     /// The victim's units in them.
     pub copied: u32,
@@ -135,11 +134,11 @@ pub(crate) struct State {
     pub layout: Layout,
     pub options: Options,
     pub map: Map,
-    /// Entries of a part of the map.
+    /// Map entries per part.
     pub per_part: u32,
-    /// Parts of a map that is whole in memory that differ from those on flash.
+    /// For each part of a fully resident map: true if it differs from the copy on flash.
     pub dirty: Vec<bool>,
-    /// Where each part of the map lies on flash.
+    /// Location of each map part on flash.
     pub chunks: Vec<u32>,
     pub supers: Supers,
     pub buffer: Buffer,
@@ -147,29 +146,29 @@ pub(crate) struct State {
     pub closing: Closing,
     pub spare_jobs: Vec<Job>,
     pub next_sequence: u64,
-    /// All writes up to this number are to be written as soon as can be.
+    /// All writes up to this number are to be written without delay.
     pub force: u64,
-    /// Notes of trims are awaited by an erase: they go before everything, into what is kept for that.
+    /// An erase waits for trim records: they are written first, into the space reserved for them.
     pub urgent: bool,
     pub note: Option<OpenNote>,
     pub next_note: u32,
-    /// Notes in the buffer, each with the oldest write in whose place it stands.
+    /// Trim records in the buffer, each with the oldest write that it replaces for waiters.
     pub standing: Vec<(u32, u64)>,
-    /// Notes that are in the buffer.
+    /// Trim records in the buffer.
     pub waiting_notes: Vec<u32>,
     pub notes: Vec<TrimNote>,
-    /// Parts of the map that are in the buffer.
+    /// Map parts in the buffer.
     pub chunks_waiting: u32,
-    /// The host has been refused a row, or a superblock.
+    /// The host has been refused a superpage or a superblock.
     pub blocked: bool,
     pub collection: Collection,
-    /// What somebody outside wants collected.
+    /// Superblock requested by host-directed GC.
     pub named: Option<Named>,
-    /// Who leads the collector, if somebody outside does.
+    /// The host-directed collector, if there is one.
     pub leader: Option<Leader>,
-    /// The keep is being written.
+    /// The collection that is writing the reserve superblock.
     pub reserve_copy: Option<ReserveCopy>,
-    /// The host may write a row though it would have to wait: the collector can do nothing.
+    /// The host may write one superpage although space is short: the collector cannot proceed.
     pub granted: bool,
     /// The last checkpoint found no block for its root.
     pub rootless: bool,
@@ -224,12 +223,12 @@ impl State {
         }
     }
 
-    /// Bytes of memory of the map.
+    /// Memory that the map takes, in bytes.
     pub fn map_bytes(&self) -> u64 {
         self.map.bytes() + (size_of_val(&self.chunks[..]) + self.dirty.len()) as u64
     }
 
-    /// Entries of one part of a map that is whole, as they are kept on flash.
+    /// Entries of one part of a fully resident map, as stored on flash.
     pub fn entries(&mut self, chunk: u32) -> &mut [u32] {
         let per_part = self.per_part as usize;
         let Map::Whole(map) = &mut self.map else { return &mut [] };
@@ -237,8 +236,8 @@ impl State {
         &mut map[chunk as usize * per_part..end]
     }
 
-    /// Where what the spare bytes name lies, as far as is known. Of data only if the map is whole: see
-    /// [`is_still_at`](State::is_still_at).
+    /// Last known location of the content with this tag. For data this is exact only if the map is fully
+    /// resident: see [`is_still_at`](State::is_still_at).
     pub fn owner(&self, logical: u32) -> u32 {
         match holds(logical) {
             Holds::Data { logical, .. } if logical < self.options.units => {
@@ -254,7 +253,7 @@ impl State {
         }
     }
 
-    /// Something lies there from now on, and no more where it lay: `from`, if that is known.
+    /// Moves the mapping to a new location, and invalidates the old one: `from`, if known.
     #[inline]
     pub fn move_to(&mut self, logical: u32, unit: u32, sequence: u64, from: Option<u32>) {
         if let Holds::Data { logical, .. } = holds(logical) {
@@ -277,7 +276,7 @@ impl State {
         self.supers.set_valid(unit);
     }
 
-    /// A unit that the host sees holds nothing any more. As [`Buffer::kill`].
+    /// Unmaps a unit of the host. Returns as [`Buffer::kill`].
     pub fn drop_unit(&mut self, logical: u32) -> (Option<u32>, u64) {
         if self.look(logical) != Some(NONE) {
             self.replace(logical, NONE, None);
@@ -285,7 +284,7 @@ impl State {
         self.buffer.kill(logical)
     }
 
-    /// Space that is left, and what must be.
+    /// Free space and its thresholds.
     pub fn space(&self) -> policy::Space {
         let supers = &self.supers;
         let drained = |at: &u32| u64::from(supers.all[*at as usize].units);
@@ -299,7 +298,7 @@ impl State {
         policy::Space { left, hold: self.space.hold, start: self.space.start }
     }
 
-    /// From when on the collector is to work.
+    /// Sets when the collector starts.
     pub fn set_gc_control(&mut self, lead: policy::GcControl) {
         let own = Space::of(&self.layout, self.options.reserve);
         let one = u64::from(self.layout.super_units);
@@ -314,15 +313,15 @@ impl State {
         };
     }
 
-    /// So many notes of trims may be on flash before a checkpoint is due.
+    /// Trim records that may be on flash before a checkpoint is due.
     pub fn notes_most(&self) -> u64 {
         u64::from(NOTES_MAX) / 2
     }
 
-    /// The oldest row that is still on its way, or the next to be made up.
+    /// Oldest superpage in flight, or else the next to be formed.
     pub fn oldest_sequence(&self) -> u64 {
         let first = |q: &Queue| q.flying.or_else(|| q.jobs.front().map(|job| job.header.sequence));
-        // What is on trial has not arrived.
+        // Uncommitted superpages count as not arrived.
         let tried = self
             .reserve_copy
             .as_ref()
@@ -331,7 +330,7 @@ impl State {
         known.min().unwrap_or(self.next_sequence)
     }
 
-    /// A row is begun.
+    /// Begins a superpage.
     pub fn job(&mut self, write_pointer: WritePointer, planes: u32, collected: bool) -> Job {
         let uncommitted = self.is_uncommitted(write_pointer.superblock);
         let header = Header {
@@ -362,7 +361,7 @@ impl State {
         }
     }
 
-    /// A row has come to its end: its vectors serve another.
+    /// Recycles the vectors of a finished superpage.
     pub fn recycle(&mut self, mut job: Job) {
         job.units.clear();
         job.from.clear();
@@ -370,11 +369,11 @@ impl State {
     }
 }
 
-/// Rows that wait for a die behind the one that is being programmed.
+/// Superpages queued for a die behind the one being programmed.
 pub(crate) const QUEUE: usize = 2;
 
 impl Job {
-    /// Every unit of the row with its plane and its number.
+    /// Iterator over the units of the superpage: plane, and number.
     pub fn targets(&self, layout: &Layout) -> impl Iterator<Item = (u32, u32)> + use<> {
         let (first, per_plane) = (layout.first(self.write_pointer), layout.plane_units);
         let planes = self.planes;

@@ -1,71 +1,72 @@
-//! What flash software has done, in numbers.
+//! Statistics of the flash translation layer.
 
-/// Units written and blocks worn, since the mount.
+/// Counts since the mount, in mapping units unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Units that the host has written, merged ones too.
+    /// Units written by the host, including merged ones.
     pub host_units: u64,
-    /// Of those, how many were merged in the write buffer.
+    /// Host writes merged in the write buffer.
     pub merged_units: u64,
     /// Units programmed for the host.
     pub programmed_units: u64,
-    /// Units that the collector has copied.
+    /// Units copied by the collector.
     pub copied_units: u64,
-    /// Units of the map and of notes of trims.
+    /// Units of the map and of trim records.
     pub meta_units: u64,
-    /// Of those, how many are parts of the map.
+    /// Units of map parts; included in `meta_units`.
     pub map_units: u64,
-    /// Parts of the map that were read, where it is cached.
+    /// Map parts read, if the map is cached.
     pub map_reads: u64,
-    /// Units of rows that had to be written before they were full.
+    /// Padding units in superpages that had to be written before they were full.
     pub padding_units: u64,
-    /// Rows programmed.
+    /// Superpages programmed.
     pub rows: u64,
     /// Superblocks collected.
     pub collected: u64,
-    /// Of those, how many before their turn: their data were in danger, or wear was to be evened out.
+    /// Superblocks collected early, because their data were in danger or for wear levelling; included in
+    /// `collected`.
     pub refreshed: u64,
-    /// How many were chosen to even out wear.
+    /// Superblocks collected for wear levelling.
     pub levelled: u64,
-    /// Of those collected, how many somebody outside named.
+    /// Superblocks collected by host-directed GC; included in `collected`.
     pub named: u64,
     /// Superblocks erased.
     pub erased: u64,
-    /// Blocks that have failed and are not used any more.
+    /// Blocks that failed and were retired.
     pub retired: u64,
     /// Units whose data were lost.
     pub lost_units: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// How often the host was made to wait for space.
+    /// Number of times that the host had to wait for space.
     pub refusals: u64,
 }
 
-/// What flash software has done, and how the flash is.
+/// Statistics, and the state of the flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Since the mount.
+    /// Counts since the mount.
     pub counters: Counters,
-    /// Units that hold something for the host.
+    /// Mapped units.
     pub mapped_units: u64,
     /// Units of all good blocks.
     pub good_units: u64,
-    /// Units that can be written before anything need be collected.
+    /// Units that can be written before any collection is needed.
     pub left_units: u64,
-    /// Erases of the least worn superblock.
+    /// Erase count of the least worn superblock.
     pub erases_least: u32,
-    /// Erases of the most worn superblock.
+    /// Erase count of the most worn superblock.
     pub erases_most: u32,
-    /// The sum of all superblocks' erases.
+    /// Sum of the erase counts of all superblocks.
     pub erases: u64,
-    /// Bytes that the host sees.
+    /// Capacity for the host, in bytes.
     pub capacity_bytes: u64,
-    /// Bytes of memory that the map takes, and what is known of each unit on flash.
+    /// Memory of the map and of the per-unit state, in bytes.
     pub memory_bytes: u64,
 }
 
 impl Stats {
-    /// Of two drives together.
+    /// Combines the statistics of two drives.
     pub fn and(self, other: Stats) -> Stats {
         Stats {
             counters: self.counters.and(other.counters),
@@ -105,24 +106,24 @@ impl Counters {
         }
     }
 
-    /// Units programmed for each that the host has written, in thousandths. None: it has written none.
+    /// Write amplification: units programmed per unit written by the host, in thousandths. `None` if the host
+    /// has written nothing.
     pub fn write_amplification_per_mille(&self) -> Option<u64> {
         let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
         (all * 1000).checked_div(self.host_units)
     }
 
-    /// As [`write_amplification_per_mille`](Counters::write_amplification_per_mille), of the map alone.
+    /// Share of the map in [`write_amplification_per_mille`](Counters::write_amplification_per_mille).
     pub fn map_amplification_per_mille(&self) -> Option<u64> {
         (self.map_units * 1000).checked_div(self.host_units)
     }
 
-    /// What the collector has programmed, in thousandths of all that was programmed.
+    /// The collector's share of all units programmed, in thousandths.
     pub fn collector_share_per_mille(&self) -> Option<u64> {
         let all = self.programmed_units + self.copied_units + self.meta_units + self.padding_units;
         (self.copied_units * 1000).checked_div(all)
     }
 }
 
-/// Superblocks by how many of their units are valid: how many have each share, in tenths rounded down;
-/// those that are full stand last.
+/// Number of superblocks by share of valid units, in tenths rounded down; the last entry counts full ones.
 pub type Histogram = [u32; 11];

@@ -1,4 +1,4 @@
-//! Superblocks: which are erased, open, filled; which of their units are valid; how worn they are.
+//! Superblocks: their phase, their valid units, their wear.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,6 @@ use crate::pages::{Header, Page, Pages};
 use crate::policy::{Candidate, Health, Stream};
 use crate::state::UNCOMMITTED;
 
-/// What becomes of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Erased, or to be erased before it is opened.
@@ -16,9 +15,9 @@ pub(crate) enum Phase {
     },
     Open,
     Filled,
-    /// The collector goes over it, or has done so.
+    /// Being collected, or collected and not yet erased.
     Victim,
-    /// It has no good block left.
+    /// No good block is left.
     Gone,
 }
 
@@ -29,26 +28,26 @@ pub(crate) struct Super {
     pub valid: u32,
     /// Units of its good blocks.
     pub units: u32,
-    /// Of those, not written yet; while it is open.
+    /// While it is open: units not written yet.
     pub left: u32,
     pub erases: u32,
-    /// The number of its first row, and the one that came next when it was filled.
+    /// Sequence number of its first superpage, and the next one when it was filled.
     pub opened: u64,
     pub filled: u64,
     pub health: Health,
-    /// Its data are to be moved at once: a block of it has failed, or is about to lose data.
+    /// Its data are to be moved at once: one of its blocks has failed, or is about to lose data.
     pub refresh: bool,
-    /// Copies out of it that are still on their way.
+    /// Copies from it that are still in flight.
     pub copies: u32,
-    /// Rows into it that are still on their way.
+    /// Superpages into it that are still in flight.
     pub flying: u32,
-    /// It holds parts of a map that is cached.
+    /// It holds parts of a cached map.
     pub of_map: bool,
-    /// A mount has found rows on trial there, and one that ended it.
+    /// A mount has found uncommitted superpages in it, and one that commits them.
     pub tried: bool,
 }
 
-/// Where a stream writes next.
+/// Next position of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frontier {
     pub at: Option<WritePointer>,
@@ -57,20 +56,20 @@ pub(crate) struct Frontier {
 pub(crate) struct Supers {
     pub layout: Layout,
     pub all: Vec<Super>,
-    /// The good planes of each superblock, die by die.
+    /// Good planes of each superblock, die by die.
     members: Vec<u32>,
-    /// Planes of them that have failed a program: not written any more, and marked bad when their data
-    /// have left.
+    /// Planes that have failed a program: not written any more, and marked bad once their data have been
+    /// moved.
     doomed: Vec<u32>,
     valid: Vec<u64>,
     pub frontiers: [Frontier; 3],
     pub free: u32,
     pub free_units: u64,
-    /// Of those, how many are known to be erased.
+    /// Free superblocks that are known to be erased.
     pub clean: u32,
-    /// How many are to be moved soon.
+    /// Number of superblocks to be moved soon.
     pub refreshing: u32,
-    /// What is to be moved soon is parts of the map: a checkpoint does that.
+    /// Map parts are to be moved soon; a checkpoint does that.
     pub map_in_danger: bool,
     pub most_erases: u32,
 }
@@ -124,25 +123,25 @@ impl Supers {
         supers
     }
 
-    /// Bytes of memory of what grows with the flash.
+    /// Memory that grows with the flash, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let tables = self.all.len() * size_of::<Super>() + self.valid.len() * size_of::<u64>();
         (tables + (self.members.len() + self.doomed.len()) * size_of::<u32>()) as u64
     }
 
-    /// The planes of a superblock on a die that are written.
+    /// Planes of a superblock on a die that are written.
     #[inline]
     pub fn members(&self, superblock: u32, die: u32) -> u32 {
         let at = (superblock * self.layout.shape.dies + die) as usize;
         self.members[at] & !self.doomed[at]
     }
 
-    /// Those that have failed a program.
+    /// Planes that have failed a program.
     pub fn doomed(&self, superblock: u32, die: u32) -> u32 {
         self.doomed[(superblock * self.layout.shape.dies + die) as usize]
     }
 
-    /// A program has failed there: it is not written any more, and what it holds is to be moved.
+    /// Handles a failed program: the planes are not written any more, and their data are to be moved.
     pub fn doom(&mut self, superblock: u32, die: u32, planes: u32) {
         let at = (superblock * self.layout.shape.dies + die) as usize;
         let new = planes & self.members[at] & !self.doomed[at];
@@ -160,7 +159,7 @@ impl Supers {
         write_pointer.map_or(0, |at| self.layout.groups - at.group - u32::from(die < at.die))
     }
 
-    /// These planes are gone for good.
+    /// Removes planes permanently.
     pub fn drop_members(&mut self, superblock: u32, die: u32, planes: u32) {
         let at = (superblock * self.layout.shape.dies + die) as usize;
         self.members[at] &= !planes;
@@ -187,7 +186,7 @@ impl Supers {
         self.all[self.layout.superblock(unit) as usize].valid += 1;
     }
 
-    /// Returns whether its superblock now has no valid unit.
+    /// Returns true if its superblock now has no valid unit.
     #[inline]
     pub fn clear_valid(&mut self, unit: u32) -> bool {
         let word = &mut self.valid[(unit / 64) as usize];
@@ -198,7 +197,7 @@ impl Supers {
         one.valid == 0
     }
 
-    /// The next valid unit from this one on, before `end`.
+    /// Next valid unit in `from..end`.
     pub fn next_valid(&self, from: u32, end: u32) -> Option<u32> {
         let mut at = from;
         while at < end {
@@ -212,7 +211,7 @@ impl Supers {
         None
     }
 
-    /// The row that a stream writes next, if it has an open superblock with room.
+    /// Next superpage of a stream, if it has an open superblock with space.
     pub fn peek(&mut self, stream: Stream) -> Option<(WritePointer, u32)> {
         let frontier = stream as usize;
         loop {
@@ -225,12 +224,12 @@ impl Supers {
         }
     }
 
-    /// Whether a stream has an open superblock with room.
+    /// Returns true if a stream has an open superblock with space.
     pub fn has_rows(&mut self) -> bool {
         self.peek(Stream::Host).is_some() || self.peek(Stream::Collector).is_some()
     }
 
-    /// The stream has taken that row.
+    /// Advances the stream past that superpage.
     pub fn advance(&mut self, stream: Stream, planes: u32, next_sequence: u64) {
         let frontier = stream as usize;
         let write_pointer = self.frontiers[frontier].at.expect("an open superblock");
@@ -255,7 +254,7 @@ impl Supers {
         (one.phase, one.left) = (Phase::Filled, 0);
     }
 
-    /// A free superblock is opened for a stream.
+    /// Opens a free superblock for a stream.
     pub fn open(&mut self, stream: Stream, superblock: u32, sequence: u64) {
         let one = &mut self.all[superblock as usize];
         (one.phase, one.left) = (Phase::Open, one.units);
@@ -269,7 +268,7 @@ impl Supers {
         self.frontiers[stream as usize].at = Some(WritePointer { superblock, group: 0, die: 0 });
     }
 
-    /// A free superblock is about to be erased. False: it is none, having no good block.
+    /// Takes a free superblock that is about to be erased; returns false if it has no good block.
     pub fn take(&mut self, superblock: u32) -> bool {
         let one = &mut self.all[superblock as usize];
         let Phase::Free { clean } = one.phase else { return false };
@@ -280,7 +279,7 @@ impl Supers {
         true
     }
 
-    /// A superblock without valid units has been erased, and is free again.
+    /// Frees a superblock that has been erased.
     pub fn release(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
         debug_assert!(one.valid == 0 && one.copies == 0 && one.flying == 0, "{superblock} {one:?}");
@@ -294,7 +293,7 @@ impl Supers {
         }
     }
 
-    /// What the collector may choose from.
+    /// The superblock as a candidate for collection.
     pub fn candidate(&self, superblock: u32, now: u64) -> Option<Candidate> {
         let one = &self.all[superblock as usize];
         let age = now - one.filled.min(now);
@@ -306,19 +305,19 @@ impl Supers {
         })
     }
 
-    /// Units that can still be written where a stream of data or an erased superblock has them.
+    /// Units that can still be written in erased superblocks and in the open ones of data streams.
     pub fn left(&self) -> u64 {
         let open = |f: &Frontier| f.at.map_or(0, |s| self.all[s.superblock as usize].left.into());
         self.free_units + self.frontiers[..2].iter().map(open).sum::<u64>()
     }
 
-    /// The first unit of a superblock, and the one after its last.
+    /// First unit of a superblock, and the one after its last.
     pub fn range(&self, superblock: u32) -> (u32, u32) {
         let first = superblock * self.layout.super_units;
         (first, first + self.layout.super_units)
     }
 
-    /// A row has been found there: something is written.
+    /// Records that a mount found a superpage there.
     pub fn saw(&mut self, superblock: u32, header: Header) {
         let one = &mut self.all[superblock as usize];
         if let Phase::Free { .. } = one.phase {
@@ -334,7 +333,7 @@ impl Supers {
         self.most_erases = self.most_erases.max(one.erases);
     }
 
-    /// Nothing has been written there since it was erased.
+    /// Marks a superblock as erased: nothing was written there since its erase.
     pub fn set_clean(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
         if one.phase == (Phase::Free { clean: false }) {
@@ -343,7 +342,7 @@ impl Supers {
         }
     }
 
-    /// After a mount: what holds nothing that counts is free.
+    /// After a mount: frees superblocks without live data.
     pub fn free_empty(&mut self) {
         let is_empty =
             |one: &&mut Super| one.phase == Phase::Filled && one.valid == 0 && !one.of_map;
@@ -354,13 +353,13 @@ impl Supers {
         }
     }
 
-    /// What is left of it is not used.
+    /// Closes a superblock; its unwritten remainder is not used.
     pub fn fill_up(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
         (one.phase, one.left) = (Phase::Filled, 0);
     }
 
-    /// A superblock that was being written goes on being written, from this group on.
+    /// Continues writing a superblock that was open, from this group on.
     pub fn reopen(&mut self, stream: Stream, superblock: u32, group: u32, next_sequence: u64) {
         let groups_left = self.layout.groups - group;
         let one = &mut self.all[superblock as usize];
@@ -369,7 +368,7 @@ impl Supers {
         self.frontiers[stream as usize].at = Some(WritePointer { superblock, group, die: 0 });
     }
 
-    /// Its data are to be moved soon.
+    /// Marks the superblock to be moved soon.
     pub fn set_refresh(&mut self, superblock: u32) {
         let one = &mut self.all[superblock as usize];
         if one.of_map {
@@ -380,13 +379,13 @@ impl Supers {
         one.refresh = true;
     }
 
-    /// Nothing is valid any more: a mount begins anew.
+    /// Clears all valid bits: a mount starts over.
     pub fn forget_valid(&mut self) {
         self.valid.fill(0);
         self.all.iter_mut().for_each(|one| one.valid = 0);
     }
 
-    /// A free superblock is filled, without having been written.
+    /// Marks a free superblock as filled although nothing was written to it.
     pub fn lay(&mut self, superblock: u32, opened: u64) {
         let one = &mut self.all[superblock as usize];
         (one.phase, one.opened) = (Phase::Filled, opened);

@@ -1,4 +1,4 @@
-//! Trims: what was there is gone at once, and a note of it goes to flash.
+//! Trims: units are unmapped at once, and a trim record is written to flash.
 
 use alloc::vec::Vec;
 
@@ -8,15 +8,15 @@ use crate::pages::{Pages, Tag};
 use crate::space::NOTES_MAX;
 use crate::state::{OpenNote, State, TRIM};
 
-/// Bytes of one trim in a note: its first unit, their number, and the row before which it came.
+/// Bytes of one trim in a record: its first unit, their number, and the superpage before which it came.
 const TRIM_RECORD_BYTES: u32 = 16;
 
-/// A trim, as it is noted.
+/// A trim in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrimRecord {
     pub first: u32,
     pub count: u32,
-    /// What rows with smaller numbers hold of these units is gone.
+    /// Data of these units in superpages with smaller numbers are superseded.
     pub before: u64,
 }
 
@@ -30,7 +30,7 @@ impl TrimRecord {
     }
 }
 
-/// The trims of a note.
+/// Decodes the trims of a record.
 pub(crate) fn trim_records(bytes: &[u8], into: &mut Vec<TrimRecord>) {
     for one in bytes.chunks_exact(TRIM_RECORD_BYTES as usize) {
         let (first, rest) = one.split_at(4);
@@ -55,7 +55,7 @@ impl<P: Pages> Inner<P> {
                 count += 1;
                 continue;
             }
-            // A part of a unit: the rest of it stays.
+            // Part of a unit: the rest of it stays.
             let zeros = [0; 512];
             for at in (offset..offset + bytes).step_by(zeros.len()) {
                 self.write_unit(logical, at, &zeros).await?;
@@ -70,13 +70,13 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// Units that are trimmed between two awaits: of a map that is cached, in one part of it.
+    /// Units that are trimmed between two awaits; with a cached map, within one part.
     fn trim_step(&self, first: u32) -> u32 {
         let state = self.state.borrow();
         if state.cached().is_some() { state.per_part - first % state.per_part } else { TRIM_STEP }
     }
 
-    /// Returns when more may change in the map.
+    /// Returns when the map admits more changes.
     async fn few_changes(&self) {
         loop {
             let seen = self.mapped.version();
@@ -87,7 +87,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Whole units, and the note of it.
+    /// Trims whole units and records that.
     async fn trim_units(&self, first: u32, count: u32) {
         if self.state.borrow().note.is_none() {
             self.few_notes().await;
@@ -129,11 +129,12 @@ impl<P: Pages> Inner<P> {
             self.form();
         }
         self.collect.notify(&self.rt);
-        // Whoever waits for what was trimmed looks again.
+        // Tasks that wait for trimmed data check again.
         self.landed.notify(&self.rt);
     }
 
-    /// Returns when all notes that wait fit into one row, with another, and flash has not too many of them.
+    /// Returns when all waiting trim records plus one more fit into one superpage, and flash does not hold
+    /// too many.
     async fn few_notes(&self) {
         loop {
             let seen = self.landed.version();
@@ -152,11 +153,11 @@ impl<P: Pages> Inner<P> {
     }
 }
 
-/// Units that are trimmed between two awaits.
+/// Maximum number of units trimmed between two awaits.
 const TRIM_STEP: u32 = 1 << 16;
 
 impl State {
-    /// The note that is being written is closed, and goes to flash with the next row.
+    /// Closes the trim record being filled; it goes to flash with the next superpage.
     pub fn seal_note(&mut self) {
         if let Some(note) = self.note.take_if(|note| note.count > 0) {
             self.buffer.fill_first(note.slot, TRIM | note.number);

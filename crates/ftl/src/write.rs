@@ -1,4 +1,4 @@
-//! From the host to flash: units into slots, slots into rows, rows onto dies.
+//! Write path: units into slots, slots into superpages, superpages onto dies.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -29,8 +29,8 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// A unit, or part of it: into the slot that waits with it, or else into a new one, together with
-    /// what it held before.
+    /// Writes a unit, or part of it: into the pending slot of this unit, or else into a new slot together
+    /// with the unit's old contents.
     pub async fn write_unit(&self, logical: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
         if self.merge(logical, offset, data) {
             return Ok(());
@@ -54,7 +54,7 @@ impl<P: Pages> Inner<P> {
                 self.slots.give(&self.rt, slot);
                 return Err(Error::WornOut);
             }
-            // Others may have written it while we waited.
+            // Other writers may have come first during the wait.
             if self.merge(logical, offset, data) {
                 self.slots.give(&self.rt, slot);
                 return Ok(());
@@ -80,7 +80,7 @@ impl<P: Pages> Inner<P> {
         Ok(())
     }
 
-    /// Writes into the slot that waits with this unit, if there is one.
+    /// Merges the data into the pending slot of this unit, if there is one.
     fn merge(&self, logical: u32, offset: u32, data: &[u8]) -> bool {
         let mut state = self.state.borrow_mut();
         let Some(slot) = state.buffer.find(logical) else { return false };
@@ -98,7 +98,7 @@ impl<P: Pages> Inner<P> {
         let mut state = self.state.borrow_mut();
         let tag = Tag { logical, order: state.buffer.next_order() };
         if !whole {
-            // Looked up just now.
+            // Looked up above without an await in between.
             let at = state.look(logical).unwrap_or(NONE);
             match state.buffer.find(logical) {
                 Some(older) => self.pages.stage_slot(slot, tag, older),
@@ -136,11 +136,12 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Whether all up to this write is on flash, or never will be. What stands for some of it is hurried.
+    /// Returns `Some` if all writes up to this one are on flash or never will be. Hurries trim records that
+    /// replace some of them.
     fn is_flushed(&self, ticket: u64) -> Option<Result<(), Error>> {
         let mut state = self.state.borrow_mut();
         let landed = state.buffer.oldest_order().is_none_or(|oldest| oldest > ticket);
-        // What was trimmed while we waited may not be there; then the note of it has to be.
+        // Data trimmed during the wait need not be on flash; then the trim record must be.
         let stands = state.standing.iter().any(|(_, order)| *order <= ticket);
         let open = state.note.is_some_and(|note| note.stands_for <= ticket);
         if landed && !stands && !open {
@@ -156,7 +157,7 @@ impl<P: Pages> Inner<P> {
         None
     }
 
-    /// Makes rows of what waits, as long as there are dies and space for them.
+    /// Forms superpages of pending slots while dies and space are available.
     pub fn form(&self) {
         loop {
             let mut state = self.state.borrow_mut();
@@ -175,7 +176,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// One die: programs its rows, one after the other.
+    /// Task of one die: programs its superpages in order.
     pub async fn die(self: Rc<Self>, die: u32) {
         while !self.ends(Task::Die) {
             let seen = self.dies[die as usize].version();
@@ -195,8 +196,8 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// Programs a row, without the planes that have failed since it was made up. Returns those and the
-    /// ones that have failed now.
+    /// Programs a superpage without the planes that have failed since it was formed. Returns those planes and
+    /// the ones that fail now.
     async fn program(&self, job: &Job) -> u32 {
         let WritePointer { superblock, die, .. } = job.write_pointer;
         let planes = job.planes & self.state.borrow().supers.members(superblock, die);
@@ -216,7 +217,7 @@ impl<P: Pages> Inner<P> {
         left_out | done.err().map_or(0, |Failed { planes }| planes)
     }
 
-    /// A row has been programmed, but for these planes.
+    /// Handles the completion of a superpage's program; `failed` is a mask of planes.
     pub fn arrived(&self, job: Job, failed: u32) {
         let mut state = self.state.borrow_mut();
         state.queues[job.write_pointer.die as usize].flying = None;
@@ -243,7 +244,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// A row has arrived that nothing can take away any more.
+    /// Handles a superpage that no torn program can destroy any more.
     pub fn is_safe(&self, state: &mut State, job: Job, failed: u32) {
         state.supers.all[job.write_pointer.superblock as usize].flying -= 1;
         if job.uncommitted {
@@ -256,7 +257,7 @@ impl<P: Pages> Inner<P> {
         }
     }
 
-    /// What has arrived of a row counts from now on; or, what has not is to be written again.
+    /// Settles a superpage: arrived units count from now on; failed ones are queued again.
     pub fn settle(&self, state: &mut State, job: &Job, failed: u32, arrived: bool) {
         if !arrived && failed == 0 {
             return;
@@ -321,7 +322,7 @@ impl<P: Pages> Inner<P> {
 }
 
 impl State {
-    /// Whether a row of the host's may be made up now, and where.
+    /// Stream and write pointer for a superpage of the host, if one may be formed now.
     fn host_row(&mut self) -> Option<(Stream, WritePointer, u32)> {
         let was_blocked = core::mem::replace(&mut self.blocked, false);
         let row = self.find_host_row();
@@ -367,7 +368,7 @@ impl State {
         ))
     }
 
-    /// Opens a superblock for the host, if it may have one.
+    /// Opens a superblock for the host, if allowed.
     fn open_for_host(&mut self) -> Option<(WritePointer, u32)> {
         let wanted = u32::from(self.supers.refreshing > 0);
         let may = space::may_open(Stream::Host, self.free(), wanted) == Opening::Plain;
@@ -386,7 +387,7 @@ impl State {
         self.supers.peek(stream)
     }
 
-    /// The row, of what has waited longest, or of notes of trims alone.
+    /// Builds a superpage from the oldest pending slots, or from trim records only.
     pub fn host_job(
         &mut self,
         stream: Stream,
@@ -415,13 +416,13 @@ impl State {
         job
     }
 
-    /// Whether the collector should look.
+    /// Returns true if the collector should be woken.
     fn wants_collector(&self) -> bool {
         let space = self.space();
         self.blocked || space.left < space.start || self.must_tell()
     }
 
-    /// What the collector has copied has arrived.
+    /// Handles the arrival of a copied unit.
     fn copy_arrived(&mut self, job: &Job, at: usize, unit: u32, failed: bool) {
         let from = job.from[at];
         if from == NONE {

@@ -1,9 +1,9 @@
 //! DRAM and PCM: banks behind memory channels.
 //!
-//! A request is cut into rows. Every row occupies its bank for the access and for its share of the
-//! stream; the channel carries one request's rows after the other, with an overhead for each row after
-//! the first. What a reader waits for before its first byte is the access and those overheads; the
-//! stream itself is pipelined with whatever takes the bytes away.
+//! A request is split into rows. Every row occupies its bank for the access and for its share of the stream.
+//! The channel carries the rows of one request in sequence, with an overhead for each row after the first.
+//! The latency to the first byte is the access plus those overheads; the stream itself is pipelined with its
+//! consumer.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -13,60 +13,60 @@ use runtime::{Line, Rt, Span, Time, Waits};
 use crate::contents::{Contents, Keep, STAMP_BYTES};
 use crate::{BlockMetadata, Extent, Head, Labels, Media, MediaError, Metadata};
 
-/// The stages that this medium marks.
+/// Stages that this medium records.
 pub const STAGES: &[&str] = &["media wait", "media"];
 
-/// Timing of a banked medium. Every number has its source in the plan.
+/// Timing of a banked medium. The plan has the source of every number.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// Channels; rows go round them.
+    /// Number of channels; consecutive rows are on consecutive channels.
     pub channels: u32,
-    /// Banks of each channel; rows go round them.
+    /// Banks per channel; rows are interleaved over them.
     pub banks: u32,
-    /// Bytes of a row: what one access brings.
+    /// Bytes of a row, the amount of one access.
     pub row_bytes: u32,
-    /// From the access to the first byte of its row.
+    /// From the start of the access to the first byte of its row.
     pub first_byte: Span,
-    /// What each further row of a request adds before the stream begins.
+    /// Overhead of each further row of a request, before the stream begins.
     pub next_row: Span,
-    /// What a channel streams, in bytes per second.
+    /// Channel throughput in bytes per second.
     pub bytes_per_s: u64,
-    /// A write occupies its bank so many times as long as a read does.
+    /// Ratio of the time that a write occupies its bank to that of a read.
     pub write_factor: u64,
 }
 
-/// How a medium keeps time.
+/// Timing mode of a medium.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// It takes no time: as fast as the data go.
+    /// No time passes: as fast as the data can be copied.
     Immediate,
-    /// It takes the time of its model.
+    /// Time passes according to the model.
     Modelled(Timing),
 }
 
-/// DRAM or PCM, as its numbers say.
+/// A DRAM or PCM medium.
 pub struct Banked {
     rt: Rt,
     contents: RefCell<Contents>,
     blocks: u64,
     block_bytes: u32,
     waits: Waits,
-    /// None: it takes no time.
+    /// `None` if it takes no time.
     model: Option<Model>,
 }
 
-/// A medium in time: its numbers, and its lines.
+/// Timing model: its numbers, and its FIFO servers.
 struct Model {
     timing: Timing,
     row: Divisor,
     round: Divisor,
     each: Divisor,
     channels: Vec<Channel>,
-    /// Bytes whose stream was worked out last, and what it takes: most requests are of one length.
+    /// Length of the last stream in bytes, and its duration: most requests have the same length.
     streamed: Cell<(u64, Span)>,
 }
 
-/// A number that much is divided by. Most are powers of two, and a division takes longer than all the rest.
+/// A frequent divisor. Most are powers of two, and a division would take longer than the rest of the access.
 #[derive(Clone, Copy)]
 struct Divisor {
     by: u64,
@@ -78,7 +78,7 @@ impl Divisor {
         Divisor { by: by.into(), log2: by.is_power_of_two().then(|| by.ilog2()) }
     }
 
-    /// How often it goes into a number, and what is left.
+    /// Quotient and remainder of `number` by this divisor.
     #[inline]
     fn of(self, number: u64) -> (u64, u64) {
         match self.log2 {
@@ -87,7 +87,7 @@ impl Divisor {
         }
     }
 
-    /// How often, if what is left counts as a whole.
+    /// Quotient of `number` by this divisor, rounded up.
     #[inline]
     fn ceil(self, number: u64) -> u64 {
         let (whole, left) = self.of(number);
@@ -102,10 +102,10 @@ struct Channel {
 }
 
 impl Banked {
-    /// A medium with these contents, all of it idle.
+    /// Creates an idle medium with these contents.
     ///
     /// # Panics
-    /// If the timing has no channel, bank, row or rate: the plan's check comes first.
+    /// If the timing has no channel, bank, row or rate; the plan is checked before.
     pub fn new(rt: &Rt, contents: Contents, pace: Pace) -> Banked {
         let model = match pace {
             Pace::Immediate => None,
@@ -121,7 +121,7 @@ impl Banked {
         }
     }
 
-    /// Gives the contents back, as after a power cut or for another device.
+    /// Returns the contents, for use after a power cut or by another device.
     pub fn into_contents(self) -> Contents {
         self.contents.into_inner()
     }
@@ -131,8 +131,8 @@ impl Banked {
         Rows { begin, end: begin + u64::from(at.blocks) * u64::from(self.block_bytes) }
     }
 
-    /// Banks first, then the channel: it is asked for when the rows are there, so that a busy bank
-    /// holds up nobody else's stream.
+    // Banks first, then the channel, which is reserved when the rows are available, so that a busy bank
+    // delays no other request's stream.
     async fn read_time(&self, rows: Rows) -> Time {
         let Some(model) = &self.model else { return Time::ZERO };
         let (begin, over) = model.access(self.rt.now(), rows, 1);
@@ -145,7 +145,6 @@ impl Banked {
         last
     }
 
-    /// The channel first, then the banks.
     async fn write_time(&self, at: Extent) {
         let Some(model) = &self.model else { return };
         let rows = self.rows(at);
@@ -183,8 +182,8 @@ impl Model {
         }
     }
 
-    /// Occupies the banks of a request's rows from now on; returns when the first access begins and
-    /// when the last is over.
+    /// Occupies the banks of a request's rows from now on; returns the start of the first access and the end
+    /// of the last.
     fn access(&self, now: Time, rows: Rows, factor: u64) -> (Time, Time) {
         let access = self.timing.first_byte * factor;
         let (mut begin, mut over) = (Time::NEVER, now);
@@ -199,8 +198,7 @@ impl Model {
         (begin, over)
     }
 
-    /// Occupies the channels of a request's rows from now on; returns when the stream may begin and
-    /// when it is over.
+    /// Occupies the channels of a request's rows from now on; returns the start and the end of the stream.
     fn stream(&self, now: Time, rows: Rows) -> (Time, Time) {
         let (numbers, bytes) = (self.numbers(rows), rows.end - rows.begin);
         let count = numbers.end - numbers.start;
@@ -226,13 +224,13 @@ impl Model {
         (&self.channels[channel as usize], self.each.of(lap).1 as usize)
     }
 
-    /// The numbers of a request's rows.
+    /// Row numbers of a request.
     #[inline]
     fn numbers(&self, rows: Rows) -> Range<u64> {
         self.row.of(rows.begin).0..self.row.ceil(rows.end)
     }
 
-    /// What so many bytes take.
+    /// Duration of a stream of this length.
     #[inline]
     fn streams(&self, bytes: u64) -> Span {
         match self.streamed.get() {
@@ -246,7 +244,7 @@ impl Model {
     }
 }
 
-/// The bytes of a request, to be cut into rows.
+/// Bytes of a request, as an iterator over rows.
 #[derive(Clone, Copy)]
 struct Rows {
     begin: u64,
@@ -312,7 +310,7 @@ impl Media for Banked {
         self.contents.borrow_mut().write(offset, data).map_err(|error| MediaError::of_write(&error))
     }
 
-    /// Takes no time: the table in which a real medium would note it is not modelled.
+    // Takes no time: the update of a real medium's table is not modelled.
     async fn deallocate(&self, at: Extent) -> Result<(), MediaError> {
         let offset = self.check(at)?;
         let bytes = u64::from(at.blocks) * u64::from(self.block_bytes);
@@ -337,7 +335,7 @@ impl Media for Banked {
     }
 }
 
-/// Takes no time either: it is once in a namespace's life.
+// Takes no time: it happens once in the life of a namespace.
 impl Labels for Banked {
     fn label(&self) -> Vec<u8> {
         self.contents.borrow().label().to_vec()
@@ -365,7 +363,7 @@ mod tests {
     use crate::contents::{Backing, Spec};
     use runtime::Log;
 
-    /// The PCM of Vučinić et al., "DC Express" (FAST 2014): 110 ns to the first byte, 0.368 us at 4 KiB.
+    /// PCM of Vučinić et al., "DC Express" (FAST 2014): 110 ns to the first byte, 0.368 us at 4 KiB.
     fn pcm() -> Timing {
         Timing {
             channels: 1,
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_alone_waits_for_the_access_and_the_rows() {
+    fn banked_single_read_takes_access_and_row_overheads() {
         let rt = world();
         let medium = medium(&rt, pcm());
         let (first, last) = rt.block_on(async {
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_one_bank_queue_and_reads_of_two_do_not() {
+    fn banked_reads_queue_per_bank() {
         let rt = world();
         let timing = Timing { next_row: Span::ZERO, bytes_per_s: 1 << 50, ..pcm() };
         let medium = medium(&rt, timing);
@@ -422,12 +420,12 @@ mod tests {
             ends.push(rt.now().0 / 1000);
             ends
         });
-        // The futures begin when they are first awaited: each of these starts after the last.
+        // A future starts when it is first awaited: each of these starts after the last.
         assert_eq!(done, [110, 220, 330]);
     }
 
     #[test]
-    fn a_busy_bank_makes_its_next_reader_wait() {
+    fn banked_write_delays_reads_of_same_bank_only() {
         let rt = world();
         let timing = Timing { next_row: Span::ZERO, bytes_per_s: 1 << 50, ..pcm() };
         let medium = std::rc::Rc::new(medium(&rt, timing));
@@ -442,13 +440,13 @@ mod tests {
             medium.read(Extent { block: 16, blocks: 1 }).await.unwrap();
             (rt.now(), other)
         });
-        // A write takes its bank for 55 reads, and the other bank's reader does not mind.
+        // A write takes its bank for 55 reads, and does not delay the reader of the other bank.
         assert_eq!(other.0 / 1000, 110);
         assert_eq!(same.0 / 1000, 56 * 110);
     }
 
     #[test]
-    fn what_is_taken_back_reads_as_zeros_and_its_neighbours_stay() {
+    fn deallocated_blocks_read_zeros_and_neighbours_stay() {
         let rt = world();
         let medium = medium(&rt, pcm());
         rt.block_on(async {
@@ -471,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end_is_an_error() {
+    fn access_beyond_end_of_medium_is_range_error() {
         let rt = world();
         let medium = medium(&rt, pcm());
         let past = Extent { block: 2047, blocks: 2 };

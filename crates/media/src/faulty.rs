@@ -1,8 +1,7 @@
-//! A medium with something wrong with it: bits that have turned over, accesses that do not end.
+//! A medium with injected faults: flipped bits, and stuck accesses.
 //!
-//! It stands around another medium. What is wrong is a [`Harm`], which whoever plays the misfortune holds
-//! too; contents that are harmed stay as they are beneath, and are read with their bits turned until they
-//! are written anew.
+//! It wraps another medium. The faults are in a [`Harm`], which the injector shares. Contents below stay
+//! unchanged, and are read with their bits flipped until they are rewritten.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,18 +11,18 @@ use runtime::{Rt, Span, Stage, Time};
 
 use crate::{Erase, Erasing, Extent, Head, Media, MediaError, Purge};
 
-/// A bit that has turned over: of the bytes of some blocks.
+/// Flipped bits in the bytes of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flip {
-    /// The byte, counted from the first of them.
+    /// Byte offset from the first of these blocks.
     pub byte: u32,
-    /// Which bits of it: all that are set here.
+    /// Mask of flipped bits.
     pub bits: u8,
 }
 
 impl Flip {
-    /// One bit of the bytes of these blocks, as `draw` says; of a medium that keeps the heads of blocks,
-    /// one of their heads.
+    /// Picks one bit of the bytes of these blocks by the random number `draw`; on a medium that stores only
+    /// block heads, one bit of a head.
     ///
     /// # Panics
     /// If there are no blocks.
@@ -36,8 +35,8 @@ impl Flip {
     }
 }
 
-/// Hands on runs with bits turned over: `flips` ascend by byte, none twice. A byte that no run covers
-/// reads as zero, and is one run more.
+/// Passes runs on with bits flipped: `flips` ascend by byte, without duplicates. A byte that no run covers
+/// reads as zero, and becomes a run of its own.
 pub fn flipped(
     flips: &[Flip],
     lend: impl FnOnce(&mut dyn FnMut(u32, &[u8])) -> Result<(), MediaError>,
@@ -68,16 +67,17 @@ pub fn flipped(
     Ok(())
 }
 
-/// What is wrong with a medium.
+/// Injected faults of a medium.
 #[derive(Default)]
 pub struct Harm {
-    /// By block: the bits that have turned over in it, ascending by byte.
+    /// Per block: its flipped bits, ascending by byte.
     turned: RefCell<BTreeMap<u64, Vec<Flip>>>,
+    /// No access completes before this time.
     stuck_until: Cell<Time>,
 }
 
 impl Harm {
-    /// Turns bits of one block over. Whoever reads the block finds it so until it is written.
+    /// Flips bits of one block. Reads return them until the block is written.
     pub fn turn(&self, block: u64, flip: Flip) {
         let mut turned = self.turned.borrow_mut();
         let flips = turned.entry(block).or_default();
@@ -87,18 +87,18 @@ impl Harm {
         }
     }
 
-    /// From now on no access ends before `until`; [`Time::NEVER`]: none ever does.
+    /// No access completes before `until` from now on; with [`Time::NEVER`] none ever does.
     pub fn stick(&self, until: Time) {
         self.stuck_until.set(self.stuck_until.get().max(until));
     }
 
-    /// Whether any bit has turned over: on most media none ever does.
+    /// Returns true if any bit was ever flipped: on most media none is.
     #[inline]
     fn has_turned(&self) -> bool {
         !self.turned.borrow().is_empty()
     }
 
-    /// Whether it ever stuck: most never do, and have nothing to wait for.
+    /// Returns true if the medium was ever stuck: most never are, and need not wait.
     #[inline]
     fn has_stuck(&self) -> bool {
         self.stuck_until.get() > Time::ZERO
@@ -115,7 +115,7 @@ impl Harm {
         }
     }
 
-    /// The bits that have turned over in these blocks, as of the whole.
+    /// Flipped bits in these blocks, with offsets from the first.
     fn of(&self, at: Extent, block_bytes: u32) -> Vec<Flip> {
         let turned = self.turned.borrow();
         let end = at.block.saturating_add(at.blocks.into());
@@ -128,7 +128,7 @@ impl Harm {
     }
 }
 
-/// A medium, and what is wrong with it.
+/// A medium with injected faults.
 pub struct Faulty<M> {
     rt: Rt,
     medium: Rc<M>,
@@ -137,12 +137,12 @@ pub struct Faulty<M> {
 }
 
 impl<M> Faulty<M> {
-    /// This medium, as far as `harm` leaves it.
+    /// Wraps this medium with the faults in `harm`.
     pub fn new(rt: &Rt, medium: Rc<M>, harm: Rc<Harm>) -> Faulty<M> {
         Faulty { rt: rt.clone(), medium, harm, wait: rt.stage("media wait") }
     }
 
-    /// The medium itself.
+    /// The wrapped medium.
     pub fn medium(&self) -> &Rc<M> {
         &self.medium
     }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_stays_turned_until_its_block_is_written() {
+    fn flipped_bit_persists_until_block_is_written() {
         let rt = Rt::simulated(None, Log::Off);
         let (medium, harm) = faulty(&rt);
         rt.block_on(async {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_medium_ends_nothing_before_its_time() {
+    fn stuck_medium_completes_accesses_at_deadline() {
         let rt = Rt::simulated(None, Log::Off);
         let (medium, harm) = faulty(&rt);
         rt.block_on(async {
@@ -316,9 +316,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against bytes that are turned one by one.
+        /// Compared with bytes flipped one by one.
         #[test]
-        fn flipped_runs_are_the_runs_with_bits_flipped(
+        fn flipped_runs_match_bytewise_reference(
             covered in prop::collection::vec((any::<bool>(), any::<u8>()), 1..200),
             turned in prop::collection::btree_map(0_u32..200, 1_u8.., 0..12),
         ) {
@@ -349,7 +349,7 @@ mod tests {
         }
 
         #[test]
-        fn a_drawn_bit_lies_in_its_blocks_and_in_what_is_kept(draw: u64, blocks in 1_u32..70_000) {
+        fn drawn_bit_flip_is_within_blocks_and_stored_head(draw: u64, blocks in 1_u32..70_000) {
             let flip = Flip::drawn(draw, blocks, 512, None);
             prop_assert!(flip.byte < blocks * 512 && flip.bits.is_power_of_two());
             let head = Some(Head { bytes: 8, of: 512 });

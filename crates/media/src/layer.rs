@@ -1,11 +1,12 @@
-//! Media that stand on other media: a [`Layer`] names what it changes, an [`either!`](crate::either) nothing.
+//! Media on top of other media: a [`Layer`] lists the methods that it changes, an [`either!`](crate::either)
+//! none.
 
 use core::future::Future;
 
 use crate::Media;
 
-/// Calls a macro of this crate with every method of [`Media`]: those that return at once, and those that are
-/// awaited.
+/// Passes every method of [`Media`] to a macro of this crate: first those that return at once, then the async
+/// ones.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! media_methods {
@@ -43,12 +44,12 @@ macro_rules! layer {
         now { $($now:ident($($name:ident: $type:ty),*) -> $gives:ty;)* }
         later { $($later:ident($($named:ident: $typed:ty),*) -> $given:ty;)* }
     ) => {
-        /// A medium that stands on one other, and is like it but for the methods that it has itself.
+        /// A medium on top of another, which it forwards all methods to except those that it defines.
         pub trait Layer: 'static {
-            /// What it stands on.
+            /// The medium below.
             type Beneath: Media;
 
-            /// What it stands on.
+            /// The medium below.
             fn beneath(&self) -> &Self::Beneath;
 
             $(
@@ -85,8 +86,8 @@ macro_rules! layer {
 }
 media_methods!(layer;);
 
-/// Makes an enumeration a medium: the one that it holds. Takes its name, a name for what it holds, and a
-/// pattern for each variant, which binds that name.
+/// Makes an enum a medium that forwards to its variant. Takes the enum's name, an identifier for the inner
+/// medium, and a pattern for each variant that binds this identifier.
 #[macro_export]
 macro_rules! either {
     ($of:ident, $medium:ident: $($pattern:pat),+) => {

@@ -1,7 +1,7 @@
-//! The image on real file systems: it outlives its process, has one user, and survives trouble.
+//! Images on real file systems: persistence, exclusive use, error handling.
 
-// A program of its own, as it starts processes: until they run what they were started for, those hold every
-// lock of this one, and a test beside could find its image in use.
+// A separate program, because it starts processes: until they call exec, those hold every lock of this one,
+// and a concurrent test could find its image in use.
 #[path = "it/common/mod.rs"]
 mod common;
 
@@ -34,7 +34,7 @@ fn read(contents: &Contents, offset: u64, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_new_image_is_sparse_raw_and_exactly_as_long_as_the_device() {
+fn new_image_is_sparse_with_device_capacity() {
     let scratch = Scratch::new("new");
     let path = scratch.join("disk.img");
     let mut contents = open(&path).unwrap();
@@ -51,8 +51,8 @@ fn a_new_image_is_sparse_raw_and_exactly_as_long_as_the_device() {
 }
 
 #[test]
-fn a_discard_reaches_what_one_write_left_on_both_sides_of_a_region() {
-    // The image remembers by regions of 64 MiB which may hold data.
+fn image_discard_after_write_across_region_boundary() {
+    // The image tracks in regions of 64 MiB which may hold data.
     const REGION: u64 = 64 << 20;
     let scratch = Scratch::new("regions");
     let mut contents = open_sized(&scratch.join("disk.img"), 2 * REGION).unwrap();
@@ -62,7 +62,7 @@ fn a_discard_reaches_what_one_write_left_on_both_sides_of_a_region() {
 }
 
 #[test]
-fn an_empty_file_is_a_new_image() {
+fn empty_file_opens_as_new_image() {
     let scratch = Scratch::new("empty");
     let path = scratch.join("disk.img");
     fs::write(&path, []).unwrap();
@@ -70,7 +70,7 @@ fn an_empty_file_is_a_new_image() {
 }
 
 #[test]
-fn a_file_of_another_size_is_left_alone() {
+fn image_open_rejects_file_of_wrong_size() {
     let scratch = Scratch::new("size");
     let path = scratch.join("letter.txt");
     for bytes in [100, CAPACITY as usize - 1, CAPACITY as usize + 4096] {
@@ -87,7 +87,7 @@ fn a_file_of_another_size_is_left_alone() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused() {
+fn image_open_rejects_non_regular_file() {
     let scratch = Scratch::new("regular");
     for path in [&scratch.0, Path::new("/dev/full")] {
         let error = open(path).unwrap_err();
@@ -102,7 +102,7 @@ fn what_is_not_a_regular_file_is_refused() {
 }
 
 #[test]
-fn a_file_cut_short_under_us_is_an_error_and_not_a_signal() {
+fn image_truncated_while_open_is_error_not_sigbus() {
     let scratch = Scratch::new("cut");
     let path = scratch.join("disk.img");
     let contents = open(&path).unwrap();
@@ -112,7 +112,7 @@ fn a_file_cut_short_under_us_is_an_error_and_not_a_signal() {
 }
 
 #[test]
-fn an_image_has_one_user_at_a_time() {
+fn image_open_is_exclusive_across_processes() {
     if let Some(path) = std::env::var_os(IMAGE) {
         let error = open(Path::new(&path)).unwrap_err();
         assert!(matches!(error, Error::InUse { .. }), "{error}");
@@ -124,7 +124,7 @@ fn an_image_has_one_user_at_a_time() {
     first.write(0, &[1; 4096]).unwrap();
     let error = open(&path).unwrap_err();
     assert!(matches!(&error, Error::InUse { path: named } if *named == path), "{error}");
-    let other = in_another_process("an_image_has_one_user_at_a_time", &path);
+    let other = in_another_process("image_open_is_exclusive_across_processes", &path);
     let said = String::from_utf8_lossy(&other.stdout);
     assert!(other.status.success() && said.contains("1 passed"), "{said}");
     assert_eq!(read(&first, 0, 4096), [1; 4096]);
@@ -133,7 +133,7 @@ fn an_image_has_one_user_at_a_time() {
 }
 
 #[test]
-fn what_was_written_outlives_a_process_that_dies() {
+fn flushed_image_data_survive_process_abort() {
     if let Some(path) = std::env::var_os(IMAGE) {
         let mut contents = open(Path::new(&path)).unwrap();
         contents.write(4096, &[0xa5; 4096]).unwrap();
@@ -143,17 +143,17 @@ fn what_was_written_outlives_a_process_that_dies() {
     }
     let scratch = Scratch::new("outlive");
     let path = scratch.join("disk.img");
-    let other = in_another_process("what_was_written_outlives_a_process_that_dies", &path);
+    let other = in_another_process("flushed_image_data_survive_process_abort", &path);
     assert_eq!(other.status.code(), None, "it was to die of a signal");
     let contents = open(&path).expect("the lock died with the process");
     assert_eq!(read(&contents, 4096, 4096), [0xa5; 4096]);
     assert_eq!(contents.read_stamp(CAPACITY / 4096 - 1).unwrap(), *b"the last");
 }
 
-/// The variable by which a test, started again in a process of its own, is told its image.
+/// Environment variable with the image's path, for a test that runs in a child process.
 const IMAGE: &str = "DOORBELL_MEDIA_TEST_IMAGE";
 
-/// Starts this test again in a process of its own, with an image.
+/// Runs this test in a child process, with an image.
 fn in_another_process(test: &str, image: &Path) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", test])
@@ -162,7 +162,7 @@ fn in_another_process(test: &str, image: &Path) -> Output {
         .expect("this program starts again")
 }
 
-/// A file system of 1 MiB, for as long as it is held.
+/// A tmpfs of 1 MiB, unmounted on drop.
 struct Tiny(Scratch);
 
 impl Tiny {
@@ -185,7 +185,7 @@ impl Drop for Tiny {
 }
 
 #[test]
-fn a_file_system_that_fills_up_is_an_error_that_loses_nothing() {
+fn image_write_on_full_tmpfs_fails_without_data_loss() {
     let tiny = match Tiny::mount() {
         Ok(tiny) => tiny,
         Err(why) => {
@@ -223,7 +223,7 @@ fn a_file_system_that_fills_up_is_an_error_that_loses_nothing() {
 }
 
 #[test]
-fn a_label_is_kept_beside_the_image_and_replaced_whole() {
+fn label_is_stored_next_to_image_and_replaced_atomically() {
     let scratch = Scratch::new("label");
     let path = scratch.join("disk.img");
     let mut contents = open(&path).unwrap();
@@ -235,14 +235,14 @@ fn a_label_is_kept_beside_the_image_and_replaced_whole() {
     let raw = fs::read(&path).unwrap();
     assert!(raw.iter().all(|byte| *byte == 0), "the image has the blocks and nothing else");
     assert_eq!(open(&path).unwrap().label(), b"a second");
-    // A new image is not the one that the label is of.
+    // A label belongs to one image, not to a new one of the same name.
     fs::remove_file(&path).unwrap();
     assert_eq!(open(&path).unwrap().label(), b"");
     assert!(!scratch.join("disk.img.label").exists());
 }
 
 #[test]
-fn a_label_that_is_none_is_named() {
+fn invalid_label_file_error_names_path() {
     let scratch = Scratch::new("no-label");
     let path = scratch.join("disk.img");
     drop(open(&path).unwrap());

@@ -1,6 +1,6 @@
 //! Bougioukou et al., "Prototyping and Performance Evaluation of a Dynamically Adaptable Block Device Driver
-//! for PCIe-based SSDs" (RSP 2014): figures 5 to 8. The paper draws its curves and names none of their
-//! values: shapes are checked, magnitudes are ours alone.
+//! for PCIe-based SSDs" (RSP 2014): figures 5 to 8. The paper draws its curves without values: the exhibits
+//! check shapes, and all magnitudes are from this model.
 
 use super::measure::Machine;
 use super::plot::{Plot, Series};
@@ -8,11 +8,11 @@ use super::threads::{Done, Threads, run};
 use super::{Claim, Exhibit, Table, blocks};
 use world::RunError;
 
-/// Descriptors of a block, as in figures 5 and 6.
+/// Descriptors per block, as in figures 5 and 6.
 const SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Threads, as in figures 6 and 7.
+/// Thread counts, as in figures 6 and 7.
 const THREADS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Bytes of a request, as in figure 8, and 512 beside them.
+/// Bytes per request, as in figure 8, plus 512.
 const BYTES: [u32; 10] = [512, 4096, 8192, 16384, 32768, 65536, 1 << 17, 1 << 18, 1 << 19, 1 << 20];
 
 pub(super) type Shown = Result<Exhibit, RunError>;
@@ -52,12 +52,13 @@ fn what_is_whose() -> Exhibit {
     })
 }
 
-/// A driver that always has full blocks: no software above it, and three blocks of requests.
+/// A driver that always has full blocks: no software above it, and requests for three blocks. Returns the
+/// machine and the number of threads.
 fn fed(machine: &Machine, size: u32) -> (Machine, u32) {
     (of_size(&without_software(machine), size), 3 * size)
 }
 
-/// What stands above the driver costs nothing.
+/// Sets the cost of all software above the driver to zero.
 pub(super) fn without_software(machine: &Machine) -> Machine {
     ["benchmark", "\"system call\"", "\"block driver\"", "\"context switch\""]
         .iter()
@@ -66,13 +67,13 @@ pub(super) fn without_software(machine: &Machine) -> Machine {
         })
 }
 
-/// Full blocks of this size and no others.
+/// Uses full blocks of this size only.
 pub(super) fn of_size(machine: &Machine, size: u32) -> Machine {
     let sized = machine.with("block.sizing", "static").with("block.static_size", &size.to_string());
     sized.with("block.linger", "\"1 s\"")
 }
 
-/// The three ways of figure 5.
+/// The three modes of figure 5.
 const WAYS: [(char, &str, &str, &str); 3] = [
     ('W', "complete block", "whole", "1"),
     ('2', "each descriptor, double DMA", "each", "2"),
@@ -94,7 +95,7 @@ pub(super) fn places<T: ToString>(of: &[T]) -> Vec<String> {
     of.iter().map(T::to_string).collect()
 }
 
-/// A table of numbers: a line for each row's name, a column for each place.
+/// A table of numbers: a line per row name, a column per place.
 pub(super) fn table(
     what: &str,
     head: &str,
@@ -124,7 +125,7 @@ fn rising(values: &[Done]) -> bool {
     values.windows(2).all(|pair| pair[1].kiops > pair[0].kiops)
 }
 
-/// Reads by each way, then writes, at each size.
+/// Reads in each mode, then writes, at each size.
 fn curves(machine: &Machine) -> Result<Vec<Vec<Done>>, RunError> {
     let curve = |way: usize| -> Result<Vec<Done>, RunError> {
         SIZES.iter().map(|size| interface(machine, way % 3, *size, way >= 3)).collect()
@@ -132,7 +133,8 @@ fn curves(machine: &Machine) -> Result<Vec<Vec<Done>>, RunError> {
     (0..6).map(curve).collect()
 }
 
-/// From this size on each way is at least as good as the next, to a hundredth, and the last clearly worse.
+/// Returns true if, from this size on, each mode is at least as good as the next, to a hundredth, and the
+/// last clearly worse.
 fn ordered(curves: &[Vec<Done>], from: usize) -> bool {
     curves.chunks(3).all(|ways| {
         (from..SIZES.len()).all(|n| {
@@ -173,8 +175,8 @@ fn figure_5(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         Ok(interface(machine, 0, 8, false)?.kiops / interface(machine, 0, 8, true)?.kiops)
     };
     let ours = whole_over_one(machine)?;
-    // In blocks of two the last descriptor comes back while the first one's interrupt is being taken, and
-    // needs none of its own: that is the host's doing, and none of the interface's.
+    // In blocks of two the last descriptor completes while the first one's interrupt is being served, and
+    // needs none of its own: that is an effect of the host, not of the interface.
     let at_once = curves(&machine.with("host.interrupt", "\"0 ns\""))?;
     Ok(vec![
         table(what, "descriptors", places(&SIZES), &rows),
@@ -209,7 +211,7 @@ fn figure_5(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// One request at a time in a block of its own, against the same in fuller blocks.
+/// One request at a time in a block of its own, compared with the same request in fuller blocks.
 fn lowest_latency(machine: &Machine) -> Shown {
     let at = |machine: &Machine, way, size| -> Result<f64, RunError> {
         let (machine, _) = fed(machine, size);
@@ -245,7 +247,7 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         }
         for (curve, size) in curves.iter().zip(SIZES) {
             for (done, threads) in curve.iter().zip(THREADS) {
-                // Nothing where no block is ever full.
+                // Zero where no block is ever full.
                 holds &= (done.kiops > 0.0) == (threads >= size);
             }
             let last = curve[THREADS.len() - 1].kiops;
@@ -258,7 +260,7 @@ fn figure_6(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         }
         let last = |curve: &[Done]| curve[THREADS.len() - 1];
         holds &= curves.windows(2).all(|pair| last(&pair[1]).kiops > last(&pair[0]).kiops);
-        // Where no thread more than the block needs is there: larger blocks, longer waits.
+        // With just enough threads to fill a block: larger blocks, longer waits.
         let alone = |n: usize| curves[n][n].us;
         holds &= (1..SIZES.len()).all(|n| alone(n) > alone(n - 1));
         let kind = if write { "writes" } else { "reads" };
@@ -313,12 +315,13 @@ fn figure_7(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
         let (first, last) = (curve[0], curve[THREADS.len() - 1]);
         let saturated = curve[THREADS.len() - 2];
         if !write {
-            // What a block of one takes at low load, and the largest blocks' rate at high load.
+            // Latency of blocks of one at low load, and throughput of the largest blocks at high load.
             let alone = run(&of_size(machine, 1), Threads::reading(1))?;
             holds &= first.us <= 1.001 * alone.us && last.kiops >= 0.98 * best.kiops;
         }
         holds &= curve.windows(2).all(|pair| pair[1].us > pair[0].us);
-        // Past saturation twice the threads bring less than a tenth more, and nearly twice the latency.
+        // Past saturation, twice the threads add less than a tenth of throughput, and nearly double the
+        // latency.
         holds &= last.kiops < 1.1 * saturated.kiops && last.us > 1.7 * saturated.us;
         let letter = if write { 'w' } else { 'r' };
         let values = curve.iter().map(|done| Some(done.kiops)).collect();
@@ -359,7 +362,7 @@ fn figure_8(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
             curve.iter().zip(BYTES).map(|(done, bytes)| done.mib_s(bytes)).collect();
         rows.push((format!("{kind}, MiB/s"), rates.iter().map(|r| format!("{r:.0}")).collect()));
         rows.push((format!("{kind}, us"), curve.iter().map(us).collect()));
-        // From 4 KiB on: what is less is padded.
+        // From 4 KiB on: smaller requests are padded.
         holds &= rates[1..].windows(2).all(|pair| pair[1] > pair[0]);
         holds &= curve[1..].windows(2).all(|pair| pair[1].us > pair[0].us);
         let values = rates.into_iter().map(Some).collect();

@@ -1,5 +1,5 @@
-//! What the descriptor-block paper does not have: fixed sizes against adaptive ones by the host's
-//! turnaround, a rule that gathers, subsets, and the prefetch by link. All numbers are ours alone.
+//! Exhibits beyond the descriptor-block paper: fixed against adaptive sizes by the host's turnaround, a
+//! gathering rule, subsets, and the prefetch by link. All numbers are from this model.
 
 use runtime::Span;
 
@@ -9,10 +9,11 @@ use super::threads::{Done, Threads, run};
 use super::{Claim, Exhibit};
 use world::RunError;
 
+/// Thread counts of the comparison.
 const THREADS: [u32; 10] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 64];
-/// What a thread does between two requests, us.
+/// Think time of a thread between two requests, us.
 const TURNAROUNDS: [u64; 4] = [1, 2, 5, 10];
-/// The device's largest block.
+/// Maximum block size of the device.
 const LARGEST: u32 = 32;
 
 pub(super) fn exhibits(machine: &Machine) -> Result<Vec<Exhibit>, RunError> {
@@ -27,7 +28,7 @@ fn thinking(threads: u32, us: u64) -> Threads {
     Threads { think: Span::us(us), window, ..Threads::reading(threads) }
 }
 
-/// The best of the fixed sizes that so many threads can fill.
+/// Best fixed size that this many threads can fill.
 fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), RunError> {
     let mut sizes = vec![1, 2, 4, 8, 16, 24, LARGEST];
     sizes.extend((1..=4).map(|groups| threads / groups));
@@ -44,19 +45,19 @@ fn best_fixed(machine: &Machine, threads: u32, us: u64) -> Result<(u32, Done), R
     Ok(best.expect("a block of one can always be filled"))
 }
 
-/// Rows of a table by turnaround.
 type Rows = Vec<(String, Vec<String>)>;
 
-/// The two rules against the best fixed size.
+/// Comparison of the two rules with the best fixed size.
 struct Grid {
-    /// kIOPS of that size, and percent of them by the paper's rule and by ours.
+    /// kIOPS at that size, and percentages of it by the paper's rule and by ours.
     rows: [Rows; 3],
-    /// The least percent of the paper's rule where blocks are always full.
+    /// Lowest percentage of the paper's rule where blocks are always full.
     full: f64,
+    /// Lowest percentage elsewhere, and where.
     below: (f64, String),
-    /// The least percent of ours.
+    /// Lowest percentage of our rule.
     ours: f64,
-    /// The most that ours adds to the latency of a lone thread, us.
+    /// Maximum latency that our rule adds for a single thread, us.
     added: f64,
 }
 
@@ -166,7 +167,7 @@ fn by_turnaround(what: &str, rows: &[(String, Vec<String>)], notes: &[&str]) -> 
     exhibit
 }
 
-/// Between the whole block and each descriptor.
+/// Completion by subsets, between the whole block and each descriptor.
 fn subsets(machine: &Machine) -> Shown {
     let fed = without_software(machine);
     let groups = ["1", "2", "4", "8", "16"];
@@ -187,7 +188,7 @@ fn subsets(machine: &Machine) -> Shown {
     Ok(table("Blocks of 32, returned in subsets: reads of 4 KiB", "subset", at, &rows))
 }
 
-/// The paper's future enhancement. Its link decides what there is to hide.
+/// Prefetch, the paper's future enhancement. The link determines the latency that it can hide.
 fn prefetch(machine: &Machine) -> Shown {
     let fed = without_software(machine);
     let links = ["gen1", "gen2", "gen3", "gen4"];

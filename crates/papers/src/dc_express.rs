@@ -8,9 +8,9 @@ use super::{Exhibit, Row, Table, Validated};
 use world::RunError;
 use world::interfaces::{DCX, NVME};
 
-/// Bytes of the reads of figure 4.
+/// Bytes per read in figure 4.
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 2048, 4096];
-/// A rate so low that reads seldom meet, a second.
+/// A rate, in reads per second, so low that reads seldom overlap.
 const SELDOM: Arrivals = Arrivals::Random(5_000);
 
 type Shown = Result<Exhibit, RunError>;
@@ -36,7 +36,7 @@ pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// One decimal more than the paper's.
+/// Formats with one decimal more than the paper.
 fn us(value: f64) -> String {
     format!("{value:.3}")
 }
@@ -123,7 +123,7 @@ fn transfer(user: &Machine) -> Shown {
     }))
 }
 
-/// What an entry takes from host memory to the device, and an empty fetch in all, us.
+/// Time of an entry from host memory to the device, and of a whole empty fetch, us.
 fn fetch_us(machine: &Machine) -> Result<(f64, f64), RunError> {
     let plan = machine.open()?;
     let link = Link::new(plan.link.clone(), 0);
@@ -133,8 +133,8 @@ fn fetch_us(machine: &Machine) -> Result<(f64, f64), RunError> {
     Ok((down.as_us_f64(), (up + plan.link.host_read + down).as_us_f64()))
 }
 
-/// The wait for the next fetch, which random arrival adds. The paper gives no number: it is compared with
-/// what polling without a pause gives, half the time of an empty fetch.
+/// The wait for the next fetch, which random arrival adds. The paper gives no number: the comparison is with
+/// continuous polling, where it is half the time of an empty fetch.
 fn random_arrival(user: &Machine) -> Shown {
     let number = |machine: &Machine| {
         let pickup = reads(DCX, machine, 512, SELDOM)?.part("pickup");
@@ -155,7 +155,7 @@ fn random_arrival(user: &Machine) -> Shown {
 
 fn polling_share(user: &Machine) -> Shown {
     let number = |machine: &Machine| {
-        // One command a fetch, a fetch always under way, and almost never a command.
+        // One command per fetch, fetches back to back, and almost never a command.
         let idle = machine.with("dcx.fetch_max", "1").with("dcx.anticipate", "false");
         let busy = reads(DCX, &idle, 512, Arrivals::Random(500))?.busy;
         Ok(100.0 * busy.up.0 as f64 / busy.of.0 as f64)
@@ -172,7 +172,7 @@ fn polling_share(user: &Machine) -> Shown {
     }))
 }
 
-/// The block driver and read() of table 5, which poll as the paper's did.
+/// The block driver and read() of table 5, which poll as in the paper.
 fn through_linux() -> Machine {
     Machine::of("dc-express-linux").with("host.completion", "polled")
 }
@@ -232,7 +232,7 @@ fn linux_nvme(user: &Machine) -> Shown {
     }))
 }
 
-/// Like with like: the same software above the driver and the same way of noticing the end.
+/// Comparison with equal software above the driver and equal completion detection.
 fn matrix(user: &Machine) -> Shown {
     let interrupt = user
         .with("host.completion", "interrupt")
@@ -267,7 +267,7 @@ fn matrix(user: &Machine) -> Shown {
     }))
 }
 
-/// Where the difference of two reads lies: stage by stage, and in packets.
+/// Difference of two reads, stage by stage, and in packets.
 fn removed(user: &Machine, bytes: u32) -> Shown {
     let nvme = reads(NVME, user, bytes, Arrivals::Loop)?;
     let dcx = looped(user, bytes)?;
@@ -332,8 +332,8 @@ fn chipset(user: &Machine) -> Shown {
     }))
 }
 
-/// Beyond the paper, which leaves writes as they were: with writes 55 times slower than reads there is
-/// nothing to gain.
+/// Beyond the paper, which does not change writes: with writes 55 times slower than reads there is nothing to
+/// gain.
 fn writes(user: &Machine) -> Shown {
     let polled = user.with("dcx.writes", "polled");
     let mut lines = Vec::new();
@@ -360,15 +360,15 @@ fn writes(user: &Machine) -> Shown {
     }))
 }
 
-/// Clocks of figure 6, MHz.
+/// Clock frequencies of figure 6, MHz.
 const CLOCKS: [u32; 9] = [1200, 1600, 1800, 2000, 2200, 2400, 2800, 3300, 3800];
-/// The clock at which the plan's host costs were taken, MHz: the processor's highest (section 4).
+/// Clock frequency at which the plan's host costs were measured, MHz: the processor's maximum (section 4).
 const CLOCK_MAX: u32 = 3800;
-/// The server, idle, W: assumed; the paper's figure has no number in its text.
+/// Idle power of the server, W: assumed; the paper's figure has no number in its text.
 const IDLE_W: f64 = 100.0;
-/// The one core at its highest clock, W: assumed, as is that it goes with the cube of the clock.
+/// Power of one core at its highest clock, W: assumed, as is its cubic dependence on the clock.
 const CORE_W: f64 = 30.0;
-/// What polling from the device adds to idle power (section 4.1).
+/// Increase over idle power through polling by the device (section 4.1).
 const POLLING: f64 = 0.06;
 
 struct Energy {

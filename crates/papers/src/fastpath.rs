@@ -1,4 +1,4 @@
-//! Stratikopoulos et al., "FastPath" (2018): table III, and what the text says of figures 2, 4 and 5.
+//! Stratikopoulos et al., "FastPath" (2018): table III, and the text about figures 2, 4 and 5.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use world::interfaces::FASTPATH;
 use world::work::Work;
 use world::{self, Options, RunError};
 
-/// A kind of access: its word in a job file, and table III: the baseline and FastPath, us.
+/// A kind of access: its job-file keyword, and table III: the baseline and FastPath, us.
 struct Kind {
     rw: &'static str,
     baseline: f64,
@@ -25,17 +25,17 @@ const KINDS: [Kind; 4] = [
     Kind { rw: "randwrite", baseline: 352.3, paper: 100.67 },
 ];
 
-/// Blocks of figures 4 and 5, KiB.
+/// Block sizes of figures 4 and 5, KiB.
 const SIZES: [u32; 6] = [4, 8, 16, 32, 64, 128];
-/// Requests in flight where requests are there before they are asked for: the paper does not say how many.
+/// Queue depth for asynchronous requests: the paper does not give one.
 const DEEP: u32 = 32;
 
-/// Who spends what: stages of a request, by the columns of the first table.
+/// Stages of a request by the columns of the first table.
 const DEVICE: &[&str] = &["media", "media wait", "parse", "post completion"];
 const ENGINE: &[&str] =
     &["control", "turn wait", "submit", "poll", "complete", "respond", "core wait"];
 const CALLER: &[&str] = &["request", "take response"];
-/// The link, the root complex and host memory behind it.
+/// Link, root complex and host memory.
 const ROOT: &[&str] =
     &["doorbell", "fetch", "host read", "link wait", "data transfer", "completion"];
 
@@ -57,11 +57,11 @@ pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
     Ok(exhibits)
 }
 
-/// Requests of one kind, all alike.
+/// Results of requests of one kind.
 struct Done {
     us: f64,
     parts: Vec<(&'static str, f64)>,
-    /// A million bytes a second.
+    /// Throughput in 10^6 bytes per second.
     megabytes: f64,
     iops: f64,
 }
@@ -72,8 +72,8 @@ impl Done {
     }
 }
 
-/// Runs requests of `bytes` bytes, `depth` in flight. Where they write, the drive's bandwidth is its
-/// advertised one for writes.
+/// Runs requests of `bytes` bytes at queue depth `depth`. For writes, the drive's bandwidth is its advertised
+/// write bandwidth.
 fn run(machine: &Machine, rw: &str, bytes: u32, depth: u32) -> Result<Done, RunError> {
     let writes = rw.ends_with("write");
     let machine = match writes {
@@ -166,7 +166,7 @@ fn latency(board: &Machine, kind: &Kind, what: &'static str) -> Result<Exhibit, 
     }))
 }
 
-/// The paper's own numbers, put in: what is left of its baseline beside the device.
+/// The paper's own numbers: its baseline minus the device.
 fn figure_2() -> Exhibit {
     let line = |kind: &Kind| {
         let (low, high) = (0.09 * kind.baseline, 0.10 * kind.baseline);
@@ -262,7 +262,7 @@ fn figure_5(board: &Machine) -> Result<Exhibit, RunError> {
     }))
 }
 
-/// What the paper could not try: its root complex has one port, its cores are two.
+/// Configurations beyond the paper, whose root complex has one port and whose host has two cores.
 fn blocks_in_one_fpga(board: &Machine) -> Result<Exhibit, RunError> {
     let mut lines = Vec::new();
     for engines in ["1", "2", "4"] {

@@ -1,5 +1,5 @@
-//! The flash paper's outlook (section 5): several such SSDs as one array, what they take of the host as they
-//! become more, and how long the slowest of them keeps the others waiting.
+//! Outlook of the flash paper (section 5): several such SSDs as an array, their use of host resources by
+//! array size, and the tail latency through the slowest member.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use super::{Claim, Exhibit};
 use world::work::Work;
 use world::{Options, RunError};
 
-/// As many as the paper's array has.
+/// Size of the paper's array.
 const FIVE: u32 = 5;
-/// Arrays whose host is looked at.
+/// Array sizes for the host resource exhibit.
 const GROWING: [u32; 5] = [1, 2, 3, FIVE, 8];
-/// Bytes of a chunk: what a member has of a request that goes to all.
+/// Bytes per chunk, a member's part of a full-stripe request.
 const CHUNK: u32 = 16 << 10;
-/// Blocks of a chip where members are written several times over: half of what the plans have.
+/// Blocks per chip for members that are overwritten several times: half as many as in the plans.
 const BLOCKS: &str = "16";
-/// The cost of a parity; sixteen lanes are above the switch.
+/// Cost of a parity; sixteen lanes are above the switch.
 const PARITY: &str = "{ parity = { value = \"80 ns\", source = \"assumed: 512 bytes read twice and written \
     once at 19.2 GB/s, DDR3-1333 in two channels\" } }";
 
-/// Why taking turns does not make reads shorter here.
+/// Reason for which coordinated garbage collection does not shorten reads here.
 const WAITED: &str = "whoever has to wait for its turn has less room then, of few superblocks: of \
     writes 99 % take longer. By plan small-flash with 64 blocks of each chip reads gain \
     (docs/flash-closer.md)";
 
-/// How members are made one, and who says when they collect.
+/// Array level, and coordination of garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     layout: &'static str,
@@ -45,7 +45,7 @@ impl Kind {
         Kind { collections, ..self }
     }
 
-    /// Members whose chunks of a stripe are data.
+    /// Number of members with data in a stripe.
     fn data(self, devices: u32) -> u32 {
         devices - u32::from(self.layout == "parity")
     }
@@ -66,7 +66,7 @@ pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
     Ok(exhibits)
 }
 
-/// What arrays take of host memory and cores.
+/// Host memory and cores taken by arrays.
 fn hosts() -> Result<Vec<Exhibit>, RunError> {
     let load = Load { amount: 6 << 20, ..Load::queued("randwrite", 512).by(4) };
     let mut lines = Vec::new();
@@ -89,7 +89,7 @@ fn hosts() -> Result<Vec<Exhibit>, RunError> {
         of(ssd, FIVE, PARITIES)?;
     }
     let [closer, bridge] = [&memory[0], &memory[1]];
-    // What a member adds: callers' buffers are in all of them, and do not grow.
+    // Increase per member: callers' buffers are in all of them, and constant.
     let each = |memory: &[f64]| (memory[4] - memory[0]) / f64::from(GROWING[4] - GROWING[0]);
     let five = SCALE * f64::from(FIVE) * each(closer) / f64::from(1 << 30);
     let straight = (closer[3] - closer[0]) / (f64::from(FIVE - 1) * each(closer));
@@ -121,16 +121,16 @@ fn hosts() -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// What requests took that go to all members: half, 99 %, 99.9 % and the longest, us.
+/// Latency of full-stripe requests: median, 99 %, 99.9 % and maximum, us.
 struct Tail {
     reads: [f64; 4],
     writes: [f64; 4],
     collected: u64,
 }
 
-/// Requests of a whole stripe, half reads and half writes, on members that are full and collect.
+/// Full-stripe requests, half reads and half writes, on full members under garbage collection.
 fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
-    // Requests of whole units: a finer map would place them alike.
+    // Requests of whole units: a finer map would place them equally.
     let machine = array(ssd, devices, kind).with("medium.flash.unit", "4 KiB");
     let plan = machine.with("medium.flash.blocks", BLOCKS).open()?;
     let data = kind.data(devices);
@@ -162,11 +162,11 @@ fn tail(ssd: Ssd, devices: u32, kind: Kind) -> Result<Tail, RunError> {
     })
 }
 
-/// MiB of each member that are written before the load, and that the load moves.
+/// MiB written to each member before the load, and transferred by the load.
 const AGE_MIB: u64 = 48;
 const LOAD_MIB: u64 = 96;
 
-/// The tails of one SSD's arrays, and the lines that show them.
+/// Tail latencies of one SSD's arrays, and their table lines.
 fn tails(ssd: Ssd, lines: &mut Vec<Vec<String>>) -> Result<Vec<(u32, Kind, Tail)>, RunError> {
     let mut arrays = vec![(1, STRIPED), (FIVE, STRIPED), (FIVE, PARITIES)];
     if ssd == Ssd::Closer {

@@ -1,5 +1,5 @@
-//! The flash paper's garbage collections: both SSDs written to three times their capacity, where each
-//! falls, and what delays it.
+//! Garbage collection in the flash paper: both SSDs are written to three times their capacity, to find the
+//! point of the performance drop, and what delays it.
 
 use super::flash_closer::table;
 use super::flash_ssds::{Load, Ssd, run};
@@ -8,21 +8,21 @@ use super::plot::{Plot, Series};
 use super::{Claim, Exhibit};
 use world::RunError;
 
-/// Places of a course in each capacity, and of a figure.
+/// Samples of a time series per capacity, and of a figure.
 const FINE: usize = 16;
 const COARSE: usize = 4;
-/// Capacities that are written; for what is swapped, in halves of one.
+/// Capacities written; for the swap exhibit, in halves.
 const CAPACITIES: usize = 3;
 const SWAPPED: u64 = 3;
-/// Below this share of its first rate an SSD has fallen.
+/// Share of the initial throughput below which an SSD has dropped.
 const FALLEN: f64 = 0.7;
 
-/// A drive written at random, place by place.
+/// Time series of a drive under random writes, by amount written.
 struct Course {
     places: Vec<Place>,
 }
 
-/// A part of what was written.
+/// One section of the time series.
 #[derive(Clone, Copy, Default)]
 struct Place {
     ops: f64,
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// Writes half of a drive at random so many times: 512 bytes, 128 entries, one worker.
+/// Writes half of a drive at random `halves` times: 512 bytes, 128 entries, one worker.
 fn course(ssd: Ssd, machine: &Machine, halves: u64) -> Result<Course, RunError> {
     let capacity = machine.open()?.medium.contents.capacity_bytes;
     let load = Load { amount: halves * capacity / 2, ..Load::queued("randwrite", 512) };
@@ -79,14 +79,15 @@ fn course(ssd: Ssd, machine: &Machine, halves: u64) -> Result<Course, RunError> 
 }
 
 impl Course {
-    /// Capacities written when its rate has fallen, and to what share of the first it falls; none: it holds.
+    /// Capacities written when the throughput has dropped, and the share of the initial throughput that it
+    /// drops to; `None` if it never drops.
     fn fall(&self) -> Option<f64> {
         let first = self.places[0].iops();
         let at = self.places.iter().position(|place| place.iops() < FALLEN * first)?;
         Some(at as f64 / FINE as f64)
     }
 
-    /// Its part between two places of a figure.
+    /// Section between two samples of a figure.
     fn coarse(&self, at: usize) -> Option<Place> {
         let each = FINE / COARSE;
         let places = self.places.get(at * each..)?.iter().take(each);
@@ -102,12 +103,12 @@ impl Course {
         })
     }
 
-    /// The last part of a figure.
+    /// The last section of a figure.
     fn last(&self) -> Place {
         self.coarse((self.places.len() - 1) / (FINE / COARSE)).expect("something was written")
     }
 
-    /// The last rate, of the first.
+    /// Final throughput relative to the initial one.
     fn left(&self) -> f64 {
         self.last().iops() / self.places[0].iops()
     }
@@ -151,7 +152,7 @@ pub(super) fn exhibits() -> Result<Vec<Exhibit>, RunError> {
         plot("Figure 4a: host memory, MiB", both, |place| place.memory),
     ];
     exhibits.push(what_falls(both));
-    // The paper's run shows the bridge fall half-way: so long is its run here.
+    // In the paper's run the bridge drops half-way: the run length here is chosen accordingly.
     let length = 2.0 * bridge.fall().unwrap_or(f64::INFINITY);
     exhibits.push(Exhibit::Claim(Claim {
         what: "C10: the bridge falls half-way through the run, and the from-scratch SSD holds (section 4.3)",
@@ -189,7 +190,7 @@ fn what_falls(both: [&Course; 2]) -> Exhibit {
     )
 }
 
-/// One thing of one SSD at a time.
+/// Exchanges one property of the SSDs at a time.
 fn swaps(both: [&Course; 2]) -> Result<Exhibit, RunError> {
     let line = |ssd: Ssd, what: &str, course: &Course| {
         let end = course.coarse(SWAPPED as usize * COARSE / 2 - 1).map(|place| place.iops());

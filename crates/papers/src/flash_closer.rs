@@ -1,31 +1,32 @@
 //! Jung and Kandemir, "Challenges in Getting Flash Drives Closer to CPU" (HotStorage 2013): sections 4.1 to
-//! 4.3. Two closed products were measured: shapes are checked, and magnitudes stand beside the paper's.
+//! 4.3. The paper measured two closed products: the exhibits check shapes, and print magnitudes next to the
+//! paper's.
 
 use super::flash_ssds::{Load, Measured, Ssd, run};
 use super::{Claim, Exhibit, Row, Table, Validated};
 use world::RunError;
 
-/// Sizes of a request, bytes: from the default block to what no flash page holds.
+/// Request sizes in bytes: from the default block to more than a flash page.
 const SIZES: [u32; 4] = [512, 4096, 16_384, 65_536];
 /// Workers, as in figures 7 and 8.
 const WORKERS: [u32; 4] = [1, 2, 4, 8];
-/// Up to this size the paper gives what a host core does for small accesses.
+/// Largest size for which the paper gives the host core usage of small accesses.
 const SMALL: u32 = 16_384;
-/// Capacity, buffers and tables are a drive's by so much.
+/// Scale of capacity, buffers and tables between a real drive and the model.
 pub(super) const SCALE: f64 = 1024.0;
 
-/// Why reads do not come out as the paper has them.
+/// Reason for which reads differ from the paper.
 const SCATTERED: &str = "a map by 512 B scatters what is written together over pages, \
     each a command and a sense: by 4 KiB, below, small reads come out as the paper has them; long ones \
     do not";
-/// Why the host's cores do not.
+/// Reason for which host core usage differs.
 const SCSI: &str = "the bridge's requests go through SCSI, at 7.5 us of a core by what Huffman \
     (2013) counted; what the flash software takes of the host is assumed, and the paper does not take it \
     apart";
-/// Why the bridge's random writes do not.
+/// Reason for which the bridge's random writes differ.
 const MERGED: &str = "sequential ones are merged into 4 KiB in the buffer, and each random \
     one costs a page: see the map by 512 B above";
-/// Why queue mode does not take more of the host's cores.
+/// Reason for which queue mode does not use more host cores.
 const MODES: &str = "one worker has one core, and takes all of it in either mode: \
     what it writes is in the buffer before the next is asked for";
 
@@ -77,7 +78,7 @@ fn what_is_whose() -> Exhibit {
     )
 }
 
-/// A row of the paper's that is judged by a shape.
+/// A row of the paper that is checked by shape.
 pub(super) fn row(
     what: &'static str,
     unit: &'static str,
@@ -97,7 +98,7 @@ pub(super) fn row(
     })
 }
 
-/// One kind of access at one size, on both.
+/// Results of one kind of access at one size, on both SSDs.
 struct Pair {
     load: Load,
     bridge: Measured,
@@ -115,7 +116,7 @@ impl Pair {
     }
 }
 
-/// Every kind of access at every size, in queue mode by one worker.
+/// Every kind of access at every size, in queue mode with one worker.
 struct Sweep {
     pairs: Vec<Pair>,
 }
@@ -149,7 +150,7 @@ impl Sweep {
         )
     }
 
-    /// The mean over sizes and patterns of this, closer over bridge.
+    /// Mean over sizes and patterns of the ratio of closer to bridge.
     fn mean(&self, reads: bool, of: impl Fn(&Measured) -> f64) -> f64 {
         let pairs = || self.pairs.iter().filter(|pair| pair.is_read() == reads);
         pairs().map(|pair| of(&pair.closer) / of(&pair.bridge)).sum::<f64>()
@@ -221,7 +222,7 @@ impl Sweep {
     }
 }
 
-/// Section 4.1: what the flash software has of host memory, and what the queues and callers have.
+/// Section 4.1: host memory of the flash software, and of queues and callers.
 fn memory(sweep: &Sweep) -> Result<Vec<Exhibit>, RunError> {
     let gib = |bytes: f64| bytes / f64::from(1 << 30);
     let most = |of: &dyn Fn(&Pair) -> f64| sweep.pairs.iter().map(of).fold(0.0, f64::max);
@@ -229,7 +230,7 @@ fn memory(sweep: &Sweep) -> Result<Vec<Exhibit>, RunError> {
         |of: &dyn Fn(&Pair) -> f64| sweep.pairs.iter().map(of).fold(f64::INFINITY, f64::min);
     let bridge = |pair: &Pair| pair.bridge.memory;
     let closer = |pair: &Pair| pair.closer.memory;
-    // What the drive's size asks for is what one has more than the other under the same load.
+    // The size-dependent part is the excess of one over the other under the same load.
     let drive = |pair: &Pair| (pair.closer.memory - pair.bridge.memory).max(0.0);
     let mut lines = Vec::new();
     for (name, of) in [("bridge", &bridge as &dyn Fn(&Pair) -> f64), ("from-scratch", &closer)] {
@@ -273,7 +274,7 @@ fn memory(sweep: &Sweep) -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// Queue mode against legacy mode, of writes of 512 bytes: latency and cores.
+/// Queue mode against legacy mode, for writes of 512 bytes: latency and cores.
 fn legacy() -> Result<Vec<Exhibit>, RunError> {
     let mut lines = Vec::new();
     let mut exhibits = Vec::new();
@@ -348,7 +349,7 @@ fn workers() -> Result<Vec<Exhibit>, RunError> {
     Ok(exhibits)
 }
 
-/// Row C8, and what C6 and C7 say of workers.
+/// Row C8, and the parts of C6 and C7 about workers.
 fn of_workers(closer: &[Measured], bridge: &[Measured]) -> Vec<Exhibit> {
     let more =
         |measured: &[Measured], from: usize| 100.0 * (measured[3].us / measured[from].us - 1.0);
@@ -430,7 +431,7 @@ fn random_and_sequential() -> Result<Exhibit, RunError> {
     Ok(Exhibit::Departure(Box::new(row), MERGED))
 }
 
-/// Each SSD with the other's map, and nothing else of it.
+/// Each SSD with the other's map and no other change.
 fn by_other_maps() -> Result<Exhibit, RunError> {
     let mut lines = Vec::new();
     for (rw, bytes, workers) in [

@@ -1,4 +1,4 @@
-//! The two SSDs of the flash paper under loads as its authors' Iometer gave them.
+//! The two SSDs of the flash paper under its Iometer loads.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use world::series::{Point, TimeSeries};
 use world::work::Work;
 use world::{self, Options, RunError, RunResult};
 
-/// How often a run is looked at.
+/// Sampling interval of the time series.
 const INTERVAL: Span = Span::ms(1);
-/// Bytes of a request with which a quarter of a drive is filled, which is then read.
+/// Request size, in bytes, of the writes that fill a quarter of a drive before it is read.
 const FILL_BYTES: u32 = 128 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ssd {
     /// Controllers with flash software behind a bridge.
     Bridge,
-    /// Endpoints with bare flash; the flash software is the host's.
+    /// Endpoints with bare flash; the flash software is on the host.
     Closer,
 }
 
@@ -34,7 +34,7 @@ impl Ssd {
         })
     }
 
-    /// One command after the other: each controller has one tag.
+    /// Legacy mode, one command at a time: each controller has one tag.
     pub fn legacy(self) -> Machine {
         match self {
             Ssd::Bridge => self.machine().with("medium.bridge.queue", "1"),
@@ -50,24 +50,23 @@ impl Ssd {
     }
 }
 
-/// What is asked of an SSD.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
-    /// As in a job file: `randwrite`.
+    /// Access pattern as in a job file, for example `randwrite`.
     pub rw: &'static str,
-    /// Bytes of a request.
+    /// Bytes per request.
     pub bytes: u32,
-    /// Requests in flight by each worker.
+    /// Queue depth of each worker.
     pub depth: u32,
     pub workers: u32,
-    /// Bytes in all.
+    /// Total bytes.
     pub amount: u64,
 }
 
 impl Load {
     /// Queue mode: 128 entries, one worker.
     pub fn queued(rw: &'static str, bytes: u32) -> Load {
-        // Writes fill the buffers several times over; of reads a few hundred tell.
+        // Writes fill the buffers several times; for reads a few hundred are representative.
         let amount = match (rw.ends_with("write"), bytes) {
             (true, _) => 12 << 20,
             (false, ..4096) => 1 << 20,
@@ -77,12 +76,12 @@ impl Load {
         Load { rw, bytes, depth: 128, workers: 1, amount }
     }
 
-    /// Legacy mode: the next request when the one before is done.
+    /// Legacy mode: the next request after the completion of the previous one.
     pub fn legacy(rw: &'static str, bytes: u32) -> Load {
         Load { depth: 1, amount: 6 << 20, ..Load::queued(rw, bytes) }
     }
 
-    /// By so many workers, of whom each does the same.
+    /// The same load from each of `workers` workers.
     pub fn by(self, workers: u32) -> Load {
         Load { workers, ..self }
     }
@@ -104,21 +103,21 @@ impl Load {
 }
 
 pub(super) struct Measured {
-    /// The mean latency, microseconds.
+    /// Mean latency, us.
     pub us: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// Of the time of all cores, what was taken while the load ran.
+    /// Share of all cores' time used during the load.
     pub cores: f64,
-    /// Microseconds of a core for each request.
+    /// Core time per request, us.
     pub core_us: f64,
-    /// Host memory at most, bytes.
+    /// Maximum host memory, bytes.
     pub memory: f64,
-    /// The load over time, without the filling before it.
+    /// Time series of the load, without the initial fill.
     pub series: TimeSeries,
 }
 
-/// Runs this on new drives, in virtual time: one, or an array of them.
+/// Runs jobs on a new drive or array, in virtual time.
 pub(super) fn simulate(
     ssd: Ssd,
     plan: &Plan,

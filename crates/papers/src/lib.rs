@@ -1,9 +1,9 @@
-//! Papers: what they say, beside what this code gives.
+//! Published figures, and their comparison with this model.
 //!
-//! Each row names how it is judged: P, within a tenth of the paper's number or below its bound; S, by its
-//! shape, with the magnitude only printed. For each, the costs that nobody measured are changed by half,
-//! up and down, so that one sees how far the row rests on them. What is left over is printed as
-//! unexplained. Tables are printed without a verdict: figures, breakdowns, comparisons.
+//! Each row names its criterion: P, within a tenth of the paper's number or below its bound; S, by its shape,
+//! with the magnitude only printed. For each row, assumed costs are varied by half, up and down, to show its
+//! sensitivity to them. The remainder is printed as unexplained. Tables are printed without a verdict:
+//! figures, breakdowns, comparisons.
 
 mod adaptive;
 mod blocks;
@@ -22,16 +22,14 @@ use std::fmt;
 
 use world::RunError;
 
-/// A paper and what of it is shown.
+/// A paper and its exhibits.
 pub struct Paper {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its title, and where it appeared.
     pub title: &'static str,
     pub authors: &'static str,
-    /// What is shown, in order.
     pub exhibits: Exhibits,
-    /// What is shown behind it where the paper is asked for by name, as it takes minutes.
+    /// Additional exhibits, which take minutes, shown if the paper is requested by name.
     pub long: Option<Exhibits>,
 }
 
@@ -40,18 +38,19 @@ pub type Exhibits = fn() -> Result<Vec<Exhibit>, RunError>;
 pub use plot::{Plot, Series};
 
 pub enum Exhibit {
+    /// A number with a verdict.
     Row(Row),
+    /// A shape with a verdict.
     Claim(Claim),
-    /// A figure or a table.
     Table(Table),
     Plot(Plot),
-    /// A row or a claim of a paper that ours is known not to show, and what is known of why. Should it
-    /// hold one day, that is not what must be either: it has to become a row or a claim.
+    /// A row or a claim of a paper that this model is known not to reproduce, with the known reason. If it
+    /// holds one day, the check fails: it must then become a row or a claim.
     Departure(Box<Exhibit>, &'static str),
 }
 
 impl Exhibit {
-    /// Whether it is what it must be; what is only shown always is.
+    /// Returns true if the verdict is as expected; always true for exhibits without a verdict.
     pub fn holds(&self) -> bool {
         match self {
             Exhibit::Row(row) => row.holds(),
@@ -62,56 +61,54 @@ impl Exhibit {
     }
 }
 
-/// What a paper shows in a figure without giving numbers: a shape, beside one number of ours.
+/// A shape that a paper shows in a figure without numbers, with one number of this model.
 pub struct Claim {
     pub what: &'static str,
     pub shape: String,
     pub holds: bool,
     pub number: &'static str,
-    /// Our number: nothing of the paper's is put beside it.
+    /// The number in this model; the paper gives none.
     pub ours: f64,
     /// Assumed costs, and the number with each at half and at one and a half.
     pub assumed: Vec<(String, f64, f64)>,
 }
 
-/// How a row is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validated {
     /// Within this many thousandths of the paper's number.
     Within(u64),
+    /// Below the paper's number, which is a bound.
     Below,
-    /// By a shape, which was checked: whether it holds.
+    /// By shape; true if it holds.
     Shape(bool),
 }
 
-/// One number of a paper.
 pub struct Row {
     pub what: &'static str,
-    /// Its unit.
+    /// Unit of measurement.
     pub unit: &'static str,
     pub paper: f64,
+    /// The number in this model.
     pub ours: f64,
     pub validated: Validated,
-    /// The shape in words, if it is judged by that.
+    /// Description of the shape, if that is the criterion.
     pub shape: &'static str,
     pub parts: Vec<(&'static str, f64)>,
     /// Assumed costs, and the row with each at half and at one and a half.
     pub assumed: Vec<(String, f64, f64)>,
 }
 
-/// A figure or a table of a paper, as this code gives it.
+/// A figure or a table of a paper, computed by this model.
 pub struct Table {
     pub what: String,
-    /// The heads of its columns.
     pub columns: Vec<String>,
-    /// Its lines, each with as many cells.
+    /// Lines of as many cells as there are columns.
     pub lines: Vec<Vec<String>>,
-    /// What one has to know to read it.
     pub notes: Vec<String>,
 }
 
 impl Row {
-    /// Whether the row is what it must be.
+    /// Returns true if the row meets its criterion.
     pub fn holds(&self) -> bool {
         match self.validated {
             Validated::Within(thousandths) => {
@@ -222,14 +219,13 @@ impl fmt::Display for Exhibit {
     }
 }
 
-/// Drives that are written several times over, and arrays of them.
+/// Exhibits that overwrite drives and arrays several times.
 fn flash_in_minutes() -> Result<Vec<Exhibit>, RunError> {
     let mut exhibits = flash_cliff::exhibits()?;
     exhibits.extend(flash_arrays::exhibits()?);
     Ok(exhibits)
 }
 
-/// The papers that there are.
 pub fn all() -> &'static [Paper] {
     &[
         Paper {

@@ -1,4 +1,4 @@
-//! Measuring a plan in virtual time.
+//! Measurements of a plan in virtual time.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use world::interfaces::{Dcx, Row};
 use world::work::Work;
 use world::{self, Busy, Options, RunError};
 
-/// A plan with values set beside it.
+/// A plan with overridden values.
 #[derive(Clone)]
 pub(super) struct Machine {
     pub plan: &'static str,
@@ -25,7 +25,7 @@ impl Machine {
         Machine { plan, sets: Vec::new() }
     }
 
-    /// The same with this set beside it.
+    /// The same with one more override.
     pub fn with(&self, key: &str, value: &str) -> Machine {
         let mut machine = self.clone();
         machine.sets.push((key.to_owned(), value.to_owned()));
@@ -37,7 +37,7 @@ impl Machine {
         Plan::open(self.plan, &sets).map_err(|errors| RunError(errors.to_string()))
     }
 
-    /// The numbers of a row with each assumed cost of the plan at half and at one and a half.
+    /// Results of a row with each assumed cost of the plan at half and at one and a half.
     pub fn swings(
         &self,
         number: impl Fn(&Machine) -> Result<f64, RunError>,
@@ -60,24 +60,24 @@ impl Machine {
     }
 }
 
-/// What operations of one kind took, in the mean.
+/// Mean results of operations of one kind.
 pub(super) struct Reads {
-    /// Microseconds in all.
+    /// Total latency, us.
     pub total_us: f64,
-    /// Microseconds by stage.
+    /// Latency by stage, us.
     pub parts: Vec<(&'static str, f64)>,
-    /// How busy the link was.
     pub busy: Busy,
     pub count: u64,
 }
 
 impl Reads {
-    /// Microseconds of a stage.
+    /// Latency of a stage, us.
     pub fn part(&self, name: &str) -> f64 {
         self.parts.iter().find(|(stage, _)| *stage == name).map_or(0.0, |(_, us)| *us)
     }
 
-    /// TLPs for each read, up and down, bring-up and all: there are reads enough.
+    /// TLPs per read, upstream and downstream, including bring-up, which is negligible over the number of
+    /// reads.
     pub fn tlps(&self) -> (f64, f64) {
         let (up, down) = self.busy.tlps;
         (up as f64 / self.count as f64, down as f64 / self.count as f64)
@@ -86,9 +86,9 @@ impl Reads {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrivals {
-    /// Each at the end of the one before.
+    /// Each at the end of the previous one.
     Loop,
-    /// At random, on average so many in a second.
+    /// Random, with this average rate per second.
     Random(u32),
 }
 
@@ -101,7 +101,7 @@ pub(super) fn reads(
 ) -> Result<Reads, RunError> {
     let when = match arrivals {
         Arrivals::Loop => "number_ios=1000".to_owned(),
-        // A device that polls is never idle: what is simulated is the time, not the reads.
+        // A polling device is never idle: the simulation cost is by time, not by reads.
         Arrivals::Random(rate) => {
             let count = (rate / 10).clamp(20, 1000);
             format!("number_ios={count}\nrate_iops={rate}\nrate_process=poisson")
@@ -111,7 +111,7 @@ pub(super) fn reads(
     run(row, machine, &job, OpKind::Read)
 }
 
-/// Random writes of `bytes` bytes at depth 1, one after the other.
+/// Random writes of `bytes` bytes at depth 1.
 pub(super) fn writes(row: &'static Row, machine: &Machine, bytes: u32) -> Result<Reads, RunError> {
     let job = format!("[writes]\nrw=randwrite\nbs={bytes}\nnumber_ios=300\n");
     run(row, machine, &job, OpKind::Write)
@@ -137,7 +137,7 @@ fn run(row: &'static Row, machine: &Machine, job: &str, kind: OpKind) -> Result<
     })
 }
 
-/// The mean of DC Express reads of the first `bytes` bytes of a block, in a tight loop, microseconds.
+/// Mean latency of DC Express reads of the first `bytes` bytes of a block, in a tight loop, us.
 pub(super) fn small_reads(machine: &Machine, bytes: u32) -> Result<f64, RunError> {
     const WARM: u64 = 200;
     const COUNT: u64 = 1000;

@@ -1,27 +1,27 @@
-//! Figures, drawn with letters.
+//! Text plots.
 
 use std::fmt;
 
-/// Rows of a drawing, above its axis.
 const ROWS: usize = 12;
-/// Columns of each step of the axis.
+/// Columns per step of the axis.
 const STEP: usize = 7;
 
 /// A figure: several series over the same places of an axis.
 pub struct Plot {
     pub what: String,
+    /// Label of the horizontal axis.
     pub across: String,
-    /// The places of the axis, one beside the other at equal distances.
+    /// Labels of the places on the horizontal axis, at equal distances.
     pub places: Vec<String>,
-    /// What is drawn. A value that is none is left out.
+    /// The series. `None` values are not drawn.
     pub series: Vec<Series>,
 }
 
-/// One line of a figure.
+/// One series of a figure.
 pub struct Series {
+    /// Letter that marks its values.
     pub letter: char,
     pub name: String,
-    /// Its values, one for each place.
     pub values: Vec<Option<f64>>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Plot {
         let row_of = |value: f64| (value / top * ROWS as f64).round() as usize;
         for row in (0..=ROWS).rev() {
             let mut line = vec![' '; self.places.len() * STEP];
-            // Those that come first are drawn last, so that they are on top.
+            // The first series are drawn last, so that they are on top.
             for series in self.series.iter().rev() {
                 for (place, value) in series.values.iter().enumerate() {
                     if value.is_some_and(|value| row_of(value) == row) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_value_is_in_the_highest_row_and_what_is_missing_is_left_out() {
+    fn plot_scales_to_highest_value_and_skips_missing_values() {
         let plot = Plot {
             what: "a figure".into(),
             across: "things".into(),

@@ -1,4 +1,4 @@
-//! Threads with synchronous direct I/O, as the fio runs of papers: each asks for one thing after the other.
+//! Threads with synchronous direct I/O, as in the fio runs of papers: each issues one request at a time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,44 +13,44 @@ use super::measure::Machine;
 use world::interfaces::{Block, Driver, Interface};
 use world::{self, LAYERS, RunError};
 
-/// The region that threads read and write, bytes.
+/// Size of the region that threads access, bytes.
 const REGION: u64 = 64 << 20;
-/// What comes before is not counted.
+/// Warm-up time, not measured.
 const WARM: Span = Span::ms(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads {
     pub number: u32,
-    /// Bytes of each request.
+    /// Bytes per request.
     pub bytes: u32,
     pub write: bool,
-    /// What a thread does between two requests, on nobody's core.
+    /// Think time between two requests, not spent on any core.
     pub think: Span,
-    /// For how long they are watched.
     pub window: Span,
 }
 
 impl Threads {
-    /// Reads of 4 KiB, by so many.
+    /// Reads of 4 KiB by `number` threads.
     pub fn reading(number: u32) -> Threads {
         Threads { number, bytes: 4096, write: false, think: Span::ZERO, window: Span::ms(10) }
     }
 
+    /// Writes of 4 KiB by `number` threads.
     pub fn writing(number: u32) -> Threads {
         Threads { write: true, ..Threads::reading(number) }
     }
 }
 
-/// What was seen of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
+    /// Thousand requests per second.
     pub kiops: f64,
-    /// The mean of what a request took, microseconds.
+    /// Mean latency, us.
     pub us: f64,
 }
 
 impl Done {
-    /// MiB a second, of requests of so many bytes.
+    /// Throughput in MiB/s for requests of this size.
     pub fn mib_s(&self, bytes: u32) -> f64 {
         self.kiops * 1e3 * f64::from(bytes) / f64::from(1 << 20)
     }
@@ -67,7 +67,7 @@ struct Tally {
 
 impl Tally {
     fn note(&self, begun: Time, now: Time) {
-        // From one end to another: what was under way at both ends of the window counts once.
+        // From one completion to another: requests in flight at both ends of the window count once.
         if self.first.get().is_none() {
             return self.first.set(Some(now));
         }
@@ -77,7 +77,7 @@ impl Tally {
     }
 }
 
-/// Runs threads on a machine, by descriptor blocks, and watches them.
+/// Runs threads on a machine, through descriptor blocks, and measures them.
 pub(super) fn run(machine: &Machine, threads: Threads) -> Result<Done, RunError> {
     let plan = machine.open()?;
     let cores = plan.host.cores.min(plan.host.queues);

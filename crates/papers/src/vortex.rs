@@ -1,6 +1,7 @@
-//! Elsebø, "Improving Disk Performance in Vortex With NVMe" (2015): what its text says of figures 5.1 to 5.7.
+//! Elsebø, "Improving Disk Performance in Vortex With NVMe" (2015): statements of its text about figures 5.1
+//! to 5.7.
 //!
-//! The figures' bars and curves are not in the text: numbers of the paper are those that it puts in words.
+//! Values of the bars and curves are not in the text: the paper's numbers here are those stated in words.
 
 use host::nvme::Policy;
 use runtime::Span;
@@ -12,14 +13,15 @@ use campaign::diskhog::{Hog, HogStats, simulated};
 use plan::POLICIES;
 use world::RunError;
 
+/// Cores of the blade server.
 const CORES: u32 = 8;
-/// For how long throughput of the SSD is counted; the disks are some ten times slower.
+/// Measurement time for the SSD; the disks are about ten times slower and take longer.
 const WINDOW: Span = Span::ms(100);
 const DISKS_WINDOW: Span = Span::s(2);
-/// For a number by each of many costs.
+/// Measurement time for exhibits that vary many costs.
 const SHORT: Span = Span::ms(20);
 
-/// The thesis's counts of commands outstanding (4.5, 5.4), of eight cores and 31 queues of 4096 entries.
+/// The thesis's numbers of commands outstanding (4.5, 5.4), for eight cores and 31 queues of 4096 entries.
 const COUNTS: [(Policy, &str, u64); 4] = [
     (Policy::RoundRobin, "round robin: commands outstanding (4.5.1)", 126_945),
     (Policy::PerCore, "per core: commands outstanding (4.5.2)", 32_760),
@@ -58,7 +60,7 @@ fn hogged(machine: &Machine, policy: Policy, hog: &Hog) -> Result<HogStats, RunE
     simulated(&machine.with("host.sharing.policy", word(policy)).open()?, hog)
 }
 
-/// Requests of 4 MiB, one after the other, by so many cores.
+/// Sequential requests of 4 MiB, one at a time per core.
 fn sequential(cores: u32, write: bool, time: Span) -> Hog {
     Hog { write, time, interval: time, ..Hog::sequential(cores) }
 }
@@ -67,13 +69,13 @@ fn read(machine: &Machine, policy: Policy, cores: u32) -> Result<HogStats, RunEr
     hogged(machine, policy, &sequential(cores, false, WINDOW))
 }
 
-/// Thousands of random reads of 4 KiB a second.
+/// Throughput of random 4 KiB reads, in kIOPS.
 fn kiops(machine: &Machine, policy: Policy, cores: u32, time: Span) -> Result<f64, RunError> {
     let hog = Hog { time, interval: time, ..Hog::operations(cores) };
     Ok(hogged(machine, policy, &hog)?.kiops())
 }
 
-/// The fewest cores whose number is within a twentieth of the highest.
+/// The lowest number of cores whose result is within a twentieth of the highest.
 fn knee(by_cores: &[f64]) -> usize {
     let highest = by_cores.iter().copied().fold(0.0, f64::max);
     1 + by_cores.iter().position(|value| *value >= 0.95 * highest).expect("the highest")
@@ -116,7 +118,7 @@ fn what_is_whose() -> Exhibit {
     )
 }
 
-/// D6: what the policies come to.
+/// D6: commands outstanding by policy.
 fn counts() -> Result<Vec<Exhibit>, RunError> {
     let plan = ssd().open()?;
     let row = |(policy, what, paper): (Policy, &'static str, u64)| {
@@ -139,7 +141,7 @@ fn counts() -> Result<Vec<Exhibit>, RunError> {
     Ok(COUNTS.map(row).into())
 }
 
-/// MB/s of the SSD and of the disks, each with one queue of 128, by cores.
+/// Throughput of the SSD and of the disks, each with one queue of 128, for this number of cores.
 fn pair(cores: u32, write: bool) -> Result<(HogStats, HogStats), RunError> {
     let ssd = hogged(&ssd(), Policy::Single, &sequential(cores, write, WINDOW))?;
     let disks = hogged(&disks(), Policy::Single, &sequential(cores, write, DISKS_WINDOW))?;
@@ -190,9 +192,9 @@ fn beside_disks() -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// Reads of 4 MiB by policy and cores.
+/// Results of 4 MiB reads by policy and number of cores.
 struct Curves {
-    /// By policy in the order of [`Policy::ALL`], then by cores from one on.
+    /// By policy in the order of [`Policy::ALL`], then by number of cores from one.
     stats: Vec<Vec<HogStats>>,
 }
 
@@ -378,7 +380,7 @@ fn moves(number: f64, (_, low, high): &(String, f64, f64)) -> bool {
     [low, high].iter().any(|value| (*value - number).abs() > 0.02 * number)
 }
 
-/// Figures 5.1 and 5.7, writes: what counts is when they have been copied.
+/// Figures 5.1 and 5.7, writes, which count when their data have been copied.
 fn written() -> Result<Vec<Exhibit>, RunError> {
     let (read, _) = pair(1, false)?;
     let (write, _) = pair(1, true)?;
@@ -420,10 +422,10 @@ fn written() -> Result<Vec<Exhibit>, RunError> {
     ])
 }
 
-/// One thing changed, by name, and how.
+/// One changed parameter set: its name, and the overrides.
 type Change = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// What one change alone does to the sequential figures.
+/// Changes applied one at a time to the sequential figures.
 const CHANGES: [Change; 8] = [
     ("PCIe 1.x, as Intel's 5000 chipset has (the thesis: 2.0)", &[("link.generation", "gen1")]),
     ("the copy at 1 GB/s", &[("host.kernel.copy", "\"4 us\"")]),
@@ -479,7 +481,7 @@ fn curve(machine: &Machine) -> Result<Vec<f64>, RunError> {
     (1..=CORES).map(|cores| Ok(read(machine, Policy::RoundRobin, cores)?.megabytes_s())).collect()
 }
 
-/// A slower link is the one change that brings the knee back.
+/// A slower link is the only change that restores the knee.
 fn chipset() -> Result<Exhibit, RunError> {
     let curve = curve(&ssd().with("link.generation", "gen1"))?;
     let knee = knee(&curve);

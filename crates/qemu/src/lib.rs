@@ -1,7 +1,7 @@
-//! Our operating-system side on hardware models that are not ours: a machine of QEMU's without firmware and
-//! without a processor, reached through its qtest socket. Its buses are numbered, its windows placed, its
-//! interrupt router programmed; then every pin that can be raised is, and its NVMe devices are brought up on
-//! their pins, switched to MSI-X, and written and read with verification.
+//! The driver side on independent hardware models: a QEMU machine without firmware and processor, reached
+//! through its qtest socket. Its buses are numbered, its BARs assigned, and its interrupt router programmed.
+//! Then every function that can assert its interrupt pin does so, and NVMe devices are brought up on their
+//! pins, switched to MSI-X, and written and read with verification.
 
 mod nvme;
 mod pull;
@@ -21,32 +21,28 @@ use wire::pci::{Bdf, class};
 
 use world::RunError;
 
-/// Memory below is the board's: drivers' begins here, above what any firmware would use.
+/// Memory below belongs to the board: the drivers' memory begins here, above any address that firmware uses.
 const RESERVED: u64 = 16 << 20;
-/// The interrupt controller for devices, by QEMU's name, on both boards.
+/// QEMU's name of the interrupt controller for devices, on both boards.
 const IO_APIC: &str = "ioapic";
 /// The board's timer runs while virtual time does; no pin is wired to its input.
 const TIMER_INPUT: usize = 0;
 
-/// What is to be done.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The socket of QEMU's option `-qtest`.
+    /// Socket of QEMU's option `-qtest`.
     pub socket: &'a Path,
-    /// The file of its memory.
     pub memory: &'a Path,
-    /// Verified operations on each NVMe device.
+    /// Verified operations per NVMe device.
     pub ios: u64,
-    /// How many of them are in flight.
     pub depth: u16,
-    /// For the places and the contents of operations.
+    /// Seed for addresses and contents of operations.
     pub seed: u64,
-    /// The first NVMe device whose slot's power can be switched is pulled out under I/O; the others are
-    /// worked on afterwards.
+    /// Surprise-removes, under I/O, the first NVMe device whose slot power can be switched; the others are
+    /// checked afterwards.
     pub pull: bool,
 }
 
-/// A machine as it is after its enumeration.
 struct Bench<'a> {
     rt: &'a Rt,
     bus: Bus,
@@ -54,10 +50,10 @@ struct Bench<'a> {
     wires: Wires,
 }
 
-/// Configuration space as the board has it, and memory.
+/// The board's configuration space, and memory.
 struct Bus {
     machine: Machine,
-    /// Where configuration space is mapped; none: it is reached by ports.
+    /// Address of memory-mapped configuration space; `None`: access through I/O ports.
     mapped: Option<u64>,
 }
 
@@ -93,7 +89,7 @@ impl Bus {
     }
 }
 
-/// Does all of it, says it line by line, and gives how many checks have passed and how many have failed.
+/// Runs all checks, reports line by line, and returns the numbers of passed and failed checks.
 ///
 /// # Errors
 /// There is no such machine, or it is of another kind.
@@ -108,7 +104,7 @@ pub fn check(wanted: &Wanted<'_>, say: &mut dyn FnMut(&str)) -> Result<(u32, u32
     done
 }
 
-/// The driver's end for the first NVMe device of a machine, enumerated and with so many vectors in use.
+/// Driver endpoint for the first NVMe device of a machine, after enumeration, with this many vectors in use.
 pub async fn first_nvme(
     rt: &Rt,
     socket: &Path,
@@ -123,7 +119,7 @@ pub async fn first_nvme(
     nvme::by_vectors(&bench, function, vectors).await.map_err(RunError)
 }
 
-/// From a machine that was just switched on to one whose functions can be driven.
+/// Brings a machine from power-on to a state in which its functions can be driven.
 async fn set_up<'a>(
     rt: &'a Rt,
     machine: Machine,
@@ -179,7 +175,7 @@ impl Verdicts<'_> {
 }
 
 impl Bench<'_> {
-    /// A function as one line.
+    /// A function as one line of text.
     fn row(&self, function: &Function) -> String {
         let indent = "  ".repeat(self.tree.depth(function));
         let what = match (Class::of(function), function.header.class) {
@@ -237,7 +233,7 @@ impl Bench<'_> {
         route(&self.tree, &self.wires, function).map_err(|error| error.to_string())
     }
 
-    /// Whether `work` on a function raises its line, and no other.
+    /// Checks that `work` on a function raises its interrupt line, and no other.
     async fn raises(
         &self,
         function: &Function,
@@ -258,7 +254,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The lines that have been raised since, but for the timer's.
+    /// Lines that were raised since `before`, except the timer's.
     fn changed(&self, before: [u32; LINES]) -> Vec<u8> {
         let now = self.bus.machine.raised();
         (0..LINES)

@@ -1,4 +1,4 @@
-//! An NVMe device, from its pin to MSI-X to verified operations.
+//! Checks of an NVMe device: pin interrupts, MSI-X, verified operations.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use wire::{Lba, Nsid};
 use super::{Bench, Verdicts, Wanted};
 use world::until;
 
-/// Another machine's process shares the processors with this one: it is given time.
+/// Long, because QEMU shares the processors with this process.
 const TIMEOUT: Span = Span::s(20);
-/// I/O queues that are asked for.
+/// Number of I/O queues requested.
 const QUEUES: u16 = 4;
-/// What one operation moves at most.
+/// Maximum number of bytes per operation.
 const EXTENT_BYTES: u64 = 32 << 10;
-/// What is written and read of a namespace, bytes.
+/// Bytes of a namespace that are written and read.
 const SPAN_BYTES: u64 = 16 << 20;
 
-/// All of it, namespace by namespace.
+/// Checks all namespaces of a device.
 pub(super) async fn check(
     bench: &Bench<'_>,
     function: &Function,
@@ -52,7 +52,7 @@ pub(super) async fn check(
     if let Err(why) = use_vectors(bench, function, &endpoint, QUEUES + 1).await {
         return verdicts.take(&format!("{at} switches to MSI-X"), Err(why));
     }
-    // What the pin did before its vectors were there QEMU has told by now: it answers in order.
+    // QEMU replies in order, so the effects of the pin before the vectors have been reported by now.
     let before = bench.bus.machine.raised();
     let namespaces = controller.identity().namespaces.clone();
     let share = wanted.ios.div_ceil(namespaces.len().max(1) as u64);
@@ -62,7 +62,7 @@ pub(super) async fn check(
             Ok(controller) => {
                 check_namespace(bench, &controller, at, wanted, share, verdicts).await
             }
-            // What the driver does not serve it says: blocks with metadata, for one.
+            // The driver reports features that it does not support, for example blocks with metadata.
             Err(why @ InitError::Unsupported { .. }) => {
                 let name = format!("{at} namespace {nsid} is refused with a reason");
                 verdicts.take(&name, Ok(why.to_string()));
@@ -78,7 +78,7 @@ pub(super) async fn check(
     verdicts.take(&format!("{at} leaves its pin alone from then on"), quiet);
 }
 
-/// Verified work on the namespace that a controller was started for, and the controller's orderly end.
+/// Verified operations on the namespace that a controller was started for, and its shutdown.
 async fn check_namespace(
     bench: &Bench<'_>,
     controller: &Controller<LiveHost>,
@@ -107,7 +107,7 @@ pub(super) fn options(nsid: Option<Nsid>) -> Options {
     }
 }
 
-/// The function answers, and may use its pin.
+/// Checks that the function responds, and enables its pin.
 async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, String> {
     function.enable(&bench.bus).await.map_err(|error| error.to_string())?;
     function.allow_pin(&bench.bus, true).await;
@@ -115,7 +115,7 @@ async fn prepare(bench: &Bench<'_>, function: &Function) -> Result<Endpoint, Str
     bench.bus.machine.endpoint(registers).map_err(|error| error.to_string())
 }
 
-/// A function that is driven by its vectors from the first on.
+/// Prepares a function for interrupts by vectors from the beginning.
 pub(super) async fn by_vectors(
     bench: &Bench<'_>,
     function: &Function,
@@ -126,7 +126,7 @@ pub(super) async fn by_vectors(
     Ok(endpoint.host())
 }
 
-/// Vectors for the admin queue and the others, the last first: no order is prescribed.
+/// Assigns vectors to the admin queue and the others, in reverse, because no order is prescribed.
 async fn use_vectors(
     bench: &Bench<'_>,
     function: &Function,
@@ -143,7 +143,7 @@ async fn use_vectors(
     Ok(())
 }
 
-/// So many operations over all queues, each verified; then everything that was written is read.
+/// Runs `ios` operations over all queues, each verified; then reads back everything that was written.
 async fn work(
     rt: &Rt,
     controller: &Controller<LiveHost>,
@@ -199,13 +199,13 @@ async fn work(
     until(rt, || left.get() == 0).await;
     let read_again = (*result.borrow()).clone()?;
     let took = rt.now().since(begun);
-    // What had to be carried out twice is no success here.
+    // Repeated operations do not count as success.
     let seen: Vec<Counters> = made.iter().map(|queue| queue.counters()).collect();
     let late: u64 = seen.iter().map(|queue| queue.timeouts + queue.protocol_errors).sum();
     if late > 0 {
         return Err(format!("{late} commands were late, or answered without sense"));
     }
-    // The watchdog may look between a completion and its interrupt, on a busy machine.
+    // On a busy machine the watchdog may run between a completion and its interrupt.
     let found: u64 = seen.iter().map(|queue| queue.lost_interrupts).sum();
     Ok(format!(
         "{ios} operations of up to {extent} bytes, {workers} at once by {queues} queues, and {read_again} \
@@ -217,20 +217,20 @@ fn buffer(queue: &Queue<LiveHost>, bytes: u64) -> Result<Buffer, String> {
     queue.port().arena().buffer(bytes as usize).map_err(|error| error.to_string())
 }
 
-/// One of those who work at once: it has extents of its own, and knows what each of their blocks holds.
+/// One of several concurrent workers, with its own extents and the expected contents of each of their blocks.
 struct Worker {
     queue: Rc<Queue<LiveHost>>,
     buffer: Option<Buffer>,
     extents: Vec<u64>,
     extent_blocks: u64,
     block: usize,
-    /// How often each block was written.
+    /// Number of writes to each block.
     written: Vec<u32>,
     rng: Rng,
 }
 
 impl Worker {
-    /// Gives how many reads it took to see everything again.
+    /// Returns the number of reads of the final verification.
     async fn run(&mut self, ios: u64) -> Result<u64, String> {
         for _ in 0..ios {
             let extent = self.extents[self.rng.below(self.extents.len() as u64) as usize];
@@ -273,7 +273,7 @@ impl Worker {
     async fn read(&mut self, first: u64, blocks: u64) -> Result<(), String> {
         let buffer = self.lend();
         let part = buffer.part(0, blocks as usize * self.block);
-        // What an answer that was none would leave there is not what is expected.
+        // Cleared, so that a completion without data is detected.
         part.zero();
         let (_, done) = self.queue.read(Lba(first), part).await;
         done.map_err(|error| error.to_string())?;
@@ -281,7 +281,7 @@ impl Worker {
         for block in 0..blocks {
             let generation = self.written[(first + block) as usize];
             buffer.copy_out(block as usize * self.block, &mut bytes);
-            // What this run has not written is not known.
+            // Contents that this run has not written are unknown.
             if generation > 0 && bytes != contents(first + block, generation, self.block) {
                 return Err(format!(
                     "LBA {}: expected what was written the {generation}th time, found {:02x?}...",
@@ -299,7 +299,7 @@ impl Worker {
     }
 }
 
-/// What a block holds after so many writes: every word says which it is.
+/// Contents of a block after `generation` writes: every word identifies block and generation.
 fn contents(lba: u64, generation: u32, bytes: usize) -> Vec<u8> {
     let word = |index: u64| {
         let seed = (lba << 32 | u64::from(generation)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! A device that is pulled out while it is read: every operation ends, and says that the device is gone.
+//! Surprise removal of a device under reads: every operation ends, with an error that the device is gone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use super::nvme::{by_vectors, options};
 use super::{Bench, Verdicts};
 use world::until;
 
-/// Reads in flight, and how many have ended well when it happens.
 const DEPTH: u16 = 32;
+/// Number of successful reads before the removal.
 const BEFORE: u64 = 500;
 const READ_BYTES: usize = 4096;
-/// The driver looks at the controller eight times in it.
+/// The driver checks the controller eight times within this time.
 const TIMEOUT: Span = Span::s(4);
-/// QEMU answers for memory that nobody has with zeros and not with ones, so the driver takes the controller
-/// for one that has failed, and only sees that it is gone when a reset does not bring it back.
+/// QEMU returns zeros, not ones, for unassigned memory. So the driver takes the controller for failed, and
+/// detects the removal only when a reset fails.
 const PATIENCE: Span = Span::s(12);
 
-/// Pulls a function out by the power of its slot.
+/// Removes a function by switching off its slot's power.
 pub(super) async fn check(
     bench: &Bench<'_>,
     function: &Function,
@@ -83,7 +83,7 @@ async fn pull(bench: &Bench<'_>, function: &Function, slot: &Slot) -> Result<Str
     ))
 }
 
-/// What is so from then on.
+/// Checks of the state after the removal.
 async fn afterwards(
     bench: &Bench<'_>,
     function: &Function,

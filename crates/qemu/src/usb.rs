@@ -1,4 +1,4 @@
-//! USB controllers, as far as it takes to raise their pins: boards have them on all four.
+//! USB controllers, as far as needed to assert their pins: boards have them on all four.
 
 use bus::pci::{MemoryAccess, PortAccess};
 use bus::qtest::Machine;
@@ -7,15 +7,15 @@ use runtime::Span;
 
 use super::Bench;
 
-/// A universal host controller (UHCI 1.1, 2.1), and an enhanced one (EHCI 1.0, 2.1), by their classes.
+/// PCI classes of a universal host controller (UHCI 1.1, 2.1) and an enhanced one (EHCI 1.0, 2.1).
 pub(super) const UHCI: u32 = 0x0c_0300;
 pub(super) const EHCI: u32 = 0x0c_0320;
 
-/// Frames are milliseconds: in so many of them the interrupt comes.
+/// Frames are 1 ms each: the interrupt arrives within this time.
 const FRAMES: Span = Span::ms(16);
 const LIST_BYTES: usize = 4096;
 
-/// Makes a controller raise its pin, and let it go again.
+/// Makes a controller assert its pin, and deassert it.
 pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), String> {
     let bus = &bench.bus;
     function.enable(bus).await.map_err(|error| error.to_string())?;
@@ -28,12 +28,12 @@ pub(super) async fn raise(bench: &Bench<'_>, function: &Function) -> Result<(), 
     raised
 }
 
-/// Lets frames pass, and waits until the news of a line has come, if there is any.
+/// Advances time by [`FRAMES`], and waits until a pending line change has arrived.
 async fn frames(machine: &Machine) -> Result<(), String> {
     machine.step(FRAMES).await.map_err(|error| error.to_string())
 }
 
-/// A list of frames that point to one descriptor, which is done and asks for an interrupt (UHCI 1.1, 3.2.2).
+/// A frame list that points to one descriptor, which is done and requests an interrupt (UHCI 1.1, 3.2.2).
 async fn uhci(machine: &Machine, function: &Function) -> Result<(), String> {
     const WINDOW: u8 = 4;
     const ON_COMPLETION: u32 = 1 << 24;
@@ -46,23 +46,23 @@ async fn uhci(machine: &Machine, function: &Function) -> Result<(), String> {
     }
     let pointer = low(memory.at().0 + descriptor as u64)?;
     (0..LIST_BYTES).step_by(4).for_each(|entry| memory.store_u32(entry, pointer));
-    // Base of the list; interrupt on completion, from frame 0; run, whatever the status was.
+    // Base of the list; interrupt on completion, from frame 0; run, with any previous status cleared.
     machine.port_write(at + 8, low(memory.at().0)?).await;
     machine.port_write(at + 4, 1 << 2).await;
     machine.port_write(at, 1).await;
     frames(machine).await?;
-    // Stop, and take all of the status back.
+    // Stop, and clear all status bits.
     machine.port_write(at, 0x3f << 16).await;
     machine.port_write(at + 4, 0).await;
     frames(machine).await
 }
 
-/// An empty list whose end is near: that it begins anew is an interrupt (EHCI 1.0, 2.3.2).
+/// An empty list near its end: its rollover raises an interrupt (EHCI 1.0, 2.3.2).
 async fn ehci(machine: &Machine, function: &Function) -> Result<(), String> {
     const WINDOW: u8 = 0;
     const ROLLOVER: u32 = 1 << 3;
     let base = place(function, WINDOW)?;
-    // The first byte says how long the part before the operational registers is.
+    // The first byte holds the length of the capability registers, which the operational registers follow.
     let at = base + u64::from(machine.memory_read(base).await & 0xff);
     let memory = machine.arena().buffer(LIST_BYTES).map_err(|error| error.to_string())?;
     (0..LIST_BYTES).step_by(4).for_each(|entry| memory.store_u32(entry, 1));
@@ -82,7 +82,7 @@ fn place(function: &Function, window: u8) -> Result<u64, String> {
     placed.ok_or_else(|| format!("BAR {window} has no place"))
 }
 
-/// These controllers know addresses of 32 bits.
+/// These controllers have 32-bit addresses.
 fn low(at: u64) -> Result<u32, String> {
     u32::try_from(at).map_err(|_| format!("memory at {at:#x}, expected below 4 GiB"))
 }

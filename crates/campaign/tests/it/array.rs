@@ -1,7 +1,7 @@
-//! Arrays of whole devices: contents verified in both worlds, by either placement of the flash software, with
-//! a member out, and after power cuts.
+//! Arrays of whole devices: contents verified simulated and live, with flash software on the device or the
+//! host, with a member missing, and after power cuts.
 //!
-//! `DOORBELL_CUTS=N` makes each of the campaigns that long.
+//! `DOORBELL_CUTS=N` sets the length of each campaign.
 
 use bus::link::Way;
 use campaign::power_cuts::{self, Campaign};
@@ -12,7 +12,7 @@ use testing::{clean, only, plan, simulate_by, work};
 use world::interfaces::{Array, Driver, HOST_FLASH_ARRAY, Interface, NVME, NVME_ARRAY, Nvme, Row};
 use world::{self, Options};
 
-/// Every length, over a part of the array, some of it again and again.
+/// All request lengths, over part of the array, with overwrites.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=1m\n\
     io_size=1536k\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
@@ -36,7 +36,7 @@ fn flash(array: &str, sets: &[(&str, &str)]) -> Plan {
 }
 
 #[test]
-fn what_is_written_comes_back_in_both_worlds() {
+fn array_verified_io_simulated_and_live() {
     let without = table(4, "parity", ", out = 2");
     for (number, array) in [striped(), parity(), without].iter().enumerate() {
         let live = flash(array, &[("medium.pace", "immediate")]);
@@ -66,7 +66,7 @@ fn what_is_written_comes_back_in_both_worlds() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn array_run_is_deterministic_by_seed() {
     let events = |seed| {
         let plan = flash(&parity(), &[("run.seed", seed)]);
         let run_result = simulate_by(HOST_FLASH_ARRAY, &plan, &work(MIXED), Options::default());
@@ -77,7 +77,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn controllers_are_reset_under_work() {
+fn array_io_survives_controller_resets() {
     for array in [striped(), parity()] {
         let plan = flash(&array, &[("medium.pace", "immediate")]);
         let options = Options { resets: 2, ..Options::default() };
@@ -89,9 +89,10 @@ fn controllers_are_reset_under_work() {
     }
 }
 
-/// Members that wait for the link above them: with one lane it has the rate of one, with four that of all.
+/// Members share the link above the switch: with one lane it has the throughput of one member, with four that
+/// of all.
 #[test]
-fn the_link_above_the_switch_is_the_hosts() {
+fn array_throughput_limited_by_link_above_switch() {
     let rate = |lanes: &str| {
         let array = striped().replace("lanes = 4", &format!("lanes = {lanes}"));
         let sets = [("medium.flash.channels", "4"), ("link.lanes", "1"), ("medium.keep", "stamps")];
@@ -106,7 +107,7 @@ fn the_link_above_the_switch_is_the_hosts() {
 }
 
 #[test]
-fn a_modelled_switch_is_a_bridge_with_ports_and_a_function_behind_each() {
+fn switch_enumerates_as_bridge_with_one_function_per_port() {
     let plan = flash(&parity(), &[]);
     let done = world::in_virtual_time::<Array<Nvme>, _>(&plan, Log::Off, async |_, bus, driver| {
         assert!(bus.switch_busy(Way::Up).is_some_and(|busy| busy.0 > 0));
@@ -118,10 +119,10 @@ fn a_modelled_switch_is_a_bridge_with_ports_and_a_function_behind_each() {
     done.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Collections are agreed on by whoever has the flash software: one at a time, or all together. Nothing is
-/// lost by it, and what is collected is still enough.
+/// The owner of the flash software coordinates garbage collection: one member at a time, or all together. No
+/// data are lost, and collection keeps up.
 #[test]
-fn collections_are_agreed_on_where_the_software_is_the_hosts() {
+fn array_gc_coordination_with_host_flash() {
     let mut begun = Vec::new();
     for agreed in ["free", "in turn", "together"] {
         let array = striped().replace("\"free\"", &format!("\"{agreed}\""));
@@ -138,8 +139,8 @@ fn collections_are_agreed_on_where_the_software_is_the_hosts() {
     assert!(begun[0] != begun[1] && begun[1] != begun[2], "{begun:?}");
 }
 
-/// Every operation's time is that of the commands that it waited for, and of the array's own waits: what no
-/// stage explains is nothing.
+/// Every operation's latency consists of the commands that it waited for and the array's own waits: the
+/// unexplained part is zero.
 fn explained(row: &'static Row, array: &str, job: &str) -> Vec<(&'static str, f64)> {
     let plan = flash(array, &[("medium.keep", "stamps")]);
     let run_result = simulate_by(row, &plan, &work(job), Options::default());
@@ -159,7 +160,7 @@ fn explained(row: &'static Row, array: &str, job: &str) -> Vec<(&'static str, f6
 }
 
 #[test]
-fn what_an_operation_waits_for_is_told_by_stage() {
+fn array_latency_breakdown_is_complete() {
     let job = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/15\niodepth=8\nsize=1m\nio_size=1536k\n\
         norandommap=1\nfsync=16\n";
     let of = |stages: &[(&str, f64)], name| stages.iter().find(|stage| stage.0 == name).unwrap().1;
@@ -188,16 +189,16 @@ fn survives(row: &'static Row, array: &str, seed: u64) {
 }
 
 #[test]
-fn what_was_flushed_outlives_the_power_of_all_members_and_with_a_parity_one_of_them() {
+fn array_flushed_data_survives_power_cuts() {
     survives(NVME_ARRAY, &striped(), 1);
     survives(NVME_ARRAY, &parity(), 2);
     survives(HOST_FLASH_ARRAY, &parity(), 3);
 }
 
-/// A member is missing from the beginning, or from some cut on and back every other time with what it had
-/// then.
+/// A member is missing from the beginning, or from some power cut on in every other life, and then returns
+/// with its stale contents.
 #[test]
-fn with_a_journal_what_was_flushed_outlives_the_power_and_a_member() {
+fn journaled_array_survives_power_cuts_with_missing_member() {
     let missing = table(3, "parity", ", journal = 8, out = 1");
     survives(NVME_ARRAY, &missing, 4);
     survives(HOST_FLASH_ARRAY, &missing, 5);
@@ -205,9 +206,9 @@ fn with_a_journal_what_was_flushed_outlives_the_power_and_a_member() {
     survives(HOST_FLASH_ARRAY, &table(3, "parity", ", journal = 8"), 7);
 }
 
-/// The same without a journal: blocks that nobody wrote are found changed.
+/// The same without a journal: blocks change without being written.
 #[test]
-fn without_a_journal_a_member_that_is_missing_leaves_the_write_hole_open() {
+fn unjournaled_degraded_array_has_write_hole() {
     let plan = flash(&table(3, "parity", ", out = 1"), &[]);
     let campaign = Campaign { seed: 8, from: 0, cuts: 20 };
     let failure = power_cuts::run(NVME_ARRAY, &plan, campaign, |_| ());
@@ -215,7 +216,7 @@ fn without_a_journal_a_member_that_is_missing_leaves_the_write_hole_open() {
 }
 
 #[test]
-fn what_an_array_cannot_be_is_said() {
+fn invalid_array_plan_error_names_key() {
     let said = |sets: &[(&str, &str)]| {
         let plan = flash(&parity(), sets);
         Array::<Nvme>::check(&plan).expect_err("no array")

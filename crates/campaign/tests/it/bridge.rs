@@ -1,5 +1,5 @@
-//! SSD controllers behind a bridge: striped, each with flash software of its own, verified in both worlds,
-//! cut.
+//! SSD controllers behind a bridge: striped, each with its own flash software, verified simulated and live,
+//! and after power cuts.
 
 use campaign::power_cuts::{self, Campaign};
 use plan::Plan;
@@ -24,7 +24,7 @@ fn bridged(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", &all)
 }
 
-/// The median of a kind.
+/// Median latency of an operation kind, ns.
 fn median_ns(plan: &Plan, work: &Work, kind: OpKind) -> u64 {
     let run_result = simulate_by(NVME, plan, work, Options::default());
     let total = &only(&run_result).stats.of(kind).total;
@@ -32,7 +32,7 @@ fn median_ns(plan: &Plan, work: &Work, kind: OpKind) -> u64 {
 }
 
 #[test]
-fn what_is_written_comes_back_while_every_controller_collects() {
+fn bridge_verified_io_under_gc() {
     for sets in [&[][..], &[("medium.bridge.queue", "1")], &[("medium.keep", "stamps")]] {
         let run_result = simulate_by(NVME, &bridged(sets), &work(MIXED), Options::default());
         assert!(only(&run_result).blocks_verified > 2_000, "{sets:?}");
@@ -46,29 +46,27 @@ fn what_is_written_comes_back_while_every_controller_collects() {
     assert!(only(&run_result).blocks_verified > 2_000);
 }
 
-/// A write of 4 KiB into a buffer, with nobody else: two conversions and the time on the link are what the
-/// bridge adds to it.
+/// A single 4 KiB write into a buffer: the bridge adds two conversions and the link time.
 #[test]
-fn a_bridge_adds_two_conversions_and_the_way_over_a_link() {
+fn bridge_adds_two_conversions_and_link_time() {
     let alone = work("[w]\nrw=write\nbs=4k\nsize=64k\n");
     let plain = plan("small-flash", &[("medium.flash.cache", "protected")]);
     let without = median_ns(&plain, &alone, OpKind::Write);
     let with = median_ns(&bridged(&[]), &alone, OpKind::Write);
-    // 4096 bytes at 600 MB/s are 6.827 us. Percentiles are kept to a part in a hundred.
+    // 4096 bytes at 600 MB/s are 6.827 us. Percentiles have a resolution of 1 %.
     let added = with - without;
     assert!((10_700..=10_960).contains(&added), "{added} ns: {without} to {with}");
 }
 
-/// What a controller's processor has to do it does one command after the other, and the others do it beside
-/// it.
+/// A controller's processor runs one command at a time, in parallel with the other controllers.
 #[test]
-fn each_controller_has_a_processor_of_its_own() {
+fn bridge_controllers_process_commands_in_parallel() {
     let random = "[r]\nrw=randread\nbs=512\niodepth=64\nsize=1m\nnumber_ios=1024\n";
     let sets = [("medium.bridge.command", "100 us"), ("medium.bridge.conversion", "100 ns")];
     let run_result = simulate_by(NVME, &bridged(&sets), &work(random), Options::default());
     let job_result = only(&run_result);
     let rate = job_result.stats.of(OpKind::Read).iops(job_result.measured);
-    // 10,000 a second by each of three.
+    // 10,000 per second from each of three.
     assert!((24_000.0..30_300.0).contains(&rate), "{rate}");
     let alone = work("[w]\nrw=write\nbs=4k\nsize=64k\n");
     let added = median_ns(&bridged(&[sets[0]]), &alone, OpKind::Write)
@@ -77,9 +75,9 @@ fn each_controller_has_a_processor_of_its_own() {
 }
 
 #[test]
-fn one_command_at_a_time_is_slower_than_many() {
+fn bridge_queue_of_one_is_slower_than_deep_queue() {
     let many = work("[r]\nrw=randread\nbs=4k\niodepth=32\nsize=2m\nio_size=4m\nnorandommap=1\n");
-    // Quick enough that the converter is not what all wait for.
+    // Fast enough that the converter is not the bottleneck.
     let quick = ("medium.bridge.conversion", "500 ns");
     let legacy = median_ns(&bridged(&[quick, ("medium.bridge.queue", "1")]), &many, OpKind::Read);
     let queued = median_ns(&bridged(&[quick]), &many, OpKind::Read);
@@ -87,7 +85,7 @@ fn one_command_at_a_time_is_slower_than_many() {
 }
 
 #[test]
-fn nothing_that_was_flushed_is_lost_behind_a_bridge() {
+fn bridge_flushed_data_survives_power_cuts() {
     for (seed, sets) in [(1, &[][..]), (2, &[("medium.flash.cache", "volatile")])] {
         let campaign = Campaign { seed, from: 0, cuts: 3 };
         let survived = power_cuts::run(NVME, &bridged(sets), campaign, |_| {});
@@ -97,7 +95,7 @@ fn nothing_that_was_flushed_is_lost_behind_a_bridge() {
 }
 
 #[test]
-fn what_can_not_be_behind_a_bridge_is_refused() {
+fn bridge_rejects_host_flash_and_used_flash() {
     let said = HostFlash::check(&bridged(&[("medium.flash.cache", "volatile")]));
     assert!(said.expect_err("bare flash").contains("medium.bridge: expected none"));
     let bridge = BRIDGE.replace('\n', " ");

@@ -1,11 +1,12 @@
-//! The conformance suite on our controller, in both worlds, and on controllers that were broken on purpose.
+//! The conformance suite on this project's controller, simulated and live, and on deliberately broken
+//! controllers.
 
 use campaign::conformance::{Controller, run};
 use conformance::{Counts, Stop, Table};
 use plan::Plan;
 use testing::plan;
 
-/// No case has failed; most are about something that the controller has.
+/// Asserts that no case has failed, and that most cases were applicable.
 fn clean(plan: &Plan, controller: Controller<'_>) -> Table {
     let table = run(plan, controller, |_| true, |_| {}).unwrap_or_else(|error| panic!("{error}"));
     let Counts { passed, failed, left, .. } = table.counts();
@@ -15,28 +16,28 @@ fn clean(plan: &Plan, controller: Controller<'_>) -> Table {
 }
 
 #[test]
-fn our_controller_conforms_simulated() {
+fn conformance_suite_passes_simulated() {
     clean(&plan("live", &[]), Controller::Simulated);
 }
 
 #[test]
-fn our_controller_conforms_live() {
+fn conformance_suite_passes_live() {
     clean(&plan("live", &[]), Controller::Thread);
 }
 
 #[test]
-fn our_controller_conforms_on_flash() {
+fn conformance_suite_passes_on_flash_simulated() {
     clean(&plan("small-flash", &[("host.memory", "64 MiB")]), Controller::Simulated);
 }
 
 #[test]
-fn our_controller_conforms_on_flash_live() {
+fn conformance_suite_passes_on_flash_live() {
     clean(&plan("small-flash", &[("host.memory", "64 MiB")]), Controller::Thread);
 }
 
-/// Each case that is named finds what is wrong with a controller that is otherwise well.
+/// Each listed case must detect the fault of an otherwise correct controller.
 #[test]
-fn broken_controllers_are_found() {
+fn conformance_cases_detect_injected_faults() {
     let broken = [
         (r#"what = "corrupt-data", command = "read", every = 2"#, "a_list_that_just_fits"),
         (r#"what = "corrupt-data", command = "write", every = 3"#, "write_then_read"),
@@ -78,9 +79,9 @@ fn broken_controllers_are_found() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// A controller that is gone answers nothing, and the suite ends all the same.
+/// A removed controller does not respond, and the suite ends nevertheless.
 #[test]
-fn a_controller_that_goes_away_ends_the_suite() {
+fn conformance_suite_ends_after_link_down() {
     let faults = r#"[{ name = "gone", what = "link-down", command = "flush", nth = 40 }]"#;
     let plan = plan("live", &[("faults", faults)]);
     let table = run(&plan, Controller::Simulated, |_| true, |_| {});

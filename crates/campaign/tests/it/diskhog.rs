@@ -1,5 +1,5 @@
-//! The SCSI face over queues by policy: verified in both worlds, under resets, on disks; and diskhog, whose
-//! monitor counts what was moved.
+//! SCSI over shared queues, by policy: verified simulated and live, under resets, on disks; and diskhog,
+//! whose monitor counts transferred bytes.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn deep(name: &str, policy: &str, depth: &str) -> Plan {
     Plan::open(name, &sets).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Four jobs over each other's blocks of one disk, every block checked, and one that takes blocks back.
+/// Four jobs that overwrite each other's blocks of one disk, with verification, and one that deallocates.
 const VERIFIED: &str = "[mixed]\nrw=randrw\nbsrange=512-32k\nsize=4m\niodepth=8\nnumber_ios=200\n\
                         verify=crc32c\nverify_fatal=0\nnumjobs=4\nfsync=20\n\
                         [trims]\nrw=randtrim\nbssplit=512/20:4k/60:64k/20\nsize=4m\niodepth=4\n\
@@ -44,7 +44,7 @@ fn assert_clean(run_result: &RunResult, policy: &str) {
 }
 
 #[test]
-fn every_policy_keeps_data_in_both_worlds() {
+fn scsi_verified_io_by_queue_policy_simulated_and_live() {
     for (policy, _) in POLICIES {
         let plan = plan("vortex", policy);
         let options = Options::default();
@@ -56,9 +56,9 @@ fn every_policy_keeps_data_in_both_worlds() {
     }
 }
 
-/// Queues that are always full: a reset finds commands of every core in them, and a core that waits for room.
+/// Full queues: at a reset they hold commands of every core, and a core is waiting for a free entry.
 #[test]
-fn a_reset_finds_every_policys_queues_full() {
+fn scsi_io_survives_resets_with_full_queues() {
     for (policy, _) in POLICIES {
         for depth in ["1", "16"] {
             let plan = deep("vortex", policy, depth);
@@ -71,7 +71,7 @@ fn a_reset_finds_every_policys_queues_full() {
 }
 
 #[test]
-fn disks_keep_data() {
+fn scsi_verified_io_on_disks() {
     let sets = [("medium.capacity", "64 MiB"), ("host.memory", "64 MiB")];
     let plan = Plan::open("vortex-disks", &sets).unwrap();
     let run_result = world::simulate(SCSI, &plan, &verified(), Options::default()).unwrap();
@@ -79,7 +79,7 @@ fn disks_keep_data() {
 }
 
 #[test]
-fn the_monitor_counts_what_was_moved() {
+fn diskhog_monitor_counts_transferred_bytes() {
     let hog = Hog {
         threads: 4,
         bytes: 256 << 10,
@@ -112,9 +112,9 @@ fn the_monitor_counts_what_was_moved() {
     assert!(live.bytes() > 0);
 }
 
-/// A write is over when it lies in the kernel's buffers: as fast as they are filled, until they are full.
+/// A write completes when it is in the kernel's buffers: at copy speed, until they are full.
 #[test]
-fn writes_behind_end_before_the_drive_has_them() {
+fn write_behind_completes_at_copy_speed_until_buffers_full() {
     let sets = |behind| {
         let sets = [
             ("medium.capacity", "64 MiB"),
@@ -145,7 +145,7 @@ fn writes_behind_end_before_the_drive_has_them() {
 }
 
 #[test]
-fn what_cannot_be_hogged_is_said() {
+fn diskhog_invalid_workload_error_names_limit() {
     let plan = plan("vortex", "pool");
     let refused = |hog: Hog, expected: &str| {
         let error = diskhog::simulated(&plan, &hog).expect_err("refused").to_string();

@@ -1,7 +1,7 @@
-//! The collector of the device's flash led by the host: contents verified in both worlds, what it comes to
-//! beside a device that leads itself, resets under it, and power cuts.
+//! Host-directed GC: contents verified simulated and live, write amplification compared with the device's own
+//! GC, resets, and power cuts.
 //!
-//! `DOORBELL_CUTS=N` makes each of the campaigns that long.
+//! `DOORBELL_CUTS=N` sets the length of each campaign.
 
 use campaign::power_cuts::{self, Campaign};
 use plan::Plan;
@@ -10,11 +10,11 @@ use workload::pattern::OpKind;
 use world::interfaces::{HOST_COLLECTOR, HostCollector, Interface, NVME};
 use world::{self, Options, RunResult};
 
-/// Every length, over the whole drive, some of it again and again.
+/// All request lengths, over the whole drive, with overwrites.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
     io_size=12m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
-/// Nothing but overwriting, so that the collector is all that a write waits for.
+/// Overwrites only, so that writes wait for nothing but the collector.
 const OVERWRITE: &str =
     "[all]\nrw=randwrite\nbs=4k\niodepth=16\nsize=100%\nio_size=16m\nnorandommap=1\n";
 
@@ -27,7 +27,7 @@ fn counters(run_result: &RunResult) -> ftl::Counters {
 }
 
 #[test]
-fn what_is_written_comes_back_while_the_host_leads() {
+fn host_directed_gc_verified_io_simulated() {
     for sets in [
         &[][..],
         &[("medium.flash.collector", "cost-benefit"), ("host.completion", "interrupt")],
@@ -43,7 +43,7 @@ fn what_is_written_comes_back_while_the_host_leads() {
 }
 
 #[test]
-fn live_too() {
+fn host_directed_gc_verified_io_live() {
     let plan = flash(&[("medium.pace", "immediate")]);
     let runs = [world::live_in_one_thread, world::live_in_threads];
     for run in runs {
@@ -53,9 +53,9 @@ fn live_too() {
     }
 }
 
-/// By the same policy: what the host learns late and says in whole superblocks costs a few hundredths.
+/// With the same policy, stale information and whole-superblock requests cost a few percent.
 #[test]
-fn it_comes_to_what_the_device_would_do() {
+fn host_directed_gc_amplification_matches_device_gc() {
     let written = |run_result: &RunResult| {
         counters(run_result).write_amplification_per_mille().expect("something was written")
     };
@@ -72,7 +72,7 @@ fn it_comes_to_what_the_device_would_do() {
 }
 
 #[test]
-fn every_wait_has_a_name() {
+fn host_directed_gc_latency_breakdown_is_complete() {
     let work = work(MIXED);
     let run_result = simulate_by(HOST_COLLECTOR, &flash(&[]), &work, Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
@@ -81,7 +81,7 @@ fn every_wait_has_a_name() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn host_directed_gc_run_is_deterministic_by_seed() {
     let events = |seed| {
         let plan = flash(&[("run.seed", seed)]);
         simulate_by(HOST_COLLECTOR, &plan, &work(MIXED), Options::default()).timed_events
@@ -90,9 +90,9 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(events("7"), events("8"));
 }
 
-/// A reset takes the lead from the host, which takes it again; what it had named may be cut.
+/// A reset ends host-directed GC, and the host resumes it; a pending request may be lost.
 #[test]
-fn resets_under_work_lose_nothing() {
+fn host_directed_gc_survives_controller_resets() {
     let plan = flash(&[("medium.pace", "immediate")]);
     let options = Options { resets: 3, ..Options::default() };
     let run_result = world::live_in_threads(HOST_COLLECTOR, &plan, &work(MIXED), options);
@@ -102,7 +102,7 @@ fn resets_under_work_lose_nothing() {
 }
 
 #[test]
-fn nothing_that_was_flushed_is_lost() {
+fn host_directed_gc_flushed_data_survives_power_cuts() {
     let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
     for (seed, sets) in (1..).zip([
         &[][..],
@@ -117,7 +117,7 @@ fn nothing_that_was_flushed_is_lost() {
 }
 
 #[test]
-fn what_a_plan_lacks_is_said() {
+fn host_directed_gc_invalid_plan_error_names_key() {
     let said = |plan: &Plan| HostCollector::check(plan).expect_err("refused");
     assert!(said(&plan("gen4", &[])).contains("found no table [collector]"));
     let bridge = "{controllers=3,stripe=\"8 KiB\",queue=128,conversion=\"2 us\",command=\"0 ns\",\

@@ -1,7 +1,7 @@
-//! Flash software on the host: contents verified in both worlds while its collector works, waits that have
-//! names, an endpoint that dies, and power cuts that take the host's memory along.
+//! Flash software on the host: contents verified simulated and live under garbage collection, complete
+//! latency breakdowns, a failing endpoint, and power cuts that also lose the host's memory.
 //!
-//! `DOORBELL_CUTS=N` makes each of the campaigns that long.
+//! `DOORBELL_CUTS=N` sets the length of each campaign.
 
 use campaign::power_cuts::{self, Campaign};
 use host::{BlockDevice, Kind};
@@ -13,7 +13,7 @@ use workload::pattern::OpKind;
 use world::interfaces::{Driver, HOST_FLASH, HostFlash, Interface, NVME};
 use world::{self, Options};
 
-/// Every length, over the whole drive, some of it again and again.
+/// All request lengths, over the whole drive, with overwrites.
 const MIXED: &str = "[mixed]\nrw=randrw\nbssplit=4k/60:16k/25:64k/10:512/5\niodepth=8\nsize=100%\n\
     io_size=12m\nnorandommap=1\nfsync=16\nverify=crc32c\n";
 
@@ -21,7 +21,7 @@ fn flash(sets: &[(&str, &str)]) -> Plan {
     plan("small-flash", sets)
 }
 
-/// Endpoints, copies by either way, whole contents and stamps, hardly any memory for pages, interrupts.
+/// Endpoints, copies by host or endpoint, full contents and stamps, minimum memory for pages, interrupts.
 const WAYS: [&[(&str, &str)]; 5] = [
     &[],
     &[("pages.endpoints", "1"), ("pages.copies", "endpoint")],
@@ -31,7 +31,7 @@ const WAYS: [&[(&str, &str)]; 5] = [
 ];
 
 #[test]
-fn what_is_written_comes_back_while_the_collector_works() {
+fn host_flash_verified_io_under_gc_simulated() {
     for sets in WAYS {
         let run_result = simulate_by(HOST_FLASH, &flash(sets), &work(MIXED), Options::default());
         assert!(only(&run_result).blocks_verified > 2_000, "{sets:?}");
@@ -41,7 +41,7 @@ fn what_is_written_comes_back_while_the_collector_works() {
 }
 
 #[test]
-fn live_too() {
+fn host_flash_verified_io_live() {
     let plan = flash(&[("medium.pace", "immediate")]);
     for run in [world::live_in_one_thread, world::live_in_threads] {
         let run_result = run(HOST_FLASH, &plan, &work(MIXED), Options::default());
@@ -51,8 +51,8 @@ fn live_too() {
 }
 
 #[test]
-fn the_same_flash_is_read_by_either_placement() {
-    // Whoever has the flash software, what is on flash is the same: a state that one leaves the other mounts.
+fn flash_state_mounts_on_host_and_device() {
+    // The flash format does not depend on the placement: a state that one placement leaves, the other mounts.
     let folder = testing::Folder::new("placements");
     let state = folder.path("state");
     let sets = [("medium.flash.state", state.to_str().expect("a path"))];
@@ -65,7 +65,7 @@ fn the_same_flash_is_read_by_either_placement() {
 }
 
 #[test]
-fn every_wait_has_a_name() {
+fn host_flash_latency_breakdown_is_complete() {
     let run_result = simulate_by(HOST_FLASH, &flash(&[]), &work(MIXED), Options::default());
     for kind in [OpKind::Read, OpKind::Write, OpKind::Flush] {
         let shares = shares(only(&run_result), kind);
@@ -74,7 +74,7 @@ fn every_wait_has_a_name() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn host_flash_run_is_deterministic_by_seed() {
     let events = |seed| {
         let plan = flash(&[("run.seed", seed)]);
         simulate_by(HOST_FLASH, &plan, &work(MIXED), Options::default()).timed_events
@@ -83,9 +83,9 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(events("7"), events("8"));
 }
 
-/// The link goes down under reads and writes: every caller is told, and none waits for ever.
+/// The link goes down under reads and writes: every caller gets an error, and none waits forever.
 #[test]
-fn an_endpoint_that_dies_is_told_to_all() {
+fn host_flash_link_down_fails_all_callers() {
     let plan = flash(&[("host.timeout", "20 ms")]);
     let ended = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, bus, driver| {
         let (disk, ended) = (driver.disk(0), std::rc::Rc::new(std::cell::RefCell::new(Vec::new())));
@@ -113,9 +113,9 @@ fn an_endpoint_that_dies_is_told_to_all() {
     assert_eq!(ended.expect("a world"), vec![Kind::Gone; 16]);
 }
 
-/// Operations that are given up anywhere leave nothing behind: others go on, and all is read back.
+/// Operations may be dropped at any await: others continue, and all data are read back.
 #[test]
-fn operations_may_be_dropped_at_any_await() {
+fn host_flash_operations_can_be_dropped_at_any_await() {
     let plan = flash(&[("pages.queue_depth", "2"), ("pages.read_memory", "416 KiB")]);
     let done = world::in_virtual_time::<HostFlash, _>(&plan, Log::Off, async |rt, _, driver| {
         let disk = driver.disk(0);
@@ -143,7 +143,7 @@ fn operations_may_be_dropped_at_any_await() {
 }
 
 #[test]
-fn nothing_that_was_flushed_is_lost_with_the_host() {
+fn host_flash_flushed_data_survives_power_cuts() {
     let cuts = std::env::var("DOORBELL_CUTS").map_or(3, |cuts| cuts.parse().expect("a number"));
     for (seed, sets) in (1..).zip([
         &[][..],
@@ -159,7 +159,7 @@ fn nothing_that_was_flushed_is_lost_with_the_host() {
 }
 
 #[test]
-fn a_barrier_that_the_host_drops_is_found_out() {
+fn host_flash_campaign_detects_flush_without_wait() {
     let mut plan = flash(&[]);
     let software = &mut plan.medium.flash.as_mut().expect("flash").software;
     software.mistakes.flush_returns_at_once = true;
@@ -168,7 +168,7 @@ fn a_barrier_that_the_host_drops_is_found_out() {
 }
 
 #[test]
-fn what_a_plan_lacks_is_said() {
+fn host_flash_invalid_plan_error_names_key() {
     let said = |plan: &Plan| HostFlash::check(plan).expect_err("refused");
     for (sets, what) in [
         (&[("medium.flash.cache", "protected")][..], "medium.flash.cache: found protected"),

@@ -1,4 +1,4 @@
-//! Long questions, in their short forms.
+//! Short forms of the campaigns.
 
 mod array;
 mod bridge;

@@ -1,7 +1,6 @@
-//! Power cuts as a campaign: nothing that was flushed is lost, the same seed repeats, and software that
-//! makes a mistake on purpose is found out.
+//! Power-loss campaigns: flushed data survive, equal seeds repeat, and deliberate bugs are detected.
 //!
-//! `DOORBELL_CUTS=N` makes each of the clean campaigns that long.
+//! `DOORBELL_CUTS=N` sets the length of each clean campaign.
 
 use campaign::power_cuts::{self, Campaign, Failure, Survived};
 use ftl::Mistakes;
@@ -21,16 +20,16 @@ fn cuts() -> u64 {
     std::env::var("DOORBELL_CUTS").map_or(6, |cuts| cuts.parse().expect("a number of cuts"))
 }
 
-/// Chips that program page by page, with word lines enough for what the proof of `ftl::space` asks.
+/// Chips that program page by page, with enough word lines for the proof in `ftl::space`.
 const MLC: [(&str, &str); 2] = [("medium.flash.profile", "mlc"), ("medium.flash.word_lines", "16")];
 
-/// As small a cache of the map as can be, and superblocks for what it leaves on flash.
+/// Smallest possible map cache, and superblocks for the map parts on flash.
 const CACHED: [(&str, &str); 2] =
     [("medium.flash.map_cache", "8 KiB"), ("medium.flash.blocks", "40")];
 
-/// Each cache, fresh and used drives, whole contents and stamps, the least reserve.
+/// Each cache mode, fresh and used drives, full contents and stamps, the minimum reserve.
 #[test]
-fn nothing_that_was_flushed_is_lost() {
+fn flushed_data_survives_power_loss_campaign() {
     for (seed, sets) in [
         (1, &[][..]),
         (2, &[("medium.flash.start", "steady")][..]),
@@ -57,47 +56,47 @@ fn nothing_that_was_flushed_is_lost() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_campaign_and_another_another() {
+fn power_loss_campaign_is_deterministic_by_seed() {
     let plan = flash(&[]);
     let survived = |seed| cut(&plan, seed, 0, 4).expect("a clean campaign");
     assert_eq!(survived(7), survived(7));
     assert_ne!(survived(7), survived(8));
 }
 
-/// Cuts until the mistake is found; the cut that found it finds it again when it is asked for alone.
+/// Runs power cuts until the bug is detected; repeating only that cut must detect it again.
 fn found(sets: &[(&str, &str)], make: impl Fn(&mut Mistakes), most: u64) {
     let mut plan = flash(sets);
     let flash = plan.medium.flash.as_mut().expect("flash");
     make(&mut flash.software.mistakes);
     let failure = cut(&plan, 1, 0, most).expect_err("the mistake is found");
     let again = cut(&plan, 1, failure.cut, 2).expect_err("and again");
-    // The last check looks at more, and may come upon something else first.
+    // The last check reads more, and may detect another failure first.
     assert_eq!(again.cut, failure.cut);
 }
 
 #[test]
-fn a_dropped_barrier_is_found_out() {
+fn power_loss_campaign_detects_flush_without_wait() {
     found(&[], |mistakes| mistakes.flush_returns_at_once = true, 100);
 }
 
 #[test]
-fn a_broken_journal_is_found_out() {
+fn power_loss_campaign_detects_out_of_order_replay() {
     found(&[], |mistakes| mistakes.replay_out_of_order = true, 100);
 }
 
 #[test]
-fn a_trim_that_is_not_noted_is_found_out() {
+fn power_loss_campaign_detects_missing_trim_record() {
     found(&[], |mistakes| mistakes.trims_are_not_logged = true, 100);
 }
 
-/// A torn page takes the lower page of its word line with it, flushed or not, unless that was closed.
+/// A torn page destroys the lower page of its word line, flushed or not, unless the word line was closed.
 #[test]
-fn word_lines_that_stay_open_are_found_out() {
+fn power_loss_campaign_detects_open_word_lines() {
     found(&MLC, |mistakes| mistakes.word_lines_stay_open = true, 100);
 }
 
 #[test]
-fn what_has_no_flash_is_refused() {
+fn power_loss_campaign_rejects_plan_without_flash_or_with_faults() {
     let said = power_cuts::check(NVME, &plan("gen4", &[])).expect_err("DRAM").to_string();
     let expected =
         "plans/gen4.toml: medium.kind: expected flash: other media lose nothing with their power";

@@ -1,10 +1,10 @@
-//! Write amplification against a closed form, and preconditioning the short way against the long way.
+//! Write amplification against a closed form, and preconditioning against long random writes.
 
 use crate::common::lean::Lean;
 use ftl::{Ftl, Options, Shape};
 use runtime::{Log, Rng, Rt};
 
-/// One row is one unit, so that nothing is padded and next to nothing merged in the buffer.
+/// One superpage is one unit, so that there is no padding and hardly any merging in the buffer.
 fn shape(blocks: u32, pages: u32) -> Shape {
     Shape { dies: 1, planes: 1, blocks, pages, group: 1, units: 1, unit_bytes: 4096, reach: 0 }
 }
@@ -33,7 +33,7 @@ async fn write_at_random(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) {
     }
 }
 
-/// Units programmed for each written, in this many writes.
+/// Units programmed per unit written, over this many writes.
 async fn amplification(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) -> f64 {
     let before = ftl.stats().counters;
     write_at_random(ftl, rng, writes).await;
@@ -54,9 +54,9 @@ fn lambert_w(x: f64) -> f64 {
     w
 }
 
-/// Greedy collection under uniform random writes: Desnoyers, "Analytic Models of SSD Write Performance"
-/// (ACM Transactions on Storage 2014), with its term for the pages of a block. `alpha`: physical units for
-/// each logical one.
+/// Greedy collection under uniform random writes: Desnoyers, "Analytic Models of SSD Write Performance" (ACM
+/// Transactions on Storage 2014), with its term for the pages of a block. `alpha`: physical units per logical
+/// unit.
 fn desnoyers(alpha: f64, pages: f64) -> f64 {
     let b = (1.0 + 1.0 / (2.0 * pages)) * alpha;
     let x0 = 0.5 - pages / alpha * lambert_w(-b * (-b).exp());
@@ -64,11 +64,11 @@ fn desnoyers(alpha: f64, pages: f64) -> f64 {
 }
 
 #[test]
-fn greedy_collection_amplifies_as_the_closed_form_says() {
+fn greedy_gc_write_amplification_matches_closed_form() {
     let shape = shape(heavy(200, 2000), heavy(16, 128));
     for spare in [7, 15, 28] {
         let all = u64::from(shape.blocks - 2) * u64::from(shape.pages);
-        // What is left for the collector to work with holds no data, and is no part of the model.
+        // Free space held back for the collector contains no data and is not part of the model.
         let held = u64::from(2 * shape.pages + shape.pages / 2 + 2);
         let units = ((all - held) * 100 / (100 + spare)) as u32;
         let rt = Rt::simulated(None, Log::Off);
@@ -87,7 +87,7 @@ fn greedy_collection_amplifies_as_the_closed_form_says() {
     }
 }
 
-/// Filled superblocks by their valid share, summed over some moments of a run, and its amplification.
+/// Histogram of filled superblocks by valid share, summed over samples of a run, and its write amplification.
 async fn watch(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) -> (f64, [f64; 11]) {
     let mut shares = [0.0; 11];
     let mut sum = 0.0;
@@ -104,7 +104,7 @@ async fn watch(ftl: &Ftl<Lean>, rng: &mut Rng, writes: u64) -> (f64, [f64; 11]) 
 }
 
 #[test]
-fn the_short_way_to_a_used_drive_leads_where_the_long_way_does() {
+fn precondition_matches_steady_state_of_random_writes() {
     let shape = shape(heavy(160, 800), heavy(16, 64));
     let units = (u64::from(shape.blocks * shape.pages) * 80 / 100) as u32;
     let (mut long_sum, mut short_sum) = ([0.0; 11], [0.0; 11]);

@@ -1,5 +1,4 @@
-//! Power fails at any moment: what a flush has promised is there, all else is old or new, and nothing is a
-//! mixture.
+//! Power cuts at any moment: flushed data are present, all other data are old or new, and never mixed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,14 +11,14 @@ use runtime::{Either, Log, Rng, Rt, Span, Time, race};
 
 const CLIENTS: u32 = 3;
 
-/// A drive and what is known of it, between two lives.
+/// A drive and its oracle, between two lives.
 #[derive(Clone)]
 struct Drive {
     medium: Medium,
     oracle: Oracle,
     options: Options,
     seed: u64,
-    /// Somebody outside leads the collector.
+    /// True for runs with host-directed GC.
     led: bool,
 }
 
@@ -31,8 +30,8 @@ impl Drive {
         Drive { medium, oracle: Oracle::new(options.units), options, seed, led: false }
     }
 
-    /// One life, until the power fails or every client has done so many things. Returns when anything
-    /// began or ended.
+    /// One life, until the power fails or each client has issued `things` operations. Returns the times at
+    /// which operations began or ended.
     fn live(&mut self, things: u32, life: u64, cut: Option<Time>) -> Result<Vec<Time>, String> {
         let rt = Rt::simulated(None, Log::Off);
         rt.shuffle_ready_tasks(Rng::for_part(self.seed ^ life, "tasks"));
@@ -79,8 +78,8 @@ impl Drive {
     }
 }
 
-/// Leads the collector as nobody should: names good superblocks and bad ones, old and new, as fast as it
-/// likes, turns away from what it has named, and falls silent.
+/// A misbehaving host-directed collector: requests valid and invalid superblocks, old and new ones, at any
+/// rate, drops requests, and stops responding.
 async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
     let mut rng = Rng::for_part(seed, "lead");
     loop {
@@ -103,7 +102,7 @@ async fn lead(rt: Rt, ftl: Ftl<Fake>, seed: u64) {
     }
 }
 
-/// The oracle is not borrowed while time passes.
+/// Checks all units without borrowing the oracle across an await.
 async fn settle(ftl: &Ftl<Fake>, oracle: &Rc<RefCell<Oracle>>) -> Result<(), String> {
     let mut known = oracle.borrow().clone();
     let done = known.settle(ftl).await;
@@ -123,7 +122,7 @@ impl Client {
         let mut rng = Rng::for_part(self.seed, "client");
         for _ in 0..things {
             let units = self.oracle.borrow().units() / CLIENTS;
-            // Half of it goes to few units, so that versions follow each other closely.
+            // Half of the writes go to few units, so that versions follow each other closely.
             let few = if rng.chance(1, 2) { 3 } else { units };
             let unit = rng.below(few.into()) as u32 * CLIENTS + self.client;
             let (first, blocks) = part(&mut rng);
@@ -166,7 +165,7 @@ impl Client {
     }
 }
 
-/// Lives of random length on one drive, each ended by a power cut. `Err`: what was lost.
+/// Lives of random length on one drive, each ended by a power cut. `Err`: description of the data lost.
 fn campaign(options: Options, seed: u64, cuts: u64, faults: u64) -> Result<(), String> {
     let shape = if options.map_cache.is_some() { CACHED } else { SMALL };
     run(Drive::new(shape, options.clone(), seed), cuts, faults)
@@ -178,7 +177,7 @@ fn run(mut drive: Drive, cuts: u64, faults: u64) -> Result<(), String> {
     drive.medium.erase_fails = faults;
     let mut rng = Rng::for_part(seed, "cuts");
     for life in 0..cuts {
-        // Where parts of the map are written, one cut often follows another before a checkpoint has ended.
+        // With a cached map, power cuts often follow each other before a checkpoint has ended.
         let short = options.map_cache.is_some() && rng.chance(1, 2);
         let longest = if short { 6_000 } else { 60_000 };
         let cut = Time::ZERO + Span::us(rng.below(longest)) + Span(1);
@@ -198,7 +197,7 @@ fn options(cache: Cache) -> Options {
 }
 
 #[test]
-fn nothing_flushed_is_lost_in_random_lives() {
+fn flushed_data_survives_random_power_cuts() {
     for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
             campaign(options(cache), seed, heavy(25, 100), 0).unwrap();
@@ -207,7 +206,7 @@ fn nothing_flushed_is_lost_in_random_lives() {
 }
 
 #[test]
-fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
+fn flushed_data_survives_power_cuts_with_program_and_erase_faults() {
     for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected] {
             campaign(spacious(cache), 100 + seed, heavy(25, 100), 300).unwrap();
@@ -216,7 +215,7 @@ fn nothing_flushed_is_lost_though_programs_and_erases_fail() {
 }
 
 #[test]
-fn nothing_flushed_is_lost_whatever_somebody_outside_names() {
+fn flushed_data_survives_power_cuts_under_host_directed_gc() {
     for seed in 0..heavy(1, 40) {
         for (cache, faults) in [(Cache::Volatile, 0), (Cache::Protected, 300), (Cache::Through, 0)]
         {
@@ -230,10 +229,10 @@ fn nothing_flushed_is_lost_whatever_somebody_outside_names() {
     }
 }
 
-/// More superblocks, for parts of the map.
+/// More superblocks, for map parts.
 const CACHED: Shape = Shape { blocks: 24, ..SMALL };
 
-/// As small a cache of the map as can be: one part, and 64 changes.
+/// Smallest possible map cache: one part, and 64 changes.
 fn with_cached_map(cache: Cache) -> Options {
     let of = Options::new(&CACHED);
     let units = Options::units_for(&space::without_map(&CACHED), 70, 2, 0);
@@ -242,7 +241,7 @@ fn with_cached_map(cache: Cache) -> Options {
 }
 
 #[test]
-fn nothing_flushed_is_lost_where_the_map_is_cached() {
+fn flushed_data_survives_power_cuts_with_cached_map() {
     for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
             campaign(with_cached_map(cache), 200 + seed, heavy(25, 100), 0).unwrap();
@@ -251,7 +250,7 @@ fn nothing_flushed_is_lost_where_the_map_is_cached() {
 }
 
 #[test]
-fn nothing_flushed_is_lost_where_the_map_is_cached_and_programs_fail() {
+fn flushed_data_survives_power_cuts_with_cached_map_and_faults() {
     for seed in 0..heavy(1, 40) {
         for cache in [Cache::Volatile, Cache::Protected] {
             let options = with_cached_map(cache);
@@ -261,21 +260,21 @@ fn nothing_flushed_is_lost_where_the_map_is_cached_and_programs_fail() {
     }
 }
 
-/// Room for blocks that go bad.
+/// Space for blocks that go bad.
 fn spacious(cache: Cache) -> Options {
     let options = options(cache);
     Options { units: options.units / 2, ..options }
 }
 
-/// The power fails at every moment at which anything began or ended.
+/// Cuts the power at every moment at which an operation began or ended.
 #[test]
-fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
+fn flushed_data_survives_power_cut_at_every_moment() {
     for cache in [Cache::Volatile, Cache::Protected, Cache::Through] {
         let shape = if heavy(0, 1) == 1 { SMALL } else { TINY };
         let options =
             Options { checkpoint_rows: Some(60), slots: 48, cache, ..Options::new(&shape) };
         let mut drive = Drive::new(shape, options, 11);
-        // So much that the collector and a checkpoint have work when the short script begins.
+        // Enough that collector and checkpoint have work when the short script begins.
         drive.live(400, 0, None).unwrap();
         let mut moments = drive.clone().live(heavy(3, 40) as u32, 1, None).unwrap();
         moments.dedup();
@@ -289,9 +288,9 @@ fn nothing_flushed_is_lost_wherever_a_short_script_is_cut() {
     }
 }
 
-/// What a cut has left open is filled up on all dies at the same time: on many dies a mount takes no longer.
+/// Open superblocks are padded on all dies in parallel, so a mount does not take longer with many dies.
 #[test]
-fn a_mount_after_a_cut_pads_all_dies_at_once() {
+fn mount_after_power_cut_pads_all_dies_in_parallel() {
     let shape = Shape { dies: 16, planes: 1, pages: 16, group: 1, ..SMALL };
     let options = Options { checkpoint_rows: None, ..Options::new(&shape) };
     let mut drive = Drive::new(shape, options, 1);
@@ -302,13 +301,13 @@ fn a_mount_after_a_cut_pads_all_dies_at_once() {
     let mounted = rt.block_on(Ftl::mount(&rt, Fake::new(&rt, &medium), &drive.options));
     assert!(mounted.is_ok());
     let (padded, took) = (medium.borrow().programs - programs, rt.now());
-    // Each of them takes 600 us.
+    // Each program takes 600 us.
     assert!(padded >= 16, "{padded} rows of padding");
     assert!(took < Time::ZERO + Span::us(padded * 600), "{padded} rows, {took}");
     rt.drop_tasks();
 }
 
-/// The campaign, with a mistake made on purpose: it must find something.
+/// Runs the campaign with a deliberate bug, which it must detect.
 fn is_found(mistakes: Mistakes, cache: Cache) {
     let found = (0..40).any(|seed| {
         let options = Options { mistakes, ..options(cache) };
@@ -318,7 +317,7 @@ fn is_found(mistakes: Mistakes, cache: Cache) {
 }
 
 #[test]
-fn parts_of_the_map_that_are_erased_before_there_is_a_root_are_found() {
+fn campaign_detects_map_parts_released_before_root() {
     let mistakes = Mistakes { parts_are_released_early: true, ..Mistakes::default() };
     let found = (0..40).any(|seed| {
         let options = Options { mistakes, ..with_cached_map(Cache::Volatile) };
@@ -328,26 +327,26 @@ fn parts_of_the_map_that_are_erased_before_there_is_a_root_are_found() {
 }
 
 #[test]
-fn a_dropped_barrier_is_found() {
+fn campaign_detects_flush_without_wait() {
     let mistakes = Mistakes { flush_returns_at_once: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
 }
 
 #[test]
-fn a_journal_that_forgets_trims_is_found() {
+fn campaign_detects_missing_trim_records() {
     let mistakes = Mistakes { trims_are_not_logged: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
     is_found(mistakes, Cache::Protected);
 }
 
 #[test]
-fn a_journal_replayed_out_of_order_is_found() {
+fn campaign_detects_out_of_order_replay() {
     let mistakes = Mistakes { replay_out_of_order: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
 }
 
 #[test]
-fn a_checkpoint_that_forgets_what_is_on_its_way_is_found() {
+fn campaign_detects_checkpoint_without_in_flight_superpages() {
     let mistakes = Mistakes { checkpoint_forgets_flying_rows: true, ..Mistakes::default() };
     is_found(mistakes, Cache::Volatile);
 }

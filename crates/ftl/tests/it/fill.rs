@@ -1,4 +1,4 @@
-//! Drives filled and overwritten at random with the collector at work, and what they hold checked.
+//! Fills drives and overwrites them at random under garbage collection, then checks their contents.
 
 use crate::common::lean::Lean;
 use crate::common::oracle::Oracle;
@@ -7,7 +7,7 @@ use ftl::policy::{self, Choice, GcControl, Limits};
 use ftl::{Cache, Error, Ftl, NotCollected, Options, Page, Shape, space};
 use runtime::{Log, Rng, Rt, Span};
 
-/// Fills and overwrites a drive `times` over, and checks all it holds.
+/// Fills a drive and overwrites it `times` times, then checks all of it.
 fn overwrite(shape: Shape, options: &Options, times: u32, seed: u64, faults: u64) {
     let rt = Rt::simulated(None, Log::Off);
     let medium = Medium::new(shape, seed);
@@ -39,7 +39,7 @@ fn overwrite(shape: Shape, options: &Options, times: u32, seed: u64, faults: u64
 }
 
 #[test]
-fn a_drive_overwritten_many_times_holds_what_was_written_last() {
+fn random_overwrites_under_gc_read_back_newest_data() {
     for cache in [Cache::Volatile, Cache::Protected] {
         for separate_streams in [true, false] {
             let options = Options { cache, separate_streams, ..Options::new(&SMALL) };
@@ -48,9 +48,9 @@ fn a_drive_overwritten_many_times_holds_what_was_written_last() {
     }
 }
 
-/// Said once for all, and changed again and again.
+/// With one setting for the whole run, and with settings that change all the time.
 #[test]
-fn a_collector_begins_when_it_is_told_and_whatever_it_is_told_nothing_is_lost() {
+fn gc_start_threshold_follows_lead_without_data_loss() {
     let leads = [GcControl::Held, GcControl::Own, GcControl::Early(1), GcControl::Early(2)];
     let mut began = Vec::new();
     for first in leads {
@@ -79,9 +79,10 @@ fn a_collector_begins_when_it_is_told_and_whatever_it_is_told_nothing_is_lost() 
     assert!(began.is_sorted() && began[0] < 0 && began[3] > 0, "{began:?}");
 }
 
-/// By the same policy, from outside: as good a choice, of counts that have just been read. And by nobody.
+/// The host applies the same policy to fresh counts, so it chooses equally well. Also with a host that sends
+/// nothing.
 #[test]
-fn a_collector_that_is_led_does_what_it_would_do_by_itself() {
+fn host_directed_gc_matches_built_in_amplification() {
     let amplification = |led: Option<bool>| {
         let rt = Rt::simulated(None, Log::Off);
         let options =
@@ -116,14 +117,15 @@ fn a_collector_that_is_led_does_what_it_would_do_by_itself() {
     assert!(silent.abs_diff(own) * 10 < own, "{own} by itself, {silent} where nobody names");
 }
 
-/// Greedy, one superblock after the other, as long as space is short.
+/// Host-directed greedy GC: one superblock at a time while space is short.
 async fn lead(rt: Rt, ftl: Ftl<Fake>) {
     let mut rng = Rng::for_part(1, "nothing is drawn");
     loop {
         ftl.short().await;
         let candidates = (0..ftl.superblocks()).map(|superblock| ftl.candidate(superblock));
         let chosen = policy::victim(Choice::Greedy, candidates, &mut rng);
-        // None: nothing but the keep is left, and nothing fits it. Then it begins by itself.
+        // `None` if only the reserve superblock is left and no superblock fits it. Then the collector starts
+        // on its own.
         let Some(superblock) = chosen.map(|at| at as u32) else {
             rt.sleep(Span::us(100)).await;
             continue;
@@ -131,7 +133,7 @@ async fn lead(rt: Rt, ftl: Ftl<Fake>) {
         let one = ftl.candidate(superblock).expect("as it was");
         match ftl.collect(superblock, one.erases, ftl.gc_parallelism()).await {
             Ok(valid) => assert!(valid <= one.valid, "{valid} of {one:?}"),
-            // It has begun by itself.
+            // The collector has started on its own.
             Err(why) => {
                 assert_eq!(why, NotCollected::Changed);
                 rt.sleep(Span::us(100)).await;
@@ -141,7 +143,7 @@ async fn lead(rt: Rt, ftl: Ftl<Fake>) {
 }
 
 #[test]
-fn a_drive_whose_map_is_cached_holds_what_was_written_last() {
+fn random_overwrites_with_cached_map_read_back_newest_data() {
     let shape = Shape { blocks: 24, ..SMALL };
     for (cache, separate_streams) in [(Cache::Volatile, true), (Cache::Protected, false)] {
         let options = Options { cache, separate_streams, ..with_cached_map(&shape, 70) };
@@ -149,7 +151,7 @@ fn a_drive_whose_map_is_cached_holds_what_was_written_last() {
     }
 }
 
-/// As small a cache as can be.
+/// Options with the smallest possible map cache.
 fn with_cached_map(shape: &Shape, spare_per_mille: u32) -> Options {
     let units = Options::units_for(&space::without_map(shape), spare_per_mille, 2, 0);
     let map_cache = Some(space::least_map_cache(shape));
@@ -157,20 +159,20 @@ fn with_cached_map(shape: &Shape, spare_per_mille: u32) -> Options {
 }
 
 #[test]
-fn blocks_that_fail_are_left_and_nothing_on_them_is_lost() {
+fn failing_blocks_are_retired_without_data_loss() {
     let options = Options { checkpoint_rows: Some(200), ..Options::new(&SMALL) };
     let options = Options { units: options.units / 2, ..options };
     overwrite(SMALL, &options, 8, 3, 150);
 }
 
 #[test]
-fn every_choice_of_victims_keeps_a_drive_going() {
+fn every_gc_policy_survives_overwrites() {
     for choice in [Choice::CostBenefit, Choice::Sample(3), Choice::Oldest] {
         overwrite(SMALL, &Options { choice, ..Options::new(&SMALL) }, 3, 5, 0);
     }
 }
 
-/// A new drive with a script on it, and what is left of it in the end.
+/// Runs a script on a new drive, and returns the script's result.
 fn on_a_drive<T>(
     options: &Options,
     prepare: impl FnOnce(&mut Medium),
@@ -212,7 +214,7 @@ fn factory_bad_blocks_are_never_touched() {
 }
 
 #[test]
-fn trimmed_space_is_free_at_once() {
+fn trim_frees_space_at_once() {
     let options = Options::new(&SMALL);
     let copied = |trim: bool| {
         on_a_drive(
@@ -236,12 +238,12 @@ fn trimmed_space_is_free_at_once() {
         )
     };
     let (with, without) = (copied(true), copied(false));
-    // Notes of trims and the map are all that is ever copied.
+    // Only trim records and the map are ever copied.
     assert!(with * 4 < without, "{with} units copied with trims, {without} without");
 }
 
 #[test]
-fn data_that_read_badly_are_written_anew() {
+fn patrol_refreshes_blocks_with_many_corrected_bits() {
     let limits = Limits { corrected: 30, reads: u64::MAX, age: u64::MAX };
     let options = Options { limits, ..Options::new(&SMALL) };
     on_a_drive(
@@ -267,7 +269,7 @@ fn data_that_read_badly_are_written_anew() {
 }
 
 #[test]
-fn what_the_collector_can_not_read_is_an_error_and_never_old_data() {
+fn gc_of_unreadable_page_reads_as_error_not_old_data() {
     let options = Options::new(&SMALL);
     on_a_drive(
         &options,
@@ -282,7 +284,7 @@ fn what_the_collector_can_not_read_is_an_error_and_never_old_data() {
                 .filter(|unit| ftl.locate(u64::from(*unit) * 2) == Some(page))
                 .collect();
             ftl.pages().medium.borrow_mut().spoil(page);
-            // Others are overwritten until the collector has been everywhere.
+            // Overwrite the others until the collector has processed every superblock.
             for round in 0..6 {
                 let mixed = (0..options.units).map(|unit| (unit * 7 + round) % options.units);
                 for unit in mixed.filter(|unit| !lost.contains(unit)) {
@@ -300,7 +302,7 @@ fn what_the_collector_can_not_read_is_an_error_and_never_old_data() {
 }
 
 #[test]
-fn cold_data_move_so_that_wear_stays_even() {
+fn static_wear_levelling_limits_erase_spread() {
     let spread = |wear_spread| {
         let options = Options { wear_spread, slots: 16, ..Options::new(&SMALL) };
         let options = Options { units: options.units * 3 / 4, ..options };
@@ -325,13 +327,13 @@ fn cold_data_move_so_that_wear_stays_even() {
 }
 
 /// Two dies of two planes each, whose blocks hold 32 units of 4 KiB: filled, overwritten at random, read
-/// back. Returns what was copied for each write. Pages may reach back so many rows; then many a write is
-/// flushed.
+/// back. Returns the copies per write. `reach` is [`Shape::reach`]; if it is not zero, many writes are
+/// followed by a flush.
 fn overwrite_lean(blocks: u32, spare: u32, times: u32, reach: u32) -> f64 {
     overwrite_lean_with(blocks, spare, times, reach, None)
 }
 
-/// The same with so large a cache of the map.
+/// As `overwrite_lean`, with a map cache of this size.
 fn overwrite_lean_with(
     blocks: u32,
     spare_per_mille: u32,
@@ -386,9 +388,9 @@ fn overwrite_lean_with(
     })
 }
 
-/// At its full length (`DOORBELL_HEAVY=1`) ten times over.
+/// At full length (`DOORBELL_HEAVY=1`) ten times.
 #[test]
-fn drives_of_many_sizes_are_overwritten_to_the_end() {
+fn overwrites_complete_on_drives_of_many_sizes() {
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
     let (sizes, times): (&[u32], u32) =
         if heavy { (&[24, 64, 256, 1024, 4096], 10) } else { (&[24, 64], 1) };
@@ -398,10 +400,10 @@ fn drives_of_many_sizes_are_overwritten_to_the_end() {
     }
 }
 
-/// As small a cache of the map as can be: on the largest, one part of 477. At its full length
-/// (`DOORBELL_HEAVY=1`) ten times over.
+/// Smallest possible map cache: on the largest drive, one part of 477. At full length (`DOORBELL_HEAVY=1`)
+/// ten times.
 #[test]
-fn drives_of_many_sizes_whose_map_is_cached_are_overwritten_to_the_end() {
+fn overwrites_complete_with_cached_map_on_drives_of_many_sizes() {
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
     if !heavy {
         overwrite_lean_with(64, 150, 1, 0, Some(8192));
@@ -416,16 +418,16 @@ fn drives_of_many_sizes_whose_map_is_cached_are_overwritten_to_the_end() {
     overwrite_lean_with(48, 280, 10, 3, Some(8192));
 }
 
-/// Word lines that are closed one by one take space, and nobody stands still for it.
+/// Closing word lines takes space, which must not stall any request.
 #[test]
-fn drives_whose_pages_reach_back_are_overwritten_to_the_end() {
+fn overwrites_complete_with_word_line_reach() {
     for spare in [70, 280] {
         overwrite_lean(24, spare, 2, 3);
     }
 }
 
 #[test]
-fn a_drive_that_wears_out_says_so_and_hangs_nobody() {
+fn worn_out_drive_fails_writes_without_hanging() {
     for seed in 0..4 {
         let options = Options { seed, ..Options::new(&SMALL) };
         let often = |medium: &mut Medium| medium.program_fails = 20;

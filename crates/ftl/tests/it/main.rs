@@ -1,4 +1,4 @@
-//! The flash software from outside, in one program.
+//! Tests of the flash translation layer through its public interface, in one program.
 
 mod amplification;
 mod common;

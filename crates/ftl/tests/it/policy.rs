@@ -1,4 +1,4 @@
-//! The decisions, as tables and as properties.
+//! Policy decisions, as tables and as properties.
 
 use ftl::policy::{self, Candidate, Choice, Health, Limits, Space, Stream};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn chosen(choice: Choice, of: &[Option<Candidate>]) -> Option<usize> {
 }
 
 #[test]
-fn victims_by_table() {
+fn gc_victims_by_table() {
     let some = [one(50, 10, 0), None, one(30, 1, 0), one(30, 9, 0), one(90, 1000, 0)];
     // Benefits: 10 * 50 / 50, -, 1 * 70 / 30, 9 * 70 / 30, 1000 * 10 / 90 (all halved).
     let table = [(Choice::Greedy, 2), (Choice::Oldest, 4), (Choice::CostBenefit, 4)];
@@ -39,7 +39,7 @@ fn fresh_superblocks_by_table() {
 }
 
 #[test]
-fn laggards_by_table() {
+fn wear_levelling_victims_by_table() {
     let some = [one(100, 0, 20), None, one(100, 0, 3), one(0, 0, 12)];
     assert_eq!(policy::wear_victim(16, 20, some.into_iter()), Some(2));
     assert_eq!(policy::wear_victim(17, 20, some.into_iter()), None);
@@ -47,7 +47,7 @@ fn laggards_by_table() {
 }
 
 #[test]
-fn limits_by_table() {
+fn refresh_limits_by_table() {
     let limits = Limits { corrected: 40, reads: 1000, age: 50 };
     let fine = Health { corrected: 39, reads: 999, age: 49 };
     assert!(!limits.are_passed(fine));
@@ -68,7 +68,7 @@ fn candidates() -> impl Strategy<Value = Vec<Option<Candidate>>> {
 
 proptest! {
     #[test]
-    fn a_victim_is_found_exactly_if_one_gains(of in candidates(), seed in any::<u64>()) {
+    fn gc_victim_exists_iff_a_candidate_frees_space(of in candidates(), seed in any::<u64>()) {
         let any = of.iter().flatten().any(Candidate::gains);
         for choice in [Choice::Greedy, Choice::Oldest, Choice::CostBenefit, Choice::Sample(3)] {
             let found = policy::victim(choice, of.iter().copied(), &mut Rng::new(seed));
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn greedy_takes_none_that_is_fuller_than_another(of in candidates()) {
+    fn greedy_victim_has_fewest_valid_units(of in candidates()) {
         if let Some(at) = chosen(Choice::Greedy, &of) {
             let least = of.iter().flatten().map(|one| one.valid).min().unwrap();
             prop_assert_eq!(of[at].unwrap().valid, least);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn of_two_alike_but_for_age_the_benefit_is_with_the_older(
+    fn cost_benefit_prefers_older_of_equal_candidates(
         valid in 1_u32..64, young in 1_u64..1000, more in 1_u64..1000,
     ) {
         let of = [young, young + more].map(|age| {
@@ -97,10 +97,10 @@ proptest! {
         prop_assert_eq!(chosen(Choice::CostBenefit, &of), Some(1));
     }
 
-    /// The collector works harder the less is left, always before the host has to wait, and never
-    /// without need.
+    /// The collector's parallelism grows as space shrinks; it starts before the host has to wait, and not
+    /// earlier than needed.
     #[test]
-    fn the_throttle_is_steady(
+    fn gc_parallelism_is_monotonic_in_free_space(
         left in 0_u64..3000, hold in 1_u64..1000, over in 1_u64..1000, most in 1_u32..64,
     ) {
         let space = |left| Space { left, hold, start: hold + over };

@@ -1,5 +1,4 @@
-//! Everything is erased: nothing is left anywhere, wear is known, and a power cut in the midst of it leaves a
-//! drive on which it can be done again.
+//! Purge: no data remain, wear counts are kept, and after a power cut during a purge it can be repeated.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,7 +30,7 @@ fn all() -> impl Iterator<Item = (Medium, Options)> {
     })
 }
 
-/// Lives on this flash until it has done that, or the power fails.
+/// Runs a script on this flash until it ends or the power fails.
 fn live<T>(
     medium: &mut Medium,
     options: &Options,
@@ -57,7 +56,7 @@ fn live<T>(
     done
 }
 
-/// Writes so many units at random, of which the last are not yet on flash.
+/// Writes `count` units at random, the last of them not yet on flash.
 async fn write(ftl: &Ftl<Fake>, oracle: &mut Oracle, count: u32, seed: u64) {
     let mut rng = Rng::for_part(seed, "writes");
     for _ in 0..count {
@@ -84,7 +83,7 @@ async fn purge(ftl: &Ftl<Fake>) {
 }
 
 #[test]
-fn nothing_is_left_but_the_wear() {
+fn purge_erases_all_data_and_keeps_wear_counts() {
     for (mut medium, options) in all() {
         let worn = live(&mut medium, &options, None, async |_, ftl| {
             let mut oracle = Oracle::new(options.units);
@@ -117,14 +116,14 @@ fn nothing_is_left_but_the_wear() {
 }
 
 #[test]
-fn wherever_it_is_cut_it_can_be_done_again() {
+fn purge_can_be_repeated_after_power_cut_at_any_moment() {
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
     for (medium, options) in all() {
         let mut used = medium.clone();
         let worn = live(&mut used, &options, None, async |_, ftl| {
             write(ftl, &mut Oracle::new(options.units), 3 * options.units, 1).await;
             let worn = ftl.stats().erases;
-            // Without, the wear of what is erased then is not known after a cut.
+            // Without a checkpoint, the wear of blocks erased later is unknown after a power cut.
             ftl.checkpoint().await.expect("a checkpoint");
             worn
         });
@@ -164,7 +163,7 @@ fn wherever_it_is_cut_it_can_be_done_again() {
 }
 
 #[test]
-fn blocks_that_fail_are_emptied_with_the_rest() {
+fn purge_erases_retired_blocks() {
     let (mut medium, options) = drive(SMALL, Cache::Volatile, false);
     let options = Options { units: options.units / 2, ..options };
     (medium.program_fails, medium.erase_fails) = (150, 30);

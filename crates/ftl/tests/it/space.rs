@@ -1,23 +1,24 @@
-//! The argument of `ftl::space`, on drives so small that every state of theirs can be looked at: whatever
-//! the host overwrites, and wherever the power is cut, however often, the keep is there, and with the power
-//! on the host can write again in the end.
+//! Model check of the proof in `ftl::space`, on drives so small that every state can be visited: with any
+//! overwrites by the host and any number of power cuts at any moment, the reserve superblock exists, and with
+//! power on the host can eventually write again.
 //!
-//! A model: a row is valid or not; superblocks that hold as many valid rows are alike.
+//! In the model a superpage is valid or not; superblocks with equal numbers of valid superpages are
+//! equivalent.
 
 use std::collections::BTreeSet;
 
 use ftl::policy::Stream;
 use ftl::space::{self, Opening};
 
-/// Superblocks, and rows of each. Valid rows at most.
+/// Number of superblocks, superpages in each, and maximum number of valid superpages.
 #[derive(Clone, Copy)]
 struct Drive {
     superblocks: u32,
     rows: u32,
     valid: u32,
-    /// A mistake: the host may have the last erased superblock.
+    /// Deliberate bug: the host may take the last erased superblock.
     greedy_host: bool,
-    /// Another: the collector takes it as any other, not on trial.
+    /// Deliberate bug: the collector commits to the reserve superblock at once.
     no_reserve_copy: bool,
 }
 
@@ -27,9 +28,10 @@ struct Open {
     valid: u32,
 }
 
+/// The reserve superblock while it is uncommitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ReserveCopy {
-    /// Valid rows of the victim, of which so many have been copied, and rows of the keep written.
+    /// Valid superpages of the victim, the number copied, and superpages written to the reserve superblock.
     victim: u32,
     copied: u32,
     written: u32,
@@ -37,7 +39,7 @@ struct ReserveCopy {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
-    /// Valid rows of each, fewest first.
+    /// Valid superpages of each filled superblock, fewest first.
     filled: Vec<u32>,
     host: Option<Open>,
     collector: Option<Open>,
@@ -67,7 +69,6 @@ impl Drive {
         }
     }
 
-    /// A full superblock is no longer open.
     fn close(&self, mut state: State) -> State {
         for open in [&mut state.host, &mut state.collector] {
             if let Some(full) = open.take_if(|one| one.written == self.rows) {
@@ -77,7 +78,7 @@ impl Drive {
         state.sorted()
     }
 
-    /// Superblocks of which nothing counts are erased.
+    /// Erases superblocks without live data.
     fn erase(&self, mut state: State) -> State {
         let before = state.filled.len();
         state.filled.retain(|valid| *valid > 0);
@@ -89,7 +90,7 @@ impl Drive {
         state.host.is_none() && self.may_open(Stream::Host, state.free) == Opening::Plain
     }
 
-    /// The host has a row to write to: what it writes there was nowhere valid, or anywhere.
+    /// States after the host writes a superpage, whose data were unmapped before or valid anywhere.
     fn host_rows(&self, state: &State) -> Vec<State> {
         let mut next = state.clone();
         if self.host_opens(state) {
@@ -102,7 +103,7 @@ impl Drive {
         self.overwritten(&next, state.valid()).into_iter().map(|one| self.close(one)).collect()
     }
 
-    /// One valid row less, anywhere; or none, if there is room for another.
+    /// States with one valid superpage less, anywhere; or with none less, if there is space for another.
     fn overwritten(&self, state: &State, before: u32) -> Vec<State> {
         let mut all = Vec::new();
         if before < self.valid {
@@ -125,7 +126,7 @@ impl Drive {
         };
         open(&|state| state.host.as_mut().map(|one| &mut one.valid));
         open(&|state| state.collector.as_mut().map(|one| &mut one.valid));
-        // What has been copied already dies in both places when the trial ends.
+        // Data that have been copied become invalid in both locations at the commit.
         open(&|state| {
             let reserve_copy = state.reserve_copy.as_mut()?;
             reserve_copy.copied -=
@@ -135,7 +136,7 @@ impl Drive {
         all
     }
 
-    /// What the collector may do, whichever victim it takes.
+    /// States after a step of the collector, for every choice of victim.
     fn collector_rows(&self, state: &State) -> Vec<State> {
         if let Some(reserve_copy) = state.reserve_copy {
             return self.uncommitted_rows(state, reserve_copy);
@@ -185,7 +186,7 @@ impl Drive {
                 Some(ReserveCopy { copied, written: reserve_copy.written + 1, ..reserve_copy });
             return vec![next];
         }
-        // With notes of trims or without, then the row that ends it.
+        // With trim records or without, then the committing superpage.
         let end = |notes: u32| {
             let mut next = state.clone();
             next.reserve_copy = None;
@@ -198,7 +199,7 @@ impl Drive {
         vec![end(0), end(1)]
     }
 
-    /// The power is cut: what was open may have lost rows, and gets padding.
+    /// States after a power cut: open superblocks may have lost superpages, and get padding.
     fn cuts(&self, state: &State) -> Vec<State> {
         let mut after = state.clone();
         if let Some(reserve_copy) = after.reserve_copy.take() {
@@ -222,16 +223,16 @@ impl Drive {
         all
     }
 
-    /// With the power on, the collector taking whatever has fewest valid rows: the host can write again.
+    /// Returns true if, with power on and greedy collection, the host can eventually write again.
     fn goes_on(&self, state: &State) -> bool {
         let mut state = state.clone();
-        // Each step copies or erases something; a round that gains nothing comes back to where it was.
+        // Each step copies or erases; a round that frees no space returns to an earlier state.
         for _ in 0..10 * self.superblocks * self.rows {
             if state.host.is_some() || self.host_opens(&state) {
                 return true;
             }
             match self.collector_rows(&state).into_iter().min_by_key(|next| next.filled.clone()) {
-                // The row that ends a trial takes what the host has written.
+                // The committing superpage takes host data.
                 Some(next) if state.reserve_copy.is_some() && next.reserve_copy.is_none() => {
                     return true;
                 }
@@ -242,7 +243,7 @@ impl Drive {
         false
     }
 
-    /// Every state that can be reached. `Err`: one in which the argument fails.
+    /// Visits every reachable state. `Err`: a state that violates the proof.
     fn explore(&self) -> Result<usize, State> {
         let new = State {
             filled: Vec::new(),
@@ -275,7 +276,7 @@ fn drive(superblocks: u32, rows: u32) -> Drive {
 }
 
 #[test]
-fn every_state_of_small_drives_keeps_the_keep_and_goes_on() {
+fn space_invariant_holds_in_every_state_of_small_drives() {
     let heavy = std::env::var_os("DOORBELL_HEAVY").is_some();
     let sizes: &[(u32, u32)] =
         if heavy { &[(4, 4), (5, 4), (5, 5), (6, 5), (6, 6)] } else { &[(4, 4), (5, 4)] };
@@ -289,7 +290,7 @@ fn every_state_of_small_drives_keeps_the_keep_and_goes_on() {
 }
 
 #[test]
-fn without_the_rules_the_model_finds_a_drive_that_stands_still() {
+fn space_model_detects_deadlock_without_each_rule() {
     assert!(Drive { greedy_host: true, ..drive(5, 4) }.explore().is_err());
     assert!(Drive { no_reserve_copy: true, ..drive(5, 4) }.explore().is_err());
     let full = drive(5, 4);

@@ -1,4 +1,4 @@
-//! How fast the flash software itself is: printed, never asserted. Run it optimised:
+//! CPU speed of the flash translation layer: printed, never asserted. Run it in a release build:
 //! `cargo test --release -p doorbell-ftl --test it speed -- --ignored --nocapture`
 
 use crate::common::lean::Lean;
@@ -14,7 +14,7 @@ fn cpu_seconds() -> f64 {
 
 #[test]
 #[ignore = "printed, not asserted"]
-fn random_writes_per_cpu_second_with_the_collector_at_work() {
+fn random_writes_per_cpu_second_under_gc() {
     for blocks in [64, 256, 1024] {
         let shape = Shape {
             dies: 8,
@@ -59,7 +59,7 @@ fn random_writes_per_cpu_second_with_the_collector_at_work() {
 
 #[test]
 #[ignore = "printed, not asserted"]
-fn seconds_to_a_used_drive_and_to_its_mount_without_a_checkpoint() {
+fn cpu_seconds_of_precondition_and_mount_without_checkpoint() {
     let shape = Shape {
         dies: 32,
         planes: 4,

@@ -1,14 +1,14 @@
-//! What lies beside each block: some bytes of metadata.
+//! Per-block metadata.
 
 use super::METADATA_BYTES;
 use super::sparse::Sparse;
 
-/// Metadata of every block. Of a block that was never written, or whose data were written without any, they
-/// are all ones: so they are kept turned over, as a sparse array's bytes are zeros.
+/// Metadata of every block. All bytes are FFh for a block that was never written, or was written without
+/// metadata: so they are stored inverted, because a sparse array reads as zeros.
 pub(super) struct Beside(Sparse);
 
 impl Beside {
-    /// All ones, of so many blocks.
+    /// Metadata of this many blocks, all FFh.
     pub(super) fn new(blocks: u64) -> Beside {
         Beside(Sparse::new(blocks * METADATA_BYTES as u64))
     }
@@ -30,6 +30,7 @@ impl Beside {
         });
     }
 
+    /// Resets the metadata of these blocks to FFh.
     pub(super) fn forget(&mut self, block: u64, blocks: u64) {
         self.0.discard(block * METADATA_BYTES as u64, blocks * METADATA_BYTES as u64);
     }

@@ -1,60 +1,60 @@
-//! What can go wrong with the contents, and what each error names.
+//! Errors of the contents.
 
 use std::path::PathBuf;
 use std::{error, fmt, io};
 
 use crate::files::is_full;
 
-/// Why the contents refused or failed. Each names the place and what was expected.
+/// Error of the contents, with its location and the expected value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value of the [`Spec`](super::Spec) makes no sense.
+    /// A value of the [`Spec`](super::Spec) is invalid.
     BadSpec {
-        /// The field of the specification.
+        /// Field of the specification.
         key: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
-        /// What it may hold.
+        /// Allowed values.
         expected: &'static str,
     },
     /// [`Keep::Stamps`](super::Keep::Stamps) on a file, which is a raw image of every byte.
     StampsInFile {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
     },
     /// The request reaches past the end of the medium.
     OutOfRange {
-        /// First byte asked for.
+        /// First byte of the request.
         offset_bytes: u64,
-        /// Length asked for.
+        /// Length of the request in bytes.
         bytes: u64,
-        /// Length of the medium.
+        /// Length of the medium in bytes.
         capacity_bytes: u64,
     },
-    /// The request is not a whole number of whole blocks.
+    /// The request does not consist of whole blocks.
     Unaligned {
-        /// First byte asked for.
+        /// First byte of the request.
         offset_bytes: u64,
-        /// Length asked for.
+        /// Length of the request in bytes.
         bytes: u64,
-        /// Offset and length must be multiples of this.
+        /// Required alignment of offset and length, in bytes.
         block_bytes: u32,
-        /// Length of the medium.
+        /// Length of the medium in bytes.
         capacity_bytes: u64,
     },
-    /// The path leads to something other than a regular file; it has not been touched.
+    /// The path is not a regular file; it has not been touched.
     NotRegular {
-        /// Where it leads.
+        /// The path.
         path: PathBuf,
     },
     /// The file exists with another size; it has not been touched.
     WrongSize {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         found_bytes: u64,
-        /// The capacity that the specification asks for.
+        /// Capacity in the specification, in bytes.
         expected_bytes: u64,
     },
     /// Another [`Contents`](super::Contents), here or in another process, has the file open.
@@ -62,54 +62,54 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system refused to prepare the file.
+    /// The operating system failed to prepare the file.
     Prepare {
         /// The file.
         path: PathBuf,
-        /// What was attempted, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         attempt: &'static str,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A read failed. Nothing has changed.
     Read {
         /// The file.
         path: PathBuf,
-        /// The first byte that could not be read.
+        /// First byte that could not be read.
         offset_bytes: u64,
-        /// How many bytes from there were still wanted.
+        /// Number of bytes from there that were not read.
         bytes: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A write failed, for example because the disk is full. Bytes of the request before
-    /// `offset_bytes` may be new; from there on, and outside the request, nothing has changed.
+    /// A write failed, for example because the disk is full. Bytes of the request before `offset_bytes` may
+    /// be new; all others are unchanged.
     Write {
         /// The file.
         path: PathBuf,
-        /// The first byte that could not be written.
+        /// First byte that could not be written.
         offset_bytes: u64,
-        /// How many bytes from there were still to be written.
+        /// Number of bytes from there that were not written.
         bytes: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A flush failed, now or earlier. What was written since the last good flush may be lost even
-    /// if it still reads back, and no later flush can tell: the kernel reports a failed write-back
-    /// once and may then count the page as clean ("Can Applications Recover from fsync Failures?",
-    /// Rebello et al., USENIX ATC 2020). So every flush fails until the file is opened again.
+    /// A flush failed, now or earlier. Data written since the last successful flush may be lost even if they
+    /// still read back, and later flushes cannot detect that: the kernel reports a failed write-back once and
+    /// may then count the page as clean ("Can Applications Recover from fsync Failures?", Rebello et al.,
+    /// USENIX ATC 2020). So every flush fails until the file is opened again.
     Flush {
         /// The file.
         path: PathBuf,
-        /// Whether it was an earlier flush that failed, so that this one was not attempted.
+        /// True if an earlier flush failed, so that this one was not attempted.
         earlier: bool,
-        /// What the operating system said when it failed.
+        /// Error of the operating system at the failed flush.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the file system had no space left, or the file may not grow.
+    /// Returns true if the file system had no space left, or the file may not grow.
     pub fn is_full(&self) -> bool {
         match self {
             Error::Prepare { source, .. }
@@ -149,7 +149,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// The errors that name a file.
+    /// Formats the errors that name a file.
     fn fmt_file(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotRegular { path } => {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_where_and_what_was_expected() {
+    fn contents_error_messages_name_place_and_expectation() {
         let full = Error::Write {
             path: "disk.img".into(),
             offset_bytes: 1_048_576,

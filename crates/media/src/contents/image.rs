@@ -1,8 +1,8 @@
-//! Contents in a file that outlives the process: a raw image, byte for byte the device.
+//! Persistent contents in a file: a raw image, byte for byte that of the device.
 //!
-//! The file is read and written at offsets, never mapped, so that a disk that fills up or fails
-//! under a sparse file is an error and not a signal. It is locked while open, made to size only
-//! when new, and never resized afterwards.
+//! The file is read and written at offsets, never mapped, so that a disk that fills up or fails under a
+//! sparse file is an error and not a signal. It is locked while open, sized only when new, and never resized
+//! afterwards.
 
 use std::cell::Cell;
 use std::fs::{self, TryLockError};
@@ -13,32 +13,32 @@ use super::sparse::ZERO_PAGE;
 use super::{Error, label};
 use crate::files::{Files, Opened, in_pieces};
 
-/// Bytes moved by one system call when the image lends runs: long enough that the call is a small
-/// part of it, short enough to stay in a second-level cache between the two copies.
+/// Bytes per system call when the image passes out runs: long enough that the call is a small part of the
+/// time, short enough to stay in a second-level cache between the two copies.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// The grain in which the image remembers that nothing was ever written: discarding such a region
-/// costs nothing, so that formatting a new 4 TiB image does not read 4 TiB of holes. 4 TiB take
-/// 65,536 bytes of memory.
+/// Granularity in which the image tracks regions that were never written: discarding such a region costs
+/// nothing, so that formatting a new 4 TiB image does not read 4 TiB of holes. 4 TiB take 65,536 bytes of
+/// memory.
 const REGION_BYTES: u64 = 64 << 20;
 
-/// What the image asks of the operating system; one implementation is real, one fails on purpose.
+/// System calls that the image needs; one implementation is real, one injects faults.
 pub(super) trait Disk {
-    /// Reads some bytes from `offset`; 0 is the end of the file.
+    /// Reads some bytes from `offset`; returns 0 at the end of the file.
     fn read_at(&self, dst: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes some bytes to `offset`.
     fn write_at(&self, src: &[u8], offset: u64) -> io::Result<usize>;
-    /// Returns when all that was written would survive a power cut.
+    /// Returns when all data written so far survive a power cut.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// A file that is ours alone. Unlocked when dropped, and not only closed: a child that another thread has
-/// just forked holds it open until it has become another program.
+/// A file that is locked exclusively. It is unlocked when dropped, not only closed: a child process that
+/// another thread has just forked holds it open until it calls exec.
 pub(super) struct Locked(Opened);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // What goes wrong here leaves it locked until it is closed, which comes next.
+        // If this fails, the file stays locked until it is closed, which comes next.
         let _ = self.0.file().unlock();
     }
 }
@@ -57,25 +57,25 @@ impl Disk for Locked {
     }
 }
 
-/// An image on a disk. Offsets are trusted: its owner has checked them against the capacity.
+/// An image on a disk. The owner has checked offsets against the capacity.
 pub(super) struct Image<D = Locked> {
     disk: D,
     path: PathBuf,
-    /// By region: whether anything but zeros may be in it.
+    /// Per region: true if it may contain anything but zeros.
     may_hold_data: Vec<bool>,
-    /// How the first failed flush failed; see [`Error::Flush`] for why it is kept.
+    /// Error of the first failed flush; see [`Error::Flush`] for the reason to store it.
     sync_failed: Option<(ErrorKind, Option<i32>)>,
-    /// Taken while in use and put back, so that a run's borrower may read the image again.
+    /// Taken while in use and put back, so that the consumer of a run may read the image again.
     scratch: Cell<Vec<u8>>,
 }
 
 impl Image {
-    /// Opens the image, or makes it, all zeros and sparse, if it is missing or empty.
+    /// Opens the image, or creates it, sparse and zeroed, if it is missing or empty.
     pub(super) fn open(files: &Files, path: &Path, capacity_bytes: u64) -> Result<Image, Error> {
         let prepare =
             |attempt| move |source| Error::Prepare { path: path.to_path_buf(), attempt, source };
-        // Asked of the path first, because opening a device or a pipe can have effects; asked of
-        // the open file again, because the path may lead elsewhere by then.
+        // The path is checked first, because opening a device or a pipe can have effects. The open file is
+        // checked again, because the path may have changed by then.
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(Error::NotRegular { path: path.to_path_buf() });
         }
@@ -89,17 +89,17 @@ impl Image {
             Err(TryLockError::Error(source)) => return Err(prepare("lock the image")(source)),
         }
         let file = Locked(file);
-        // Only under the lock is the size settled: another opener may have been making the image.
+        // The size is valid only under the lock: another process may have been creating the image.
         let found = file.0.file().metadata().map_err(prepare("ask for the image's size"))?;
         if !found.is_file() {
             return Err(Error::NotRegular { path: path.to_path_buf() });
         }
         let new = found.len() == 0;
         if new {
-            // While it has no size it is new: whatever fails here, the next attempt begins anew.
+            // A file of size zero is new: if anything fails here, the next attempt starts over.
             label::forget(files, path)?;
             file.0.set_length(capacity_bytes).map_err(prepare("give the image its size"))?;
-            // The size and the directory's entry must be durable before any flush is.
+            // The size and the directory entry must be durable before any flush is.
             file.0.sync().map_err(prepare("flush the new image"))?;
             let folder = files.sync_folder_of(path);
             folder.map_err(prepare("flush the new image's directory"))?;
@@ -115,7 +115,7 @@ impl Image {
 }
 
 impl<D: Disk> Image<D> {
-    /// An image over a disk that already has the capacity.
+    /// An image on a disk that already has the capacity.
     fn over(disk: D, path: PathBuf, capacity_bytes: u64, may_hold_data: bool) -> Image<D> {
         let regions = capacity_bytes.div_ceil(REGION_BYTES) as usize;
         Image {
@@ -127,7 +127,7 @@ impl<D: Disk> Image<D> {
         }
     }
 
-    /// Bytes of memory held; the file's own blocks are the file system's affair.
+    /// Bytes of memory held, without the blocks of the file.
     pub(super) fn allocated_bytes(&self) -> u64 {
         let scratch = self.scratch.take();
         let bytes = scratch.capacity() + self.may_hold_data.capacity();
@@ -135,11 +135,11 @@ impl<D: Disk> Image<D> {
         bytes as u64
     }
 
-    /// Fills `dst` from `at`.
+    /// Fills `dst` from offset `at`.
     pub(super) fn read_into(&self, at: u64, dst: &mut [u8]) -> Result<(), Error> {
         let bytes = dst.len();
         let some = |done| self.disk.read_at(&mut dst[done..], at + done as u64);
-        // At the end: somebody cut the file short behind the lock.
+        // End of file: the file was truncated despite the lock.
         in_pieces(bytes, ErrorKind::UnexpectedEof, some).map_err(|(done, source)| Error::Read {
             path: self.path.clone(),
             offset_bytes: at + done as u64,
@@ -148,10 +148,10 @@ impl<D: Disk> Image<D> {
         })
     }
 
-    /// Writes `src` at `at`.
+    /// Writes `src` at offset `at`.
     pub(super) fn write(&mut self, at: u64, src: &[u8]) -> Result<(), Error> {
         let Some(last) = (src.len() as u64).checked_sub(1) else { return Ok(()) };
-        // Marked first: a write that fails may still have changed bytes.
+        // Set first: a write that fails may still have changed bytes.
         let regions = (at / REGION_BYTES) as usize..=((at + last) / REGION_BYTES) as usize;
         self.may_hold_data[regions].fill(true);
         let some = |done| self.disk.write_at(&src[done..], at + done as u64);
@@ -163,7 +163,7 @@ impl<D: Disk> Image<D> {
         })
     }
 
-    /// Lends `bytes` bytes from `at` in order, each run with its distance from `at`.
+    /// Passes `bytes` bytes from `at` in order, each run with its distance from `at`.
     pub(super) fn runs(
         &self,
         at: u64,
@@ -185,7 +185,7 @@ impl<D: Disk> Image<D> {
         result
     }
 
-    /// Lends zeros to be overwritten, and writes what comes back; stops at the first failure.
+    /// Passes zeroed buffers to be filled, and writes them; stops at the first failure.
     pub(super) fn runs_mut(
         &mut self,
         at: u64,
@@ -198,7 +198,7 @@ impl<D: Disk> Image<D> {
         while done < bytes && result.is_ok() {
             let length = (bytes - done).min(SCRATCH_BYTES as u64) as usize;
             let run = &mut scratch[..length];
-            // Bytes that the borrower leaves alone must not be some other block's.
+            // Bytes that the callback leaves alone must not be those of another block.
             run.fill(0);
             f(done, run);
             result = self.write(at + done, run);
@@ -208,9 +208,9 @@ impl<D: Disk> Image<D> {
         result
     }
 
-    /// Makes `bytes` bytes from `at` read as zeros. Holes stay holes: only pages that hold
-    /// something are written, so a full disk does not stand in the way. Blocks are not given back
-    /// to the file system: the standard library has no call that punches a hole.
+    /// Makes `bytes` bytes from `at` read as zeros. Holes stay holes: only pages with data are written, so
+    /// this works on a full disk. Blocks are not returned to the file system: the standard library has no
+    /// call that punches a hole.
     pub(super) fn discard(&mut self, at: u64, bytes: u64, capacity: u64) -> Result<(), Error> {
         let end = at + bytes;
         let mut at = at;
@@ -228,7 +228,7 @@ impl<D: Disk> Image<D> {
         Ok(())
     }
 
-    /// Writes zeros over what is not zero in `at..end`.
+    /// Writes zeros over nonzero pages in `at..end`.
     fn zero(&mut self, at: u64, end: u64) -> Result<(), Error> {
         let mut scratch = self.take_scratch();
         let mut at = at;
@@ -244,12 +244,12 @@ impl<D: Disk> Image<D> {
         result
     }
 
-    /// Writes zeros over the pages at `at` that `seen`, just read from there, shows in use.
+    /// Writes zeros over the pages at `at` that are nonzero in `seen`, which was just read from there.
     fn zero_pages(&mut self, at: u64, seen: &[u8]) -> Result<(), Error> {
         let page_bytes = ZERO_PAGE.len();
         let mut done = 0;
         while done < seen.len() {
-            // The file's own pages, so that no write reaches into a hole beside it.
+            // Aligned to the file's pages, so that no write reaches into a neighbouring hole.
             let offset = at + done as u64;
             let length = (page_bytes - offset as usize % page_bytes).min(seen.len() - done);
             let zeros = &ZERO_PAGE[..length];
@@ -261,7 +261,7 @@ impl<D: Disk> Image<D> {
         Ok(())
     }
 
-    /// Returns when everything written so far would survive a power cut.
+    /// Returns when all data written so far survive a power cut.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         if let Some((kind, code)) = self.sync_failed {
             let source = code.map_or_else(|| kind.into(), io::Error::from_raw_os_error);
@@ -290,18 +290,18 @@ mod tests {
     const ENOSPC: i32 = 28;
     const EIO: i32 = 5;
 
-    /// A sparse file on a small disk, with a kernel that moves a little at a time.
+    /// A sparse file on a small disk, with short and interrupted system calls.
     #[derive(Default)]
     struct SmallDisk {
         bytes: RefCell<Vec<u8>>,
-        /// Pages backed by disk blocks, of which there are at most `pages_max`.
+        /// Pages backed by disk blocks, at most `pages_max`.
         pages: RefCell<BTreeSet<u64>>,
         pages_max: usize,
-        /// Reading this page gives EIO.
+        /// Reading this page fails with EIO.
         bad_page: Option<u64>,
-        /// Every other call is interrupted; the rest move at most 1,000 bytes.
+        /// Every other call is interrupted; the rest transfer at most 1,000 bytes.
         calls: Cell<u32>,
-        /// Results of the next flushes, last first; none left is success.
+        /// Results of the next flushes, last first; success when empty.
         syncs: RefCell<Vec<i32>>,
         syncs_asked: Cell<u32>,
     }
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_interrupted_calls_are_carried_on() {
+    fn image_resumes_short_and_interrupted_system_calls() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         let data: Vec<u8> = (0..100_352_u32).map(|i| (i % 251) as u8).collect();
         image.write(512, &data).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_names_the_place_and_keeps_the_rest() {
+    fn image_write_on_full_disk_names_offset_and_keeps_data() {
         let mut image = image(SmallDisk { pages_max: 3, ..Default::default() });
         image.write(0, &[1; 8192]).unwrap();
         image.flush().unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_does_not_stop_a_discard() {
+    fn image_discard_works_on_full_disk() {
         let mut image = image(SmallDisk { pages_max: 2, ..Default::default() });
         image.write(4096, &[1; 4096]).unwrap();
         image.write(200_704, &[2; 4096]).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_never_written_or_wholly_discarded_is_not_read_again() {
+    fn image_discard_skips_zero_regions() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         let whole = CAPACITY as u64;
         image.discard(0, whole, whole).unwrap();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_page_is_an_error_for_those_who_read_it() {
+    fn image_read_error_affects_only_bad_page() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         image.write(0, &[5; 16384]).unwrap();
         image.disk.bad_page = Some(2);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_is_an_error() {
+    fn image_truncated_file_is_read_error() {
         let image = image(SmallDisk::default());
         image.disk.bytes.borrow_mut().truncate(4096);
         let error = image.read_into(0, &mut [0; 8192]).unwrap_err();
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_stays_failed() {
+    fn image_flush_failure_is_permanent() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         image.flush().unwrap();
         image.write(0, &[1; 512]).unwrap();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_left_alone_are_zeros_and_not_another_block() {
+    fn image_write_runs_zero_untouched_bytes() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         image.write(0, &[7; 4096]).unwrap();
         image.runs(0, 4096, &mut |_, run| assert_eq!(run[0], 7)).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_borrower_of_a_run_may_read_the_image() {
+    fn image_can_be_read_within_runs_callback() {
         let mut image = image(SmallDisk { pages_max: 64, ..Default::default() });
         image.write(0, &[1; 4096]).unwrap();
         image.write(4096, &[2; 4096]).unwrap();

@@ -1,8 +1,8 @@
-//! What a device keeps beside its blocks: a few bytes that are replaced whole, and durable when they are.
+//! Label of a device: a few bytes next to its blocks, replaced as a whole and durably.
 //!
-//! For a raw image they lie in a file of their own, whose name is the image's with `.label` behind it:
-//! the image stays, byte for byte, what a host sees. A label without its image means nothing, and an
-//! image without a label has an empty one.
+//! For a raw image it is in a file of its own, with the image's name and the suffix `.label`: the image
+//! stays, byte for byte, the host's view. A label without its image is ignored, and an image without a label
+//! has an empty one.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::files::Files;
 
 pub(super) struct Label {
     bytes: Vec<u8>,
-    /// Where it is kept; none: in memory alone.
+    /// File of the label; `None` if it is in memory only.
     file: Option<(PathBuf, Files)>,
 }
 
@@ -21,7 +21,7 @@ impl Label {
         Label { bytes: Vec::new(), file: None }
     }
 
-    /// The label of an image, which is locked: nobody else reaches it.
+    /// Opens the label of an image. The image is locked, so no other process uses the label.
     pub(super) fn of_image(files: &Files, image: &Path) -> Result<Label, Error> {
         let path = beside(image, ".label");
         let bytes = files.read(&path).and_then(|bytes| {
@@ -45,7 +45,7 @@ impl Label {
         &self.bytes
     }
 
-    /// Replaces it. If that fails it is as it was, and in the file the old one or the new one.
+    /// Replaces the label. On failure it is unchanged, and the file holds the old one or the new one.
     ///
     /// # Panics
     /// If it is longer than [`LABEL_BYTES_MAX`].
@@ -69,7 +69,7 @@ fn beside(image: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A new image has no label: one that is there was an earlier image's.
+/// Removes the label of a new image: an existing one belonged to an earlier image.
 pub(super) fn forget(files: &Files, image: &Path) -> Result<(), Error> {
     let path = beside(image, ".label");
     let forgotten = match files.exists(&path) {
@@ -81,7 +81,7 @@ pub(super) fn forget(files: &Files, image: &Path) -> Result<(), Error> {
     forgotten.map_err(|source| Error::Prepare { path, attempt, source })
 }
 
-/// The old or the new, whatever happens in between.
+/// Replaces a file atomically, by rename.
 fn replace(files: &Files, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = beside(path, ".new");
     let written = files.create(&fresh).and_then(|file| {
@@ -90,7 +90,7 @@ fn replace(files: &Files, path: &Path, bytes: &[u8]) -> io::Result<()> {
         files.rename(&fresh, path)
     });
     if let Err(error) = written {
-        // It is of no use; the first error is the one to report.
+        // Clean up; the first error is the one to report.
         let _ = files.remove(&fresh);
         return Err(error);
     }

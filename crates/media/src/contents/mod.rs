@@ -1,4 +1,4 @@
-//! What the medium remembers, without any time.
+//! Contents of a medium, without timing.
 //!
 //! ```text
 //!                    keep: everything        keep: stamps (8 bytes of each block)
@@ -6,8 +6,8 @@
 //! backing: file      raw image               refused: a raw image has every byte
 //! ```
 //!
-//! Not here: latency, wear, injected errors and what a power cut leaves behind. Those are other
-//! parts of the medium; this one remembers exactly what it is told.
+//! Not here: latency, wear, injected errors, and the effects of a power cut. Other parts of the medium model
+//! them; this one stores exactly the data that it receives.
 
 mod beside;
 mod error;
@@ -27,17 +27,17 @@ use label::Label;
 use sparse::Sparse;
 use stamps::Stamps;
 
-/// Bytes of each block that [`Keep::Stamps`] keeps.
+/// Bytes stored of each block with [`Keep::Stamps`].
 pub const STAMP_BYTES: usize = 8;
 
-/// Bytes of metadata that can be kept beside each block.
+/// Bytes of metadata per block.
 pub const METADATA_BYTES: usize = 8;
 
-/// The longest label.
+/// Maximum length of a label in bytes.
 pub const LABEL_BYTES_MAX: usize = 12 << 10;
 
-/// The largest capacity: 1 PiB, above any SSD, and small enough that the pointers made with the
-/// contents stay below 64 MiB and every offset fits a file offset.
+/// Maximum capacity: 1 PiB, above any SSD, and small enough that the pointers allocated with the contents
+/// stay below 64 MiB and every offset fits a file offset.
 pub const CAPACITY_BYTES_MAX: u64 = 1 << 50;
 
 const _: () = {
@@ -47,38 +47,37 @@ const _: () = {
     assert!(CAPACITY_BYTES_MAX <= i64::MAX as u64);
 };
 
-/// What to make.
+/// Specification of the contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Length of the medium: whole blocks, at least one, at most [`CAPACITY_BYTES_MAX`].
+    /// Length of the medium in bytes: whole blocks, at least one, at most [`CAPACITY_BYTES_MAX`].
     pub capacity_bytes: u64,
-    /// Bytes in a block: 512 or 4096.
+    /// Bytes per block: 512 or 4096.
     pub block_bytes: u32,
-    /// How much of each block to remember.
+    /// Amount of each block to store.
     pub keep: Keep,
-    /// Where to remember it.
+    /// Backing store.
     pub backing: Backing,
 }
 
-/// How much of each block is remembered.
+/// Amount of each block that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Every byte.
     Everything,
-    /// The first [`STAMP_BYTES`] bytes, where a workload puts its stamp; the rest reads as zeros.
+    /// The first [`STAMP_BYTES`] bytes, where a workload writes its stamp; the rest reads as zeros.
     Stamps,
 }
 
-/// Where the contents are.
+/// Backing store of the contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// In this process's memory; gone with it. Only what was written takes memory.
+    /// Memory of this process. Only written data take memory.
     Memory,
-    /// In a regular file of exactly the capacity, the raw image of the medium. A missing or empty
-    /// file is made, sparse; any other is used as it is and never resized. The file is locked
-    /// against every other user that asks for its lock, until the contents are dropped. Blocks
-    /// once written stay with the file: discarding zeroes them, but the standard library has no
-    /// call that gives them back to the file system.
+    /// A regular file of exactly the capacity, the raw image of the medium. A missing or empty file is
+    /// created, sparse; any other is used as it is and never resized. The file is locked against all other
+    /// users that request its lock, until the contents are dropped. Written blocks remain allocated:
+    /// discarding zeroes them, but the standard library has no call that returns them to the file system.
     File(PathBuf),
 }
 
@@ -88,18 +87,19 @@ enum Store {
     Image(Box<Image>),
 }
 
-/// The contents of a medium. Every access is a whole number of whole blocks; what was never
-/// written, or was discarded, reads as zeros.
+/// The contents of a medium. Every access covers whole blocks; blocks that were never written, or were
+/// discarded, read as zeros.
 pub struct Contents {
     store: Store,
     label: Label,
+    /// `None` until metadata are first set.
     metadata: Option<Beside>,
     capacity_bytes: u64,
     block_bytes: u32,
 }
 
 impl Contents {
-    /// Makes the contents, or opens those that the file holds.
+    /// Creates the contents, or opens those in the file.
     ///
     /// # Errors
     /// [`Error::BadSpec`], [`Error::StampsInFile`], and for a file [`Error::NotRegular`],
@@ -108,7 +108,7 @@ impl Contents {
         Contents::with_files(spec, &Files::default())
     }
 
-    /// The same, and asks `files` for its files.
+    /// As [`Contents::new`], with all file accesses through `files`.
     ///
     /// # Errors
     /// As [`Contents::new`].
@@ -145,16 +145,15 @@ impl Contents {
         Ok(Contents { store, label, metadata: None, capacity_bytes, block_bytes })
     }
 
-    /// What was last kept beside the blocks; nothing at first.
+    /// The last label that was set; empty at first.
     pub fn label(&self) -> &[u8] {
         self.label.bytes()
     }
 
-    /// Keeps this beside the blocks instead of what was kept before. For a file it is durable when this
-    /// returns.
+    /// Replaces the label. For a file it is durable when this returns.
     ///
     /// # Errors
-    /// [`Error::Prepare`]: the label is as it was.
+    /// [`Error::Prepare`]: the label is unchanged.
     ///
     /// # Panics
     /// If it is longer than [`LABEL_BYTES_MAX`].
@@ -162,7 +161,8 @@ impl Contents {
         self.label.set(label)
     }
 
-    /// How many blocks from this one on were never written, as far as that is known without reading them.
+    /// Number of consecutive blocks from this one that were never written, as far as known without reading
+    /// them.
     pub fn blank_from(&self, block: u64) -> u64 {
         match &self.store {
             Store::Everything(sparse) => {
@@ -173,13 +173,13 @@ impl Contents {
         }
     }
 
-    /// Whether metadata can be kept beside the blocks: of whole blocks in memory alone, as a raw image has no
-    /// room for them.
+    /// Returns true if metadata can be stored: only with whole blocks in memory, because a raw image has no
+    /// space for them.
     pub fn keeps_metadata(&self) -> bool {
         matches!(self.store, Store::Everything(_))
     }
 
-    /// The metadata of a block: all ones, unless they were set since its data were last written.
+    /// Metadata of a block: all FFh, unless they were set since its data were last written.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
@@ -189,13 +189,13 @@ impl Contents {
         Ok(self.metadata.as_ref().map_or(unwritten, |metadata| metadata.get(block)))
     }
 
-    /// Sets the metadata of a block, whose data stay as they are.
+    /// Sets the metadata of a block; its data are unchanged.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
     ///
     /// # Panics
-    /// If there is no room for [any](Self::keeps_metadata).
+    /// If metadata [cannot be stored](Self::keeps_metadata).
     pub fn set_metadata(
         &mut self,
         block: u64,
@@ -208,7 +208,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Data are written, or gone: what was said of them counts no more.
+    /// Resets the metadata of blocks whose data are written or discarded.
     #[inline]
     fn forget_metadata(&mut self, offset_bytes: u64, bytes: u64) {
         if let Some(metadata) = &mut self.metadata {
@@ -222,18 +222,18 @@ impl Contents {
         self.capacity_bytes
     }
 
-    /// Bytes in a block.
+    /// Bytes per block.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// How much of each block is remembered.
+    /// Amount of each block that is stored.
     pub fn keep(&self) -> Keep {
         if matches!(self.store, Store::Stamps(_)) { Keep::Stamps } else { Keep::Everything }
     }
 
-    /// Bytes of memory held for the contents and their directory. For a file this is a buffer and
-    /// one byte for each 64 MiB of capacity, whatever the file holds.
+    /// Bytes of memory held for the contents and their directory. For a file this is a buffer and one byte
+    /// per 64 MiB of capacity, regardless of the data.
     pub fn allocated_bytes(&self) -> u64 {
         let beside = self.metadata.as_ref().map_or(0, Beside::allocated_bytes);
         beside
@@ -267,14 +267,14 @@ impl Contents {
         Ok(())
     }
 
-    /// Lends what is kept of `bytes` bytes from `offset_bytes`, in order, run by run: `f` is given
-    /// each run's distance from `offset_bytes` and its bytes. What is not lent reads as zeros: with
-    /// [`Keep::Everything`] all is lent, in runs of at most 64 KiB; with [`Keep::Stamps`] one run
-    /// of [`STAMP_BYTES`] for each block. Memory is lent as it lies, without a copy.
+    /// Passes the stored part of `bytes` bytes from `offset_bytes` to `f`, in order, run by run: each run's
+    /// distance from `offset_bytes`, and its bytes. All other bytes read as zeros. With [`Keep::Everything`]
+    /// all bytes are passed, in runs of at most 64 KiB; with [`Keep::Stamps`] one run of [`STAMP_BYTES`] per
+    /// block. Memory is passed without a copy.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing was lent. [`Error::Read`]: some runs
-    /// may have been.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: no run was passed. [`Error::Read`]: some runs may have
+    /// been.
     #[inline]
     pub fn runs(
         &self,
@@ -294,11 +294,11 @@ impl Contents {
         Ok(())
     }
 
-    /// Writes `src` at `offset_bytes`. With [`Keep::Stamps`] only the stamps are looked at.
+    /// Writes `src` at `offset_bytes`. With [`Keep::Stamps`] only the stamps are read.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing was written. [`Error::Write`]: a part
-    /// of the request may have been; what lies outside it is as before.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: no data were written. [`Error::Write`]: part of the
+    /// request may have been; bytes outside it are unchanged.
     pub fn write(&mut self, offset_bytes: u64, src: &[u8]) -> Result<(), Error> {
         let bytes = src.len() as u64;
         self.check(offset_bytes, bytes)?;
@@ -315,12 +315,11 @@ impl Contents {
         Ok(())
     }
 
-    /// Lends what is kept of `bytes` bytes from `offset_bytes` to be overwritten, in the runs that
-    /// [`Contents::runs`] would lend: the data's one copy can be the one into here. `f` must fill
-    /// every run; what it leaves alone is the old byte or zero.
-    ///
+    /// Passes the stored part of `bytes` bytes from `offset_bytes` to `f` to be overwritten, in the same runs
+    /// as [`Contents::runs`], so that the data need only one copy. `f` must fill every run; bytes that it
+    /// leaves alone are old or zero.
     /// # Errors
-    /// As [`Contents::write`]; on [`Error::Write`] the runs after the failed one were not lent.
+    /// As [`Contents::write`]; on [`Error::Write`] the runs after the failed one were not passed.
     #[inline]
     pub fn write_runs(
         &mut self,
@@ -340,7 +339,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The first [`STAMP_BYTES`] bytes of a block.
+    /// First [`STAMP_BYTES`] bytes of a block.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Read`].
@@ -355,13 +354,13 @@ impl Contents {
         Ok(stamp)
     }
 
-    /// Writes a block that is this stamp and then zeros.
+    /// Writes a block that consists of this stamp and zeros.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Write`].
     #[inline]
     pub fn write_stamp(&mut self, block: u64, stamp: [u8; STAMP_BYTES]) -> Result<(), Error> {
-        // A block is lent as one run: it never crosses a leaf, nor fills the image's buffer.
+        // A block is one run: it never crosses a leaf, nor fills the image's buffer.
         self.write_runs(self.block_offset(block), self.block_bytes, &mut |_, run| {
             let (first, rest) = run.split_at_mut(STAMP_BYTES);
             first.copy_from_slice(&stamp);
@@ -369,12 +368,12 @@ impl Contents {
         })
     }
 
-    /// Makes `bytes` bytes from `offset_bytes` read as zeros, and frees the memory that only they
-    /// took. A file keeps its blocks; see [`Backing::File`].
+    /// Makes `bytes` bytes from `offset_bytes` read as zeros, and frees the memory that only they took. A
+    /// file keeps its blocks; see [`Backing::File`].
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::OutOfRange`]: nothing changed. [`Error::Read`],
-    /// [`Error::Write`]: a part of the range may be zeros already.
+    /// [`Error::Unaligned`], [`Error::OutOfRange`]: unchanged. [`Error::Read`], [`Error::Write`]: part of the
+    /// range may be zeros already.
     pub fn discard(&mut self, offset_bytes: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset_bytes, bytes)?;
         self.forget_metadata(offset_bytes, bytes);
@@ -386,11 +385,11 @@ impl Contents {
         Ok(())
     }
 
-    /// Returns when everything written so far would survive a power cut of the machine that holds
-    /// the file; at once for memory.
+    /// Returns when all data written so far survive a power cut of the machine that holds the file;
+    /// immediately for memory.
     ///
     /// # Errors
-    /// [`Error::Flush`], for good once it has been returned.
+    /// [`Error::Flush`], permanently once it has been returned.
     pub fn flush(&mut self) -> Result<(), Error> {
         match &mut self.store {
             Store::Everything(_) | Store::Stamps(_) => Ok(()),
@@ -398,7 +397,7 @@ impl Contents {
         }
     }
 
-    /// The offset of a block, or the last aligned offset there is, which is out of range too.
+    /// Offset of a block, or the last aligned offset, which is also out of range.
     #[inline]
     fn block_offset(&self, block: u64) -> u64 {
         let last = u64::MAX - (u64::from(self.block_bytes) - 1);
@@ -427,7 +426,7 @@ impl Contents {
 }
 
 impl fmt::Debug for Contents {
-    /// What they are, not what they hold.
+    /// Prints the specification, not the data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contents")
             .field("capacity_bytes", &self.capacity_bytes)
@@ -443,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_last_as_long_as_the_data() {
+    fn block_metadata_reset_by_write_and_discard() {
         let mut contents = memory(1 << 20, 512, Keep::Everything);
         let ones = [0xff; METADATA_BYTES];
         assert_eq!(contents.metadata(2047).unwrap(), ones);
@@ -469,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_without_sense_is_refused_by_name() {
+    fn invalid_contents_spec_error_names_field() {
         let refused = |capacity_bytes, block_bytes| {
             let backing = Backing::Memory;
             let spec = Spec { capacity_bytes, block_bytes, keep: Keep::Everything, backing };
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_in_a_file_are_refused_before_the_file_is_made() {
+    fn stamps_in_file_rejected_before_file_is_created() {
         let path = std::env::temp_dir().join("doorbell-no-such-image");
         let spec = Spec {
             capacity_bytes: 4096,
@@ -501,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_block_is_in_range_and_the_next_is_not() {
+    fn contents_bounds_at_last_block() {
         for keep in [Keep::Everything, Keep::Stamps] {
             let mut contents = memory(8192, 4096, keep);
             contents.write(4096, &[1; 4096]).unwrap();
@@ -529,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_blocks_are_refused() {
+    fn contents_reject_unaligned_access() {
         let mut contents = memory(8192, 512, Keep::Everything);
         let error = contents.write(512, &[1; 513]).unwrap_err().to_string();
         let expected = "offset 512, 513 bytes: expected whole blocks of 512 bytes";
@@ -545,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_keep_eight_bytes_and_lend_one_run_a_block() {
+    fn stamps_store_eight_bytes_and_one_run_per_block() {
         let mut contents = memory(1 << 30, 512, Keep::Stamps);
         let data: Vec<u8> = (0..1536_u32).map(|i| (i % 253) as u8).collect();
         contents.write(512, &data).unwrap();
@@ -569,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_written_alone_is_the_whole_block_in_both_keeps() {
+    fn write_stamp_zeroes_rest_of_block() {
         for keep in [Keep::Everything, Keep::Stamps] {
             let mut contents = memory(1 << 20, 4096, keep);
             contents.write(4096, &[9; 4096]).unwrap();

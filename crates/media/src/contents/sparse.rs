@@ -1,4 +1,4 @@
-//! A sparse array of bytes: a two-level radix tree of lazily boxed leaves.
+//! A sparse array of bytes: a two-level radix tree with leaves allocated on first write.
 //!
 //! ```text
 //! shelves  [ · | · | · ]            one pointer for each 128 MiB, made with the array
@@ -8,32 +8,31 @@
 //! leaf     [ 65,536 bytes ]         made, zeroed, on the first write to it
 //! ```
 //!
-//! An access is two dependent loads and then the bytes; nothing is hashed, so nothing rehashes in
-//! the middle of a run and the cost of an access does not depend on which came before.
+//! An access is two dependent loads and then the bytes. There is no hashing, hence no rehashing in the middle
+//! of a run, and the cost of an access does not depend on earlier ones.
 
-/// Bytes in a leaf: the unit of allocation, and the longest run lent.
+/// Bytes per leaf: the unit of allocation, and the longest run.
 pub(super) const LEAF_BYTES: usize = 1 << LEAF_LOG2;
 const LEAF_LOG2: u32 = 16;
 
-/// Leaves on a shelf. With 2,048, a touched leaf costs at worst a quarter of itself in shelf
-/// (16 KiB), and 4 TiB need 32,768 shelf pointers (256 KiB): fewer leaves on a shelf would let the
-/// pointers outgrow a second-level cache, more would let scattered writes pay more for shelves
-/// than for data.
+/// Leaves per shelf. With 2,048, a touched leaf costs at worst a quarter of itself in shelf (16 KiB), and 4
+/// TiB need 32,768 shelf pointers (256 KiB). Fewer leaves per shelf would let the pointers outgrow a
+/// second-level cache; more would make scattered writes pay more for shelves than for data.
 const SHELF_LEAVES: usize = 1 << SHELF_LOG2;
 const SHELF_LOG2: u32 = 11;
 
-/// What is lent for bytes never written. One page, so that it stays in the first-level cache.
+/// Source of bytes that were never written. One page, so that it stays in the first-level cache.
 pub(super) static ZERO_PAGE: [u8; 4096] = [0; 4096];
 
 type Leaf = [u8; LEAF_BYTES];
 
 struct Shelf {
     leaves: [Option<Box<Leaf>>; SHELF_LEAVES],
-    /// How many leaves are there, so that an emptied shelf can go.
+    /// Number of allocated leaves, so that an empty shelf can be freed.
     used: usize,
 }
 
-/// A sparse array of bytes. Offsets are trusted: its owner has checked them against the length.
+/// A sparse array of bytes. The owner has checked offsets against the length.
 pub(super) struct Sparse {
     shelves: Box<[Option<Box<Shelf>>]>,
     bytes: u64,
@@ -42,7 +41,7 @@ pub(super) struct Sparse {
 }
 
 impl Sparse {
-    /// `bytes` zeros.
+    /// Creates an array of `bytes` zeros.
     pub(super) fn new(bytes: u64) -> Sparse {
         let shelves = bytes.div_ceil(1 << (LEAF_LOG2 + SHELF_LOG2));
         let shelves = (0..shelves).map(|_| None).collect();
@@ -71,12 +70,12 @@ impl Sparse {
         shelf.leaves[index as usize % SHELF_LEAVES].get_or_insert_with(|| {
             self.leaves_used += 1;
             shelf.used += 1;
-            // By way of a vector, so that 64 KiB never pass over the stack.
+            // Through a vector, so that 64 KiB never pass over the stack.
             vec![0; LEAF_BYTES].try_into().expect("the vector has the length of a leaf")
         })
     }
 
-    /// Bytes from `at` on, up to the next leaf or the end of the array.
+    /// Bytes from `at` that were never written, up to the next leaf or the end of the array.
     pub(super) fn blank_from(&self, at: u64) -> u64 {
         const SHELF_SPAN: u64 = 1 << (LEAF_LOG2 + SHELF_LOG2);
         let mut end = at.min(self.bytes);
@@ -92,8 +91,8 @@ impl Sparse {
         end.min(self.bytes) - at.min(self.bytes)
     }
 
-    /// Lends `bytes` bytes from `at`, in order, run by run, each with its distance from `at`. A run
-    /// never crosses a leaf. Allocates nothing: zeros are lent for what was never written.
+    /// Passes `bytes` bytes from `at` to `f`, in order, run by run, each with its distance from `at`. A run
+    /// never crosses a leaf. Allocates nothing: bytes never written are passed as zeros.
     #[inline]
     pub(super) fn runs(&self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &[u8])) {
         let mut done = 0;
@@ -109,8 +108,7 @@ impl Sparse {
         }
     }
 
-    /// Lends `bytes` bytes from `at` for writing, as [`Sparse::runs`] does for reading, making the
-    /// leaves that are not there.
+    /// As [`Sparse::runs`], for writing; allocates missing leaves.
     #[inline]
     pub(super) fn runs_mut(&mut self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &mut [u8])) {
         let mut done = 0;
@@ -122,8 +120,8 @@ impl Sparse {
         }
     }
 
-    /// Makes `bytes` bytes from `at` read as zeros: frees the leaves that lie wholly inside, and
-    /// the shelves this empties, and zeroes the rest.
+    /// Makes `bytes` bytes from `at` read as zeros: frees leaves that are wholly inside, and the shelves that
+    /// become empty, and zeroes the rest.
     pub(super) fn discard(&mut self, at: u64, bytes: u64) {
         const SHELF_SPAN: u64 = 1 << (LEAF_LOG2 + SHELF_LOG2);
         let end = at + bytes;
@@ -144,13 +142,13 @@ impl Sparse {
 }
 
 impl Shelf {
-    /// Discards `at..end`, which lies on this shelf of an array of `bytes`. How many leaves went.
+    /// Discards `at..end` on this shelf of an array of `bytes` bytes. Returns the number of leaves freed.
     fn discard(&mut self, at: u64, end: u64, bytes: u64) -> usize {
         let used = self.used;
         let mut at = at;
         while at < end {
             let index = at >> LEAF_LOG2;
-            // The array's last leaf may be cut short; it is whole if the array ends in it.
+            // The array's last leaf may be partial; it is whole if the array ends in it.
             let leaf_end = bytes.min((index + 1) << LEAF_LOG2);
             let until = end.min(leaf_end);
             let slot = &mut self.leaves[index as usize % SHELF_LEAVES];
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_where_its_leaf_ends() {
+    fn sparse_runs_end_at_leaf_boundaries() {
         let mut sparse = Sparse::new(2 * SHELF);
         fill(&mut sparse, SHELF - 512, 1024, 3);
         let mut runs = Vec::new();
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn never_written_bytes_cost_nothing_to_read() {
+    fn sparse_read_of_unwritten_bytes_allocates_nothing() {
         let sparse = Sparse::new(SHELF + LEAF);
         let before = sparse.allocated_bytes();
         assert_eq!(before, 16, "two shelf pointers");
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_passed_over_up_to_the_next_leaf() {
+    fn sparse_blank_from_finds_next_written_leaf() {
         let mut sparse = Sparse::new(4 * SHELF + 512);
         assert_eq!(sparse.blank_from(0), 4 * SHELF + 512);
         fill(&mut sparse, 3 * SHELF + 2 * LEAF + 100, 1, 9);
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn discard_frees_whole_leaves_and_zeroes_the_ends() {
+    fn sparse_discard_frees_whole_leaves_and_zeroes_ends() {
         let mut sparse = Sparse::new(SHELF);
         let empty = sparse.allocated_bytes();
         fill(&mut sparse, 0, 4 * LEAF, 9);
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_leaf_of_an_odd_length_is_freed_too() {
+    fn sparse_discard_frees_partial_last_leaf() {
         let mut sparse = Sparse::new(LEAF + 512);
         let empty = sparse.allocated_bytes();
         fill(&mut sparse, LEAF, 512, 1);

@@ -1,13 +1,13 @@
-//! Contents of which only each block's stamp is kept, so that a device far larger than this
-//! machine's memory can be simulated and its data still be checked.
+//! Contents that store only each block's stamp, so that a device far larger than this machine's memory can be
+//! simulated and its data still be verified.
 
 use super::STAMP_BYTES;
 use super::sparse::Sparse;
 
 const STAMP: u64 = STAMP_BYTES as u64;
 
-/// A sparse array of stamps, one for each block. Offsets and lengths are those of the medium, and
-/// are trusted to be whole blocks inside it.
+/// A sparse array of stamps, one per block. Offsets and lengths are those of the medium; the caller has
+/// checked that they are whole blocks inside it.
 pub(super) struct Stamps {
     sparse: Sparse,
     block_bytes: u64,
@@ -23,7 +23,7 @@ impl Stamps {
         self.sparse.allocated_bytes()
     }
 
-    /// Lends the stamp of each block of the range, with the block's distance from `at`.
+    /// Passes the stamp of each block of the range to `f`, with the block's distance from `at`.
     #[inline]
     pub(super) fn runs(&self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &[u8])) {
         let block_bytes = self.block_bytes;
@@ -36,7 +36,7 @@ impl Stamps {
         });
     }
 
-    /// Lends the stamps as [`Stamps::runs`] does, to be overwritten.
+    /// As [`Stamps::runs`], for writing.
     #[inline]
     pub(super) fn runs_mut(&mut self, at: u64, bytes: u64, f: &mut impl FnMut(u64, &mut [u8])) {
         let block_bytes = self.block_bytes;
@@ -53,10 +53,10 @@ impl Stamps {
         self.sparse.discard(self.kept(at), self.kept(bytes));
     }
 
-    /// Bytes kept of a whole number of blocks.
+    /// Bytes stored for `bytes` bytes of whole blocks.
     #[inline]
     fn kept(&self, bytes: u64) -> u64 {
-        // A block is 512 or 4096 bytes: shifts, where a division would cost most of an access.
+        // A block is 512 or 4096 bytes: shifts, because a division would cost most of an access.
         (bytes >> self.block_bytes.trailing_zeros()) * STAMP
     }
 }

@@ -1,4 +1,4 @@
-//! One disk: requests wait for its arm, and the arm chooses.
+//! One disk: its arm, and the scheduling of requests that wait for it.
 
 use core::cell::RefCell;
 use core::future::poll_fn;
@@ -10,59 +10,59 @@ use runtime::{Parked, Rt, Signal, Time};
 
 use super::mechanics::{Mechanics, Places};
 
-/// What is wanted of a disk.
+/// A request to a disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// The first byte.
+    /// First byte.
     pub from: u64,
-    /// Behind the last.
+    /// End, exclusive.
     pub to: u64,
-    /// Written, not read.
+    /// True for a write.
     pub write: bool,
-    /// How far a read may go on for those who will ask next.
+    /// End of the read-ahead that a sequential read may trigger.
     pub ahead_to: u64,
 }
 
-/// Bytes that were read, or are passing under the head.
+/// Bytes that have been read, or are passing under the head.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     from: u64,
     to: u64,
-    /// When the first of them was there.
+    /// Time at which the first of them was available.
     begun: Time,
 }
 
 struct Waiting {
     ticket: u64,
     wanted: Wanted,
-    /// When the last byte is there, once it is known.
+    /// Time of the last byte, once it is known.
     end: Option<Time>,
     parked: Option<Parked>,
 }
 
 struct State {
-    /// Where the head was left.
+    /// Position at which the head was left.
     at: u64,
     waiting: Vec<Waiting>,
     next_ticket: u64,
-    /// What is in the cache, the newest last.
+    /// Segments in the cache, the newest last.
     segments: VecDeque<Segment>,
-    /// Where reads have ended of late: who goes on there reads in sequence.
+    /// Ends of recent reads: a read that starts at one of them is sequential.
     ends: VecDeque<u64>,
 }
 
-/// A disk's arm, and what waits for it.
+/// A disk's arm, and the requests that wait for it.
 pub(super) struct Arm {
     rt: Rt,
     places: Places,
     state: RefCell<State>,
     arrived: Signal,
-    /// Streams that are told apart, and segments of the cache.
+    /// Number of concurrent streams detected, and of cache segments.
     streams: usize,
 }
 
 impl Arm {
-    /// An idle disk, and the task that moves it.
+    /// Creates an idle disk, and starts its task.
     pub fn start(rt: &Rt, mechanics: &Mechanics, streams: usize) -> Rc<Arm> {
         let arm = Rc::new(Arm {
             rt: rt.clone(),
@@ -81,12 +81,12 @@ impl Arm {
         arm
     }
 
-    /// Bytes of the disk.
+    /// Capacity of the disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.places.bytes()
     }
 
-    /// Waits for the arm; gives when the last byte is there.
+    /// Waits for the arm; returns the time at which the last byte is available.
     pub async fn reach(&self, wanted: Wanted) -> Time {
         if let Some(end) = self.cached(&wanted) {
             return end;
@@ -116,7 +116,7 @@ impl Arm {
         ticket
     }
 
-    /// When a read's bytes are there, if they have been read or are under way.
+    /// Time at which the bytes of a read are available, if they are cached or being read.
     fn cached(&self, wanted: &Wanted) -> Option<Time> {
         let state = self.state.borrow();
         let holds = |segment: &&Segment| segment.from <= wanted.from && wanted.to <= segment.to;
@@ -125,8 +125,8 @@ impl Arm {
         Some(passed.max(self.rt.now()))
     }
 
-    /// The request that goes on where the head is; else the next one towards the inside, and from there the
-    /// outermost.
+    /// Scheduling: the request at the head's position; otherwise the next one inwards, and after the
+    /// innermost the outermost.
     fn choose(&self) -> Option<(u64, Wanted)> {
         let state = self.state.borrow();
         let open = state.waiting.iter().filter(|waiting| waiting.end.is_none());
@@ -134,7 +134,7 @@ impl Arm {
         open.min_by_key(order).map(|waiting| (waiting.ticket, waiting.wanted))
     }
 
-    /// Moves the arm for a request. Gives when the arm is free again.
+    /// Moves the arm for a request. Returns the time at which the arm is free again.
     fn serve(&self, ticket: u64, wanted: Wanted) -> Time {
         let mut state = self.state.borrow_mut();
         let now = self.rt.now();
@@ -142,7 +142,7 @@ impl Arm {
         let end = begun + self.places.stream(wanted.from, wanted.to);
         state.tell(&self.rt, ticket, end);
         if wanted.write {
-            // What was read of these bytes is not true any more.
+            // Invalidate cached copies of these bytes.
             state.segments.retain(|has| has.to <= wanted.from || wanted.to <= has.from);
             state.at = wanted.to;
             return end;
@@ -172,7 +172,7 @@ impl Arm {
 }
 
 impl State {
-    /// The request of this number knows its end.
+    /// Sets the end time of a request, and wakes it.
     fn tell(&mut self, rt: &Rt, ticket: u64, end: Time) {
         let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.ticket == ticket) else {
             return;
@@ -184,7 +184,7 @@ impl State {
     }
 }
 
-/// A place in the line, left when it is dropped.
+/// A place in the queue, released when dropped.
 struct Place<'a> {
     arm: &'a Arm,
     ticket: u64,
@@ -197,7 +197,6 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The life of an arm.
 async fn work(arm: Rc<Arm>) {
     loop {
         let seen = arm.arrived.version();

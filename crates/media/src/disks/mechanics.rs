@@ -1,35 +1,35 @@
-//! What a disk's mechanics take: seeks, rotation, tracks of several lengths. Whole numbers only.
+//! Disk mechanics: seeks, rotation, zones of different track lengths. Integers only.
 
 use runtime::{Span, Time};
 
-/// The mechanics of one disk. Every number has its source in the plan.
+/// Mechanics of one disk. The plan has the source of every number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mechanics {
-    /// One turn.
+    /// Duration of one revolution.
     pub revolution: Span,
-    /// Surfaces: tracks that are reached without a seek.
+    /// Number of surfaces: tracks that are reached without a seek.
     pub heads: u32,
-    /// Positions of the arm.
+    /// Number of cylinders (arm positions).
     pub cylinders: u64,
-    /// Groups of cylinders with tracks of one length.
+    /// Number of zones: groups of cylinders with tracks of one length.
     pub zones: u32,
-    /// Bytes of the outermost tracks.
+    /// Bytes per outermost track.
     pub outer_track_bytes: u64,
-    /// Bytes of the innermost tracks.
+    /// Bytes per innermost track.
     pub inner_track_bytes: u64,
-    /// A seek to the next cylinder; and from one track to the next, whichever head that needs.
+    /// Seek to the next cylinder, and switch from one track to the next with either head.
     pub seek_one: Span,
-    /// A seek over a third of the cylinders.
+    /// Seek over a third of the cylinders.
     pub seek_average: Span,
-    /// A seek over all cylinders.
+    /// Seek over all cylinders.
     pub seek_full: Span,
-    /// What a seek takes longer before a write.
+    /// Additional settling time of a seek before a write.
     pub write_settle: Span,
-    /// A command's way through the disk's electronics.
+    /// Command overhead of the disk's electronics.
     pub overhead: Span,
 }
 
-/// Cylinders of one track length.
+/// Cylinders with one track length.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     first_byte: u64,
@@ -37,7 +37,7 @@ struct Zone {
     track_bytes: u64,
 }
 
-/// A disk's places, worked out once.
+/// Precomputed layout of a disk.
 #[derive(Debug)]
 pub(super) struct Places {
     mechanics: Mechanics,
@@ -46,7 +46,7 @@ pub(super) struct Places {
 }
 
 impl Mechanics {
-    /// Whether these are numbers of a disk.
+    /// Returns true if the numbers describe a disk.
     pub fn is_sense(&self) -> bool {
         let tracks = self.inner_track_bytes > 0 && self.inner_track_bytes <= self.outer_track_bytes;
         let seeks = self.seek_one <= self.seek_average && self.seek_average <= self.seek_full;
@@ -54,13 +54,13 @@ impl Mechanics {
         tracks && seeks && counts && self.cylinders >= u64::from(self.zones).max(6)
     }
 
-    /// Bytes of one disk.
+    /// Capacity of one disk in bytes.
     pub fn bytes(&self) -> u64 {
         Places::new(self).bytes
     }
 
-    /// Moving the arm so many cylinders: by the root of the distance up to a third of them, and beyond in
-    /// proportion, as arms first accelerate and then coast.
+    /// Seek time over this many cylinders: proportional to the root of the distance up to a third of them,
+    /// linear beyond, because arms first accelerate and then coast.
     pub fn seek(&self, cylinders: u64) -> Span {
         let third = self.cylinders / 3;
         let part = |of: Span, share: u64, whole: u64| {
@@ -114,9 +114,9 @@ impl Places {
         track / u64::from(self.mechanics.heads)
     }
 
-    /// How long the platter turns from byte 0 to this one, if all are read one after the other: tracks are
-    /// laid out so that the next begins under its head when the switch to it is done. What is left of whole
-    /// turns is the angle at which the byte lies.
+    /// Rotation time from byte 0 to this byte if all are read in sequence: tracks are skewed so that the next
+    /// begins under its head when the switch to it is done. The remainder modulo whole revolutions is the
+    /// byte's angle.
     fn position(&self, byte: u64) -> u64 {
         let m = &self.mechanics;
         let zone = self.zone(byte);
@@ -126,12 +126,13 @@ impl Places {
         (zone.first_track + track) * (m.revolution.0 + m.seek_one.0) + along as u64
     }
 
-    /// Reading or writing from one byte to another without a pause.
+    /// Duration of reading or writing from one byte to another without a pause.
     pub fn stream(&self, from: u64, to: u64) -> Span {
         Span(self.position(to) - self.position(from))
     }
 
-    /// When the first of these bytes comes under its head, which was left behind byte `at` at `now`.
+    /// Time at which the first of these bytes is under the head, which was left behind byte `at` at time
+    /// `now`.
     pub fn reach(&self, at: u64, from: u64, now: Time, write: bool) -> Time {
         let m = &self.mechanics;
         let away = self.cylinder(at).abs_diff(self.cylinder(from));
@@ -168,20 +169,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_disk_of_the_manual_has_its_capacity_and_rates() {
+    fn savvio_disk_matches_manual_capacity_and_rates() {
         let disk = savvio();
         assert!(disk.is_sense());
         let bytes = disk.bytes() / 100_000_000;
         assert!((730..740).contains(&bytes), "{bytes}, in tenths of GB");
         let places = Places::new(&disk);
-        // 16 MB from the outside and at the inside, MB a second.
+        // 16 MB at the outside and at the inside, in MB per second.
         let rate =
             |from: u64| 16_000_000_000_000_000 / places.stream(from, from + 16_000_000).0 / 1000;
         assert_eq!((rate(0), rate(places.bytes() - 17_000_000)), (69, 46));
     }
 
     #[test]
-    fn seeks_are_those_of_the_manual_and_rise_between() {
+    fn disk_seek_times_match_manual_and_are_monotonic() {
         let disk = savvio();
         assert_eq!(disk.seek(0), Span::ZERO);
         assert_eq!(disk.seek(1), Span::us(200));
@@ -195,7 +196,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_there_at_once_and_what_was_just_missed_a_turn_later() {
+    fn disk_missed_sector_costs_one_revolution() {
         let places = Places::new(&savvio());
         let begin = places.reach(0, 4096, Time(12_345), false);
         let end = begin + places.stream(4096, 1 << 20);

@@ -1,12 +1,12 @@
-//! Disks that rotate, striped by a RAID controller.
+//! Rotating disks, striped by a RAID controller.
 //!
-//! A byte lies on the disk that its stripe element falls to. Each disk has an arm, which takes the request
-//! that goes on where its head is, or else the next one on its way inwards; then it waits for the platter.
-//! A read that goes on where another has ended is read on to the end of its stripe element (adaptive
-//! read-ahead), and whoever asks for those bytes waits for them to pass, and for no arm. Writes go through.
+//! A byte is on the disk of its stripe element. Each disk has an arm, which serves the request at the head's
+//! position, or else the next one inwards; then it waits for the platter. A read that continues an earlier
+//! one is extended to the end of its stripe element (adaptive read-ahead); requests for those bytes wait for
+//! them to pass, but not for the arm. Writes go through.
 //!
-//! What is not here: the disk's own interface, faults, remapped sectors, a cache of writes. The controller's
-//! memory holds as many segments as streams are told apart.
+//! Not modelled: the disk's own interface, faults, remapped sectors, write caching. The controller's memory
+//! holds as many segments as there are detected streams.
 
 mod arm;
 mod mechanics;
@@ -21,39 +21,38 @@ use crate::banked::{Banked, Pace};
 use crate::contents::Contents;
 use crate::{BlockMetadata, Extent, Media, MediaError};
 
-/// An array of disks, RAID 0.
+/// RAID 0 array of disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// How many disks.
+    /// Number of disks.
     pub disks: u32,
-    /// Bytes that lie together on one disk: an element of a stripe.
+    /// Bytes of a stripe element, contiguous on one disk.
     pub stripe_bytes: u64,
-    /// Reads in sequence go on to the end of their element.
+    /// If true, sequential reads are extended to the end of their element.
     pub read_ahead: bool,
-    /// Sequences that are told apart on each disk.
+    /// Sequential streams detected per disk.
     pub streams: u32,
-    /// Each of the disks.
+    /// Mechanics of each disk.
     pub mechanics: Mechanics,
 }
 
-/// Disks as a medium.
+/// Disk array as a medium.
 pub struct Disks {
     rt: Rt,
-    /// What they hold, without its time.
     contents: Banked,
     waits: Waits,
     array: Array,
-    /// None where they take no time.
+    /// Empty if the disks take no time.
     arms: Vec<Rc<Arm>>,
 }
 
 impl Array {
-    /// Bytes that the array has room for: whole stripes.
+    /// Capacity of the array in bytes: whole stripes.
     pub fn bytes(&self) -> u64 {
         self.mechanics.bytes() / self.stripe_bytes * self.stripe_bytes * u64::from(self.disks)
     }
 
-    /// The disk of a byte, and its place there.
+    /// Disk that holds a byte, and the byte's position there.
     fn place(&self, byte: u64) -> (usize, u64) {
         let element = byte / self.stripe_bytes;
         let disks = u64::from(self.disks);
@@ -63,10 +62,10 @@ impl Array {
 }
 
 impl Disks {
-    /// Disks with these contents, at rest. Where they are not `modelled` they take no time.
+    /// Creates disks at rest with these contents. Unless `modelled`, they take no time.
     ///
     /// # Panics
-    /// If the array is not one, or holds less than the contents: the plan's check comes first.
+    /// If the array is invalid, or smaller than the contents; the plan is checked before.
     pub fn new(rt: &Rt, contents: Contents, array: Array, modelled: bool) -> Disks {
         assert!(array.mechanics.is_sense() && array.disks > 0 && array.stripe_bytes > 0);
         assert!(array.bytes() >= contents.capacity_bytes());
@@ -82,12 +81,12 @@ impl Disks {
         }
     }
 
-    /// Gives the contents back, as after a power cut or for another device.
+    /// Returns the contents, for use after a power cut or by another device.
     pub fn into_contents(self) -> Contents {
         self.contents.into_contents()
     }
 
-    /// Waits for all disks that have a part of these blocks.
+    /// Waits for all disks that hold part of these blocks.
     async fn reach(&self, at: Extent, write: bool) {
         let block = u64::from(self.contents.block_bytes());
         let (mut byte, end) = (at.block * block, (at.block + u64::from(at.blocks)) * block);
@@ -125,26 +124,26 @@ impl crate::Layer for Disks {
         self.arms.is_empty()
     }
 
-    /// The controller hands a command's data on when it has all of them.
+    // The controller passes on a command's data when all of them have arrived.
     async fn read(&self, at: Extent) -> Result<Time, MediaError> {
         self.contents.read(at).await?;
         self.reach(at, false).await;
         Ok(Time::ZERO)
     }
 
-    /// A sector's data are reached whole.
+    // A sector is read as a whole.
     async fn read_head(&self, at: Extent, _: u32) -> Result<Time, MediaError> {
         Media::read(self, at).await
     }
 
     async fn write(&self, at: Extent, data: &[u8]) -> Result<(), MediaError> {
-        // Judged before the arm moves: who is out of range waits for nothing.
+        // Checked before the arm moves: an out-of-range request does not wait.
         self.contents.read(at).await?;
         self.reach(at, true).await;
         self.contents.write(at, data).await
     }
 
-    /// Their sectors have no room for it.
+    // Sectors have no space for metadata.
     fn metadata(&self) -> Option<&dyn BlockMetadata> {
         None
     }
@@ -173,7 +172,7 @@ mod tests {
         Rc::new(Disks::new(rt, Contents::new(spec).unwrap(), array, true))
     }
 
-    /// Reads `bytes` in pieces of 32 KiB, all asked for at once, and gives how long it took.
+    /// Reads `bytes` in concurrent pieces of 32 KiB, and returns the duration.
     fn read_at_once(rt: &Rt, disks: &Rc<Disks>, from: u64, bytes: u64) -> Span {
         let begun = rt.now();
         let left = Rc::new(Cell::new(0_u32));
@@ -194,23 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn a_read_alone_takes_overhead_seek_rotation_and_its_stream() {
+    fn disk_single_read_takes_overhead_seek_rotation_and_stream() {
         let rt = Rt::simulated(None, Log::Off);
         let disks = disks(&rt, 1, true);
-        // The middle of the disk's cylinders, from the outermost.
+        // Halfway between the outermost and the innermost cylinder.
         let block = disks.blocks() / 2;
         rt.block_on(disks.read(Extent { block, blocks: 1 })).unwrap();
         let took = rt.now().since(Time::ZERO);
         let least = Span::us(200) + Span::ms(4);
         assert!(took > least && took < least + Span::ms(3) + Span::ms(6), "{took}");
-        // The same again is in the cache: no arm moves.
+        // The second read hits the cache: the arm does not move.
         let begun = rt.now();
         rt.block_on(disks.read(Extent { block, blocks: 1 })).unwrap();
         assert_eq!(rt.now().since(begun), Span::us(200));
     }
 
     #[test]
-    fn two_disks_stream_twice_as_fast_as_one() {
+    fn two_striped_disks_double_throughput() {
         let rate = |count: u32| {
             let rt = Rt::simulated(None, Log::Off);
             let disks = disks(&rt, count, true);
@@ -224,9 +223,9 @@ mod tests {
         assert!((2 * one - 12..=2 * one + 1).contains(&two), "{one} and {two} MB/s");
     }
 
-    /// Streams that take turns cost seeks, and read-ahead makes them fewer.
+    /// Interleaved streams cost seeks; read-ahead reduces them.
     #[test]
-    fn read_ahead_helps_streams_that_take_turns() {
+    fn read_ahead_speeds_up_interleaved_streams() {
         let took = |read_ahead: bool| {
             let rt = Rt::simulated(None, Log::Off);
             let disks = disks(&rt, 1, read_ahead);
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_not_what_the_cache_had() {
+    fn disk_write_invalidates_cached_segments() {
         let rt = Rt::simulated(None, Log::Off);
         let disks = disks(&rt, 2, true);
         let at = Extent { block: 255, blocks: 2 };
@@ -272,9 +271,9 @@ mod tests {
         });
     }
 
-    /// A command that is given up leaves the line, and the arm goes on for the others.
+    /// A dropped command leaves the queue, and the arm serves the others.
     #[test]
-    fn a_read_may_be_dropped_while_it_waits() {
+    fn queued_disk_read_can_be_dropped() {
         let rt = Rt::simulated(None, Log::Off);
         let disks = disks(&rt, 1, false);
         rt.block_on(async {

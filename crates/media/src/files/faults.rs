@@ -1,4 +1,4 @@
-//! A file system that fails on purpose: at a call, from a call on, or by losing what was not synced.
+//! A file system with fault injection: at a call, from a call on, or by losing unsynced data.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,37 +7,37 @@ use std::{fs, io};
 
 use super::Call;
 
-/// How a call fails.
+/// Kind of failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// With this error number, and nothing has happened.
+    /// It fails with this error number and has no effect.
     Error(i32),
-    /// A write moves half of its bytes, and the next call fails with this error number. Other calls fail
+    /// A write transfers half of its bytes, and the next call fails with this error number. Other calls fail
     /// at once.
     Short(i32),
 }
 
-/// Which calls fail, and what has been asked so far. Calls are counted from zero.
+/// Fault injection, and statistics of calls. Calls are counted from zero.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     calls: u64,
-    /// From this call on, to before that one.
+    /// First failing call, end (exclusive), and kind of failure.
     fails: Option<(u64, u64, Fault)>,
     fired: u64,
     shorten: bool,
     fails_next: Option<i32>,
     written: u64,
     syncs: u64,
-    /// Whether it is known what a power cut would leave.
+    /// True if the state after a power cut is tracked.
     follows: bool,
-    /// What a power cut would leave of files that were changed since they were synced.
+    /// Files changed since their last sync, with their contents after a power cut.
     unsynced: BTreeMap<PathBuf, Option<Vec<u8>>>,
-    /// Of files of which a sync has failed: no later one brings back what the kernel has dropped.
+    /// Files with a failed sync: no later sync restores the data that the kernel has dropped.
     dropped: BTreeMap<PathBuf, Option<Vec<u8>>>,
-    /// Names that were changed since their folder was synced: which, and what it named.
+    /// Names changed since their folder was synced, with the files that they referred to.
     names: Vec<Name>,
 }
 
@@ -45,12 +45,12 @@ struct Inner {
 struct Name {
     path: PathBuf,
     before: Option<Vec<u8>>,
-    /// The other name that the file had, of a rename.
+    /// Previous name of the file, after a rename.
     from: Option<PathBuf>,
 }
 
 impl Faults {
-    /// One that does not fail yet.
+    /// Creates an instance without failures.
     pub fn new() -> Faults {
         Faults::default()
     }
@@ -59,7 +59,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// From now on `count` calls fail so, after `after` that do not.
+    /// Makes `count` calls fail in this way, after `after` calls that succeed.
     pub fn fail(&self, after: u64, count: u64, fault: Fault) {
         let mut inner = self.inner();
         let begin = inner.calls.saturating_add(after);
@@ -67,13 +67,13 @@ impl Faults {
         inner.fired = 0;
     }
 
-    /// Nothing fails any more.
+    /// Ends all failures.
     pub fn heal(&self) {
         let mut inner = self.inner();
         (inner.fails, inner.fails_next, inner.shorten) = (None, None, false);
     }
 
-    /// How many calls have failed since the last [`fail`](Faults::fail).
+    /// Number of calls that have failed since the last [`fail`](Faults::fail).
     pub fn fired(&self) -> u64 {
         self.inner().fired
     }
@@ -83,21 +83,21 @@ impl Faults {
         self.inner().written
     }
 
-    /// How often a file was synced so far.
+    /// Number of file syncs so far.
     pub fn syncs(&self) -> u64 {
         self.inner().syncs
     }
 
-    /// From now on keeps what [`power_cut`](Faults::power_cut) needs.
+    /// Starts to track the state that [`power_cut`](Faults::power_cut) needs.
     pub fn follow(&self) {
         self.inner().follows = true;
     }
 
-    /// Leaves the files as the machine's power cut would at worst: what was not synced is gone, of bytes and
-    /// of names. Whoever has files open must have closed them.
+    /// Leaves the files as a power cut of the machine would in the worst case: without unsynced data and
+    /// names. All of them must have been closed.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Any error of the file system.
     pub fn power_cut(&self) -> io::Result<()> {
         let mut inner = self.inner();
         let names = std::mem::take(&mut inner.names);
@@ -150,7 +150,7 @@ impl Faults {
         Ok(())
     }
 
-    /// How much of a write is done.
+    /// Number of bytes of a write that take effect.
     pub(super) fn shortened(&self, bytes: usize) -> usize {
         let mut inner = self.inner();
         let some = if std::mem::take(&mut inner.shorten) { bytes / 2 } else { bytes };
@@ -170,13 +170,13 @@ impl Inner {
         Err(io::Error::from_raw_os_error(code))
     }
 
-    /// What is on the disk of a file that loses its name, if that is not what can be read of it.
+    /// Contents on disk of a file that loses its name, if they differ from those that a read returns.
     fn gone(&mut self, path: &Path) -> Option<Option<Vec<u8>>> {
         let unsynced = self.unsynced.remove(path);
         self.dropped.remove(path).or(unsynced)
     }
 
-    /// Keeps what a power cut would leave.
+    /// Tracks the effect of a call on the state after a power cut.
     fn note(&mut self, call: Call<'_>) {
         let now = |path: &Path| fs::read(path).ok();
         match call {
@@ -187,7 +187,7 @@ impl Inner {
             }
             Call::Sync(path) => drop(self.unsynced.remove(path)),
             Call::Rename(from, to) => {
-                // What is on the disk of the file that loses its name.
+                // Contents on disk of the file that loses its name.
                 let before = self.gone(to).unwrap_or_else(|| now(to));
                 if let Some(bytes) = self.unsynced.remove(from) {
                     self.unsynced.insert(to.into(), bytes);

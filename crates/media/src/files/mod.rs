@@ -1,8 +1,8 @@
-//! What files of state ask of the operating system, call by call: so that a test can fail any one of them.
+//! Operating system calls on state files, one by one, so that a test can make any of them fail.
 //!
-//! [`Files`] is the real file system, or with [`Faults`] one that fails on purpose. Every call on a state,
-//! a journal, an image or a label goes through here. Files are made readable by their owner alone: they hold
-//! what hosts have written.
+//! [`Files`] is the real file system, or with [`Faults`] one that fails on purpose. Every call on a state, a
+//! journal, an image or a label goes through here. Files are readable by their owner only, because they hold
+//! the data of hosts.
 
 mod faults;
 
@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 pub use faults::{Fault, Faults};
 
-/// The file system, or one that fails on purpose.
+/// The file system, or one with fault injection.
 #[derive(Clone, Debug, Default)]
 pub struct Files(Option<Arc<Faults>>);
 
-/// What a call does, for [`Faults`].
+/// A call, for [`Faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call<'a> {
     Create(&'a Path),
@@ -34,7 +34,7 @@ pub(crate) enum Call<'a> {
 }
 
 impl Files {
-    /// A file system that fails as these say.
+    /// A file system with these faults.
     pub fn failing(faults: Arc<Faults>) -> Files {
         Files(Some(faults))
     }
@@ -47,7 +47,7 @@ impl Files {
         Opened { file, path: path.into(), files: self.clone() }
     }
 
-    /// Makes a new file, in the place of any that has its name.
+    /// Creates a new file, replacing any of the same name.
     pub(crate) fn create(&self, path: &Path) -> io::Result<Opened> {
         self.ask(Call::Create(path))?;
         match fs::remove_file(path) {
@@ -59,13 +59,13 @@ impl Files {
         Ok(self.opened(file, path))
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     pub(crate) fn open(&self, path: &Path) -> io::Result<Opened> {
         self.ask(Call::Open)?;
         Ok(self.opened(File::open(path)?, path))
     }
 
-    /// Opens a file to be read and written, and makes an empty one if there is none.
+    /// Opens a file for reading and writing; creates an empty one if it does not exist.
     pub(crate) fn open_or_create(&self, path: &Path) -> io::Result<Opened> {
         self.ask(Call::Open)?;
         let mut options = OpenOptions::new();
@@ -74,7 +74,7 @@ impl Files {
         Ok(self.opened(file, path))
     }
 
-    /// All bytes of a file; none: there is no such file.
+    /// Reads a whole file; `None` if it does not exist.
     pub(crate) fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let file = match self.open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -85,7 +85,7 @@ impl Files {
         Ok(Some(bytes))
     }
 
-    /// Whether there is a file of this name. Where that can't be told, it is an error.
+    /// Returns true if a file of this name exists; fails if that cannot be determined.
     pub(crate) fn exists(&self, path: &Path) -> io::Result<bool> {
         self.ask(Call::Open)?;
         path.try_exists()
@@ -96,23 +96,22 @@ impl Files {
         fs::remove_file(path)
     }
 
-    /// Gives a file the name of another, which is gone then. Not durable before the folder is.
+    /// Renames a file, replacing any of the new name. Not durable until the folder is synced.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.ask(Call::Rename(from, to))?;
         fs::rename(from, to)
     }
 
-    /// Returns when the names in this file's folder would survive a power cut.
+    /// Returns when the names in this file's folder survive a power cut.
     pub(crate) fn sync_folder_of(&self, path: &Path) -> io::Result<()> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         self.ask(Call::SyncFolder(folder))?;
-        // Where faults decide what a power cut leaves, the disk need not be waited for.
+        // If faults define the result of a power cut, there is no need to wait for the disk.
         if self.0.is_some() { Ok(()) } else { File::open(folder)?.sync_all() }
     }
 }
 
-/// A file that is open.
 #[derive(Debug)]
 pub(crate) struct Opened {
     file: File,
@@ -121,12 +120,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// The file itself: to be locked, and asked what it is.
+    /// The underlying file, for locking and metadata.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// It has been given this name.
+    /// Records the file's new name.
     pub(crate) fn renamed(&mut self, path: &Path) {
         self.path = path.into();
     }
@@ -145,7 +144,7 @@ impl Opened {
         self.file.set_len(bytes)
     }
 
-    /// Reads some bytes from `offset`; 0 is the end of the file.
+    /// Reads some bytes from `offset`; returns 0 at the end of the file.
     pub(crate) fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
         self.files.ask(Call::Read)?;
         self.file.read_at(to, offset)
@@ -172,15 +171,15 @@ impl Opened {
         in_pieces(from.len(), ErrorKind::WriteZero, some).map_err(|(_, error)| error)
     }
 
-    /// Returns when what was written would survive a power cut, and the length with it.
+    /// Returns when the data and the length of the file survive a power cut.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.files.ask(Call::Sync(&self.path))?;
         if self.files.0.is_some() { Ok(()) } else { self.file.sync_data() }
     }
 }
 
-/// Moves so many bytes in as many calls as it takes, each of which is told how many are done; one that moves
-/// none is the error `none`. Gives how many were moved before the error.
+/// Transfers `bytes` bytes in as many calls as needed, each with the number of bytes already done. A call
+/// that transfers none is the error `none`. On an error, returns the number of bytes before it.
 pub(crate) fn in_pieces(
     bytes: usize,
     none: ErrorKind,
@@ -198,16 +197,16 @@ pub(crate) fn in_pieces(
     Ok(())
 }
 
-/// Whether the file system had no space left, or the file may not grow.
+/// Returns true if the file system had no space left, or the file may not grow.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge]
         .contains(&error.kind())
 }
 
-/// Bytes that a [`Writer`] gathers before it writes them.
+/// Bytes that a [`Writer`] buffers before a write.
 const GATHERED_BYTES: usize = 1 << 20;
 
-/// Writes a new file from its beginning to its end, in long pieces.
+/// Writes a new file sequentially, in large pieces.
 pub(crate) struct Writer {
     file: Opened,
     at: u64,
@@ -239,7 +238,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The file, with all that was written in it.
+    /// Flushes the buffer and returns the file.
     pub(crate) fn end(mut self) -> io::Result<Opened> {
         self.give()?;
         Ok(self.file)

@@ -1,6 +1,6 @@
-//! What is in the files of a state, and what of them can be saved: for `doorbell state`.
+//! Checks and repairs state files, for `doorbell state`.
 //!
-//! A state is never changed in its place, and a damaged file is kept under another name.
+//! A state is never changed in place, and a damaged file is kept under another name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use super::state::{beside_name, own_name};
 use super::{Error, HOPELESS, Held, Lock, Nand, PageAt};
 use crate::files::Files;
 
-/// What was found in the files of a state, or done with them.
+/// Result of checking or repairing the files of a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is there.
+    /// Findings.
     pub lines: Vec<String>,
-    /// What is not as it was written.
+    /// Damage found.
     pub damage: Vec<String>,
 }
 
 struct Looked {
     nand: Nand,
     beside: Option<Vec<u8>>,
-    /// Blocks whose rows can't be had.
+    /// Blocks whose rows are unreadable.
     lost: Vec<u32>,
     journal: Option<Vec<u8>>,
     report: Report,
@@ -64,7 +64,7 @@ impl Looked {
         Ok(Looked { nand, beside, lost, journal, report })
     }
 
-    /// The journal beside this state, as far as it can be read.
+    /// Scans the journal of this state, as far as it is readable.
     fn scan(&mut self, path: &Path) -> Option<Scan<'_>> {
         let journal = path_of(path).display().to_string();
         let Report { lines, damage } = &mut self.report;
@@ -108,16 +108,16 @@ impl Looked {
     }
 }
 
-/// Says what is in a state and the journal beside it, and what is damaged. Changes nothing.
+/// Reports the contents of a state and its journal, and any damage. Changes nothing.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::State`]: so much of it is damaged that nothing can be said of the rest.
+/// [`Error::Io`]; [`Error::State`] if the damage prevents reading the rest.
 pub fn check(path: &Path) -> Result<Report, Error> {
     let path = &own_name(path)?;
     let _lock = locked(path, Lock::shared)?;
     let mut looked = Looked::at(path)?;
     let has_journal = looked.scan(path).is_some();
-    // Whether its batches make sense can be told where nothing else is wrong.
+    // A replay is a meaningful check only without other damage.
     if has_journal
         && looked.report.damage.is_empty()
         && let Err(error) = looked.nand.replay(path, false)
@@ -127,18 +127,18 @@ pub fn check(path: &Path) -> Result<Report, Error> {
     Ok(looked.report)
 }
 
-/// Locks a state that exists, so that a wrong name leaves no lock behind.
+/// Locks an existing state, so that a wrong name leaves no lock file behind.
 fn locked(path: &Path, lock: fn(&Path) -> Result<Lock, Error>) -> Result<Lock, Error> {
     let failed = |source| Error::Io { path: path.into(), attempt: "open the state", source };
     std::fs::metadata(path).map_err(failed)?;
     lock(path)
 }
 
-/// Makes a damaged state usable: what can't be read of its rows is lost and reads as a medium's error, and
-/// the journal ends before the damage. The damaged files are kept beside, `.damaged` behind their names.
+/// Makes a damaged state usable: unreadable rows are lost and read as media errors, and the journal ends
+/// before the damage. The damaged files are kept with the suffix `.damaged`.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::State`]: too much of it is damaged.
+/// [`Error::Io`]; [`Error::State`] if the damage is too large.
 pub fn repair(path: &Path) -> Result<Report, Error> {
     let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
@@ -201,11 +201,11 @@ pub fn repair(path: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Writes a state and a journal of an older version as files of today. The old ones are kept beside, `.old`
-/// behind their names.
+/// Converts a state and a journal of an older version to the current one. The old files are kept with the
+/// suffix `.old`.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::State`]: something is damaged, and nothing was changed.
+/// [`Error::Io`]; [`Error::State`] if there is any damage; then nothing was changed.
 pub fn upgrade(path: &Path) -> Result<Report, Error> {
     let path = &own_name(path)?;
     let _lock = locked(path, Lock::exclusive)?;
@@ -260,7 +260,8 @@ pub fn upgrade(path: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// A journal of which the header alone is damaged gets the one that it had. What was done, if anything.
+/// Restores the header of a journal, if only the header is damaged. Returns a description of the repair, if
+/// any.
 fn mend_header(files: &Files, path: &Path) -> Result<Option<String>, Error> {
     let Looked { nand, journal: bytes, .. } = Looked::at(path)?;
     let (journal, Some(bytes)) = (path_of(path), bytes) else { return Ok(None) };
@@ -279,7 +280,7 @@ fn fits_of(nand: &Nand, journal: Option<&[u8]>) -> Option<Fits> {
     Some(fits(&scan, &nand.lineage))
 }
 
-/// Puts a new file in the place of one, durably.
+/// Replaces a file atomically and durably.
 fn replace(files: &Files, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let new = beside_name(path, ".new");
     let file = files.create(&new).map_err(io(&new, "begin it"))?;
@@ -292,7 +293,7 @@ fn keep_damaged(path: &Path) -> Result<String, Error> {
     keep_as(path, ".damaged")
 }
 
-/// Keeps a file under another name, which it then has beside its own.
+/// Keeps a second copy of a file under another name.
 fn keep_as(path: &Path, ending: &str) -> Result<String, Error> {
     let names = (1..).map(|number| match number {
         1 => beside_name(path, ending),
@@ -329,7 +330,7 @@ impl Nand {
         ));
     }
 
-    /// What this block held can't be read any more.
+    /// Marks the contents of this block as unreadable.
     fn lose(&mut self, block: u32) {
         let (next, width) = (self.blocks[block as usize].next, self.tables.width);
         let bytes = vec![0; width * usize::from(next)];

@@ -1,4 +1,4 @@
-//! What flash refuses, what fails, and what can be wrong with a file of its state.
+//! Errors of flash operations and of state files.
 
 use std::path::PathBuf;
 use std::{error, fmt, io};
@@ -6,81 +6,81 @@ use std::{error, fmt, io};
 use super::PageAt;
 use crate::files::is_full;
 
-/// Why flash refused or failed.
+/// Error of a flash operation or of a state file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value of the specification makes no sense.
+    /// A value of the specification is invalid.
     BadSpec {
-        /// The field.
+        /// Field of the specification.
         key: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
-        /// What it may hold.
+        /// Allowed values.
         expected: &'static str,
     },
-    /// A block, page or unit that there is not.
+    /// No such block, page or unit.
     Range {
-        /// Where.
+        /// The address.
         at: PageAt,
     },
     /// The block was bad when it left the factory.
     Bad {
-        /// The block.
+        /// Block number.
         block: u32,
     },
-    /// The page is not the next one of its block: pages are programmed in order, each once after an
-    /// erase. Nothing has changed.
+    /// The page is not the next one of its block: pages are programmed in order, each once after an erase.
+    /// Nothing has changed.
     Order {
-        /// The page asked for.
+        /// The requested page.
         at: PageAt,
-        /// The one that may be programmed; none: the block is full, or its erase was cut short.
+        /// The page that may be programmed; `None` if the block is full or its erase was interrupted.
         next: Option<u32>,
     },
-    /// Data or spare bytes of another length than the geometry has.
+    /// Data or spare bytes do not have the length that the geometry requires.
     Length {
-        /// Bytes given.
+        /// Number of bytes passed.
         found: usize,
         /// Bytes of a page, of its stamps or of its free spare bytes.
         expected: usize,
     },
-    /// The chip reports that the program failed: the page is used up and holds nothing.
+    /// The chip reports that the program failed: the page is used up and empty.
     ProgramFailed {
         /// The page.
         at: PageAt,
     },
-    /// The chip reports that the erase failed: the block can't be used any more.
+    /// The chip reports that the erase failed: the block is unusable.
     EraseFailed {
-        /// The block.
+        /// Block number.
         block: u32,
     },
-    /// The operating system failed on a file of state.
+    /// The operating system reported an error on a state file.
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         attempt: &'static str,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A file of state that another process has locked.
+    /// Another process has locked the state file.
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// A file of state holds something else.
+    /// The state file has unexpected contents.
     State {
         /// The file.
         path: PathBuf,
-        /// The part of it.
+        /// The part of the file.
         field: &'static str,
-        /// What was found, and what was expected.
+        /// Description of the found and the expected contents.
         found: String,
     },
 }
 
 impl Error {
-    /// Whether the file system had no space left, or the file may not grow.
+    /// Returns true if the file system had no space left, or the file may not grow.
     pub fn is_full(&self) -> bool {
         matches!(self, Error::Io { source, .. } if is_full(source))
     }

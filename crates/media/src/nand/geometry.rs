@@ -1,22 +1,22 @@
-//! How flash is laid out, and in which order the pages of a block are programmed.
+//! Layout of flash, and the programming order of the pages of a block.
 
 use super::Error;
 
-/// How many bits a cell holds.
+/// Bits per cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// One.
+    /// 1 bit.
     Slc,
-    /// Two.
+    /// 2 bits.
     Mlc,
-    /// Three.
+    /// 3 bits.
     Tlc,
-    /// Four.
+    /// 4 bits.
     Qlc,
 }
 
 impl Cell {
-    /// Bits of a cell, and so pages of a word line: 1 to 4.
+    /// Bits per cell, equal to the pages per word line: 1 to 4.
     pub fn bits(self) -> u32 {
         match self {
             Cell::Slc => 1,
@@ -27,89 +27,90 @@ impl Cell {
     }
 }
 
-/// In which order the pages of a block are programmed; they are numbered in that order.
+/// Programming order of the pages of a block; they are numbered in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Word line by word line, lower page first, as charge-trap cells in three dimensions allow.
+    /// Word line by word line, lower page first, as charge-trap cells in 3D NAND allow.
     WordLine,
-    /// Along diagonals: a word line's next page comes after the lower one of the word lines behind it,
-    /// as planar cells need. ("Program Interference in MLC NAND Flash Memory: Characterization,
-    /// Modeling, and Mitigation", Cai, Mutlu, Haratsch and Mai, ICCD 2013, calls it shadow programming.)
+    /// Diagonal: a word line's next page comes after the lower pages of the following word lines, as planar
+    /// cells need. ("Program Interference in MLC NAND Flash Memory: Characterization, Modeling, and
+    /// Mitigation", Cai, Mutlu, Haratsch and Mai, ICCD 2013, calls it shadow programming.)
     Diagonal,
 }
 
-/// How the chips are laid out.
+/// Layout of the chips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Channels, each with its own wires: 1 to 64.
+    /// Channels, each with its own bus: 1 to 64.
     pub channels: u32,
-    /// Packages on a channel: 1 to 64.
+    /// Packages per channel: 1 to 64.
     pub packages: u32,
-    /// Dies in a package: 1 to 16.
+    /// Dies per package: 1 to 16.
     pub dies: u32,
-    /// Planes of a die: 1 to 16.
+    /// Planes per die: 1 to 16.
     pub planes: u32,
-    /// Blocks of a plane, bad ones included: 1 to 1,048,576.
+    /// Blocks per plane, including bad ones: 1 to 1,048,576.
     pub blocks: u32,
-    /// Word lines of a block: 1 to 4096.
+    /// Word lines per block: 1 to 4096.
     pub word_lines: u32,
-    /// Bits of a cell, which are the pages of a word line.
+    /// Bits per cell, equal to the pages per word line.
     pub cell: Cell,
-    /// Their order.
+    /// Programming order.
     pub order: Order,
-    /// Pages that one program operation writes: 1, or all of a word line where the order is by word line.
+    /// Pages per program operation: 1, or all of a word line if the order is by word line.
     pub group: u32,
-    /// Bytes of data in a page: whole units, at most 64 KiB.
+    /// Data bytes per page: whole units, at most 64 KiB.
     pub page_bytes: u32,
-    /// Bytes beside them: software's own and those of the error-correcting code.
+    /// Spare bytes per page: for software and for the error-correcting code.
     pub spare_bytes: u32,
-    /// Those of the spare bytes that software may use: at most 1024.
+    /// Spare bytes available to software: at most 1024.
     pub free_bytes: u32,
-    /// Bytes that are read and corrected apart: a power of two from 512 to 16,384.
+    /// Bytes that are read and corrected separately: a power of two from 512 to 16,384.
     pub unit_bytes: u32,
 }
 
-/// A page: the number of its block, over all dies, and its number in the order of programming.
+/// Address of a page: number of its block over all dies, and its number in programming order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageAt {
-    /// The block. Blocks are numbered plane by plane, and planes die by die.
+    /// Block number. Blocks are numbered plane by plane, and planes die by die.
     pub block: u32,
-    /// The page in it.
+    /// Page number in the block.
     pub page: u32,
 }
 
-/// Where a page lies in its block.
+/// Position of a page in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
-    /// Its word line.
+    /// Word line number.
     pub word_line: u16,
-    /// Lower (0), middle, upper or top page.
+    /// Page type: lower (0), middle (1), upper or top.
     pub kind: u8,
 }
 
 impl Geometry {
-    /// All dies. Die `d` is on channel `d % channels`, so that consecutive dies are on different ones.
+    /// Number of dies. Die `d` is on channel `d % channels`, so that consecutive dies are on different
+    /// channels.
     pub fn all_dies(&self) -> u32 {
         self.channels * self.packages * self.dies
     }
 
-    /// All blocks, bad ones included.
+    /// Number of blocks, including bad ones.
     pub fn all_blocks(&self) -> u32 {
         self.all_dies() * self.planes * self.blocks
     }
 
-    /// Pages of a block.
+    /// Pages per block.
     pub fn pages(&self) -> u32 {
         self.word_lines * self.cell.bits()
     }
 
-    /// Units of a page.
+    /// Units per page.
     pub fn units(&self) -> u32 {
         self.page_bytes / self.unit_bytes
     }
 
-    /// How many pages before its own a torn program may reach: to the lower pages of its word line that
-    /// other operations have programmed. 0: each operation writes all of a word line.
+    /// Number of pages before its own that a torn program may destroy: the lower pages of its word line that
+    /// other operations have programmed. 0 if each operation writes a whole word line.
     pub fn reach(&self) -> u32 {
         let cells = self.cells();
         let reach = |(page, at): (usize, &Cells)| {
@@ -120,33 +121,33 @@ impl Geometry {
         cells.iter().enumerate().map(reach).max().unwrap_or(0) as u32
     }
 
-    /// Bytes of data in all pages.
+    /// Data bytes of all pages.
     pub fn bytes(&self) -> u64 {
         u64::from(self.all_blocks()) * u64::from(self.pages()) * u64::from(self.page_bytes)
     }
 
-    /// The die of a block.
+    /// Die of a block.
     pub fn die_of(&self, block: u32) -> u32 {
         block / (self.planes * self.blocks)
     }
 
-    /// The plane of a block, in its die.
+    /// Plane of a block, in its die.
     pub fn plane_of(&self, block: u32) -> u32 {
         block / self.blocks % self.planes
     }
 
-    /// The channel of a die.
+    /// Channel of a die.
     pub fn channel_of(&self, die: u32) -> u32 {
         die % self.channels
     }
 
-    /// The number of a block, by die, plane and place in the plane.
+    /// Block number from die, plane and index in the plane.
     pub fn block_at(&self, die: u32, plane: u32, block: u32) -> u32 {
         (die * self.planes + plane) * self.blocks + block
     }
 
     /// # Errors
-    /// [`Error::BadSpec`] with the first field that makes no sense.
+    /// [`Error::BadSpec`] with the first invalid field.
     pub fn check(&self) -> Result<(), Error> {
         let in_range = |key, found: u32, low: u32, high: u32, expected| {
             let good = (low..=high).contains(&found);
@@ -185,7 +186,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Where each page of a block lies, in the order of programming.
+    /// Position of each page of a block, in programming order.
     pub(super) fn cells(&self) -> Vec<Cells> {
         let (lines, bits) = (self.word_lines, self.cell.bits());
         let cells =
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_numbered_in_the_order_in_which_they_are_programmed() {
+    fn page_numbers_follow_programming_order() {
         assert_eq!(order(Cell::Slc, Order::Diagonal, 3), [(0, 0), (1, 0), (2, 0)]);
         assert_eq!(
             order(Cell::Tlc, Order::WordLine, 2),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_one_number_and_dies_go_round_the_channels() {
+    fn block_numbers_are_unique_and_dies_rotate_over_channels() {
         let geometry = Geometry {
             channels: 2,
             packages: 3,
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_without_sense_is_refused_by_name() {
+    fn invalid_geometry_error_names_field() {
         let good = Profile::test().geometry;
         good.check().unwrap();
         let said = |geometry: Geometry| geometry.check().unwrap_err().to_string();

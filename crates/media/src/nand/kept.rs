@@ -1,4 +1,4 @@
-//! What is kept of the pages, and how it is lent.
+//! Storage of page contents, and access to it.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::rows::Rows;
 use super::{Block, Data, Error, Held, Laid, Nand, PageAt, Tables, WHOLE};
 use crate::contents::{Keep, STAMP_BYTES};
 
-/// The most free spare bytes of a page in a block that is laid.
+/// Maximum number of free spare bytes per page in a laid block.
 const LAID_BYTES_MAX: usize = 256;
 
-/// The first so many rows of a laid block.
+/// The first `rows` rows of a laid block.
 pub(super) fn laid_rows(laid: &dyn Laid, tables: &Tables, rows: u16) -> Rows {
     let mut bytes = vec![0; tables.width * usize::from(rows)];
     for (page, row) in (0..).zip(bytes.chunks_exact_mut(tables.width)) {
@@ -19,11 +19,11 @@ pub(super) fn laid_rows(laid: &dyn Laid, tables: &Tables, rows: u16) -> Rows {
 }
 
 impl Nand {
-    /// Makes an erased block full of zeros, with these spare bytes, as if all its pages had been programmed.
+    /// Fills an erased block with zeros and these spare bytes, as if all its pages had been programmed.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Bad`]; [`Error::Order`]: it is not erased; [`Error::Length`]: its pages
-    /// have too many free spare bytes for that. Nothing has changed.
+    /// [`Error::Range`]; [`Error::Bad`]; [`Error::Order`] if it is not erased; [`Error::Length`] if its pages
+    /// have too many free spare bytes. Nothing has changed.
     pub fn lay(&mut self, block: u32, laid: Arc<dyn Laid>) -> Result<(), Error> {
         let at = PageAt { block, page: 0 };
         self.check(at)?;
@@ -45,7 +45,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Adds the row of a page to its block.
+    /// Appends the row of a page to its block.
     pub(super) fn put(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) {
         let Nand { spec, tables, pool, .. } = self;
         let block = &mut self.blocks[at.block as usize];
@@ -73,7 +73,7 @@ impl Nand {
         rows.resize(begin + tables.width, 0);
     }
 
-    /// The block is full: its stamps are packed, and its room is free.
+    /// Packs the stamps of a full block, and recycles its memory.
     pub(super) fn pack(&mut self, block: u32) {
         if self.spec.keep == Keep::Everything {
             return;
@@ -85,7 +85,7 @@ impl Nand {
         self.take_back(rows);
     }
 
-    /// Keeps the room of a block that is done with, unless a fork still reads it.
+    /// Recycles the memory of a block's contents, unless a fork still reads it.
     pub(super) fn take_back(&mut self, held: Held) {
         let most = (self.spec.geometry.all_dies() * self.spec.geometry.planes) as usize;
         if let Held::Rows(mut rows) = held
@@ -97,7 +97,7 @@ impl Nand {
         }
     }
 
-    /// Takes the last page of a block back: its program never began.
+    /// Removes the last page of a block: its program never began.
     pub(super) fn pop(&mut self, block: u32) {
         let (width, rows) = (self.tables.width, self.spec.geometry.pages() as usize);
         let state = &mut self.blocks[block as usize];
@@ -118,12 +118,12 @@ impl Nand {
         }
     }
 
-    /// Lends what is kept of a unit of a programmed page, run by run, each with its distance from the
-    /// unit's beginning; what is not lent is zeros. False, and nothing is lent: the page is not
-    /// programmed, or its block is still in its file. [`Nand::sense`] comes first.
+    /// Passes the stored part of a unit of a programmed page to `put`, run by run, each with its offset in
+    /// the unit; all other bytes are zero. Returns false, and passes nothing, if the page is not programmed
+    /// or its block is still in its file: call [`Nand::sense`] first.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     #[inline]
     pub fn runs(&self, at: PageAt, unit: u32, put: &mut dyn FnMut(u32, &[u8])) -> bool {
         let block = &self.blocks[at.block as usize];
@@ -153,33 +153,33 @@ impl Nand {
                     put(place as u32 * apart, &stamp);
                 }
             }
-            // Zeros.
+            // All zero.
             Held::Laid(_) => {}
             Held::Nothing | Held::Stored => return false,
         }
         true
     }
 
-    /// Copies what is kept of a unit, one run behind the other, as [`Data::Kept`] takes it; false, and
-    /// nothing is copied, as with [`Nand::runs`].
+    /// Copies the stored part of a unit, run after run, in the format of [`Data::Kept`]. Returns false, and
+    /// copies nothing, in the cases of [`Nand::runs`].
     ///
     /// # Panics
-    /// If there is no such block, or `out` is not [`Nand::kept_bytes`] long.
+    /// If the block is out of range, or the length of `out` is not [`Nand::kept_bytes`].
     pub fn kept(&self, at: PageAt, unit: u32, out: &mut [u8]) -> bool {
         self.copy(at, unit as usize * self.kept_bytes() as usize, out)
     }
 
-    /// The unit, if every byte of it is kept beside the others' stamps.
+    /// The unit, if it is stored in full while others are stored as stamps.
     pub fn whole(&self, at: PageAt, unit: u32) -> Option<&[u8]> {
         let some = self.blocks[at.block as usize].flags & WHOLE != 0;
         if some { self.whole.get(&(at, unit)).map(|bytes| &bytes[..]) } else { None }
     }
 
-    /// Copies free spare bytes of a programmed page into `out`, from the `from`-th on; false, and nothing
-    /// is copied, as with [`Nand::runs`].
+    /// Copies free spare bytes of a programmed page, from index `from` on, to `out`. Returns false, and
+    /// copies nothing, in the cases of [`Nand::runs`].
     ///
     /// # Panics
-    /// If there is no such block, or it reaches past the free spare bytes.
+    /// If the block is out of range, or the range exceeds the free spare bytes.
     #[inline]
     pub fn spare(&self, at: PageAt, from: u32, out: &mut [u8]) -> bool {
         self.copy(at, self.tables.data + from as usize, out)
@@ -211,7 +211,7 @@ impl Nand {
         true
     }
 
-    /// Bytes of memory held for all of it. Forks count what they share, each.
+    /// Bytes of memory held in total. Each fork counts what it shares.
     pub fn allocated_bytes(&self) -> u64 {
         let blocks = self.blocks.iter().map(|block| match &block.held {
             Held::Rows(rows) => rows.bytes.capacity() as u64,

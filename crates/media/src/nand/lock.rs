@@ -1,8 +1,8 @@
-//! Who may use a state of flash: one process that writes it, or several that only read it.
+//! Locks of flash states: one process that writes, or several that only read.
 //!
-//! The state is replaced by rename, so that a lock on the file itself would be on one that is no longer
-//! there. The lock is on a file beside it, `STATE.lock`, which stays: were it removed, two processes could
-//! each hold the lock of a file of that name.
+//! A state is replaced by rename, so a lock on the file itself would apply to the replaced file. The lock is
+//! on a separate file, `STATE.lock`, which is never removed: otherwise two processes could each hold the lock
+//! of a file with that name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -13,40 +13,39 @@ use std::sync::Arc;
 use super::state::{beside_name, own_name};
 use super::{Error, Nand};
 
-/// A state that is locked. Unlocked when the last clone is dropped, and when the process ends, however it
-/// does.
+/// A locked state. Unlocked when the last clone is dropped, and at any end of the process.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    /// Dropped with the last clone; none: nobody can write there.
+    /// Dropped with the last clone; `None` in a read-only folder.
     _locked: Option<Arc<Locked>>,
 }
 
-/// Unlocked when dropped, and not only closed: a child that another thread has just forked holds the file
-/// open until it has become another program.
+/// Unlocked when dropped, not only closed: a child process that another thread has just forked holds the file
+/// open until it calls exec.
 #[derive(Debug)]
 struct Locked(File);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // What goes wrong here leaves it locked until it is closed, which comes next.
+        // If this fails, the file stays locked until it is closed, which comes next.
         let _ = self.0.unlock();
     }
 }
 
 impl Lock {
-    /// Locks a state, which need not exist, for one that writes it.
+    /// Locks a state, which need not exist, for writing.
     ///
     /// # Errors
-    /// [`Error::InUse`]: another has it, in this process or elsewhere. [`Error::Io`].
+    /// [`Error::InUse`] if it is locked already, in this process or elsewhere. [`Error::Io`].
     pub fn exclusive(state: &Path) -> Result<Lock, Error> {
         Lock::take(state, File::try_lock)
     }
 
-    /// Locks a state for one of several that only read it. In a folder that can't be written to, where no
-    /// lock can be made, nobody writes the state either, and it is not locked.
+    /// Locks a state for reading, which several may do. In a read-only folder no lock file can be created,
+    /// but no process can write the state either, so it is not locked.
     ///
     /// # Errors
-    /// [`Error::InUse`]: another writes it, in this process or elsewhere. [`Error::Io`].
+    /// [`Error::InUse`] if it is locked for writing, in this process or elsewhere. [`Error::Io`].
     pub fn shared(state: &Path) -> Result<Lock, Error> {
         match Lock::take(state, File::try_lock_shared) {
             Err(Error::Io { source, .. }) if is_read_only(&source) => Ok(Lock { _locked: None }),
@@ -59,7 +58,7 @@ impl Lock {
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // A lock that is there can be taken by whoever can read it.
+        // An existing lock file can be locked even if it is read-only.
         let opened = options.open(path).or_else(|error| match File::open(path) {
             Ok(file) => Ok(file),
             Err(_) => Err(error),
@@ -78,8 +77,8 @@ fn is_read_only(error: &io::Error) -> bool {
 }
 
 impl Nand {
-    /// Holds the lock of its state as long as it lives, wherever it goes. Forks do not hold it: they are
-    /// never written there.
+    /// Keeps the lock of its state for its lifetime. Forks do not hold it, because they are never saved
+    /// there.
     pub fn hold(&mut self, lock: Lock) {
         self.lock = Some(lock);
     }

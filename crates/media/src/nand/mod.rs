@@ -1,4 +1,4 @@
-//! NAND flash without any time: what it holds, what it refuses, what it forgets.
+//! NAND flash without timing: contents, rules, errors.
 //!
 //! ```text
 //! drive > channels > packages > dies > planes > blocks > word lines > pages > units
@@ -6,13 +6,13 @@
 //!         wires                 a time          whole    cells        whole   read and corrected
 //! ```
 //!
-//! Pages are programmed in order, once after an erase; anything else is an error. Cells wear, charge
-//! leaks, reads disturb, programs and erases fail, some blocks are bad from the start, and an operation
-//! that loses its power half-way leaves what it leaves: see [`Errors`] and [`Nand::tear_program`]. Every
-//! chance is drawn from the seed and the place, never from what happened elsewhere before.
+//! Pages are programmed in order, once after an erase; anything else is an error. Cells wear, charge leaks,
+//! reads disturb, programs and erases fail, some blocks are bad from the start, and an operation that loses
+//! power half-way leaves a torn page or block: see [`Errors`] and [`Nand::tear_program`]. Every random number
+//! is drawn from the seed and the place, never from earlier events elsewhere.
 //!
-//! Not here: how long it all takes ([`Timing`] says it, whoever drives the chips keeps it), and which page
-//! holds which block of the host.
+//! Not here: durations ([`Timing`] holds them; the owner of the chips applies them), and the mapping from
+//! host blocks to pages.
 
 pub mod check;
 mod error;
@@ -44,65 +44,65 @@ pub use power::WHOLE as TORN_OF;
 pub use profile::{Profile, Suspend, Timing};
 use rows::{Packed, Rows};
 
-/// What to make.
+/// Specification of flash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// How it is laid out.
+    /// Layout.
     pub geometry: Geometry,
-    /// How much of each block of the host is remembered: all, or the first 8 bytes.
+    /// Amount of each host block that is stored: all, or the first 8 bytes.
     pub keep: Keep,
-    /// Bytes of such a block: a power of two from 512 to a unit.
+    /// Bytes of a host block: a power of two from 512 to the unit size.
     pub block_bytes: u32,
-    /// How it errs.
+    /// Error model.
     pub errors: Errors,
-    /// Where its chances come from.
+    /// Seed of the RNG.
     pub seed: u64,
 }
 
-/// The data of a page to be programmed.
+/// Data of a page to be programmed.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// All its bytes. With [`Keep::Stamps`] the first 8 of each block are remembered.
+    /// All bytes. With [`Keep::Stamps`] the first 8 of each block are stored.
     Bytes(&'a [u8]),
-    /// What [`Keep`] remembers of it, one behind the other.
+    /// The bytes that [`Keep`] stores, concatenated.
     Kept(&'a [u8]),
-    /// Zeros.
+    /// All zeros.
     Zeros,
 }
 
-/// The spare bytes of a block full of zeros, by a rule: so that a drive that is full from the beginning takes
-/// less memory than one that was filled.
+/// Spare bytes of a zero-filled block, given by a rule, so that a preconditioned drive takes less memory than
+/// one that was filled by writes.
 pub trait Laid: Send + Sync {
-    /// The first spare bytes of a page, as many as `out` has; zeros follow those that it has.
+    /// Fills `out` with the first spare bytes of a page, zero-padded.
     fn spare(&self, page: u32, out: &mut [u8]);
-    /// Bytes of memory that it takes.
+    /// Bytes of memory held.
     fn allocated_bytes(&self) -> u64;
 }
 
-/// What a read of some units found.
+/// Result of reading some units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// Nothing has been programmed there since the last erase.
+    /// Not programmed since the last erase.
     Erased,
-    /// The data, after so many bit errors in the worst codeword were corrected.
+    /// Data, after correction of bit errors.
     Good {
-        /// Bit errors in it.
+        /// Bit errors in the worst codeword.
         errors: u32,
     },
-    /// More bit errors in a codeword than can be corrected.
+    /// A codeword has more bit errors than can be corrected.
     Uncorrectable,
 }
 
-/// What a block holds.
+/// Contents of a block.
 #[derive(Clone, Default)]
 enum Held {
     #[default]
     Nothing,
     Rows(Arc<Rows>),
     Packed(Arc<Packed>),
-    /// Zeros, and spare bytes that follow a rule.
+    /// Zeros, and spare bytes given by a rule.
     Laid(Arc<dyn Laid>),
-    /// In the file that the state was loaded from, and not yet asked for.
+    /// In the file that the state was loaded from, not read yet.
     Stored,
 }
 
@@ -111,36 +111,36 @@ struct Block {
     held: Held,
     erases: u32,
     reads: u32,
-    /// When its first page was programmed, in seconds of the drive's life.
+    /// Age of the flash, in seconds, when its first page was programmed.
     born_s: u32,
-    /// The next page to be programmed.
+    /// Next page to be programmed.
     next: u16,
     flags: u8,
 }
 
-/// Bad since the factory, or marked so.
+/// Bad since the factory, or marked bad.
 const BAD: u8 = 1;
-/// A program or an erase has failed: the next ones will too.
+/// A program or an erase has failed, and all later ones will.
 const FAILED: u8 = 2;
-/// An erase was cut short: nothing may be programmed before another.
+/// An erase was interrupted: the block must be erased before it is programmed.
 const HALF_ERASED: u8 = 4;
-/// Some page of it was harmed by a power cut or a failed program.
+/// A power cut or a failed program has damaged some of its pages.
 const HARMED: u8 = 8;
-/// Some unit of it is kept whole.
+/// Some of its units are stored in full.
 const WHOLE: u8 = 16;
 
 const FLAGS: u8 = BAD | FAILED | HALF_ERASED | HARMED | WHOLE;
 
-/// Flash. Its state is a value: it can be saved, loaded and forked.
+/// NAND flash. Its state is a value: it can be saved, loaded and forked.
 pub struct Nand {
     spec: Spec,
     tables: Arc<Tables>,
     blocks: Vec<Block>,
-    /// Raw bit errors in 10^12 that come on top, for good.
+    /// Additional raw bit errors in 10^12, permanent until the erase.
     harm: BTreeMap<PageAt, u64>,
-    /// Units of which every byte is kept where otherwise only stamps are.
+    /// Units that are stored in full where others are stored as stamps.
     whole: BTreeMap<(PageAt, u32), Arc<[u8]>>,
-    /// Room of erased blocks, for the next.
+    /// Memory of erased blocks, for reuse.
     pool: Vec<Arc<Rows>>,
     room: rows::Room,
     source: Option<Arc<state::Source>>,
@@ -148,30 +148,30 @@ pub struct Nand {
     lock: Option<Lock>,
     files: Files,
     lineage: state::Lineage,
-    /// The version of the state that it was loaded from; 0: from none.
+    /// Version of the state file that it was loaded from; 0 if none.
     version: u64,
     age_s: u32,
     cuts: u32,
 }
 
-/// What follows from the specification.
+/// Tables derived from the specification.
 struct Tables {
-    /// By page, in the order of programming.
+    /// By page, in programming order.
     cells: Vec<Cells>,
-    /// The page of each kind of each word line.
+    /// Page of each type of each word line.
     pages: Vec<u16>,
-    /// Bytes of a row.
+    /// Bytes per row.
     width: usize,
-    /// Bytes of it that are data.
+    /// Data bytes per row.
     data: usize,
-    /// The rate of bit errors up to which no codeword has too many.
+    /// Bit error rate up to which every codeword is correctable.
     quiet_rate: u64,
-    /// The rate of bit errors from which on every codeword has too many.
+    /// Bit error rate from which on every codeword is uncorrectable.
     hopeless_rate: u64,
     seeds: Seeds,
 }
 
-/// One stream for each kind of chance.
+/// One RNG stream per kind of event.
 struct Seeds {
     reads: u64,
     programs: u64,
@@ -180,7 +180,7 @@ struct Seeds {
 }
 
 impl Nand {
-    /// New flash, just as it left the factory.
+    /// Creates new flash in factory state.
     ///
     /// # Errors
     /// [`Error::BadSpec`].
@@ -210,8 +210,7 @@ impl Nand {
         })
     }
 
-    /// Another one in the same state, for as little memory as what they do not share takes. It keeps no
-    /// journal.
+    /// Copies the state, sharing memory where possible. The copy has no journal.
     pub fn fork(&self) -> Nand {
         Nand {
             spec: self.spec.clone(),
@@ -232,47 +231,47 @@ impl Nand {
         }
     }
 
-    /// What it was made from.
+    /// Its specification.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// How it is laid out.
+    /// Its layout.
     pub fn geometry(&self) -> &Geometry {
         &self.spec.geometry
     }
 
-    /// Where a page lies in its block.
+    /// Position of a page in its block.
     ///
     /// # Panics
-    /// If a block has no such page.
+    /// If `page` is out of range.
     #[inline]
     pub fn cells(&self, page: u32) -> Cells {
         self.tables.cells[page as usize]
     }
 
-    /// Whether the block was bad when it left the factory, or was marked so.
+    /// Returns true if the block was bad at the factory, or was marked bad.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn is_bad(&self, block: u32) -> bool {
         self.blocks[block as usize].flags & BAD != 0
     }
 
-    /// Marks a block bad for good. What it holds can still be read.
+    /// Marks a block bad permanently. Its contents remain readable.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn mark_bad(&mut self, block: u32) {
         self.note_bad(block);
         self.blocks[block as usize].flags |= BAD;
     }
 
-    /// The next page that may be programmed: all before it were, or were tried. None: the block is full,
-    /// bad or half erased.
+    /// Next page that may be programmed: all before it were programmed or attempted. `None` if the block is
+    /// full, bad or half erased.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn next_page(&self, block: u32) -> Option<u32> {
         let block = &self.blocks[block as usize];
         let next = u32::from(block.next);
@@ -280,10 +279,10 @@ impl Nand {
         open.then_some(next)
     }
 
-    /// What a block has been through.
+    /// Wear of a block.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     #[inline]
     pub fn wear(&self, block: u32) -> Wear {
         let block = &self.blocks[block as usize];
@@ -291,29 +290,29 @@ impl Nand {
         Wear { cycles: block.erases, reads: block.reads, age_s }
     }
 
-    /// Wears a block as if it had been erased so many times more.
+    /// Adds this many erases to the wear of a block.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn wear_out(&mut self, block: u32, erases: u32) {
         self.note_wear(block, erases);
         let block = &mut self.blocks[block as usize];
         block.erases = block.erases.saturating_add(erases);
     }
 
-    /// Seconds of its life so far: in use or on the shelf.
+    /// Age in seconds, in use or on the shelf.
     #[inline]
     pub fn age_s(&self) -> u32 {
         self.age_s
     }
 
-    /// Moves its life on to this second, if that is later.
+    /// Advances the age to this second, if that is later.
     #[inline]
     pub fn age_to(&mut self, age_s: u32) {
         self.age_s = self.age_s.max(age_s);
     }
 
-    /// Bytes that are remembered of a unit of the host's data.
+    /// Bytes stored per unit of host data.
     pub fn kept_bytes(&self) -> u32 {
         match self.spec.keep {
             Keep::Everything => self.spec.geometry.unit_bytes,
@@ -329,10 +328,10 @@ impl Nand {
     }
 }
 
-/// A rate of bit errors at which nothing is left: every second bit is wrong.
+/// Bit error rate at which no information is left: every second bit is wrong.
 const HOPELESS: u64 = 500_000_000_000;
 
-/// The dice of a place in one of its lives.
+/// RNG seed of a place in one of its erase cycles.
 #[inline]
 fn mix(seed: u64, at: PageAt, life: u32) -> u64 {
     let place = u64::from(at.block) << 32 | u64::from(at.page) << 16;
@@ -374,7 +373,7 @@ impl Tables {
 }
 
 impl fmt::Debug for Nand {
-    /// What it is, not what it holds.
+    /// Prints the specification, not the data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nand")
             .field("geometry", &self.spec.geometry)

@@ -1,50 +1,50 @@
-//! Bit errors: how many a codeword has, by its wear, its age, the reads around it and its page's kind.
+//! Bit errors per codeword, by wear, retention, read disturb and page type.
 //!
-//! No float takes part. The number of errors of a codeword is a Poisson draw of which only the mean
-//! changes with time: a place keeps its dice from erase to erase, so what was readable gets worse and
-//! never comes back by itself, and reading a page again at once gives the same.
+//! No floating point. The number of errors in a codeword is a Poisson draw of which only the mean changes
+//! with time: a place keeps its random numbers from erase to erase. So a page gets worse over time and never
+//! recovers by itself, and an immediate second read gives the same result.
 
 use runtime::{Rng, Span};
 
 use super::Error;
 
-/// Seconds of a year of 365 days.
+/// Seconds per year of 365 days.
 pub const YEAR_S: u32 = 365 * 24 * 3600;
 
-/// Bit errors, what corrects them, and what fails for good. Rates are raw bit errors in 10^12 bits read.
+/// Bit errors, error correction, and permanent failures. Rates are raw bit errors in 10^12 bits read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
-    /// Cycles of program and erase that a block is rated for.
+    /// Rated program/erase cycles of a block.
     pub rated_cycles: u32,
-    /// Rate of a page just programmed in a new block.
+    /// Rate of a freshly programmed page in a new block.
     pub fresh: u64,
-    /// What wear adds after the rated cycles; it grows with the square of the cycles.
+    /// Added by wear at the rated cycles; grows with the square of the cycles.
     pub worn: u64,
-    /// What a year at 40 degrees adds after the rated cycles; it grows with the square root of time,
-    /// counted from the block's first page, and with the cycles.
+    /// Added by a year at 40 degrees at the rated cycles; grows with the square root of time since the
+    /// block's first page was programmed, and with the cycles.
     pub aged: u64,
-    /// What a million reads of the block's pages add after the rated cycles; it grows with both.
+    /// Added by a million reads of the block's pages at the rated cycles; grows with both.
     pub disturbed: u64,
-    /// Percent of the rate for lower, middle, upper and top pages.
+    /// Rate in percent for lower, middle, upper and top pages.
     pub by_kind: [u32; 4],
-    /// Data bytes of a codeword: a power of two that divides a unit.
+    /// Data bytes per codeword: a power of two that divides a unit.
     pub codeword_bytes: u32,
-    /// Bit errors that can be corrected in a codeword.
+    /// Correctable bit errors per codeword.
     pub corrects: u32,
-    /// How often a read may be tried again with other thresholds.
+    /// Maximum number of read retries with other thresholds.
     pub retries: u32,
-    /// Percent of the errors that wear, age and reads have added, which each further try still sees.
+    /// Percentage of the errors from wear, retention and reads that remains at each further retry.
     pub retry_keeps: u32,
-    /// Blocks in a million that are bad when they leave the factory.
+    /// Factory bad blocks per million.
     pub factory_bad: u32,
-    /// Programs of a page in 10^9 that fail; after the rated cycles so many more.
+    /// Page program failures in 10^9 when new, and the increase at the rated cycles.
     pub program_fails: [u64; 2],
-    /// Erases in 10^9 that fail; after the rated cycles so many more.
+    /// Erase failures in 10^9 when new, and the increase at the rated cycles.
     pub erase_fails: [u64; 2],
 }
 
 impl Errors {
-    /// Flash that never errs and never wears.
+    /// Flash without errors and wear.
     pub fn none() -> Errors {
         Errors {
             rated_cycles: 1,
@@ -97,12 +97,12 @@ impl Errors {
         Ok(())
     }
 
-    /// Wear in parts of 65,536 of the rated cycles; beyond 4,096 times those nothing gets worse.
+    /// Wear in units of 1/65,536 of the rated cycles; capped at 4,096 times those.
     fn wear(&self, cycles: u32) -> u64 {
         ((u64::from(cycles) << 16) / u64::from(self.rated_cycles)).min(1 << 28)
     }
 
-    /// The rate of raw bit errors in 10^12, at the `step`-th try.
+    /// Rate of raw bit errors in 10^12, at retry `step`.
     #[inline]
     pub fn rate(&self, state: Wear, kind: u8, step: u32) -> u64 {
         let wear = self.wear(state.cycles);
@@ -120,21 +120,21 @@ impl Errors {
         (self.fresh.saturating_add(added).saturating_mul(percent) / 100).min(ALL)
     }
 
-    /// Bit errors in the codeword of `bytes` bytes with these dice.
+    /// Bit errors in a codeword of `bytes` bytes, with the RNG seed `place`.
     pub fn draw(&self, rate: u64, bytes: u32, place: u64) -> u32 {
         self.count(rate, bytes, place, self.corrects.saturating_mul(4))
     }
 
-    /// Bit errors in a codeword with these dice; none: more than can be corrected. As [`Errors::draw`] says,
-    /// but how many more is not found out: of a page that was torn there are thousands.
+    /// Bit errors in a codeword; `None` if there are more than can be corrected. As [`Errors::draw`], but
+    /// stops counting there: a torn page has thousands.
     pub(super) fn correctable(&self, rate: u64, place: u64) -> Option<u32> {
         let errors = self.count(rate, self.codeword_bytes, place, self.corrects);
         (errors <= self.corrects).then_some(errors)
     }
 
-    /// Bit errors in a codeword; beyond `most` they are not counted further.
+    /// Bit errors in a codeword, counted up to `most`.
     fn count(&self, rate: u64, bytes: u32, place: u64, most: u32) -> u32 {
-        // Mean errors in millionths: below 10^12 * 2^17 / 10^6.
+        // Mean number of errors, in millionths: below 10^12 * 2^17 / 10^6.
         let mean = (u128::from(rate) * u128::from(bytes) * 8 / 1_000_000) as u64;
         if mean <= self.quiet() {
             return (mean / 1_000_000) as u32;
@@ -142,7 +142,7 @@ impl Errors {
         let mut rng = Rng::new(place);
         let (mut errors, mut sum) = (0, 0_u64);
         while errors <= most {
-            // Errors come along the mean as a Poisson stream's arrivals do in time.
+            // Errors occur along the mean like arrivals of a Poisson process in time.
             #[cfg(test)]
             DRAWS.set(DRAWS.get() + 1);
             sum = sum.saturating_add(rng.exponential(Span(1_000_000)).0);
@@ -154,20 +154,20 @@ impl Errors {
         errors
     }
 
-    /// The greatest rate at which no codeword is drawn: see [`Errors::quiet`].
+    /// The greatest rate at which no draw is needed: see [`Errors::quiet`].
     pub(super) fn quiet_rate(&self) -> u64 {
         self.quiet() * 1_000_000 / (u64::from(self.codeword_bytes) * 8)
     }
 
-    /// The mean number of bit errors in a codeword at a rate, rounded down.
+    /// Mean number of bit errors in a codeword at this rate, rounded down.
     #[inline]
     pub(super) fn mean(&self, rate: u64) -> u32 {
         (rate.saturating_mul(u64::from(self.codeword_bytes) * 8) / ALL) as u32
     }
 
-    /// The mean, in millionths, up to which a codeword has more errors than can be corrected less than
-    /// once in 2^64 draws; there the draw is left out. By Chernoff's bound on a Poisson tail: at a mean
-    /// of c / r, c errors are less likely than exp(-c (ln r - 1)).
+    /// The mean, in millionths, up to which a codeword is uncorrectable less than once in 2^64 draws, so that
+    /// the draw is skipped. By Chernoff's bound on a Poisson tail: at a mean of c / r, c errors are less
+    /// likely than exp(-c (ln r - 1)).
     fn quiet(&self) -> u64 {
         let c = u64::from(self.corrects) + 1;
         let ratio = match c {
@@ -179,15 +179,15 @@ impl Errors {
         c * 1_000_000 / ratio
     }
 
-    /// The least rate from which on no codeword can be corrected: see [`Errors::hopeless`].
+    /// The least rate at which no codeword is correctable: see [`Errors::hopeless`].
     pub(super) fn hopeless_rate(&self) -> u64 {
         let bits = u128::from(self.codeword_bytes) * 8;
         (self.hopeless() * 1_000_000).div_ceil(bits).try_into().unwrap_or(u64::MAX)
     }
 
-    /// The mean, in millionths, from which on a codeword has no more errors than can be corrected less than
-    /// once in 2^64 draws; there the draw is left out. By Chernoff's bound on a Poisson tail: at a mean
-    /// of r c, c errors or fewer are less likely than exp(-c (r - 1 - ln r)).
+    /// The mean, in millionths, from which on a codeword is correctable less than once in 2^64 draws, so that
+    /// the draw is skipped. By Chernoff's bound on a Poisson tail: at a mean of r c, c errors or fewer are
+    /// less likely than exp(-c (r - 1 - ln r)).
     fn hopeless(&self) -> u128 {
         let c = u128::from(self.corrects) + 1;
         let ratio = match c {
@@ -199,7 +199,7 @@ impl Errors {
         c * ratio * 1_000_000
     }
 
-    /// Whether something with these odds in 10^9, new and added by wear, happens at this place.
+    /// Draws an event with these odds in 10^9 (new, and added by wear) at this place.
     pub(super) fn happens(&self, odds: [u64; 2], cycles: u32, place: u64) -> bool {
         if odds == [0; 2] {
             return false;
@@ -212,17 +212,17 @@ impl Errors {
 
 #[cfg(test)]
 thread_local! {
-    /// How many numbers have been drawn for bit errors on this thread.
+    /// Number of random numbers drawn for bit errors on this thread.
     pub(super) static DRAWS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 const ALL: u64 = 1_000_000_000_000;
 const BILLION: u64 = 1_000_000_000;
 
-/// What a block has been through.
+/// Wear state of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wear {
-    /// Erases so far.
+    /// Number of erases.
     pub cycles: u32,
     /// Reads of its pages since the last erase.
     pub reads: u32,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_adds_what_its_law_says() {
+    fn bit_error_rate_by_wear_retention_reads_and_page_type() {
         let rate = |cycles, reads, age_s, kind, step| {
             errors().rate(Wear { cycles, reads, age_s }, kind, step) / 1000
         };
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(rate(1000, 0, YEAR_S, 0, 2), 4_000);
     }
 
-    /// The chance of more than `c` arrivals at this mean.
+    /// Probability of more than `c` arrivals at this mean.
     fn poisson_tail(mean: f64, c: u32) -> f64 {
         let mut term = (-mean).exp();
         let mut below = term;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_as_often_as_the_closed_form_says() {
+    fn bit_error_counts_match_poisson_distribution() {
         let errors = Errors { corrects: 40, ..Profile::test().errors };
         for (rate, bytes) in [(4_000_000_000, 1024), (5_000_000_000, 1024), (1_000_000_000, 4096)] {
             let mean = rate as f64 * 8.0 * f64::from(bytes) / 1e12;
@@ -298,11 +298,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_would_never_have_mattered() {
+    fn skipped_draws_at_low_rates_are_negligible() {
         for corrects in 0..400 {
             let errors = Errors { corrects, ..errors() };
             let mean = errors.quiet() as f64 / 1e6;
-            // The first term beyond what is corrected bounds the tail, being at least half of it.
+            // The first uncorrectable term bounds the tail, being at least half of it.
             let c = f64::from(corrects) + 1.0;
             let ln_factorial: f64 = (1..=corrects + 1).map(|k| f64::from(k).ln()).sum();
             let ln_term = if mean == 0.0 { f64::MIN } else { c * mean.ln() - mean - ln_factorial };
@@ -311,11 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hopeless_without_a_draw_would_never_have_been_corrected() {
+    fn skipped_draws_at_high_rates_are_negligible() {
         for corrects in 0..400 {
             let errors = Errors { corrects, ..errors() };
             let (mean, c) = (errors.hopeless() as f64 / 1e6, f64::from(corrects));
-            // The last term that can be corrected bounds the tail: those below it shrink by c / mean.
+            // The last correctable term bounds the tail: those below it shrink by c / mean.
             let ln_factorial: f64 = (1..=corrects).map(|k| f64::from(k).ln()).sum();
             let ln_term = c * mean.ln() - mean - ln_factorial - (1.0 - c / mean).ln();
             assert!(ln_term < -64.0 * 2_f64.ln(), "{corrects}: e^{ln_term}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_stops_early_corrects_what_the_whole_count_does() {
+    fn early_stopped_error_count_agrees_with_full_count() {
         for profile in Profile::all() {
             let errors = profile.errors;
             let (quiet, hopeless) = (errors.quiet_rate(), errors.hopeless_rate());
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_gets_worse_and_never_better() {
+    fn bit_errors_of_a_codeword_grow_monotonically_with_rate() {
         let errors = Errors { corrects: 100, ..errors() };
         for place in 0..100 {
             let drawn = |rate: u64| errors.draw(rate * 1_000_000_000, 1024, place);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_come_as_often_as_their_odds() {
+    fn failure_rate_matches_configured_odds() {
         let errors = Errors { rated_cycles: 100, ..Errors::none() };
         let failed = |cycles| {
             let mut rng = Rng::for_part(3, "failures test");

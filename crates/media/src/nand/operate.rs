@@ -1,16 +1,16 @@
-//! What chips do: program, erase, sense.
+//! Chip operations: program, erase, sense.
 
 use super::{BAD, Data, Error, FAILED, HALF_ERASED, HARMED, HOPELESS, Held, Nand, PageAt, Sense};
 use super::{WHOLE, mix};
 use crate::contents::{Keep, STAMP_BYTES};
 
 impl Nand {
-    /// Programs the next page of a block. `spare` are its first spare bytes; zeros follow.
+    /// Programs the next page of a block. `spare` holds the first spare bytes, zero-padded.
     ///
     /// # Errors
     /// [`Error::Range`], [`Error::Bad`], [`Error::Order`], [`Error::Length`]: nothing has changed.
-    /// [`Error::ProgramFailed`]: the page is used up and can't be read. [`Error::Io`],
-    /// [`Error::State`]: the block can't be had from its file, and nothing has changed.
+    /// [`Error::ProgramFailed`]: the page is used up and unreadable. [`Error::Io`], [`Error::State`]: the
+    /// block cannot be loaded from its file; nothing has changed.
     pub fn program(&mut self, at: PageAt, data: Data<'_>, spare: &[u8]) -> Result<(), Error> {
         self.check(at)?;
         self.check_lengths(data, spare)?;
@@ -59,15 +59,15 @@ impl Nand {
         if found > expected { Err(Error::Length { found, expected }) } else { Ok(()) }
     }
 
-    /// From now on a page has so many bit errors more.
+    /// Adds bit errors to a page permanently.
     pub(super) fn harm(&mut self, at: PageAt, rate: u64) {
         let sum = self.harm.entry(at).or_default();
         *sum = sum.saturating_add(rate).min(HOPELESS);
         self.blocks[at.block as usize].flags |= HARMED;
     }
 
-    /// A fault: so many raw bit errors in 10^12 come on top in this page, until its block is erased. From
-    /// 5 * 10^11 on nothing is left.
+    /// Fault injection: adds `rate` raw bit errors in 10^12 to this page until its block is erased. From 5 *
+    /// 10^11 on no information is left.
     ///
     /// # Errors
     /// [`Error::Range`].
@@ -78,7 +78,7 @@ impl Nand {
         Ok(())
     }
 
-    /// A fault: every program and erase of this block fails from now on.
+    /// Fault injection: every program and erase of this block fails from now on.
     ///
     /// # Errors
     /// [`Error::Range`].
@@ -89,11 +89,11 @@ impl Nand {
         Ok(())
     }
 
-    /// Keeps a unit of a programmed page whole, whatever else is remembered of the host's data: tables and
-    /// journals of software.
+    /// Stores a unit of a programmed page in full, independent of the amount stored of host data. Used for
+    /// tables and journals of software.
     ///
     /// # Errors
-    /// [`Error::Range`]: the page is not programmed, or has no such unit. [`Error::Length`]. Nothing has
+    /// [`Error::Range`] if the page is not programmed, or has no such unit. [`Error::Length`]. Nothing has
     /// changed.
     pub fn keep_whole(&mut self, at: PageAt, unit: u32, bytes: &[u8]) -> Result<(), Error> {
         self.check(at)?;
@@ -114,7 +114,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Keeps a unit of a programmed page whole, if the one that it was copied from is.
+    /// Stores a unit of a programmed page in full, if the unit that it was copied from is.
     ///
     /// # Errors
     /// As [`Nand::keep_whole`].
@@ -131,11 +131,11 @@ impl Nand {
         Ok(())
     }
 
-    /// Erases a block. One that has gone bad stays so, but holds nothing any more.
+    /// Erases a block. A bad block stays bad, but becomes empty.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Bad`], of a bad block that holds nothing: nothing has changed.
-    /// [`Error::EraseFailed`]: what the block held is lost, and the block with it.
+    /// [`Error::Range`]; [`Error::Bad`] for an empty bad block: nothing has changed. [`Error::EraseFailed`]:
+    /// the block and its contents are lost.
     pub fn erase(&mut self, block: u32) -> Result<(), Error> {
         let at = PageAt { block, page: 0 };
         self.check(at)?;
@@ -163,7 +163,7 @@ impl Nand {
         if fails { Err(Error::EraseFailed { block }) } else { Ok(()) }
     }
 
-    /// What was noted of single pages of a block with these flags goes with them.
+    /// Clears the per-page records of a block that these flags announce.
     pub(super) fn forget(&mut self, block: u32, flags: u8) {
         let (first, end) = (PageAt { block, page: 0 }, PageAt { block, page: u32::MAX });
         if flags & HARMED != 0 {
@@ -180,12 +180,11 @@ impl Nand {
         }
     }
 
-    /// Reads the units of a page that `units` has bits for, or its spare bytes alone if it has none, and
-    /// says what comes of it at the `step`-th try. What they hold is then lent by [`Nand::runs`] and
-    /// [`Nand::spare`].
+    /// Reads the units in the bit mask `units`, or the spare bytes alone if it is 0, at retry `step`. On
+    /// success their contents are available from [`Nand::runs`] and [`Nand::spare`].
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Io`] and [`Error::State`]: the block can't be had from its file.
+    /// [`Error::Range`]; [`Error::Io`] and [`Error::State`] if the block cannot be loaded from its file.
     pub fn sense(&mut self, at: PageAt, units: u128, step: u32) -> Result<Sense, Error> {
         self.check(at)?;
         if units.checked_shr(self.spec.geometry.units()).unwrap_or(0) != 0 {
@@ -199,15 +198,15 @@ impl Nand {
         Ok(self.validate(at, units, step))
     }
 
-    /// What a read would find now, without one.
+    /// Result that a read would have now, without read disturb.
     ///
     /// # Panics
-    /// If there is no such page.
+    /// If the page is out of range.
     #[inline]
     pub fn validate(&self, at: PageAt, units: u128, step: u32) -> Sense {
         let block = &self.blocks[at.block as usize];
         if at.page >= u32::from(block.next) {
-            // A failed or half-done erase has left cells that are neither.
+            // After a failed or interrupted erase, cells are in neither state.
             let erased = block.flags & HALF_ERASED == 0;
             return if erased { Sense::Erased } else { Sense::Uncorrectable };
         }
@@ -225,7 +224,7 @@ impl Nand {
         }
     }
 
-    /// Bit errors in the worst of the codewords of these units; none: it can't be corrected.
+    /// Bit errors in the worst codeword of these units; `None` if one is uncorrectable.
     fn worst(&self, at: PageAt, units: u128, rate: u64) -> Option<u32> {
         let errors = &self.spec.errors;
         if rate <= self.tables.quiet_rate {
@@ -237,14 +236,14 @@ impl Nand {
         let place = mix(self.tables.seeds.reads, at, self.blocks[at.block as usize].erases);
         let draw = |word: u32| errors.correctable(rate, place ^ u64::from(word));
         let of_unit = self.spec.geometry.unit_bytes / errors.codeword_bytes;
-        // The spare bytes lie spread over all of them.
+        // The spare bytes are spread over all codewords.
         let units = if units == 0 { u128::MAX } else { units };
         let units = (0..self.spec.geometry.units()).filter(|unit| units >> unit & 1 != 0);
         let words = units.flat_map(|unit| unit * of_unit..(unit + 1) * of_unit);
         words.map(draw).try_fold(0, |worst, errors| Some(errors?.max(worst)))
     }
 
-    /// Reads a block that nobody has asked for yet from its file.
+    /// Loads a block from its file on first use.
     pub(super) fn load(&mut self, block: u32) -> Result<(), Error> {
         let Some(source) = self.source.clone() else {
             unreachable!("a block is in a file only where there is one");
@@ -253,7 +252,7 @@ impl Nand {
         Ok(())
     }
 
-    /// How far apart the blocks of the host lie in a unit, and how much of each is kept.
+    /// Distance between stored runs in a unit, and bytes stored of each.
     pub(super) fn grain(&self) -> (u32, usize) {
         match self.spec.keep {
             Keep::Everything => {
@@ -270,10 +269,10 @@ mod tests {
     use super::super::{Errors, Profile, Spec, TORN_OF};
     use super::*;
 
-    /// A mount looks at every page of it with all tries: at some hundred thousand numbers a page, a torn
-    /// superblock would take minutes.
+    /// A mount reads every page of a torn superblock with all retries. At some hundred thousand random
+    /// numbers per page, that would take minutes.
     #[test]
-    fn pages_of_a_torn_erase_are_given_up_without_a_draw() {
+    fn torn_erase_pages_read_uncorrectable_without_rng_draws() {
         let Profile { mut geometry, errors, .. } = Profile::tlc();
         (geometry.blocks, geometry.word_lines) = (2, 16);
         let (pages, retries) = (geometry.pages(), errors.retries);
@@ -292,7 +291,7 @@ mod tests {
             }
         }
         assert_eq!(DRAWS.get(), 0, "numbers drawn for pages that nothing can correct");
-        // What is only somewhat torn is counted no further than what can be corrected.
+        // A partly torn page is counted only up to the correctable number.
         nand.erase(0).expect("a block");
         nand.program(at(0), Data::Zeros, &[]).expect("a page");
         nand.spoil(at(0), errors_rate(&nand)).expect("a page");
@@ -301,7 +300,7 @@ mod tests {
         assert!(DRAWS.get() <= most, "{} numbers drawn, expected at most {most}", DRAWS.get());
     }
 
-    /// Below what is given up without a draw, and far beyond what is corrected.
+    /// A rate below the one given up without a draw, and far above the correctable one.
     fn errors_rate(nand: &Nand) -> u64 {
         nand.spec().errors.hopeless_rate() * 3 / 4
     }

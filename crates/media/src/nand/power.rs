@@ -1,29 +1,29 @@
-//! What an operation leaves that loses its power half-way.
+//! State of flash after an operation that has lost power.
 
 use runtime::Rng;
 
 use super::{Error, HALF_ERASED, HOPELESS, Held, Nand, PageAt, mix};
 
-/// All of an operation, in the parts in which progress is told.
+/// A whole operation, in parts of which progress is measured.
 pub const WHOLE: u32 = 1 << 16;
 
 impl Nand {
-    /// The program of this page, which [`Nand::program`] did, lost its power after `done` parts of
-    /// [`TORN_OF`](super::TORN_OF): a part of its cells has not got there. The lower pages of the same word
-    /// line that were programmed before share those cells, and may be lost with it ("Understanding the
-    /// Impact of Power Loss on Flash Memory", Tseng, Grupp and Swanson, DAC 2011).
+    /// Tears the program of this page by [`Nand::program`], as if power was lost after `done` of
+    /// [`TORN_OF`](super::TORN_OF) parts: some of its cells are incomplete. Earlier lower pages of the same
+    /// word line share those cells and may be lost too ("Understanding the Impact of Power Loss on Flash
+    /// Memory", Tseng, Grupp and Swanson, DAC 2011).
     ///
     /// # Errors
-    /// [`Error::Order`]: it was not of the last operation on its block. Nothing has changed.
+    /// [`Error::Order`] if it was not of the last operation on its block. Nothing has changed.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn tear_program(&mut self, at: PageAt, done: u32) -> Result<(), Error> {
         self.check_last(at, self.spec.geometry.group)?;
         self.note_torn_program(at, done);
         let mut rng = self.torn(at);
-        // A cell that has not moved reads right in half the cases: every second bit of the data is the
-        // one that it began with.
+        // An unmoved cell reads correctly in half of the cases: every second data bit equals its erased
+        // value.
         let short = u64::from(WHOLE - done.min(WHOLE));
         let rate = HOPELESS / u64::from(WHOLE) * short;
         self.harm(at, rate / 2 + rng.below(rate / 2 + 1));
@@ -33,23 +33,23 @@ impl Nand {
         for kind in 0..u32::from(place.kind) {
             let page = self.tables.pages[(first + kind) as usize];
             if u32::from(page) >= group {
-                // It was to be programmed by the same operation.
+                // It belonged to the same program operation.
                 continue;
             }
-            // From every eighth bit to nothing that could be noticed.
+            // From one bit in eight down to an unnoticeable rate.
             let rate = HOPELESS >> (2 + rng.below(12));
             self.harm(PageAt { page: page.into(), ..at }, rate);
         }
         Ok(())
     }
 
-    /// The program of this page, which [`Nand::program`] did, had not begun when the power was lost.
+    /// Undoes the program of this page by [`Nand::program`]: it had not begun when power was lost.
     ///
     /// # Errors
-    /// [`Error::Order`]: it was not the last page programmed in its block. Nothing has changed.
+    /// [`Error::Order`] if it was not the last page programmed in its block. Nothing has changed.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block is out of range.
     pub fn undo_program(&mut self, at: PageAt) -> Result<(), Error> {
         self.check_last(at, 1)?;
         if let Held::Stored = self.blocks[at.block as usize].held {
@@ -64,7 +64,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Whether the page is one of the last so many that were programmed.
+    /// Checks that the page is one of the last `pages` that were programmed.
     fn check_last(&self, at: PageAt, pages: u32) -> Result<(), Error> {
         self.check(at)?;
         let next = u32::from(self.blocks[at.block as usize].next);
@@ -72,12 +72,12 @@ impl Nand {
         if last { Ok(()) } else { Err(Error::Order { at, next: self.next_page(at.block) }) }
     }
 
-    /// An erase of this block, which has not been done yet, loses its power after `done` parts of
-    /// [`TORN_OF`](super::TORN_OF). What the block held can be read no more, or with luck if it was early;
-    /// nothing can be programmed before a whole erase.
+    /// Tears an erase of this block that has not been done yet, after `done` of [`TORN_OF`](super::TORN_OF)
+    /// parts. The contents become unreadable, except by chance after an early cut; the block must be erased
+    /// before it is programmed.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Bad`], of a bad block that holds nothing: nothing has changed.
+    /// [`Error::Range`]; [`Error::Bad`] for an empty bad block: nothing has changed.
     pub fn tear_erase(&mut self, block: u32, done: u32) -> Result<(), Error> {
         let first = PageAt { block, page: 0 };
         self.check(first)?;
@@ -96,7 +96,7 @@ impl Nand {
         Ok(())
     }
 
-    /// The dice of this cut at this place.
+    /// RNG of this power cut at this place.
     fn torn(&mut self, at: PageAt) -> Rng {
         self.cuts = self.cuts.wrapping_add(1);
         Rng::new(mix(self.tables.seeds.tears, at, self.cuts))

@@ -1,50 +1,50 @@
-//! Named chips: layout, times and errors, each number with where it comes from.
+//! Named chips: layout, timing and errors, with the source of each number.
 
 use runtime::Span;
 
 use super::{Cell, Error, Errors, Geometry, Order};
 
-/// How long chips take, and what they can do at once.
+/// Timing and concurrency of chips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// From the array into the page register, for lower, middle, upper and top pages. A read of several
-    /// kinds takes the longest.
+    /// From the array into the page register, for lower, middle, upper and top pages. A read of several page
+    /// types takes the longest of these.
     pub read: [Span; 4],
-    /// From the page register into the array, likewise; an operation that programs a whole word line
-    /// takes the sum over its pages.
+    /// From the page register into the array, likewise; an operation that programs a whole word line takes
+    /// the sum over its pages.
     pub program: [Span; 4],
-    /// An erase of one block, or of several planes' at once.
+    /// Erase of one block, or of one in each of several planes at once.
     pub erase: Span,
-    /// Command and address before each operation of the array.
+    /// Command and address cycles before each array operation.
     pub command: Span,
-    /// Bytes that a channel carries in a second.
+    /// Channel throughput in bytes per second.
     pub bytes_per_s: u64,
-    /// Decoding, after the last byte of a read and of each further try; decoders do not queue.
+    /// Decoding, after the last byte of a read and of each retry; decoders do not queue.
     pub decode: Span,
-    /// Planes of a die work at once, in one operation on blocks and pages of the same number.
+    /// Multi-plane operations: planes of a die work together on equal block and page numbers.
     pub multi_plane: bool,
-    /// The array senses or programs while the register before is still on the wires.
+    /// Cache operations: the array works while the previous page register is transferred.
     pub cache: bool,
-    /// Reads cut in on programs and erases; none: they wait.
+    /// Program and erase suspension for reads; `None`: reads wait.
     pub suspend: Option<Suspend>,
 }
 
-/// What it takes to let a read cut in.
+/// Timing and limits of suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspend {
-    /// Until a program has come to a stop.
+    /// Time until a program is suspended.
     pub program: Span,
-    /// Until an erase has.
+    /// Time until an erase is suspended.
     pub erase: Span,
-    /// Until it is under way again.
+    /// Time to resume.
     pub resume: Span,
-    /// How often one operation may be stopped; reads after that wait for its end.
+    /// Maximum number of suspensions per operation; later reads wait for its end.
     pub most: u32,
 }
 
 impl Timing {
     /// # Errors
-    /// [`Error::BadSpec`]: no rate, or a time above an hour.
+    /// [`Error::BadSpec`] if the rate is zero or a time exceeds an hour.
     pub fn check(&self) -> Result<(), Error> {
         if self.bytes_per_s == 0 {
             return Err(Error::BadSpec { key: "bytes_per_s", found: 0, expected: "at least 1" });
@@ -61,23 +61,23 @@ impl Timing {
     }
 }
 
-/// A named chip, and a drive of some of them.
+/// A named chip, and a drive made of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// The name.
+    /// Name of the chip.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Source of its numbers.
     pub source: &'static str,
-    /// The layout. Channels, packages and blocks are a small drive's: a plan says how large its own is.
+    /// Layout. Channels, packages and blocks are those of a small drive: a plan sets its own.
     pub geometry: Geometry,
-    /// The times.
+    /// Timing of the chip.
     pub timing: Timing,
-    /// The errors.
+    /// Error model.
     pub errors: Errors,
 }
 
 impl Profile {
-    /// Every named chip.
+    /// All named chips.
     pub fn all() -> Vec<Profile> {
         vec![Profile::tlc(), Profile::qlc(), Profile::mlc(), Profile::slc(), Profile::test()]
     }
@@ -87,13 +87,13 @@ impl Profile {
         Profile::all().into_iter().find(|profile| profile.name == name)
     }
 
-    /// TLC in three dimensions: 39 us for each of 2, 3 and 2 sensings, 700 us for each page of a word line
-    /// that is programmed in one operation, 5 ms for an erase, 20 us to decode, 72 bit errors corrected in
-    /// 1 KiB, 1500 cycles ("Reducing Solid-State Drive Read Latency by Optimizing Read-Retry", Park, Kim,
-    /// Chun, Orosa, Kim and Mutlu, ASPLOS 2021). Early loss of charge that goes on ever more slowly:
-    /// "Improving 3D NAND Flash Memory Lifetime by Tolerating Early Retention Loss and Process Variation",
-    /// Luo, Ghose, Cai, Haratsch and Mutlu, SIGMETRICS 2018. Assumed: 1152 pages of 16 KiB and 2 KiB, four
-    /// planes of 480 blocks, 1200 MT/s, all rates of errors and failures, all times of suspension.
+    /// 3D TLC: 39 us for each of 2, 3 and 2 sensings, 700 us for each page of a word line that is programmed
+    /// in one operation, 5 ms for an erase, 20 us to decode, 72 bit errors corrected in 1 KiB, 1500 cycles
+    /// ("Reducing Solid-State Drive Read Latency by Optimizing Read-Retry", Park, Kim, Chun, Orosa, Kim and
+    /// Mutlu, ASPLOS 2021). Early charge loss that slows down with time: "Improving 3D NAND Flash Memory
+    /// Lifetime by Tolerating Early Retention Loss and Process Variation", Luo, Ghose, Cai, Haratsch and
+    /// Mutlu, SIGMETRICS 2018. Assumed: 1152 pages of 16 KiB and 2 KiB, four planes of 480 blocks, 1200 MT/s,
+    /// all error and failure rates, all suspension times.
     pub fn tlc() -> Profile {
         let us = Span::us;
         Profile {
@@ -143,10 +143,10 @@ impl Profile {
         }
     }
 
-    /// QLC of 96 layers: senses of 47.9, 76.2, 134.6 and 228.1 us, 1860 us for each page and 6.34 ms for
-    /// an erase, as measured ("PACA: A Page Type Aware Read Cache Scheme in QLC Flash-based SSDs", Chen et
-    /// al., ICCD 2022). Assumed: the layout, 800 MT/s, 1000 cycles, decoding, all rates of errors and
-    /// failures, all times of suspension.
+    /// 96-layer QLC: senses of 47.9, 76.2, 134.6 and 228.1 us, 1860 us for each page and 6.34 ms for an
+    /// erase, as measured ("PACA: A Page Type Aware Read Cache Scheme in QLC Flash-based SSDs", Chen et al.,
+    /// ICCD 2022). Assumed: the layout, 800 MT/s, 1000 cycles, decoding, all error and failure rates, all
+    /// suspension times.
     pub fn qlc() -> Profile {
         let (us, ns) = (Span::us, Span::ns);
         let tlc = Profile::tlc();
@@ -173,13 +173,13 @@ impl Profile {
         }
     }
 
-    /// Planar MLC of 20 nm, from the data sheet of Micron's MT29F128G08CBECB: pages of 16,384 and 1,872
-    /// bytes, 512 to a block, two planes of 1,048 blocks, 3 ms for an erase, 166 MT/s, 3,000 cycles; by
-    /// page 48 and 64 us to read, 850 and 2,300 us to program, as the flash emulator FEMU gives what was
-    /// measured on that family (the sheet: 115 us at most, 1,600 us typical). Reads disturb by 3.7e-9 each
-    /// near the rated cycles ("Read Disturb Errors in MLC NAND Flash Memory: Characterization, Mitigation,
-    /// and Recovery", Cai, Luo, Ghose, Haratsch, Mai and Mutlu, DSN 2015). Assumed: 40 bit errors corrected
-    /// in 1 KiB, decoding, the other rates of errors and failures, all times of suspension.
+    /// Planar 20 nm MLC, from the data sheet of Micron's MT29F128G08CBECB: pages of 16,384 and 1,872 bytes,
+    /// 512 per block, two planes of 1,048 blocks, 3 ms for an erase, 166 MT/s, 3,000 cycles. By page type 48
+    /// and 64 us to read, 850 and 2,300 us to program, as measured on that family and used by the flash
+    /// emulator FEMU (data sheet: 115 us at most, 1,600 us typical). Reads disturb by 3.7e-9 each near the
+    /// rated cycles ("Read Disturb Errors in MLC NAND Flash Memory: Characterization, Mitigation, and
+    /// Recovery", Cai, Luo, Ghose, Haratsch, Mai and Mutlu, DSN 2015). Assumed: 40 bit errors corrected in 1
+    /// KiB, decoding, the other error and failure rates, all suspension times.
     pub fn mlc() -> Profile {
         let us = Span::us;
         Profile {
@@ -227,10 +227,10 @@ impl Profile {
         }
     }
 
-    /// SLC, from the data sheet of Micron's MT29F4G08ABADA: 64 pages to a block, two planes of 2,048
-    /// blocks, 25 us to read, 200 us to program, 700 us to erase, 20 ns a byte, 100,000 cycles, 80 of 4,096
-    /// blocks bad at most. Its pages have 2,048 and 64 bytes; here they have twice as much, so that a unit
-    /// of 4 KiB fits. Assumed: that, 8 bit errors corrected in 512 bytes, all rates of errors and failures.
+    /// SLC, from the data sheet of Micron's MT29F4G08ABADA: 64 pages per block, two planes of 2,048 blocks,
+    /// 25 us to read, 200 us to program, 700 us to erase, 20 ns per byte, 100,000 cycles, at most 80 of 4,096
+    /// blocks bad. Its pages have 2,048 and 64 bytes; here they are twice as large, so that a unit of 4 KiB
+    /// fits. Assumed: that, 8 bit errors corrected in 512 bytes, all error and failure rates.
     pub fn slc() -> Profile {
         let us = Span::us;
         Profile {
@@ -280,8 +280,8 @@ impl Profile {
         }
     }
 
-    /// Nobody's chip: two dies of two planes, eight blocks each, four word lines of TLC, round times, and
-    /// no errors but those of power cuts. For tests that work a schedule out by hand or try everything.
+    /// Fictitious chip for tests that compute a schedule by hand or are exhaustive: two dies of two planes,
+    /// eight blocks each, four word lines of TLC, round times, and no errors except those of power cuts.
     pub fn test() -> Profile {
         let us = Span::us;
         Profile {
@@ -330,7 +330,7 @@ mod tests {
     use crate::contents::Keep;
 
     #[test]
-    fn every_profile_has_sense() {
+    fn every_nand_profile_passes_validation() {
         for profile in Profile::all() {
             profile.timing.check().unwrap();
             let bits = profile.geometry.cell.bits() as usize;
@@ -348,11 +348,10 @@ mod tests {
         }
     }
 
-    /// What the assumed rates were chosen for, and no more: JESD218 asks of a client's drive that it keeps
-    /// data for a year without power at the end of its life, with retries if need be; new chips read at
-    /// the first try.
+    /// The only target of the assumed rates: JESD218 requires a client drive at its end of life to retain
+    /// data for a year without power, with retries if needed; new chips read without a retry.
     #[test]
-    fn every_profile_keeps_its_data_for_a_year_at_the_end_of_its_life() {
+    fn every_nand_profile_retains_data_one_year_at_end_of_life() {
         for Profile { name, errors, geometry, .. } in Profile::all() {
             let worst = |wear: Wear, step| {
                 let bits = geometry.cell.bits() as u8;

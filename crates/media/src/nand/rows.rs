@@ -1,35 +1,35 @@
-//! What is kept of a block: one row for each programmed page, its data and then its spare bytes.
+//! Stored contents of a block: one row for each programmed page, data followed by spare bytes.
 //!
-//! Stamps make up most of what a filled drive of terabytes keeps, and beside each lie spare bytes which
-//! name the same page over and over. So a full block of stamps is packed: columns that hold one value in
-//! all rows are kept once, columns that equal another are kept as that other, and what is left lies row
-//! by row, so that a page is still one place in memory.
+//! Stamps are most of the data stored of a filled drive of terabytes, and the spare bytes next to each repeat
+//! the same page number. So a full block of stamps is packed: columns with one value in all rows are stored
+//! once, columns equal to another are stored as a reference, and the rest is stored row by row, so that a
+//! page is still contiguous in memory.
 
-/// Rows as they were programmed.
 #[derive(Clone)]
 pub(super) struct Rows {
     pub(super) width: usize,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Room for packing: by column a sum that tells most columns apart, and the bits that change.
+/// Scratch memory for packing: per column a checksum that distinguishes most columns, and the bits that
+/// change.
 #[derive(Default)]
 pub(super) struct Room {
     sums: Vec<u32>,
     differences: Vec<u8>,
 }
 
-/// The rows of a full block, packed.
 pub(super) struct Packed {
     columns: Box<[u16]>,
     stride: usize,
     bytes: Box<[u8]>,
 }
 
-/// A column below this is the place of its byte in a packed row; above, its one value.
+/// Column entry: below this, the offset of its byte in a packed row; otherwise the low byte is its constant
+/// value.
 const ONE_VALUE: u16 = 0x8000;
 
-/// The widest row that can be packed.
+/// Maximum width of a row that can be packed, in bytes.
 pub(super) const WIDTH_MAX: usize = 4096;
 
 const _: () = assert!(WIDTH_MAX < ONE_VALUE as usize);
@@ -49,7 +49,7 @@ impl Rows {
         let mut key = 1_u32;
         for row in self.bytes.chunks_exact(self.width) {
             key = key.wrapping_mul(0x9e37_79b1);
-            // Two loops, each of which the compiler can make wide.
+            // Two loops, each of which the compiler can vectorize.
             for (sum, byte) in sums.iter_mut().zip(row) {
                 *sum = sum.wrapping_add(u32::from(*byte).wrapping_mul(key));
             }
@@ -93,7 +93,7 @@ impl Packed {
         }
     }
 
-    /// The rows as they were, `rows` of `width` bytes.
+    /// Unpacks `rows` rows of `width` bytes.
     pub(super) fn unpack(&self, width: usize, rows: usize) -> Rows {
         let mut bytes = vec![0; width * rows];
         for (row, out) in bytes.chunks_exact_mut(width).enumerate() {
@@ -106,13 +106,13 @@ impl Packed {
         (self.bytes.len() + size_of_val(&*self.columns) + size_of::<Packed>()) as u64
     }
 
-    /// As one run of bytes, for a file.
+    /// Serializes for a state file.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let columns = self.columns.iter().flat_map(|column| column.to_le_bytes());
         columns.chain(self.bytes.iter().copied()).collect()
     }
 
-    /// Takes them back from a run of bytes; none: they can't be `rows` rows of `width`.
+    /// Deserializes; `None` if the bytes cannot be `rows` rows of `width`.
     pub(super) fn from_bytes(bytes: &[u8], width: usize, rows: usize) -> Option<Packed> {
         let (columns, bytes) = bytes.split_at_checked(2 * width)?;
         let columns: Box<[u16]> =
@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_said_twice_or_never_changes_is_kept_once() {
+    fn packing_stores_equal_and_constant_columns_once() {
         let mut rows = Rows { width: 20, bytes: Vec::new() };
         for row in 0..100_u64 {
             rows.bytes.extend((row * 0x0101_0307).to_le_bytes());
@@ -151,7 +151,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
         #[test]
-        fn packing_loses_nothing(
+        fn packed_rows_unpack_to_same_bytes(
             width in 1_usize..40,
             bytes in proptest::collection::vec(0_u8..3, 1..2000),
         ) {
@@ -165,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange_to_be_refused(
+        fn packed_from_arbitrary_bytes_never_panics(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             width in 1_usize..20,
             rows in 1_usize..20,

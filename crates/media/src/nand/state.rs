@@ -1,16 +1,16 @@
-//! The state of flash as a file.
+//! State file of flash.
 //!
 //! ```text
-//! header   128 bytes: magic, version, lengths and checksums of what follows; its generation, and up to
-//!          which place of which journal it has gone; its own checksum, which names this state
-//! meta     the specification, a line for each block, pages harmed, units kept whole
-//! beside   what the owner keeps with it
-//! rows     those of each block that holds some, where its line in `meta` says
+//! header   128 bytes: magic, version, lengths and checksums of the parts below; generation, position in the
+//!          journal up to which it is included; checksum of the header, which is the id of this state
+//! meta     the specification, a record for each block, damaged pages, units stored in full
+//! beside   bytes that the owner stores with it
+//! rows     those of each non-empty block, at the offset in its record in `meta`
 //! ```
 //!
-//! Loading reads all but the rows: those of a block are read when somebody asks for one of its pages, and
-//! have a checksum of their own. So a drive of any size is loaded at once, and may be loaded twice from
-//! one file, which is never written to. All numbers are little-endian words of 64 bits.
+//! Loading reads everything except the rows: those of a block are read on first access to one of its pages,
+//! and have a checksum of their own. So a drive of any size loads immediately, and the same file, which is
+//! never modified, can be loaded several times. All numbers are little-endian 64-bit words.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,35 +27,35 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dbnand\r\n");
 const VERSION: u64 = 2;
 const HEADER_BYTES: usize = 128;
 
-/// Version 1 is the same with a shorter header: no journal, no generation.
+/// Version 1 has a shorter header without journal position and generation.
 const OLD_HEADER_BYTES: usize = 64;
 
-/// Which state it is, and which journal it goes with.
+/// Identity of the state, and of the journal that belongs to it.
 #[derive(Clone, Default)]
 pub(super) struct Lineage {
-    /// Of the state that was loaded or written last: the checksum of its header.
+    /// Id of the state that was loaded or written last: the checksum of its header.
     pub id: u64,
-    /// How often it was written anew.
+    /// Number of times that it was rewritten.
     pub generation: u64,
-    /// Up to where that state has a journal.
+    /// Journal position up to which that state includes the journal.
     pub saved: Position,
-    /// Up to where this flash has the journal beside it.
+    /// Journal position of this flash.
     pub position: Position,
-    /// The journal beside it of which that is said.
+    /// The journal that was replayed.
     pub replayed: Option<PathBuf>,
-    /// That journal is of another state.
+    /// That journal belongs to another state.
     pub aside: bool,
 }
 
-/// The file beside another whose name ends so.
+/// Appends a suffix to a file name.
 pub(super) fn beside_name(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// The name of a state itself, where this one is a symbolic link to it: its lock and its journal are beside
-/// that name, and a rename replaces the file and not the link.
+/// Real path of a state that may be a symbolic link: lock and journal are next to the real file, and a rename
+/// replaces the file and not the link.
 pub(super) fn own_name(path: &Path) -> Result<PathBuf, Error> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => std::fs::canonicalize(path).map_err(|source| {
@@ -65,7 +65,7 @@ pub(super) fn own_name(path: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Where a block's rows are.
+/// Location of a block's rows in the file.
 #[derive(Clone, Copy, Default)]
 struct Place {
     at: u64,
@@ -75,14 +75,14 @@ struct Place {
     packed: bool,
 }
 
-/// The file that a state was loaded from.
+/// File that a state was loaded from.
 pub(super) struct Source {
     file: Opened,
     path: PathBuf,
     places: Vec<Place>,
 }
 
-/// A checksum against damage, not against malice: each word is folded in by one multiplication.
+/// Checksum against accidental damage, not malice: one multiplication per word.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15 ^ bytes.len() as u64;
     let (words, rest) = bytes.as_chunks::<8>();
@@ -130,18 +130,18 @@ impl Source {
 }
 
 impl Nand {
-    /// From now on asks this for all its files.
+    /// Uses `files` for all file accesses from now on.
     pub fn use_files(&mut self, files: Files) {
         self.files = files;
     }
 
-    /// Writes all of it into a file, in the place of what that held, and `beside` with it. A journal beside
-    /// that file ends. On an error the files are as they were, or the new state is there with the journal
-    /// that it goes with.
+    /// Writes the complete state and `beside` to a file, replacing its contents, and removes the journal of
+    /// that file. On an error the files are unchanged, or the new state is there with the journal that
+    /// belongs to it.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::State`]: a block that was never asked for has changed in its own file, or
-    /// there is a journal beside it that was not replayed.
+    /// [`Error::Io`]; [`Error::State`] if a block that was not loaded yet has changed in its own file, or if
+    /// the file has a journal that was not replayed.
     pub fn save(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
         let path = own_name(path)?;
         stands_in_the_way(self, &path)?;
@@ -149,7 +149,7 @@ impl Nand {
         self.remove_journal(&path)
     }
 
-    /// Writes the state alone. It is on the disk when this returns.
+    /// Writes the state alone. It is on disk when this returns.
     pub(super) fn write_state(&mut self, path: &Path, beside: &[u8]) -> Result<(), Error> {
         self.seal_journal(path);
         let failed = |attempt| move |source| Error::Io { path: path.into(), attempt, source };
@@ -161,7 +161,7 @@ impl Nand {
         let id = match done {
             Ok(id) => id,
             Err(error) => {
-                // It is of no use; the first error is the one to report.
+                // Clean up; the first error is the one to report.
                 let _ = self.files.remove(&new);
                 return Err(error);
             }
@@ -173,12 +173,12 @@ impl Nand {
         Ok(())
     }
 
-    /// Writes a new file, and gives the checksum of its header.
+    /// Writes a new file, and returns the checksum of its header.
     fn write(&self, path: &Path, beside: &[u8]) -> Result<u64, Error> {
         let failed = |source| Error::Io { path: path.into(), attempt: "write the state", source };
         let mut file = Writer::new(self.files.create(path).map_err(failed)?);
-        // The lengths first, then the rows, then the lines that say where they are: the header comes last
-        // of all, so that a file cut short has none.
+        // First the lengths, then the rows, then their records: the header is written last, so that a
+        // truncated file has none.
         let meta_bytes = self.meta(&self.no_places()).len() * 8;
         let begin = (HEADER_BYTES + meta_bytes + beside.len()) as u64;
         file.write(&vec![0; HEADER_BYTES + meta_bytes]).map_err(failed)?;
@@ -211,7 +211,7 @@ impl Nand {
         vec![Place::default(); self.blocks.len()]
     }
 
-    /// The bytes of a block's rows, and whether they are packed.
+    /// Serialized rows of a block, and whether they are packed.
     fn rows_of(&self, block: u32) -> Result<Option<(bool, Vec<u8>)>, Error> {
         Ok(match (&self.blocks[block as usize].held, &self.source) {
             (Held::Rows(rows), _) => Some((false, rows.bytes.clone())),
@@ -256,16 +256,16 @@ impl Nand {
         words
     }
 
-    /// Takes the state from a file, and what was kept beside it. The rows of its blocks stay there until
-    /// they are asked for, so the file must be left as it is; replacing it by another is no harm.
+    /// Loads the state from a file, and the bytes that the owner stored with it. The rows of its blocks stay
+    /// there until first access, so the file must not be modified; it may be replaced by another.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::State`] with the part that is not as [`Nand::save`] wrote it.
+    /// [`Error::Io`]; [`Error::State`] with the part that differs from the format of [`Nand::save`].
     pub fn load_from(path: &Path) -> Result<(Nand, Vec<u8>), Error> {
         Nand::load_with(Files::default(), path)
     }
 
-    /// The same, and asks `files` for it and for all its files from now on.
+    /// As [`Nand::load_from`], with this and all later file accesses through `files`.
     ///
     /// # Errors
     /// As [`Nand::load_from`].
@@ -275,7 +275,7 @@ impl Nand {
         Ok((nand, beside.map_err(|found| refuse(&path, "beside", found))?))
     }
 
-    /// The flash, and beside it what was kept there or what is wrong with that.
+    /// The flash, and the owner's bytes or the error in them.
     pub(super) fn load_parts(
         files: Files,
         path: &Path,
@@ -320,6 +320,7 @@ impl Nand {
 
 struct Header {
     version: u64,
+    /// Length of the header itself.
     bytes: usize,
     meta_bytes: u64,
     beside_bytes: u64,
@@ -331,7 +332,7 @@ struct Header {
 }
 
 impl Header {
-    /// `bytes` are as many as the file has, of the longest header.
+    /// Validates a header. `bytes`: the beginning of the file, up to the longest header.
     fn validate(path: &Path, bytes: &[u8], length: u64) -> Result<Header, Error> {
         let word =
             |at: usize| u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"));
@@ -380,7 +381,7 @@ impl Header {
     }
 }
 
-/// The words of `meta` that are still to be read.
+/// Iterator over the remaining words of `meta`.
 struct Words<'a> {
     path: &'a Path,
     words: std::slice::Iter<'a, [u8; 8]>,
@@ -392,7 +393,7 @@ impl Words<'_> {
         next.ok_or_else(|| refuse(self.path, field, "it ends too early"))
     }
 
-    /// The next word, if it fits.
+    /// Next word, checked to fit.
     fn small<T: TryFrom<u64>>(&mut self, field: &'static str) -> Result<T, Error> {
         let word = self.next(field)?;
         word.try_into().map_err(|_| refuse(self.path, field, format!("{word} is too large")))
@@ -439,7 +440,7 @@ impl Words<'_> {
         nand.check(at).map(|()| at).map_err(|error| refuse(self.path, field, error.to_string()))
     }
 
-    /// The next block; none: it makes no sense.
+    /// Next block; `None` if it is invalid.
     fn block(
         &mut self,
         spec: &Spec,
@@ -509,7 +510,7 @@ impl Words<'_> {
     }
 }
 
-/// The specification, in the order in which it is read.
+/// Words of the specification, in reading order.
 fn spec_words(spec: &Spec) -> Vec<u64> {
     let Spec { geometry: g, keep, block_bytes, errors: e, seed } = spec;
     let order = u32::from(g.order == Order::Diagonal);

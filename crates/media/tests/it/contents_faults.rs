@@ -1,5 +1,5 @@
-//! Every call on the files of an image and its label fails in turn: what a flush or a new label has returned
-//! for is there after a power cut, and the image can always be opened again.
+//! Each file call of an image and its label fails in turn: flushed data and labels survive a power cut, and
+//! the image can always be opened again.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,14 +18,14 @@ fn open(path: &Path, faults: &Arc<Faults>) -> Result<Contents, Error> {
     Contents::with_files(spec, &Files::failing(faults.clone()))
 }
 
-/// Blocks and label, by the number of the write that each must at least have seen.
+/// Blocks and label, each by the lowest write number that it may have.
 #[derive(Default)]
 struct Kept {
     blocks: [u8; 8],
     label: u8,
 }
 
-/// Writes, flushes and labels until it fails or is done; each number once.
+/// Writes, flushes and sets labels until a failure or the end; each number once.
 fn work(contents: &mut Contents, kept: &mut Kept, numbers: std::ops::Range<u8>) {
     let mut written = [0; 8];
     for number in numbers {
@@ -48,7 +48,7 @@ fn check(contents: &mut Contents, kept: &Kept, case: &str) {
     for (block, least) in (0..).zip(kept.blocks) {
         let mut bytes = [0; 4096];
         contents.read_into(block * 4096, &mut bytes).unwrap();
-        // A write that failed may have left some of its bytes: new ones, never older than what was flushed.
+        // A failed write may have left some of its bytes: new ones, never older than the flushed ones.
         let found = bytes.iter().min().copied().unwrap_or(0);
         assert!(found >= least, "{case}: block {block} holds {found}, expected at least {least}");
     }
@@ -60,7 +60,7 @@ fn fail_at(call: u64, count: u64, fault: Fault) -> bool {
     let case = format!("call {call}, {count} calls, {fault:?}");
     let scratch = Scratch::new("contents-faults");
     let path = scratch.join("disk.img");
-    // The label of an image that was there before.
+    // Label of an earlier image.
     std::fs::write(scratch.join("disk.img.label"), [255]).unwrap();
     let faults = Arc::new(Faults::new());
     faults.follow();
@@ -84,7 +84,7 @@ fn fail_at(call: u64, count: u64, fault: Fault) -> bool {
 }
 
 #[test]
-fn every_failing_call_leaves_what_was_flushed_and_labelled() {
+fn flushed_data_and_label_survive_every_failing_file_call() {
     let cases = [
         (1, Fault::Error(28)),
         (u64::MAX, Fault::Error(28)),
@@ -98,7 +98,7 @@ fn every_failing_call_leaves_what_was_flushed_and_labelled() {
 }
 
 #[test]
-fn an_image_and_its_label_are_their_owners_alone() {
+fn image_and_label_are_created_with_mode_0600() {
     let scratch = Scratch::new("contents-mode");
     let path = scratch.join("disk.img");
     let mut contents = open(&path, &Arc::new(Faults::new())).unwrap();

@@ -1,4 +1,4 @@
-//! Random work on the contents, beside an oracle that is a map from block to bytes.
+//! Random operations on the contents, compared with an oracle that maps blocks to bytes.
 
 use crate::common::Scratch;
 use media::contents::{Backing, Contents, Error, Keep, Spec};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What to do, at a block and over some blocks, which may reach past the end.
+/// An operation at a block over some blocks, which may reach past the end.
 #[derive(Clone, Debug)]
 enum Op {
     Write(u64, u64, u8),
@@ -18,14 +18,14 @@ enum Op {
     Reopen,
 }
 
-/// One medium, and what it must hold. Blocks of zeros are absent from the oracle.
+/// A medium and its oracle. Zero blocks are absent from the oracle.
 struct Pair {
     contents: Option<Contents>,
     spec: Spec,
     oracle: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Bytes that tell block, place in the block and seed apart, and are sometimes all zero.
+/// Bytes that identify block, offset in the block and seed, and are sometimes all zero.
 fn data(block: u64, blocks: u64, block_bytes: u32, seed: u8) -> Vec<u8> {
     let mut bytes = vec![seed; (blocks * u64::from(block_bytes)) as usize];
     for (i, bytes) in bytes.chunks_mut(256).enumerate() {
@@ -46,7 +46,7 @@ impl Pair {
         self.spec.capacity_bytes / u64::from(self.spec.block_bytes)
     }
 
-    /// The oracle's view of a write that was accepted.
+    /// Applies an accepted write to the oracle.
     fn remember(&mut self, block: u64, bytes: &[u8]) {
         for (i, bytes) in bytes.chunks(self.spec.block_bytes as usize).enumerate() {
             let mut bytes = bytes.to_vec();
@@ -64,7 +64,7 @@ impl Pair {
             .collect()
     }
 
-    /// Reads the range in each way there is, and compares.
+    /// Reads the range by every method, and compares.
     fn compare(&self, block: u64, blocks: u64) -> Result<(), TestCaseError> {
         let contents = self.contents.as_ref().unwrap();
         let size = self.spec.block_bytes;
@@ -94,7 +94,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Does it; whether the contents accepted it.
+    /// Executes the operation; returns the result of the contents.
     fn act(&mut self, op: &Op) -> Result<Result<(), Error>, TestCaseError> {
         let size = self.spec.block_bytes;
         let offset = |block: u64| block * u64::from(size);
@@ -177,7 +177,7 @@ impl Pair {
     }
 }
 
-/// Blocks near the places where something ends, so that operations meet each other and edges.
+/// Blocks near boundaries, so that operations overlap each other and boundaries.
 fn block(edges: Vec<u64>) -> impl Strategy<Value = u64> {
     (prop::sample::select(edges), 0..40_u64)
         .prop_map(|(edge, near)| (edge + near).saturating_sub(20))
@@ -199,13 +199,13 @@ fn op(edges: Vec<u64>, lengths: Range<u64>) -> impl Strategy<Value = Op> {
     )
 }
 
-/// Bytes of contents in a leaf and on a shelf of the sparse array, and in a region of an image:
-/// here only to aim at their edges.
+/// Bytes of contents in a leaf and on a shelf of the sparse array, and in a region of an image, used to
+/// generate boundaries.
 const LEAF: u64 = 64 << 10;
 const SHELF: u64 = LEAF * 2048;
 const REGION: u64 = 64 << 20;
 
-/// A medium of a little over two shelves, ending in the middle of a leaf, and work near its edges.
+/// A medium of a little over two shelves, ending in the middle of a leaf, and operations near its boundaries.
 fn cases(keep: Keep, block_bytes: u32) -> (u64, impl Strategy<Value = Vec<Op>>) {
     let kept = if keep == Keep::Stamps { 8 } else { u64::from(block_bytes) };
     let blocks = (2 * SHELF + LEAF) / kept + 5;
@@ -214,7 +214,7 @@ fn cases(keep: Keep, block_bytes: u32) -> (u64, impl Strategy<Value = Vec<Op>>) 
         .into_iter()
         .chain([blocks])
         .collect();
-    // Up to more than two leaves at once, where that takes no millions of blocks.
+    // Up to more than two leaves at once, unless that takes millions of blocks.
     let longest = if keep == Keep::Stamps { 300 } else { (5 * LEAF / 2) / kept };
     let ops = prop::collection::vec(op(edges, 0..longest), 1..40);
     (blocks * u64::from(block_bytes), ops)
@@ -247,31 +247,31 @@ fn file() -> (Backing, Option<Scratch>) {
 }
 
 #[test]
-fn everything_in_memory() {
+fn memory_contents_match_oracle() {
     check(Keep::Everything, 4096, memory, 96);
     check(Keep::Everything, 512, memory, 96);
 }
 
 #[test]
-fn stamps_in_memory() {
+fn memory_stamps_match_oracle() {
     check(Keep::Stamps, 4096, memory, 96);
     check(Keep::Stamps, 512, memory, 96);
 }
 
 #[test]
-fn everything_in_a_file() {
+fn file_contents_match_oracle() {
     check(Keep::Everything, 4096, file, 12);
     check(Keep::Everything, 512, file, 12);
 }
 
-/// A whole number of blocks of 512 bytes.
+/// Bytes of whole 512-byte blocks.
 fn blocks(max: u64) -> impl Strategy<Value = u64> {
     (0..=max).prop_map(|blocks| blocks * 512)
 }
 
 proptest! {
     #[test]
-    fn any_numbers_at_all_are_an_answer_or_an_error(
+    fn arbitrary_offsets_and_lengths_succeed_or_fail_cleanly(
         offset in prop_oneof![any::<u64>(), blocks(u64::MAX / 512), blocks(500)],
         bytes in prop_oneof![0..300_000_u64, blocks(u64::from(u32::MAX) / 512), blocks(300)],
         stamps in any::<bool>(),

@@ -1,4 +1,4 @@
-//! A large device costs memory only where it was touched.
+//! A large device takes memory only for data that were written.
 
 use media::contents::{Backing, Contents, Keep, Spec};
 use runtime::Rng;
@@ -15,7 +15,7 @@ fn touched(keep: Keep) -> Contents {
         let block = rng.below(CAPACITY / 4096);
         contents.write_stamp(block, stamp.to_le_bytes()).unwrap();
         assert_eq!(contents.read_stamp(block).unwrap(), stamp.to_le_bytes());
-        // Elsewhere, reading takes no memory.
+        // Reading elsewhere takes no memory.
         let before = contents.allocated_bytes();
         contents.read_stamp(rng.below(CAPACITY / 4096)).unwrap();
         assert_eq!(contents.allocated_bytes(), before);
@@ -24,10 +24,10 @@ fn touched(keep: Keep) -> Contents {
 }
 
 #[test]
-fn four_tebibytes_of_everything() {
+fn sparse_4_tib_memory_bound() {
     let mut contents = touched(Keep::Everything);
-    // A pointer for each 128 MiB of device; for each touched place a leaf, and a shelf of 2,048
-    // pointers and a count.
+    // A pointer for each 128 MiB of device; for each written place a leaf, and a shelf of 2,048 pointers and
+    // a count.
     let root = CAPACITY / (128 << 20) * 8;
     assert_eq!(root, 256 << 10);
     let bound = root + TOUCHED * (LEAF + 16392);
@@ -38,9 +38,9 @@ fn four_tebibytes_of_everything() {
 }
 
 #[test]
-fn four_tebibytes_of_stamps() {
+fn sparse_4_tib_stamps_memory_bound() {
     let mut contents = touched(Keep::Stamps);
-    // Of stamps alone 8 GiB: a pointer for each 64 GiB of device.
+    // Stamps of 8 GiB: a pointer for each 64 GiB of device.
     let root = 64 * 8;
     let bound = root + TOUCHED * LEAF + 64 * 16392;
     assert!(contents.allocated_bytes() <= bound, "{} > {bound}", contents.allocated_bytes());

@@ -1,5 +1,4 @@
-//! What an access costs. Small in the suite, where only the work's sum is checked; by request large
-//! and timed:
+//! Time per access. In the suite the test is small and checks only sums. The timed version is large:
 //! `cargo test --release -p doorbell-media --test it contents_speed -- --ignored --nocapture`
 
 use media::contents::{Backing, Contents, Keep, Spec};
@@ -9,7 +8,7 @@ use std::time::Instant;
 
 const BLOCK: u64 = 4096;
 
-/// `blocks` blocks, each written with its number.
+/// Contents with this many blocks, each written with its number.
 fn contents(keep: Keep, blocks: u64) -> Contents {
     let spec = Spec {
         capacity_bytes: blocks * BLOCK,
@@ -24,7 +23,7 @@ fn contents(keep: Keep, blocks: u64) -> Contents {
     contents
 }
 
-/// Lends each block once and sums their stamps.
+/// Reads each block once by `runs`, and sums their stamps.
 fn lend(contents: &Contents, order: &[u64]) -> u64 {
     let mut sum = 0_u64;
     for block in order {
@@ -37,14 +36,14 @@ fn lend(contents: &Contents, order: &[u64]) -> u64 {
     sum
 }
 
-/// Blocks in random order, drawn from the first `among`.
+/// Block numbers in random order, drawn from the first `among`.
 fn order(among: u64, length: usize) -> Vec<u64> {
     let mut rng = Rng::new(92);
     (0..length).map(|_| rng.below(among)).collect()
 }
 
 #[test]
-fn lending_reaches_every_block() {
+fn runs_reach_every_block() {
     for keep in [Keep::Everything, Keep::Stamps] {
         let order = order(256, 10_000);
         assert_eq!(lend(&contents(keep, 256), &order), order.iter().sum());
@@ -53,7 +52,7 @@ fn lending_reaches_every_block() {
 
 #[test]
 #[ignore = "a measurement, to be made in release and by itself"]
-fn nanoseconds_an_access() {
+fn contents_access_time() {
     let accesses = 4_000_000;
     for (keep, name) in [(Keep::Everything, "everything"), (Keep::Stamps, "stamps")] {
         let contents = contents(keep, 1 << 18); // 1 GiB of device

@@ -1,4 +1,5 @@
-//! The medium from outside, in one program. `contents_file` is another, as it starts processes.
+//! Tests of media through the public interface, in one program. `contents_file` is separate, because it
+//! starts processes.
 
 mod common;
 mod contents_faults;

@@ -1,5 +1,5 @@
-//! What flash costs in time and memory. Small in the suite, where only the work is checked; by request of
-//! 512 GiB and timed:
+//! Time and memory of flash. In the suite the test is small and checks only results. The timed version has
+//! 512 GiB:
 //! `cargo test --release -p doorbell-media --test it nand_speed -- --ignored --nocapture`
 
 use std::time::Instant;
@@ -9,15 +9,15 @@ use media::contents::Keep;
 use media::nand::{Data, Geometry, Nand, PageAt, Profile, Sense, Spec};
 use runtime::Rng;
 
-/// TLC with so many blocks a plane, on 16 dies of four planes.
+/// TLC with this many blocks per plane, on 16 dies of four planes.
 fn flash(blocks: u32) -> Nand {
     let Profile { geometry, errors, .. } = Profile::tlc();
     let geometry = Geometry { blocks, ..geometry };
     Nand::new(Spec { geometry, keep: Keep::Stamps, block_bytes: 4096, errors, seed: 3 }).unwrap()
 }
 
-/// Fills every good block as a translation layer would after random overwrites: a stamp without any
-/// pattern and a logical number of `bits` bits for each unit, a sequence for each row. The pages.
+/// Fills every good block as a translation layer would after random overwrites: a random stamp and a logical
+/// number of `bits` bits for each unit, a sequence number for each row. Returns the number of pages.
 fn fill(nand: &mut Nand, bits: u32) -> u64 {
     let geometry = nand.geometry().clone();
     let mut rng = Rng::for_part(1, "fill");
@@ -34,7 +34,7 @@ fn fill(nand: &mut Nand, bits: u32) -> u64 {
                 let logical = rng.next_u64() as u32 >> (32 - bits);
                 spare[12 + unit * 4..][..4].copy_from_slice(&logical.to_le_bytes());
             }
-            // One program in 10^8 fails; that is part of the work.
+            // One program in 10^8 fails, which is expected here.
             let _ = nand.program(PageAt { block, page }, Data::Kept(&stamps), &spare);
             pages += 1;
         }
@@ -42,7 +42,7 @@ fn fill(nand: &mut Nand, bits: u32) -> u64 {
     pages
 }
 
-/// Senses units all over; how many could be read.
+/// Senses units in all blocks; returns the number of readable ones.
 fn sense(nand: &mut Nand, count: u64) -> u64 {
     let geometry = nand.geometry().clone();
     let mut rng = Rng::for_part(2, "sense");
@@ -59,7 +59,7 @@ fn sense(nand: &mut Nand, count: u64) -> u64 {
 }
 
 #[test]
-fn a_filled_drive_is_saved_loaded_and_read() {
+fn filled_nand_save_load_and_sense() {
     let mut nand = flash(1);
     let empty = nand.allocated_bytes();
     let units = 4 * fill(&mut nand, 27);
@@ -77,7 +77,7 @@ fn a_filled_drive_is_saved_loaded_and_read() {
 
 #[test]
 #[ignore = "a measurement, to be made in release and by itself; takes 2 GiB of memory and of disk"]
-fn a_drive_of_512_gib() {
+fn nand_512_gib_speed_and_memory() {
     // 552 GB of cells, a little more than 512 GiB of them for the host.
     let mut nand = flash(480);
     let bytes = nand.geometry().bytes() as f64;

@@ -1,6 +1,6 @@
-//! Flash of which only spare bytes and the first four bytes of each unit are kept, and which takes no time
-//! unless told to: for what is about numbers of units alone. Of what the layer writes for itself all is kept
-//! where the map is cached: of that it asks for the bytes again.
+//! Flash that stores only spare bytes and the first four bytes of each unit, and takes no time unless
+//! configured: for tests that count units. With a cached map, metadata are stored in full, because the layer
+//! reads them back.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ const NEVER: Header = Header { sequence: 0, erases: 0 };
 
 pub struct Lean {
     shape: Shape,
-    /// One of each row in each plane; sequence 0: erased.
+    /// One per superpage and plane; sequence 0: erased.
     headers: RefCell<Vec<Header>>,
     logicals: RefCell<Vec<u32>>,
-    /// The first bytes of each unit, and of each slot.
+    /// First bytes of each unit, and of each slot.
     stamps: RefCell<Vec<u32>>,
     slots: RefCell<Vec<u32>>,
-    /// What is kept whole, by what stands in the place of its stamp. None: nothing is.
+    /// Units stored in full, by the number stored as their stamp; `None` if none are.
     whole: Option<RefCell<BTreeMap<u32, Vec<u8>>>>,
     next_whole: Cell<u32>,
     pub programs: Cell<u64>,
@@ -31,7 +31,7 @@ impl Lean {
         Rc::new(Lean::bare(shape))
     }
 
-    /// For a map that is cached.
+    /// For tests with a cached map.
     pub fn with_parts(shape: Shape) -> Rc<Lean> {
         Rc::new(Lean { whole: Some(RefCell::default()), ..Lean::bare(shape) })
     }
@@ -45,13 +45,13 @@ impl Lean {
             stamps: RefCell::new(vec![0; pages * shape.units as usize]),
             slots: RefCell::default(),
             whole: None,
-            // Never the stamp of data.
+            // Never equal to a data stamp.
             next_whole: Cell::new(1 << 31),
             programs: Cell::new(0),
         }
     }
 
-    /// Lends all bytes of what stands under this number.
+    /// Passes all bytes stored under this number to `put`.
     fn lend_whole(&self, stamp: u32, put: &mut dyn FnMut(u32, &[u8])) -> bool {
         let Some(whole) = &self.whole else { return false };
         whole.borrow().get(&stamp).is_some_and(|bytes| {
@@ -164,7 +164,7 @@ impl Pages for Lean {
             return self.lend_whole(self.stamp(Source::Flash(at)), put);
         }
         put(0, &self.stamp(Source::Flash(at)).to_le_bytes());
-        // What the layer writes for itself is not kept here, so no mount must lean on it.
+        // Metadata are not stored here, so a mount must not rely on them.
         self.logical(at) & META == 0
     }
 

@@ -1,4 +1,4 @@
-//! Flash in memory that keeps the rules of flash, fails where it is told to, and can lose its power.
+//! In-memory flash that checks the rules of flash, injects faults, and can lose power.
 #![allow(dead_code)]
 
 pub mod lean;
@@ -12,7 +12,7 @@ use ftl::{
 };
 use runtime::{Line, Rng, Rt, Span, Time};
 
-/// A small device: few pages, so that everything happens soon. Units of two blocks.
+/// A small device: few pages, so that every case occurs soon. Units of two blocks.
 pub const SMALL: Shape = Shape {
     dies: 2,
     planes: 2,
@@ -24,7 +24,7 @@ pub const SMALL: Shape = Shape {
     reach: 0,
 };
 
-/// A device so small that it can be cut at every moment.
+/// A device small enough for a power cut at every moment.
 pub const TINY: Shape = Shape {
     dies: 2,
     planes: 1,
@@ -39,7 +39,7 @@ pub const TINY: Shape = Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cell {
     Erased,
-    /// Something was cut short, or failed.
+    /// An operation was interrupted or failed.
     Torn,
     Done {
         header: Header,
@@ -54,25 +54,25 @@ struct Slot {
     data: Vec<u8>,
 }
 
-/// What survives a power cut.
+/// State that survives a power cut.
 #[derive(Clone)]
 pub struct Medium {
     shape: Shape,
     cells: Vec<Cell>,
     bad: Vec<bool>,
     slots: Vec<Slot>,
-    /// One in so many programs, and erases, fails; 0: none.
+    /// One in this many programs, and erases, fails; 0: none.
     pub program_fails: u64,
     pub erase_fails: u64,
-    /// One in so many pages can't be read when it is sensed; 0: none.
+    /// One in this many pages is unreadable when sensed; 0: none.
     pub read_fails: u64,
     pub protected: bool,
-    /// Data are kept; else reads give zeros.
+    /// If false, data are not stored and reads return zeros.
     pub keep: bool,
-    /// What the next read reports as corrected bits.
+    /// Corrected bits that the next read reports.
     pub corrected: u32,
     rng: Rng,
-    /// When anything began or ended.
+    /// Times at which operations began or ended.
     pub moments: Vec<Time>,
     pub programs: u64,
     pub erases: u64,
@@ -116,7 +116,7 @@ impl Medium {
         self.bad.iter().filter(|bad| **bad).count()
     }
 
-    /// Whether a page anywhere, or a slot, holds something of the host's.
+    /// Returns true if any page or slot holds host data.
     pub fn holds_data(&self) -> bool {
         let is_data = |logical: &u32| logical & ftl::META == 0;
         let in_slots =
@@ -128,7 +128,7 @@ impl Medium {
         in_slots || self.cells.iter().any(in_cell)
     }
 
-    /// Whether no page holds anything but the roots of checkpoints.
+    /// Returns true if no page holds anything except checkpoint roots.
     pub fn is_erased(&self) -> bool {
         let is_root = |logical: &u32| *logical == u32::MAX || logical >> 28 == ftl::META >> 28 | 2;
         self.cells.iter().all(|cell| match cell {
@@ -138,7 +138,7 @@ impl Medium {
         })
     }
 
-    /// The page can't be read any more.
+    /// Makes the page unreadable.
     pub fn spoil(&mut self, page: Page) {
         let at = self.at(page);
         self.cells[at] = Cell::Torn;
@@ -148,7 +148,7 @@ impl Medium {
         one_in > 0 && self.rng.chance(1, one_in)
     }
 
-    /// The bytes of each unit as they are now, in the order of the row.
+    /// Current bytes of each unit, in the order of the superpage.
     fn gather(&self, units: &[Unit]) -> Vec<Option<Vec<u8>>> {
         let gather = |unit: &Unit| match unit.from {
             Source::Slot(slot) => Some(self.slots[slot as usize].data.clone()),
@@ -167,7 +167,7 @@ pub struct Fake {
     rt: Rt,
     pub medium: Rc<RefCell<Medium>>,
     dies: Vec<Line>,
-    /// How long things take: a read, a program, an erase.
+    /// Durations of a read, a program and an erase.
     spans: Option<[Span; 3]>,
 }
 
@@ -200,7 +200,7 @@ impl Fake {
         }
     }
 
-    /// A turn at a die: its begin, its middle and its end.
+    /// Reserves a die: start, middle and end of the operation.
     fn turn(&self, die: u32, what: usize) -> [Time; 3] {
         let Some(spans) = self.spans else { return [self.rt.now(); 3] };
         let turn = self.dies[die as usize].reserve(self.rt.now(), spans[what]);

@@ -1,33 +1,33 @@
-//! What a read may find: an independent account of what was written, and of what a flush has promised.
+//! Oracle: independent record of writes and flushes, which gives the allowed results of a read.
 
 use ftl::{Error, Ftl, Pages};
 use runtime::Rng;
 
 const BLOCK: usize = 512;
 
-/// The versions of a unit's blocks; 0: nothing, which reads as zeros.
+/// Versions of a unit's blocks; 0: unwritten, reads as zeros.
 type Blocks = [u32; 2];
 
-/// A unit: all that it may hold after a power cut, oldest first. The last is what it holds now.
+/// A unit: all contents that are allowed after a power cut, oldest first. The last is the current one.
 #[derive(Clone, Debug)]
 struct Unit {
     may: Vec<Blocks>,
-    /// How many of the changes so far have returned, and how many of them are not in `may` any more.
+    /// Number of changes that have returned, and number of changes that were dropped from `may`.
     done: usize,
     gone: usize,
 }
 
-/// All units. Of two clients, each has units of its own.
+/// All units. Each client has its own units.
 #[derive(Clone)]
 pub struct Oracle {
     units: Vec<Unit>,
     next: u32,
 }
 
-/// What a flush promises once it has returned.
+/// State that a flush guarantees once it has returned.
 pub struct Promise(Vec<usize>);
 
-/// The bytes of a block.
+/// Bytes of a block.
 pub fn block(number: u64, version: u32) -> [u8; BLOCK] {
     let mut bytes = [0; BLOCK];
     if version > 0 {
@@ -59,7 +59,7 @@ impl Oracle {
         self.units.len() as u32
     }
 
-    /// A write begins, of these blocks of a unit: their bytes.
+    /// Begins a write to these blocks of a unit; returns their bytes.
     pub fn write(&mut self, unit: u32, first: usize, blocks: usize) -> Vec<u8> {
         let version = self.next;
         self.next += 1;
@@ -78,7 +78,7 @@ impl Oracle {
         one.may.push(now);
     }
 
-    /// The last write or trim of this unit has returned.
+    /// Records that the last write or trim of this unit has returned.
     pub fn done(&mut self, unit: u32) {
         let one = &mut self.units[unit as usize];
         one.done = one.gone + one.may.len() - 1;
@@ -88,6 +88,7 @@ impl Oracle {
         Promise(self.units.iter().map(|unit| unit.done).collect())
     }
 
+    /// Records that the flush has returned.
     pub fn flushed(&mut self, promise: &Promise) {
         for (unit, promised) in self.units.iter_mut().zip(&promise.0) {
             let older = promised.saturating_sub(unit.gone);
@@ -96,13 +97,13 @@ impl Oracle {
         }
     }
 
-    /// With a cache that survives: what has returned is promised.
+    /// With a protected cache: guarantees everything that has returned.
     pub fn all_promised(&mut self) {
         let promise = self.flush();
         self.flushed(&promise);
     }
 
-    /// After a power cut: everything must be something that it may be, and is that from now on.
+    /// After a power cut: checks that all contents are allowed, and takes them as the current ones.
     pub async fn settle<P: Pages>(&mut self, ftl: &Ftl<P>) -> Result<(), String> {
         for unit in 0..self.units() {
             let held = held(ftl, unit).await?;
@@ -115,7 +116,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// While it runs: this unit must hold what was written last.
+    /// While power is on: checks that this unit holds the newest data.
     pub async fn check<P: Pages>(&self, ftl: &Ftl<P>, unit: u32) -> Result<(), String> {
         let held = held(ftl, unit).await?;
         let now = self.units[unit as usize].may.last().unwrap();
@@ -133,7 +134,7 @@ async fn held<P: Pages>(ftl: &Ftl<P>, unit: u32) -> Result<Blocks, String> {
     Ok([version(first, &bytes[..BLOCK])?, version(first + 1, &bytes[BLOCK..])?])
 }
 
-/// A part of a unit: its first block, and how many.
+/// Random part of a unit: first block, and number of blocks.
 pub fn part(rng: &mut Rng) -> (usize, usize) {
     [(0, 2), (0, 2), (0, 1), (1, 1)][rng.below(4) as usize]
 }

@@ -1,16 +1,16 @@
-//! A journal as bytes: what a frame is, and where a journal ends.
+//! Byte format of a journal: frames, and detection of the journal's end.
 //!
 //! ```text
-//! header   64 bytes: magic, version, the state that it goes on from, its generation, the boot of the
-//!          machine in which it was begun, checksum
-//! frames   48 bytes and the records of a batch: magic, length; its number, the last number known to be
-//!          synced, the checksum of the frame before it, of its records, of all this
+//! header   64 bytes: magic, version, id of the state that it continues, its generation, boot id of the
+//!          machine on which it was begun, checksum
+//! frames   48 bytes and the records of a batch: magic, length; batch number, highest number known to be
+//!          synced, checksum of the previous frame, of the records, of all this
 //! ```
 //!
-//! Frames are numbered from 1 and chained by their checksums, so that a place in a journal has a name (a
-//! [`Position`]) that nothing else has. A frame without records says that all before it was synced. A batch
-//! that a process did not live to write is the end (*torn*); so is, after the machine itself has lost its
-//! power, whatever was not synced. Anything else that is not as it was written is *damage*.
+//! Frames are numbered from 1 and chained by their checksums, so that each place in a journal has a unique
+//! name (a [`Position`]). A frame without records confirms that all before it was synced. A batch that an
+//! ended process has not fully written is the end (*torn*); after a power loss of the machine, unsynced data
+//! are the end too. Any other deviation from the written bytes is *damage*.
 
 use crate::nand::state::checksum;
 
@@ -21,13 +21,13 @@ pub(in crate::nand) const VERSION: u64 = 2;
 const MAGIC: [u8; 8] = *b"dbjrnl\r\n";
 const FRAME_MAGIC: [u8; 4] = *b"bat\n";
 
-/// Version 1: this, the header of the state, and frames of a length and a checksum.
+/// Version 1: this magic, the header of the state, and frames of a length and a checksum.
 const OLD_MAGIC: [u8; 8] = *b"dbnlog\r\n";
 const OLD_HEADER_BYTES: usize = 8 + 64;
 const OLD_FRAME_BYTES: usize = 4 + 8;
 
-/// A place in a journal: the state that it goes on from, batches before the place, and the last one's
-/// checksum.
+/// A place in a journal: the state that the journal continues, the number of batches before the place, and
+/// the checksum of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::nand) struct Position {
     pub base: u64,
@@ -35,7 +35,7 @@ pub(in crate::nand) struct Position {
     pub head: u64,
 }
 
-/// The boot of this machine; zeros: it can't be told.
+/// Boot id of this machine; zeros if unknown.
 pub(in crate::nand) fn boot() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(32).collect();
@@ -54,13 +54,13 @@ pub(in crate::nand) fn header(base: u64, generation: u64, boot: [u64; 2]) -> [u8
     header
 }
 
-/// The position before the first batch of a journal with this header.
+/// Position before the first batch of a journal with this header.
 pub(in crate::nand) fn first(header: &[u8; HEADER_BYTES]) -> Position {
     Position { base: word(header, 2), sequence: 0, head: word(header, 7) }
 }
 
-/// Makes a frame of the bytes, whose first [`FRAME_BYTES`] are free. `seed` is the checksum of the journal's
-/// header. Gives the position behind it.
+/// Completes a frame whose first [`FRAME_BYTES`] bytes are free. `seed` is the checksum of the journal's
+/// header. Returns the position behind the frame.
 pub(in crate::nand) fn seal(
     bytes: &mut [u8],
     seed: u64,
@@ -84,7 +84,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("eight bytes"))
 }
 
-/// What a frame says of itself, if it is one.
+/// Parsed header of a frame.
 struct Frame {
     length: usize,
     sequence: u64,
@@ -110,39 +110,35 @@ impl Frame {
     }
 }
 
-/// A batch that is whole.
 pub(in crate::nand) struct Batch<'a> {
     pub records: &'a [u8],
-    /// Its checksum, which names the position behind it.
+    /// Its checksum, which identifies the position behind it.
     pub head: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::nand) enum Ending {
+    /// The last batch is complete.
     Whole,
-    /// With so many bytes of what was not written to its end.
-    Torn {
-        bytes: u64,
-    },
-    /// At this byte something is not as it was written.
-    Damaged {
-        at: u64,
-    },
+    /// This many bytes of an incomplete write.
+    Torn { bytes: u64 },
+    /// Damage at this byte.
+    Damaged { at: u64 },
 }
 
 pub(in crate::nand) struct Scan<'a> {
     pub version: u64,
-    /// Before the first batch.
+    /// Position before the first batch.
     pub first: Position,
     pub generation: u64,
     pub batches: Vec<Batch<'a>>,
-    /// The last batch that is known to be synced.
+    /// Last batch known to be synced.
     pub synced: u64,
     pub ending: Ending,
 }
 
 impl Scan<'_> {
-    /// The position behind so many batches.
+    /// Position behind this many batches.
     pub fn position(&self, batches: u64) -> Position {
         match batches.checked_sub(1).and_then(|last| self.batches.get(last as usize)) {
             Some(batch) => Position { sequence: batches, head: batch.head, ..self.first },
@@ -151,10 +147,10 @@ impl Scan<'_> {
     }
 }
 
-/// Takes a journal apart, on a machine of this boot.
+/// Parses a journal, on a machine with this boot id.
 ///
 /// # Errors
-/// What is wrong with its header.
+/// Description of an invalid header.
 pub(in crate::nand) fn scan(bytes: &[u8], boot: [u64; 2]) -> Result<Scan<'_>, String> {
     if bytes.starts_with(&OLD_MAGIC) {
         return scan_old(bytes);
@@ -186,8 +182,8 @@ pub(in crate::nand) fn scan(bytes: &[u8], boot: [u64; 2]) -> Result<Scan<'_>, St
     Ok(Scan { version: VERSION, first, generation, batches, synced, ending })
 }
 
-/// A journal whose header is damaged, with the one that it must have had if it goes on from this state: what
-/// was in it is known, but for the boot, and its checksum is in every frame. None: that is not the damage.
+/// Restores a journal's damaged header, if the journal continues this state: all fields are known except the
+/// boot id, and the header's checksum is in every frame. `None` if this is not the damage.
 pub(in crate::nand) fn mend(
     bytes: &[u8],
     base: u64,
@@ -207,7 +203,7 @@ pub(in crate::nand) fn mend(
     Some([&good?[..], rest].concat())
 }
 
-/// The frame that is next, if it is as it was written.
+/// The next frame, if it is intact.
 fn whole(bytes: &[u8], seed: u64, before: Position) -> Option<(Frame, &[u8])> {
     let frame = Frame::read(bytes, seed)?;
     let records = bytes[FRAME_BYTES..].get(..frame.length)?;
@@ -215,9 +211,8 @@ fn whole(bytes: &[u8], seed: u64, before: Position) -> Option<(Frame, &[u8])> {
     (next && checksum(records) == frame.sum).then_some((frame, records))
 }
 
-/// What comes where the batch of this number should. While the machine runs, files keep the order in which
-/// they were written: only the last write can be cut short. When its power fails, what was not synced may be
-/// anything.
+/// Classifies the bytes at which a batch of this number should begin. While the machine runs, files keep the
+/// order of writes: only the last write can be incomplete. After a power loss, unsynced data may be anything.
 fn ending(rest: &[u8], at: u64, seed: u64, wanted: u64, same_boot: bool) -> Ending {
     let torn = Ending::Torn { bytes: rest.len() as u64 };
     let damaged = Ending::Damaged { at };
@@ -234,7 +229,7 @@ fn ending(rest: &[u8], at: u64, seed: u64, wanted: u64, same_boot: bool) -> Endi
     if known || (same_boot && !cut_short) { damaged } else { torn }
 }
 
-/// A journal of version 1, which has no numbers and no word of what was synced.
+/// Parses a journal of version 1, which has no batch numbers and no record of syncs.
 fn scan_old(bytes: &[u8]) -> Result<Scan<'_>, String> {
     let Some(header) = bytes.first_chunk::<OLD_HEADER_BYTES>() else {
         return Err(format!("{} bytes, expected at least {OLD_HEADER_BYTES}", bytes.len()));
@@ -254,7 +249,7 @@ fn scan_old(bytes: &[u8]) -> Result<Scan<'_>, String> {
                 continue;
             }
             Some(_) => ending = Ending::Damaged { at },
-            // Cut short, unless something whole lies behind it: then its length is damaged.
+            // Torn, unless an intact frame follows: then its length is damaged.
             None if (1..rest.len()).any(|from| is_old_batch(&rest[from..])) => {
                 ending = Ending::Damaged { at };
             }
@@ -272,7 +267,7 @@ fn old_frame(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((rest.get(..length)?, sum))
 }
 
-/// Whether a batch of version 1 begins here. Most bytes are told apart by what its first record should be.
+/// Returns true if a batch of version 1 begins here. The expected first record rules out most bytes.
 fn is_old_batch(bytes: &[u8]) -> bool {
     let Some((records, sum)) = old_frame(bytes) else { return false };
     let Some((length, record)) = records.split_first_chunk::<4>() else { return false };
@@ -285,9 +280,9 @@ fn is_old_batch(bytes: &[u8]) -> bool {
 mod tests {
     use super::{FRAME_BYTES, first, header, mend, seal};
 
-    /// The machine may have been started again since.
+    /// The machine may have been rebooted since.
     #[test]
-    fn a_header_with_any_flipped_bit_is_mended_on_a_machine_of_another_boot() {
+    fn journal_header_bit_flips_are_mended_after_reboot() {
         let begun = header(7, 3, [0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321]);
         let before = first(&begun);
         let mut frame = [vec![0; FRAME_BYTES], vec![9; 40]].concat();

@@ -1,13 +1,13 @@
-//! A journal beside the state of flash: a process that is killed leaves what a power cut would have left.
+//! Journal of a flash state: after a process is killed, the files hold what a power cut would have left.
 //!
-//! Whatever changes the flash is noted as it begins, and that it has ended when it has: one append for each
-//! row programmed, and another when it is done. What the kernel has taken of a file outlives the process that
-//! gave it; what [`Nand::sync`] has returned for outlives the machine's power too. `frame` has the bytes.
+//! Each change of the flash is recorded at its start and at its end: one append per programmed row, and
+//! another on completion. Data that the kernel has accepted survive the end of the process; data for which
+//! [`Nand::sync`] has returned also survive a power loss of the machine. The byte format is in `frame`.
 //!
-//! When the journal is long it goes into the state: the state is written anew and a new journal begun, each
-//! under another name first. A state says up to which place of which journal it has gone, so that any of
-//! the old and the new ones go together, wherever that ended. Whatever fails, the old journal goes on:
-//! nothing that was noted is forgotten before the file system has it.
+//! A long journal is folded into the state: the state is rewritten and a new journal begun, each under
+//! another name first. A state records its position in its journal, so that any of the old and new files
+//! match, wherever folding was interrupted. On any failure the old journal continues: no record is dropped
+//! before the file system has it.
 
 pub(super) mod frame;
 pub(super) mod replay;
@@ -25,33 +25,33 @@ pub use replay::Replayed;
 enum Kind {
     /// A page was programmed: its row.
     Program = 1,
-    /// A unit of one is kept whole: which, its bytes.
+    /// A unit is stored in full: its number, its bytes.
     Whole,
     /// A block was erased.
     Erase,
-    /// A block is marked bad.
+    /// A block was marked bad.
     Bad,
     /// An erase of the block has begun.
     BeginErase,
-    /// What had begun on the block has ended.
+    /// The operations in progress on the block have ended.
     End,
-    /// Programs have begun before the journal did: from a page on, so many.
+    /// Programs in progress when the journal was begun: first page, and number of pages.
     Open,
-    /// A power cut has torn a program, taken one back, torn an erase.
+    /// A power cut has torn a program, undone one, or torn an erase.
     TearProgram,
     Undo,
     TearErase,
-    /// Seconds of its life.
+    /// Age of the flash in seconds.
     Age,
-    /// How often a block has been read.
+    /// Read count of a block.
     Reads,
-    /// A block is worn as if it had been erased so many times more.
+    /// Additional wear of a block, in erases.
     Wear,
-    /// Bit errors in 10^12 come on top in a page: the low half, the high half.
+    /// Additional bit errors in 10^12 in a page: low half, high half.
     Harm,
     /// Programs and erases of a block fail from now on.
     Broken,
-    /// What the owner keeps with it.
+    /// Bytes that the owner stores with the flash.
     Beside,
 }
 
@@ -74,48 +74,47 @@ const KINDS: [Kind; 16] = [
     Kind::Beside,
 ];
 
-/// What is under way on a block.
+/// Operation in progress on a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Programs { from: u32, count: u32 },
     Erase,
 }
 
-/// A journal that is being written.
 pub(super) struct Journal {
     file: Opened,
     path: PathBuf,
     state: PathBuf,
     beside: Vec<u8>,
-    /// What is not in the file yet: frames, and behind `sealed` the batch that is still open.
+    /// Data not yet in the file: frames, and behind `sealed` the open batch.
     pending: Vec<u8>,
     sealed: usize,
-    /// Where the next frame goes in the file: all before it is whole.
+    /// File offset of the next frame: all before it is complete.
     end: u64,
-    /// Behind the last frame, written or not.
+    /// Position behind the last frame, written or not.
     position: Position,
     /// Distinguishes frames of this journal from any other bytes.
     seed: u64,
-    /// The last batch that is known to be synced.
+    /// Last batch known to be synced.
     synced: u64,
-    /// It goes into the state when it is longer than `fold_at`, and `most` later if that fails.
+    /// The journal is folded when it is longer than `fold_at`, and `most` bytes later if that fails.
     most: u64,
     fold_at: u64,
     open: UnderWay,
     age_s: u32,
-    /// By block, as noted.
+    /// Recorded read count of each block.
     reads: Vec<u32>,
     trouble: Trouble,
 }
 
-/// What is wrong with a journal.
+/// Failure state of a journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     Nothing,
-    /// The file does not take what is pending.
+    /// The file does not accept the pending data.
     Stuck,
-    /// A sync has failed, after which nobody knows what of the file is on the disk, and no later sync can
-    /// tell ("Can Applications Recover from fsync Failures?", Rebello et al., USENIX ATC 2020).
+    /// A sync has failed. The contents on disk are now unknown, and no later sync can tell ("Can Applications
+    /// Recover from fsync Failures?", Rebello et al., USENIX ATC 2020).
     Distrusted,
 }
 
@@ -146,7 +145,7 @@ impl UnderWay {
     }
 }
 
-/// The journal of a state.
+/// Path of a state's journal.
 pub(super) fn path_of(state: &Path) -> PathBuf {
     beside_name(state, ".journal")
 }
@@ -156,7 +155,7 @@ fn failed(path: &Path, attempt: &'static str) -> impl FnOnce(std::io::Error) -> 
     move |source| Error::Io { path, attempt, source }
 }
 
-/// What a new journal goes on from.
+/// State that a new journal continues.
 struct From<'a> {
     state: &'a Path,
     lineage: &'a Lineage,
@@ -167,13 +166,13 @@ struct From<'a> {
 }
 
 impl Journal {
-    /// In the place of any older one, once it is on the disk.
+    /// Begins a journal, which replaces any older one once it is on disk.
     fn begin(files: &Files, from: From<'_>, most: u64) -> Result<Journal, Error> {
         let path = path_of(from.state);
         let new = beside_name(&path, ".new");
         let begun = Journal::begin_as(files, from, most, &path, &new);
         if begun.is_err() {
-            // It is of no use; the first error is the one to report.
+            // Clean up; the first error is the one to report.
             let _ = files.remove(&new);
         }
         begun
@@ -222,7 +221,7 @@ impl Journal {
         journal.file.renamed(path);
         journal.synced = journal.position.sequence;
         if files.sync_folder_of(path).is_err() {
-            // After a power cut the older one may be there, which does not have what comes now.
+            // After a power cut the older journal may be present, without the records to come.
             journal.trouble = Trouble::Distrusted;
         }
         Ok(journal)
@@ -239,7 +238,7 @@ impl Journal {
         self.pending.extend(bytes);
     }
 
-    /// Makes a frame of the open batch: from now on it is what it is.
+    /// Completes the open batch as a frame, which is not changed afterwards.
     fn seal(&mut self) {
         if self.pending.len() > self.sealed {
             let open = &mut self.pending[self.sealed..];
@@ -248,15 +247,15 @@ impl Journal {
         }
     }
 
-    /// Gives the file what is pending. If that fails it stays pending, and goes to the same place the next
-    /// time: nothing is ever written behind a frame that is not whole.
+    /// Writes pending data to the file. On failure they stay pending, and the next attempt uses the same
+    /// offset: nothing is ever written behind an incomplete frame.
     fn write(&mut self) -> Result<(), Error> {
         self.seal();
         if self.pending.is_empty() {
             return Ok(());
         }
         if let Err(source) = self.file.write_all_at(&self.pending, self.end) {
-            // Gives back the room, if it can: the frames are pending either way.
+            // Try to release the space; the frames are pending either way.
             let _ = self.file.set_length(self.end);
             if self.trouble == Trouble::Nothing {
                 self.trouble = Trouble::Stuck;
@@ -272,7 +271,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What was written is on the disk, and a frame says so.
+    /// Syncs the file, and appends a frame that records it.
     fn sync(&mut self) -> Result<(), Error> {
         self.write()?;
         if self.synced == self.position.sequence {
@@ -285,11 +284,11 @@ impl Journal {
         self.synced = self.position.sequence;
         self.pending.extend([0; FRAME_BYTES]);
         self.seal();
-        // It need not be on the disk itself: it only says that all before it is.
+        // It need not be synced itself: it only confirms that all before it is.
         self.synced = self.position.sequence;
         match self.write() {
             Ok(()) => Ok(()),
-            // Nothing depends on it.
+            // The confirmation is optional.
             Err(_) => {
                 self.trouble = Trouble::Nothing;
                 Ok(())
@@ -298,7 +297,7 @@ impl Journal {
     }
 }
 
-/// What is noted as it happens.
+// Records of events.
 impl Nand {
     #[inline]
     pub(super) fn note_program(&mut self, at: PageAt) {
@@ -349,7 +348,7 @@ impl Nand {
         self.note_on(Kind::TearErase, block, &[done]);
     }
 
-    /// A change that leaves what is under way as it is.
+    /// Records a change that does not affect operations in progress.
     fn note_beside_work(&mut self, kind: Kind, words: &[u32]) {
         if let Some(journal) = &mut self.journal {
             journal.note(kind, words, &[]);
@@ -369,7 +368,7 @@ impl Nand {
         self.note_beside_work(Kind::Broken, &[block]);
     }
 
-    /// Much has changed at once: only a new state has it.
+    /// Bulk change: only a new state can hold it.
     pub(super) fn note_laid(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.trouble = Trouble::Distrusted;
@@ -378,9 +377,9 @@ impl Nand {
 }
 
 impl Nand {
-    /// Keeps a journal beside the state in this file from now on, which goes into the state whenever it is
-    /// longer than `most` bytes. The first time, all of it is written into the file, as
-    /// [`save`](Nand::save) does; later calls write what has changed. What was noted is on the disk then.
+    /// Starts a journal for the state in this file. It is folded into the state whenever it is longer than
+    /// `most` bytes. The first call writes everything into the file, as [`save`](Nand::save) does; later
+    /// calls write changes only. On return all records are on disk.
     ///
     /// # Errors
     /// As [`save`](Nand::save), and as [`sync`](Nand::sync).
@@ -414,23 +413,23 @@ impl Nand {
         Ok(())
     }
 
-    /// Whether it keeps a journal.
+    /// Returns true if it has a journal.
     pub fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Whether the file system does not take what is noted. It is not forgotten.
+    /// Returns true if the file system does not accept the records. They stay pending.
     #[inline]
     pub fn is_stuck(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.trouble != Trouble::Nothing)
     }
 
-    /// Whether only a new state can help: a sync has failed.
+    /// Returns true if a sync has failed, so that only a new state helps.
     pub fn is_distrusted(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.trouble == Trouble::Distrusted)
     }
 
-    /// For the journal: what the owner keeps with it.
+    /// Records bytes that the owner stores with the flash.
     pub fn keep_beside(&mut self, beside: &[u8]) {
         if let Some(journal) = &mut self.journal
             && journal.beside != beside
@@ -440,7 +439,7 @@ impl Nand {
         }
     }
 
-    /// For the journal: an erase of this block is about to begin.
+    /// Records that an erase of this block is about to begin.
     pub fn erase_begins(&mut self, block: u32) {
         if let Some(journal) = &mut self.journal {
             journal.open.set(block, Open::Erase);
@@ -448,14 +447,14 @@ impl Nand {
         }
     }
 
-    /// For the journal: the programs of this block that had begun have ended.
+    /// Records that the programs in progress on this block have ended.
     pub fn programs_ended(&mut self, block: u32) {
         if self.journal.is_some() {
             self.note_on(Kind::End, block, &[]);
         }
     }
 
-    /// Notes what is not worth it as it happens: age, and how often blocks were read.
+    /// Records changes that are batched for efficiency: age, and read counts of blocks.
     fn settle(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         if journal.age_s != self.age_s {
@@ -470,10 +469,10 @@ impl Nand {
         }
     }
 
-    /// Puts into the journal what has been noted: it outlives this process from now on.
+    /// Writes pending records to the journal: they survive the end of this process from now on.
     ///
     /// # Errors
-    /// [`Error::Io`]: it is still noted, and goes there with the next [`commit`](Nand::commit) or
+    /// [`Error::Io`]: they stay pending, and are written by the next [`commit`](Nand::commit) or
     /// [`sync`](Nand::sync) that succeeds.
     pub fn commit(&mut self) -> Result<(), Error> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
@@ -484,18 +483,18 @@ impl Nand {
         if self.fold().is_err()
             && let Some(journal) = &mut self.journal
         {
-            // There is a journal still, and it has everything.
+            // The current journal, usually the old one, has every record.
             journal.fold_at = journal.end.saturating_add(journal.most);
         }
         Ok(())
     }
 
-    /// Puts into the journal what has been noted, and returns when it outlives a power cut of the machine.
-    /// Where nothing was noted since the last time it does nothing, so that several who wait share one.
+    /// Writes pending records to the journal, and returns when they survive a power cut of the machine.
+    /// Without new records it does nothing, so that several waiters share one sync.
     ///
     /// # Errors
-    /// [`Error::Io`]: what was noted since the last success may not be there after a power cut, nor after
-    /// the end of this process. It is not forgotten: the next time may succeed.
+    /// [`Error::Io`]: records since the last success may be lost in a power cut or at the end of this
+    /// process. They stay pending: the next call may succeed.
     pub fn sync(&mut self) -> Result<(), Error> {
         if self.is_distrusted() {
             return self.fold();
@@ -508,8 +507,7 @@ impl Nand {
         }
     }
 
-    /// Writes the state anew, with all that was noted, and begins a new journal. If that fails the old one
-    /// goes on.
+    /// Writes a new state with all records, and begins a new journal. On failure the old one continues.
     fn fold(&mut self) -> Result<(), Error> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         journal.seal();
@@ -531,7 +529,8 @@ impl Nand {
         }
     }
 
-    /// All that was noted is to go into the state: up to where it then has the journal.
+    /// Seals the pending records, which become part of the state, and updates the state's position in its
+    /// journal.
     pub(super) fn seal_journal(&mut self, state: &Path) {
         if let Some(journal) = &mut self.journal
             && journal.state == state
@@ -541,7 +540,8 @@ impl Nand {
         }
     }
 
-    /// The journal beside this state, which has all that it says, is of no use any more.
+    /// Removes the journal of this state, which already contains all its records. A journal of another state
+    /// is renamed with the suffix `.aside` instead.
     pub(super) fn remove_journal(&mut self, state: &Path) -> Result<(), Error> {
         let path = path_of(state);
         if self.journal.as_ref().is_some_and(|journal| journal.path == path) {

@@ -1,4 +1,4 @@
-//! What a journal says is done again.
+//! Replay of a journal.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,26 @@ use crate::nand::power::WHOLE;
 use crate::nand::state::{Lineage, own_name, refuse};
 use crate::nand::{Data, Error, Nand, PageAt, mix};
 
-/// What came of a journal beside a state.
+/// Result of replaying a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Batches that went into the flash.
+    /// Batches applied to the flash.
     pub batches: u64,
-    /// What was last kept beside the flash; none: as the state says.
+    /// Bytes that the owner last stored with the flash; `None` if unchanged since the state.
     pub beside: Option<Vec<u8>>,
 }
 
-/// Where a journal goes on from.
+/// Relation between a journal and a state.
 pub(in crate::nand) enum Fits {
-    /// From the state, or from before it: so many of its batches are in the state.
+    /// The journal continues the state or an earlier one: this many of its batches are already in the state.
     After(u64),
-    /// From a state of version 1 that is not this one, which is all that can be told.
+    /// The journal continues another state of version 1, of which no more is known.
     Aside,
-    /// From no state that this one comes from.
+    /// The journal continues a state that is not an ancestor of this one.
     No,
 }
 
-/// How a journal and a state belong together.
+/// Determines the relation between a journal and a state.
 pub(in crate::nand) fn fits(scan: &Scan<'_>, lineage: &Lineage) -> Fits {
     let there = scan.batches.len() as u64;
     let Position { base, sequence, .. } = lineage.saved;
@@ -46,18 +46,18 @@ pub(in crate::nand) fn fits(scan: &Scan<'_>, lineage: &Lineage) -> Fits {
     if scan.version == 1 { Fits::Aside } else { Fits::No }
 }
 
-/// Why a record could not be done again; none: it makes no sense.
+/// Reason for which a record cannot be replayed; `None` if it is malformed.
 type Refused = Option<Error>;
 
 const REPAIR: &str = "nothing was changed; see doorbell state check, then doorbell state repair";
 
 impl Nand {
-    /// Goes on from this state, which was just loaded, as its journal says, if there is one. What was under
-    /// way at its end is torn by chance, or brought to its end where capacitors hold the chips up.
+    /// Replays the journal of this newly loaded state, if there is one. Operations in progress at its end are
+    /// torn at random, or completed if capacitors hold the chips up.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::State`]: the journal is damaged, or belongs to another state. The files are
-    /// as they were.
+    /// [`Error::Io`]; [`Error::State`] if the journal is damaged or belongs to another state. The files are
+    /// unchanged.
     pub fn replay(&mut self, state: &Path, held_up: bool) -> Result<Replayed, Error> {
         let path = path_of(&own_name(state)?);
         let failed = |source| Error::Io { path: path.clone(), attempt: "read the journal", source };
@@ -75,7 +75,7 @@ impl Nand {
         self.replay_scanned(&path, &scan, held_up)
     }
 
-    /// The same, as far as the batches of this scan go.
+    /// As [`replay`](Nand::replay), for the batches of this scan.
     pub(in crate::nand) fn replay_scanned(
         &mut self,
         path: &Path,
@@ -110,21 +110,21 @@ impl Nand {
         }
         self.lineage.position = scan.position(scan.batches.len() as u64);
         self.lineage.replayed = Some(path.into());
-        // Of a journal that is in the state already nothing is under way any more: what had begun was ended
-        // or torn before the state was written, and its blocks may have been used again since.
+        // If the journal is fully in the state, nothing is in progress any more: operations were ended or
+        // torn before the state was written, and their blocks may have been reused since.
         if skipped < scan.batches.len() as u64 {
             self.end_open(&open, held_up);
         }
         Ok(replayed)
     }
 
-    /// What was under way when the process ended.
+    /// Ends the operations that were in progress when the process ended.
     fn end_open(&mut self, open: &UnderWay, held_up: bool) {
         if !held_up {
             open.0.iter().for_each(|(block, open)| self.tear_open(*block, *open));
         } else {
             let erases = open.0.iter().filter(|(_, open)| *open == Open::Erase);
-            // Whether it failed nobody has been told.
+            // No result of this erase was ever reported.
             erases.for_each(|(block, _)| drop(self.erase(*block)));
         }
     }
@@ -188,7 +188,7 @@ impl Nand {
         }
     }
 
-    /// The process ended while this was under way, nobody knows when.
+    /// Tears an operation that was in progress when the process ended, at a random point.
     fn tear_open(&mut self, block: u32, open: Open) {
         let place = mix(self.tables.seeds.tears, PageAt { block, page: 0 }, self.cuts);
         let done = Rng::new(!place).below(WHOLE.into()) as u32;
@@ -206,7 +206,7 @@ impl Nand {
 
 struct Record<'a> {
     kind: Kind,
-    /// As many as the kind has; zeros behind.
+    /// As many words as the kind has, zero-padded.
     words: [u32; 4],
     bytes: &'a [u8],
 }
@@ -231,7 +231,7 @@ impl Record<'_> {
         fits.then_some(Record { kind, words, bytes })
     }
 
-    /// What is under way behind it.
+    /// Updates the operations in progress by this record.
     fn follow(&self, open: &mut UnderWay) {
         let [block, page, count, _] = self.words;
         match self.kind {
@@ -258,7 +258,7 @@ fn each(
     Ok(())
 }
 
-/// What is under way behind a batch that is in the state already.
+/// Updates the operations in progress by a batch that is already in the state.
 fn follow_all(batch: &[u8], open: &mut UnderWay) -> Result<(), Refused> {
     each(batch, |record| {
         record.follow(open);
@@ -266,7 +266,7 @@ fn follow_all(batch: &[u8], open: &mut UnderWay) -> Result<(), Refused> {
     })
 }
 
-/// Whether a journal beside this state says what this flash does not know.
+/// Fails if the journal of this state has records that this flash does not have.
 pub(in crate::nand) fn stands_in_the_way(nand: &Nand, state: &Path) -> Result<(), Error> {
     let path: PathBuf = path_of(state);
     if nand.lineage.replayed.as_ref() == Some(&path)

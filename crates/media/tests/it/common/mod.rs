@@ -1,4 +1,4 @@
-//! A directory of a test's own, gone with the test.
+//! Temporary directory of a test, removed at its end.
 
 use std::fs;
 use std::path::PathBuf;

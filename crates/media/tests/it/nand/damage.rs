@@ -1,5 +1,5 @@
-//! Damaged files of a state: found wherever it is, never taken for an end, never written over; and what the
-//! tool saves of them.
+//! Damaged state files: damage is detected everywhere, never mistaken for the end of a journal, and never
+//! overwritten; and the repair tool.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use media::nand::{Data, Error, Nand, Sense, check};
 use super::{at, nand, program};
 use crate::common::Scratch;
 
-/// A state, and a journal of some batches of which each was synced.
+/// A state, and a journal of several batches, each synced.
 fn synced(scratch: &Scratch) -> (std::path::PathBuf, std::path::PathBuf) {
     let path = scratch.join("drive.nand");
     let mut flash = nand(Keep::Stamps);
@@ -33,11 +33,11 @@ fn replayed(path: &Path) -> Result<Nand, Error> {
 }
 
 #[test]
-fn any_flipped_bit_of_a_synced_journal_is_found_and_the_evidence_is_kept() {
+fn synced_journal_bit_flips_detected_and_file_kept() {
     let scratch = Scratch::new("nand-flipped");
     let (path, journal) = synced(&scratch);
     let good = fs::read(&journal).unwrap();
-    // The last frame only says that those before it are synced.
+    // The last frame only confirms that those before it are synced.
     for place in 0..good.len() - 48 {
         let mut bytes = good.clone();
         bytes[place] ^= 1 << (place % 8);
@@ -59,11 +59,12 @@ fn any_flipped_bit_of_a_synced_journal_is_found_and_the_evidence_is_kept() {
 }
 
 #[test]
-fn a_repaired_journal_has_all_before_the_damage() {
+fn repaired_journal_keeps_frames_before_damage() {
     let scratch = Scratch::new("nand-repaired");
     let (path, journal) = synced(&scratch);
     let mut bytes = fs::read(&journal).unwrap();
-    // Each page is a frame of 48 bytes with its records, and one that says it is synced: the third page.
+    // Each page is a frame of 48 bytes with its records, and one that confirms the sync: damage the third
+    // page.
     let frames = (bytes.len() - 64) / 5;
     bytes[64 + 2 * frames + 50] ^= 1;
     fs::write(&journal, &bytes).unwrap();
@@ -77,7 +78,7 @@ fn a_repaired_journal_has_all_before_the_damage() {
 }
 
 #[test]
-fn a_damaged_header_of_a_journal_is_mended_and_nothing_is_lost() {
+fn repair_restores_damaged_journal_header() {
     let scratch = Scratch::new("nand-mended");
     let (path, journal) = synced(&scratch);
     let good = fs::read(&journal).unwrap();
@@ -90,7 +91,7 @@ fn a_damaged_header_of_a_journal_is_mended_and_nothing_is_lost() {
         assert_eq!(fs::read(scratch.join("drive.nand.journal.damaged")).unwrap(), bytes);
         fs::remove_file(scratch.join("drive.nand.journal.damaged")).unwrap();
     }
-    // What is no journal at all says nothing, and is kept.
+    // A file that is not a journal is ignored, and kept.
     fs::write(&journal, [7; 300]).unwrap();
     check::repair(&path).unwrap();
     assert_eq!(replayed(&path).unwrap().next_page(2), Some(0));
@@ -98,14 +99,14 @@ fn a_damaged_header_of_a_journal_is_mended_and_nothing_is_lost() {
 }
 
 #[test]
-fn rows_that_are_damaged_are_lost_and_all_else_is_there() {
+fn repair_drops_only_damaged_rows() {
     let scratch = Scratch::new("nand-lost-rows");
     let (path, _) = synced(&scratch);
     let mut bytes = fs::read(&path).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    // Until then nothing can be folded into a new state, and the error says where to turn.
+    // Before the repair nothing can be folded into a new state.
     let mut flash = replayed(&path).unwrap();
     let said = flash.keep_journal(&path, b"", u64::MAX).unwrap_err().to_string();
     assert!(said.contains("rows: those of block 0"), "{said}");
@@ -121,7 +122,7 @@ fn rows_that_are_damaged_are_lost_and_all_else_is_there() {
 }
 
 #[test]
-fn a_journal_of_another_state_is_refused_and_left() {
+fn foreign_journal_is_rejected_and_kept() {
     let (scratch, other) = (Scratch::new("nand-other"), Scratch::new("nand-another"));
     let ((path, journal), (_, of_other)) = (synced(&scratch), synced(&other));
     let mut flash = replayed(&other.join("drive.nand")).unwrap();
@@ -131,14 +132,14 @@ fn a_journal_of_another_state_is_refused_and_left() {
     fs::write(&journal, &bytes).unwrap();
     let said = replayed(&path).unwrap_err().to_string();
     assert!(said.contains("another state"), "{said}");
-    // Nor is a journal written over whose state is gone.
+    // A journal is not overwritten if its state is missing.
     fs::remove_file(&path).unwrap();
     assert!(nand(Keep::Stamps).keep_journal(&path, b"", u64::MAX).is_err());
     assert_eq!(fs::read(&journal).unwrap(), bytes);
 }
 
 #[test]
-fn any_state_opens_with_the_journal_before_it_and_the_one_behind() {
+fn state_opens_with_previous_and_next_journal() {
     let scratch = Scratch::new("nand-generations");
     let (path, journal) = synced(&scratch);
     let (old_state, old_journal) = (fs::read(&path).unwrap(), fs::read(&journal).unwrap());
@@ -149,13 +150,13 @@ fn any_state_opens_with_the_journal_before_it_and_the_one_behind() {
     flash.sync().unwrap();
     assert_eq!(replayed(&path).unwrap().next_page(2), Some(6));
     let new_journal = fs::read(&journal).unwrap();
-    // The process ended after the new state had its name, and before the new journal had.
+    // The process ended after the rename of the new state, and before that of the new journal.
     fs::write(&journal, &old_journal).unwrap();
     assert_eq!(replayed(&path).unwrap().next_page(2), Some(5));
     // The same, after a power cut that took the end of the old journal.
     fs::write(&journal, &old_journal[..old_journal.len() - 200]).unwrap();
     assert_eq!(replayed(&path).unwrap().next_page(2), Some(5));
-    // An older state was put back: its journal is not there any more.
+    // An older state was restored: its journal no longer exists.
     fs::write(&path, &old_state).unwrap();
     fs::write(&journal, &new_journal).unwrap();
     assert!(replayed(&path).unwrap_err().to_string().contains("another state"));

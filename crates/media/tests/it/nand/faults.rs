@@ -1,6 +1,5 @@
-//! Every call on the files of a state fails in turn, once, several times and until room returns. What a sync
-//! had returned for is there, whether then the process is killed or the machine's power fails; and when
-//! nothing fails any more, the drive is as good as before.
+//! Each file call on a state fails in turn, once, several times and until space returns. Synced data survive,
+//! whether the process is killed or the machine loses power; and when the failures end, the drive recovers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +15,8 @@ const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
 
-/// Enough of it to tell each change from all others: of a page what is in its spare bytes, which is the
-/// number of the change, and the first bytes of its data.
+/// Enough state to distinguish all changes: per page the spare bytes, which hold the number of the change,
+/// and the first bytes of its data.
 fn digest(flash: &Nand, beside: &[u8]) -> Vec<u8> {
     let mut flash = flash.fork();
     let mut all = beside.to_vec();
@@ -40,13 +39,14 @@ fn digest(flash: &Nand, beside: &[u8]) -> Vec<u8> {
     all
 }
 
+/// State that another process loads.
 fn found(path: &Path, case: &str) -> Vec<u8> {
     let (mut flash, beside) = Nand::load_from(path).unwrap_or_else(|e| panic!("{case}: {e}"));
     let replayed = flash.replay(path, false).unwrap_or_else(|e| panic!("{case}: {e}"));
     digest(&flash, &replayed.beside.unwrap_or(beside))
 }
 
-/// A change of the flash, whole from its beginning to its end.
+/// One complete change of the flash.
 fn change(flash: &mut Nand, number: u32) -> Result<(), Error> {
     let block = number % 5;
     if number % 11 == 7 {
@@ -59,20 +59,20 @@ fn change(flash: &mut Nand, number: u32) -> Result<(), Error> {
     done
 }
 
-/// Flash under test, its like in memory alone, and what that was after each change.
+/// Flash under test, a reference in memory, and the reference's state after each change.
 struct Bench {
     faults: Arc<Faults>,
     flash: Option<Nand>,
     model: Nand,
     beside: Vec<u8>,
     history: Vec<Vec<u8>>,
-    /// What a sync has returned for.
+    /// Number of changes covered by a successful sync.
     synced: usize,
     number: u32,
 }
 
 impl Bench {
-    /// Goes on from a state of which some blocks lie in the file alone.
+    /// Starts from a state with some blocks not loaded yet.
     fn new(path: &Path, most: u64) -> Bench {
         let mut model = nand(Keep::Stamps);
         for number in 0..20 {
@@ -93,7 +93,7 @@ impl Bench {
         for _ in 0..changes {
             self.number += 1;
             match change(flash, self.number) {
-                // The block could not be had from its file: nothing has changed.
+                // The block could not be loaded: nothing has changed.
                 Err(Error::Io { .. } | Error::State { .. }) => {}
                 Err(error) => panic!("{error}"),
                 Ok(()) => change(&mut self.model, self.number).unwrap(),
@@ -118,7 +118,7 @@ impl Bench {
     }
 }
 
-/// How many calls fail, how, and how long a journal may be.
+/// Number of failing calls, kind of failure, and maximum journal length.
 type Case = (u64, Fault, u64);
 
 fn fail_at(call: u64, (count, fault, most): Case, power_fails: bool) -> bool {
@@ -137,7 +137,7 @@ fn fail_at(call: u64, (count, fault, most): Case, power_fails: bool) -> bool {
         return fired;
     }
     bench.check(&path, case);
-    // Room has returned.
+    // Space has returned.
     bench.work(5);
     bench.flash.as_mut().unwrap().sync().unwrap_or_else(|error| panic!("{case}: {error}"));
     bench.synced = bench.history.len() - 1;
@@ -149,7 +149,7 @@ fn fail_at(call: u64, (count, fault, most): Case, power_fails: bool) -> bool {
 }
 
 #[test]
-fn every_failing_call_leaves_what_was_synced_and_a_drive_that_recovers() {
+fn synced_data_survives_every_failing_file_call() {
     let cases = [
         (1, Fault::Error(ENOSPC), 600),
         (u64::MAX, Fault::Short(ENOSPC), 600),
@@ -166,7 +166,7 @@ fn every_failing_call_leaves_what_was_synced_and_a_drive_that_recovers() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_of_every_sync_until_room_returns() {
+fn journal_sync_fails_on_full_disk_until_space_returns() {
     let scratch = Scratch::new("nand-full");
     let path = scratch.join("drive.nand");
     let mut bench = Bench::new(&path, 600);
@@ -190,7 +190,7 @@ fn a_full_disk_is_an_error_of_every_sync_until_room_returns() {
 }
 
 #[test]
-fn a_state_that_was_saved_survives_a_power_cut() {
+fn saved_nand_state_survives_power_cut() {
     let scratch = Scratch::new("nand-saved");
     let path = scratch.join("drive.nand");
     nand(Keep::Stamps).save(&path, b"old").unwrap();
@@ -206,7 +206,7 @@ fn a_state_that_was_saved_survives_a_power_cut() {
 }
 
 #[test]
-fn syncs_that_have_nothing_new_ask_for_nothing() {
+fn journal_sync_without_changes_is_skipped() {
     let scratch = Scratch::new("nand-group");
     let path = scratch.join("drive.nand");
     let mut bench = Bench::new(&path, 600);

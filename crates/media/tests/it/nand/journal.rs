@@ -1,4 +1,4 @@
-//! A journal beside the state of flash: whatever is committed outlives the process, wherever the end comes.
+//! Journal of a flash state: committed operations survive the end of the process at any moment.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::common::Scratch;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// The next page of a block.
+    /// Programs the next page of a block.
     Program(u32),
     Erase(u32),
     Bad(u32),
-    /// Something is kept whole of the last page of a block.
+    /// Stores a unit of the last page of a block in full.
     Whole(u32),
 }
 
@@ -29,7 +29,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does it, from its beginning to its end, and commits.
+/// Executes a complete operation, and commits.
 fn play(nand: &mut Nand, op: &Op, version: u8) {
     match *op {
         Op::Program(block) => {
@@ -59,7 +59,7 @@ fn is_programmed(nand: &Nand, at: PageAt) -> bool {
     nand.validate(at, 0, 0) != Sense::Erased
 }
 
-/// The same blocks, pages, wear and marks.
+/// Compares blocks, pages, wear and bad marks.
 fn assert_same(one: &mut Nand, other: &mut Nand) {
     for block in 0..6 {
         assert_eq!(one.is_bad(block), other.is_bad(block), "block {block}");
@@ -70,6 +70,7 @@ fn assert_same(one: &mut Nand, other: &mut Nand) {
     }
 }
 
+/// State that another process loads.
 fn found(path: &Path) -> Nand {
     let (mut nand, _) = Nand::load_from(path).unwrap();
     nand.replay(path, false).unwrap();
@@ -79,7 +80,7 @@ fn found(path: &Path) -> Nand {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_committed_is_found_again_whenever_the_process_ends(
+    fn journal_replay_restores_committed_operations(
         ops in proptest::collection::vec(op(), 1..60),
         everything: bool,
         most in prop_oneof![Just(4_000_u64), Just(40_000), Just(u64::MAX)],
@@ -101,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn a_program_that_had_begun_is_torn_and_nothing_before_it() {
+fn journal_replay_tears_only_programs_in_progress() {
     let scratch = Scratch::new("nand-torn-journal");
     let path = scratch.join("drive.nand");
     let mut flash = nand(Keep::Everything);
@@ -114,11 +115,11 @@ fn a_program_that_had_begun_is_torn_and_nothing_before_it() {
     let mut after = found(&path);
     assert_eq!(read(&mut after, at(1, 0)).1, remembered(Keep::Everything, bytes));
     assert!(after.next_page(1) == Some(2) && is_programmed(&after, at(1, 1)));
-    // Capacitors would have carried it to its end.
+    // Capacitors would have let it complete.
     let (mut after, _) = Nand::load_from(&path).unwrap();
     after.replay(&path, true).unwrap();
     assert_eq!(after.sense(at(1, 1), 1, 0).unwrap(), Sense::Good { errors: 0 });
-    // Nobody knows how far an erase has come that had begun: it is not to be programmed before another.
+    // The progress of an interrupted erase is unknown: the block must be erased before it is programmed.
     flash.erase_begins(1);
     flash.commit().unwrap();
     let mut after = found(&path);
@@ -128,7 +129,7 @@ fn a_program_that_had_begun_is_torn_and_nothing_before_it() {
 }
 
 #[test]
-fn a_journal_may_end_anywhere_and_is_refused_if_it_is_damaged() {
+fn truncated_journal_replays_and_damaged_journal_fails() {
     let scratch = Scratch::new("nand-cut-journal");
     let (path, journal) = (scratch.join("drive.nand"), scratch.join("drive.nand.journal"));
     let mut flash = nand(Keep::Stamps);
@@ -155,14 +156,14 @@ fn a_journal_may_end_anywhere_and_is_refused_if_it_is_damaged() {
     let (mut after, _) = Nand::load_from(&path).unwrap();
     let said = after.replay(&path, false).unwrap_err().to_string();
     assert!(said.contains("drive.nand.journal") && said.contains("batch 3"), "{said}");
-    // One that goes on from another state says nothing of this one.
+    // A journal of another state is rejected.
     flash.save(&path, b"").unwrap();
     assert_eq!(found(&path).next_page(2), Some(6));
 }
 
-/// The process may end between the new state's rename and the end of the journal that went into it.
+/// The process may end between the rename of the new state and the removal of the folded journal.
 #[test]
-fn a_journal_that_is_in_the_state_tears_nothing_of_it() {
+fn replay_of_folded_journal_tears_nothing() {
     let scratch = Scratch::new("nand-old-journal");
     let (path, journal) = (scratch.join("drive.nand"), scratch.join("drive.nand.journal"));
     for held_up in [false, true] {
@@ -175,7 +176,7 @@ fn a_journal_that_is_in_the_state_tears_nothing_of_it() {
         flash.commit().unwrap();
         drop(flash);
 
-        // Another process ends what was under way, uses the blocks again, and writes the state.
+        // Another process ends the operations in progress, reuses the blocks, and writes the state.
         let (mut next, _) = Nand::load_from(&path).unwrap();
         next.replay(&path, held_up).unwrap();
         for block in [1, 2] {

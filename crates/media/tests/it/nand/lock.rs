@@ -1,4 +1,4 @@
-//! A state has one process that writes it, or several that only read it.
+//! Locks of states: one process that writes, or several that only read.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -18,7 +18,7 @@ fn is_in_use(lock: Result<Lock, Error>) -> bool {
 }
 
 #[test]
-fn a_state_has_one_writer_or_several_readers() {
+fn nand_state_lock_is_exclusive_or_shared() {
     let folder = Scratch::new("nand-lock");
     let (path, other) = (folder.join("state"), folder.join("other"));
     let writer = Lock::exclusive(&path).expect("nobody has it");
@@ -35,9 +35,9 @@ fn a_state_has_one_writer_or_several_readers() {
     assert!(said.contains("no folder/state.lock: could not open the lock"), "{said}");
 }
 
-/// The lock and the journal belong to the file, whatever name leads to it.
+/// Lock and journal belong to the file, by whatever name it is opened.
 #[test]
-fn a_link_to_a_state_is_the_state() {
+fn symlinked_nand_state_shares_lock_and_journal() {
     let folder = Scratch::new("nand-link");
     let (path, link) = (folder.join("state"), folder.join("link"));
     let mut flash = nand(Keep::Everything);
@@ -65,9 +65,9 @@ fn a_link_to_a_state_is_the_state() {
     assert!(said.contains("link: could not follow the link to the state"), "{said}");
 }
 
-/// A state is replaced by rename: a lock on the file itself would be on one that is no longer there.
+/// A state is replaced by rename, so a lock on the file itself would be on the replaced one.
 #[test]
-fn flash_holds_its_lock_while_its_state_is_written_anew_and_its_forks_do_not() {
+fn nand_state_lock_held_across_save_but_not_by_forks() {
     let folder = Scratch::new("nand-held");
     let path = folder.join("state");
     let mut flash = nand(Keep::Stamps);

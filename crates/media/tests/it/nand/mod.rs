@@ -1,5 +1,4 @@
-//! Flash through its public face: what it refuses, what it keeps, what a power cut leaves, and its state
-//! as a file.
+//! Flash through its public interface: rules, contents, power cuts, and its state file.
 
 mod damage;
 mod faults;
@@ -26,7 +25,7 @@ fn at(block: u32, page: u32) -> PageAt {
     PageAt { block, page }
 }
 
-/// Bytes of a page that tell it from any other.
+/// Page data that are unique to page and version.
 fn page_bytes(at: PageAt, version: u8) -> Vec<u8> {
     let word = u64::from(at.block) << 32 | u64::from(at.page) << 8 | u64::from(version);
     (0..1024_u64).flat_map(|place| (word << 16 | place).to_le_bytes()).collect()
@@ -36,7 +35,7 @@ fn program(nand: &mut Nand, at: PageAt, version: u8) -> Result<(), Error> {
     nand.program(at, Data::Bytes(&page_bytes(at, version)), &[version; 20])
 }
 
-/// The page's bytes as they are lent, its spare bytes, and what came of the sense.
+/// Result of sensing a page, its bytes as returned by `runs`, and its spare bytes.
 fn read(nand: &mut Nand, at: PageAt) -> (Sense, Vec<u8>, [u8; 20]) {
     let sense = nand.sense(at, 0b11, 0).unwrap();
     let (mut bytes, mut spare) = (vec![0; 8192], [0; 20]);
@@ -49,7 +48,7 @@ fn read(nand: &mut Nand, at: PageAt) -> (Sense, Vec<u8>, [u8; 20]) {
     (sense, bytes, spare)
 }
 
-/// What is remembered of a page's bytes.
+/// The part of a page's bytes that is stored.
 fn remembered(keep: Keep, mut bytes: Vec<u8>) -> Vec<u8> {
     if keep == Keep::Stamps {
         bytes.chunks_mut(4096).for_each(|unit| unit[8..].fill(0));
@@ -60,7 +59,7 @@ fn remembered(keep: Keep, mut bytes: Vec<u8>) -> Vec<u8> {
 const GOOD: Sense = Sense::Good { errors: 0 };
 
 #[test]
-fn a_page_is_programmed_once_in_order_and_after_an_erase() {
+fn nand_rejects_out_of_order_and_repeated_programs() {
     for keep in [Keep::Everything, Keep::Stamps] {
         let mut nand = nand(keep);
         assert_eq!(read(&mut nand, at(3, 0)).0, Sense::Erased);
@@ -90,7 +89,7 @@ fn a_page_is_programmed_once_in_order_and_after_an_erase() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn nand_rejects_out_of_range_addresses_and_lengths() {
     let mut nand = nand(Keep::Stamps);
     assert!(matches!(program(&mut nand, at(32, 0), 1), Err(Error::Range { .. })));
     assert!(matches!(nand.sense(at(0, 12), 1, 0), Err(Error::Range { .. })));
@@ -104,7 +103,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_unit_may_be_kept_whole_among_stamps() {
+fn keep_whole_stores_unit_in_full_until_erase() {
     let mut nand = nand(Keep::Stamps);
     for page in 0..12 {
         program(&mut nand, at(0, page), 1).unwrap();
@@ -121,7 +120,7 @@ fn a_unit_may_be_kept_whole_among_stamps() {
 }
 
 #[test]
-fn blocks_are_bad_from_the_factory_as_often_as_said_and_always_the_same() {
+fn factory_bad_blocks_match_rate_and_seed() {
     let geometry = Geometry { blocks: 5000, ..Profile::test().geometry };
     let errors = Errors { factory_bad: 20_000, ..Profile::test().errors };
     let made = |seed| {
@@ -139,9 +138,9 @@ fn blocks_are_bad_from_the_factory_as_often_as_said_and_always_the_same() {
     assert!(matches!(nand.erase(bad[0]), Err(Error::Bad { .. })));
 }
 
-/// One that has gone bad is emptied once, and stays bad; then there is nothing to erase.
+/// A bad block can be erased once and stays bad; then it is empty and a further erase fails.
 #[test]
-fn a_block_that_has_gone_bad_can_be_emptied() {
+fn bad_block_can_be_erased_once() {
     for is_broken in [false, true] {
         let mut nand = nand(Keep::Everything);
         program(&mut nand, at(3, 0), 1).unwrap();
@@ -159,7 +158,7 @@ fn a_block_that_has_gone_bad_can_be_emptied() {
 }
 
 #[test]
-fn what_fails_uses_the_page_up_and_then_the_block() {
+fn program_failure_consumes_page_and_breaks_block() {
     let errors = Errors { program_fails: [50_000_000, 0], ..Profile::test().errors };
     let mut nand = Nand::new(Spec { errors, ..spec(Keep::Stamps) }).unwrap();
     let mut failed = 0;
@@ -183,7 +182,7 @@ fn what_fails_uses_the_page_up_and_then_the_block() {
 }
 
 #[test]
-fn faults_can_be_made() {
+fn injected_bit_errors_and_broken_block() {
     let mut nand = nand(Keep::Stamps);
     program(&mut nand, at(0, 0), 1).unwrap();
     program(&mut nand, at(0, 1), 1).unwrap();
@@ -200,7 +199,7 @@ fn faults_can_be_made() {
 }
 
 #[test]
-fn data_rot_with_wear_and_time_and_retries_bring_them_back() {
+fn retention_errors_recovered_by_read_retry() {
     let errors = Errors {
         rated_cycles: 1000,
         fresh: 10_000_000,
@@ -225,7 +224,7 @@ fn data_rot_with_wear_and_time_and_retries_bring_them_back() {
     };
     assert_eq!(readable(&mut nand, 0, 0), 12);
     nand.age_to(YEAR_S);
-    // Seventy-four errors in 8,192 bits, of which 40 can be corrected.
+    // 74 errors in 8,192 bits, 40 of them correctable.
     assert_eq!(readable(&mut nand, 0, 0), 0);
     assert_eq!(
         readable(&mut nand, 0, 1),
@@ -240,7 +239,7 @@ fn data_rot_with_wear_and_time_and_retries_bring_them_back() {
 }
 
 #[test]
-fn reads_disturb_the_whole_block() {
+fn read_disturb_affects_whole_block() {
     let errors = Errors {
         rated_cycles: 1000,
         disturbed: 600_000_000_000,
@@ -257,15 +256,15 @@ fn reads_disturb_the_whole_block() {
         reads += 1;
         assert!(reads < 20_000, "it never wears off");
     }
-    // Forty errors in 8,192 bits are a rate of 4.9e-3, which takes 8,140 reads; the worst of eight
-    // codewords has them sooner.
+    // 40 errors in 8,192 bits are a rate of 4.9e-3, which takes 8,140 reads; the worst of eight codewords has
+    // them sooner.
     assert!((4_000..8_140).contains(&reads), "{reads} reads");
     let other = nand.wear(0).reads;
     assert!(other >= reads, "they count for page 1 too");
 }
 
 #[test]
-fn memory_is_taken_as_pages_are_written_and_a_full_block_is_packed() {
+fn nand_memory_grows_with_writes_and_full_block_is_packed() {
     let Profile { geometry, errors, .. } = Profile::tlc();
     // 512 GiB and more: 8 channels of 2 dies of 4 planes of 480 blocks of 1,152 pages.
     let spec = Spec { geometry, keep: Keep::Stamps, block_bytes: 4096, errors, seed: 3 };
@@ -288,8 +287,8 @@ fn memory_is_taken_as_pages_are_written_and_a_full_block_is_packed() {
         }
         nand.program(at(block, page), Data::Kept(&stamps), &spare).unwrap();
     }
-    // A stamp of chance and a number of 27 bits that is a part of it are nine bytes at most, and the
-    // sequence is two for each page of four units; the room of the open block stays for the next.
+    // A random stamp and a 27-bit number that is a part of it are at most nine bytes, and the sequence is two
+    // for each page of four units; the memory of the open block stays for the next.
     let room = 1152 * (32 + 64);
     let packed = nand.allocated_bytes() - empty - room;
     assert!(packed < 1152 * 4 * 14, "{packed} bytes for 4,608 units");

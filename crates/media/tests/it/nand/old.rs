@@ -1,4 +1,4 @@
-//! Files of older versions, as they were written then: they open, go on, and become files of today.
+//! State files of older versions: they open, remain usable, and are converted to the current version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use media::nand::{Nand, Sense, check};
 use super::{GOOD, at, page_bytes, program, read, remembered};
 use crate::common::Scratch;
 
-/// A copy of the files of version 1: a state and its journal, which ends in a batch cut short.
+/// A copy of the files of version 1: a state and its journal, which ends in a truncated batch.
 fn version_1(scratch: &Scratch, name: &str) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for ending in ["nand", "nand.journal"] {
@@ -19,7 +19,7 @@ fn version_1(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.join("drive.nand")
 }
 
-/// What those files hold; `replayed` by their journal.
+/// Checks the contents of those files after their journal has been replayed.
 fn check_contents(flash: &mut Nand, keep: Keep) {
     for block in [0, 3] {
         assert_eq!(read(flash, at(block, 0)).0, Sense::Erased, "block {block}");
@@ -37,7 +37,7 @@ fn check_contents(flash: &mut Nand, keep: Keep) {
 const KINDS: [(Keep, &str); 2] = [(Keep::Everything, "everything"), (Keep::Stamps, "stamps")];
 
 #[test]
-fn files_of_version_1_open_and_go_on_as_files_of_today() {
+fn version_1_state_opens_and_is_rewritten_as_current() {
     for (keep, name) in KINDS {
         let scratch = Scratch::new("nand-old");
         let path = version_1(&scratch, name);
@@ -60,19 +60,19 @@ fn files_of_version_1_open_and_go_on_as_files_of_today() {
 }
 
 #[test]
-fn damage_in_a_journal_of_version_1_is_refused_and_the_file_is_left() {
+fn damaged_version_1_journal_is_rejected_and_kept() {
     let scratch = Scratch::new("nand-old-damage");
     let path = version_1(&scratch, "stamps");
     let journal = scratch.join("drive.nand.journal");
     let good = fs::read(&journal).unwrap();
-    // The last 30 bytes are the batch that was cut short.
+    // The last 30 bytes are the truncated batch.
     for place in 0..good.len() - 30 {
         let mut bytes = good.clone();
         bytes[place] ^= 4;
         fs::write(&journal, &bytes).unwrap();
         let (mut flash, _) = Nand::load_from(&path).unwrap();
         let said = match flash.replay(&path, false) {
-            // The length of the last whole batch: nothing behind it can tell.
+            // The length of the last complete batch: later bytes cannot reveal this damage.
             Ok(replayed) => {
                 assert!(replayed.batches >= 3, "byte {place}: {replayed:?}");
                 continue;
@@ -87,7 +87,7 @@ fn damage_in_a_journal_of_version_1_is_refused_and_the_file_is_left() {
 }
 
 #[test]
-fn a_journal_of_version_1_of_another_state_is_set_aside() {
+fn foreign_version_1_journal_is_renamed_aside() {
     let scratch = Scratch::new("nand-old-aside");
     let path = version_1(&scratch, "everything");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -102,7 +102,7 @@ fn a_journal_of_version_1_of_another_state_is_set_aside() {
 }
 
 #[test]
-fn an_upgrade_converts_state_and_journal_and_keeps_the_old_ones() {
+fn upgrade_converts_version_1_files_and_keeps_old_ones() {
     for (keep, name) in KINDS {
         let scratch = Scratch::new("nand-upgrade");
         let path = version_1(&scratch, name);

@@ -1,4 +1,4 @@
-//! Saved, loaded and forked, and files that are not what they were.
+//! Saved, loaded and forked states, and damaged files.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use super::{at, page_bytes, program, read, remembered, spec};
 use crate::common::Scratch;
 
-/// What to do to some flash.
 #[derive(Clone, Debug)]
 enum Op {
     Program(u32, u8),
@@ -37,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does it, and says what was refused.
+/// Executes the operation; returns its error.
 fn act(nand: &mut Nand, op: &Op) -> Option<String> {
     let last = |nand: &Nand, block| nand.next_page(block).unwrap_or(12).checked_sub(1);
     let done = match *op {
@@ -71,7 +70,6 @@ fn act(nand: &mut Nand, op: &Op) -> Option<String> {
     done.err().map(|error| error.to_string())
 }
 
-/// All that can be seen of it.
 fn seen(nand: &mut Nand) -> Vec<(Sense, Vec<u8>, [u8; 20], String)> {
     let mut all = Vec::new();
     for block in 0..8 {
@@ -103,7 +101,7 @@ fn noisy(keep: Keep) -> Spec {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_saved_is_loaded_and_goes_on_as_if_nothing_had_happened(
+    fn saved_loaded_and_forked_nand_behave_identically(
         before in proptest::collection::vec(op(), 0..120),
         after in proptest::collection::vec(op(), 0..60),
         stamps in any::<bool>(),
@@ -120,7 +118,7 @@ proptest! {
         let (mut loaded, beside) = Nand::load_from(&path).unwrap();
         prop_assert_eq!(&beside[..], b"beside it");
         prop_assert_eq!(loaded.spec(), nand.spec());
-        // Before anything has been asked for, saved again over the file that it still reads from.
+        // Saved over its own file before any block has been loaded from it.
         loaded.save(&path, b"").unwrap();
         let (mut again, _) = Nand::load_from(&path).unwrap();
         for op in &after {
@@ -147,7 +145,7 @@ fn filled(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// What is said of the file when it is loaded and all of it read.
+/// Error of loading the file and reading all of it.
 fn said(path: &Path) -> Option<Error> {
     let (mut nand, _) = match Nand::load_from(path) {
         Ok(loaded) => loaded,
@@ -157,14 +155,14 @@ fn said(path: &Path) -> Option<Error> {
 }
 
 #[test]
-fn every_changed_byte_is_found_and_the_part_is_named() {
+fn nand_state_byte_flips_detected_and_part_named() {
     let scratch = Scratch::new("nand-damage");
     let path = scratch.join("drive.nand");
     let length = filled(&path);
     assert!(said(&path).is_none());
     let good = fs::read(&path).unwrap();
     let mut fields = Vec::new();
-    // Every byte of the header, and of the rest those that lie as far apart as a prime.
+    // Every byte of the header, and every 37th byte of the rest.
     for place in (0..128).chain((128..length).step_by(37)) {
         let mut bytes = good.clone();
         bytes[place as usize] ^= 0x10;
@@ -181,7 +179,7 @@ fn every_changed_byte_is_found_and_the_part_is_named() {
 }
 
 #[test]
-fn a_file_cut_short_anywhere_is_refused() {
+fn truncated_nand_state_is_rejected() {
     let scratch = Scratch::new("nand-short");
     let path = scratch.join("drive.nand");
     let length = filled(&path);
@@ -202,7 +200,7 @@ fn a_file_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn a_save_that_fails_leaves_the_file_as_it_was() {
+fn failed_nand_save_keeps_old_file() {
     let scratch = Scratch::new("nand-keep");
     let path = scratch.join("no/such/folder.nand");
     let mut nand = Nand::new(spec(Keep::Stamps)).unwrap();
@@ -217,7 +215,7 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_read_from_the_file() {
+fn nand_state_rows_load_lazily() {
     let scratch = Scratch::new("nand-lazy");
     let path = scratch.join("drive.nand");
     filled(&path);
@@ -225,7 +223,7 @@ fn only_what_is_asked_for_is_read_from_the_file() {
     let empty = nand.allocated_bytes();
     assert_eq!(read(&mut nand, at(0, 5)).1, remembered(Keep::Stamps, page_bytes(at(0, 5), 1)));
     assert!(nand.allocated_bytes() > empty);
-    // The file may go: whoever has it open still reads from it.
+    // The file may be removed: a process that has it open can still read it.
     fs::remove_file(&path).unwrap();
     assert_eq!(read(&mut nand, at(1, 0)).0, Sense::Good { errors: 0 });
 }

@@ -1,11 +1,11 @@
-//! Every operation of a tiny chip, cut at every moment.
+//! Every operation of a tiny chip, torn at every moment.
 
 use media::contents::Keep;
 use media::nand::{Cell, Error, Geometry, Nand, Order, PageAt, Sense, Spec, TORN_OF};
 
 use super::{GOOD, at, program, read, spec};
 
-/// Four word lines of planar MLC: the pages of one are programmed far apart.
+/// Four word lines of planar MLC: the pages of a word line are programmed far apart.
 fn mlc(seed: u64) -> Nand {
     let geometry = Geometry {
         cell: Cell::Mlc,
@@ -16,13 +16,13 @@ fn mlc(seed: u64) -> Nand {
     Nand::new(Spec { geometry, seed, ..spec(Keep::Stamps) }).unwrap()
 }
 
-/// The lower pages of a page's word line.
+/// Lower pages of a page's word line.
 fn shared(nand: &Nand, page: u32) -> Vec<u32> {
     let line = nand.cells(page).word_line;
     (0..page).filter(|other| nand.cells(*other).word_line == line).collect()
 }
 
-/// Programs a block up to `page`, which is torn after `done`; what each page then reads as.
+/// Programs a block up to `page`, which is torn after `done`; returns the read result of each page.
 fn torn(seed: u64, page: u32, done: u32) -> Vec<Sense> {
     let mut nand = mlc(seed);
     for page in 0..=page {
@@ -34,7 +34,7 @@ fn torn(seed: u64, page: u32, done: u32) -> Vec<Sense> {
 }
 
 #[test]
-fn a_torn_program_harms_its_page_and_those_that_share_its_cells_and_no_other() {
+fn torn_program_damages_only_pages_of_shared_cells() {
     let (mut lost, mut spared, mut whole) = (0, 0, 0);
     for page in 0..8 {
         let lower = shared(&mlc(0), page);
@@ -64,7 +64,7 @@ fn a_torn_program_harms_its_page_and_those_that_share_its_cells_and_no_other() {
 }
 
 #[test]
-fn a_torn_erase_leaves_nothing_to_rely_on_and_must_be_done_again() {
+fn torn_erase_leaves_block_unreadable_until_erased() {
     let mut readable = 0;
     for done in (0..16).map(|part| part * 64).chain((1..=32).map(|part| part * (TORN_OF / 32))) {
         for filled in [0, 1, 5, 8] {
@@ -95,7 +95,7 @@ fn a_torn_erase_leaves_nothing_to_rely_on_and_must_be_done_again() {
 }
 
 #[test]
-fn a_program_that_had_not_begun_is_taken_back_without_a_trace() {
+fn undo_program_restores_erased_page() {
     for keep in [Keep::Everything, Keep::Stamps] {
         let mut nand = Nand::new(spec(keep)).unwrap();
         let empty = nand.next_page(0);
